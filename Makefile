@@ -1,0 +1,39 @@
+# Everything a newcomer needs; `make help` lists it. The project keeps to a virtual environment of its own.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## make the virtual environment and install the project with its tools
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Accel needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## run the main job on an embedded S3 and print what each policy costs
+	$(BIN)/accel demo --objects tests/data/stream_set_objects
+
+test: $(STAMP)  ## run every test and the conformance cases
+	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m tests.conformance tests/data
+
+check: $(STAMP)  ## lint, format, types, direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(STAMP)  ## measure; both sides of every ratio in one run
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove the virtual environment and all caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

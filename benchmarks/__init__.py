@@ -1,0 +1,1 @@
+"""Benchmarks: both sides of a ratio in one run, interleaved. `python -m benchmarks [NAME ...] [--json]`."""

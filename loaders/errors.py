@@ -1,0 +1,143 @@
+"""What can go wrong with stores and formats.
+
+Every error of Accel descends from one base. The kinds are coarse on purpose: a caller asks "does it help to try
+again?" and "what do I do?", and each class answers both (`retryable`, `advice`). What exactly happened stands in the
+message, for people; nothing should parse it.
+
+    AccelError
+    ├── StoreError                 the object store answered, but not with what was asked for
+    │   ├── KeyMissing             no object at this key
+    │   ├── BucketMissing          no such bucket
+    │   ├── AccessDenied           the credentials may not do this
+    │   ├── PreconditionFailed     a conditional request lost: the object is not what the caller believed
+    │   ├── WriteConflict          a conditional write raced another one and was not decided: read again
+    │   ├── RangeInvalid           the bytes asked for lie outside the object
+    │   ├── StoreUnavailable       throttled, timed out or broken on the way; the retries are used up
+    │   └── RequestRefused         the store rejects the request as such
+    ├── FormatError                bytes that are not what a format says
+    │   ├── CorruptObject          an object whose bytes contradict the format or themselves
+    │   └── FormatLimit            something larger than the format can express was to be written
+    └── (lookups and histories: see accel/errors.py)
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class AccelError(Exception):
+    """The base of every error that Accel raises on purpose."""
+
+    retryable: ClassVar[bool] = False
+    """Whether the same call may succeed later without anything being changed."""
+
+    advice: ClassVar[str] = ""
+    """What the person who sees this can do."""
+
+
+class StoreError(AccelError):
+    """The object store could not do what was asked.
+
+    Args:
+        operation: what was asked for, such as ``get_range``.
+        key: the object's key, or the prefix of a listing.
+        detail: what the store said.
+    """
+
+    def __init__(self, operation: str, key: str, detail: str) -> None:
+        super().__init__(f"{operation} {key!r}: {detail}")
+        self.operation = operation
+        self.key = key
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[StoreError], tuple[str, str, str]]:
+        # Errors cross process borders in Spark tasks; the default would call the constructor with the message only.
+        return type(self), (self.operation, self.key, self.detail)
+
+
+class KeyMissing(StoreError):
+    """No object lies at this key."""
+
+    advice = "the object was deleted or never written; a newer metadata image may no longer name it"
+
+
+class BucketMissing(StoreError):
+    """The bucket does not exist."""
+
+    advice = "check the bucket's name and the endpoint"
+
+
+class AccessDenied(StoreError):
+    """The credentials may not do this, or may not be told that a key is missing."""
+
+    advice = "grant s3:GetObject; and s3:ListBucket, without which S3 answers 403 for a key that does not exist"
+
+
+class PreconditionFailed(StoreError):
+    """A conditional request lost: the object exists already, or is not the version that the caller named."""
+
+    advice = "read the object again and decide by what it holds now"
+
+
+class WriteConflict(StoreError):
+    """A conditional write raced another one; the store does not say who won."""
+
+    retryable = True
+    advice = "read the object again and decide by what it holds now"
+
+
+class RangeInvalid(StoreError):
+    """The requested bytes lie outside the object."""
+
+    advice = "the object is shorter than its metadata says: verify it"
+
+
+class StoreUnavailable(StoreError):
+    """Throttled, timed out, or broken on the way, after all retries."""
+
+    retryable = True
+    advice = "try again later; if it lasts, look at the store's own health and at request rates"
+
+
+class RequestRefused(StoreError):
+    """The store understood the request and rejects it."""
+
+    advice = "a setting does not fit this endpoint; the store's words say which"
+
+
+class FormatError(AccelError):
+    """Bytes that are not what a format says, or that a format cannot say."""
+
+
+class CorruptObject(FormatError):
+    """An object's bytes contradict the format or themselves.
+
+    Args:
+        key: the object's key.
+        size_bytes: the object's size as its metadata or the store gives it, or -1 where it is not known.
+        expected: what the format asks for.
+        found: what stands there.
+    """
+
+    advice = "do not delete anything; compare the object with its metadata (accel object verify) and restore it"
+
+    def __init__(self, key: str, size_bytes: int, *, expected: str, found: str) -> None:
+        size = f"{size_bytes} bytes" if size_bytes >= 0 else "of unknown size"
+        super().__init__(f"object {key!r} ({size}) is corrupt: expected {expected}, found {found}")
+        self.key = key
+        self.size_bytes = size_bytes
+        self.expected = expected
+        self.found = found
+
+    def __reduce__(self) -> tuple[object, tuple[str, int, str, str]]:
+        return _corrupt_object, (self.key, self.size_bytes, self.expected, self.found)
+
+
+def _corrupt_object(key: str, size_bytes: int, expected: str, found: str) -> CorruptObject:
+    return CorruptObject(key, size_bytes, expected=expected, found=found)
+
+
+class FormatLimit(FormatError):
+    """Something larger than the format can express was to be written; nothing was written."""
+
+    advice = "split what is written into more objects"
