@@ -1,0 +1,41 @@
+"""The bytes of objects, without any I/O: bytes in, records out, and back.
+
+    tail of an object --footer--> where the index lies --block_index--> rows --find--> which blocks --records--> batches
+
+Reading starts with ``open_tail``, writing with ``ObjectEncoder``. Every length read from bytes is checked before it is
+trusted; bytes that contradict the format or themselves raise ``CorruptObject``. The byte tables stand at the top of
+each module, and together in docs/formats.md.
+"""
+
+from loaders.format.block_index import BlockIndex, BlockRow, decode_block_index
+from loaders.format.composite import CompositeObject, LinkedObject, decode_composite, encode_composite
+from loaders.format.find import OPEN_END, Found, find
+from loaders.format.footer import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES, Footer, decode_footer
+from loaders.format.object_encoder import ObjectEncoder
+from loaders.format.records import RecordBatch, decode_block_bytes, encode_block
+from loaders.format.tail import MissingBytes, guess_tail_size_bytes, index_span, open_tail
+
+__all__ = [
+    "FOOTER_SIZE_BYTES",
+    "OPEN_END",
+    "ROW_SIZE_BYTES",
+    "BlockIndex",
+    "BlockRow",
+    "CompositeObject",
+    "Footer",
+    "Found",
+    "LinkedObject",
+    "MissingBytes",
+    "ObjectEncoder",
+    "RecordBatch",
+    "decode_block_bytes",
+    "decode_block_index",
+    "decode_composite",
+    "decode_footer",
+    "encode_block",
+    "encode_composite",
+    "find",
+    "guess_tail_size_bytes",
+    "index_span",
+    "open_tail",
+]

@@ -1,0 +1,1 @@
+"""The codec of objects: what it reads, what it writes, and what it refuses."""

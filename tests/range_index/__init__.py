@@ -1,0 +1,1 @@
+"""The indexes made of sorted runs."""
