@@ -1,1 +1,38 @@
-"""Filters over stream ids: one filter, many filters probed at once, and their stored forms. Pure: no I/O."""
+"""Filters over stream ids: which objects certainly do not hold a stream. Pure: no I/O, no clock, no randomness.
+
+One object's ids become a StreamFilter, whose stored bytes pybloom_live can read. The filters of a node's objects stand
+in a FilterMatrix, which tests one stream against all of them at once; a FilterStore keeps the matrices of many nodes
+within a bound of bytes. A PieceCache, where one is passed, saves hashing an id again for every object that holds it.
+
+>>> import numpy as np
+>>> from bloom import FilterMatrix, StreamFilter
+>>> matrix = FilterMatrix()
+>>> matrix.add(object_id=7, stream_filter=StreamFilter.build(np.array([233, 420000])))
+>>> matrix.add(object_id=9, stream_filter=StreamFilter.build(np.array([233, 500000])))
+>>> matrix.absent(stream_id=420000).tolist()
+[9]
+"""
+
+from __future__ import annotations
+
+from bloom.filter_matrix import FilterMatrix, MatrixStats
+from bloom.filter_store import FilterStore, StoreStats
+from bloom.geometry import CAPACITY_CLASSES, CAPACITY_MAX, ERROR_RATE, Geometry, class_for
+from bloom.hashing import PieceCache, hash_id, hash_ids
+from bloom.stream_filter import StreamFilter
+
+__all__ = [
+    "CAPACITY_CLASSES",
+    "CAPACITY_MAX",
+    "ERROR_RATE",
+    "FilterMatrix",
+    "FilterStore",
+    "Geometry",
+    "MatrixStats",
+    "PieceCache",
+    "StoreStats",
+    "StreamFilter",
+    "class_for",
+    "hash_id",
+    "hash_ids",
+]

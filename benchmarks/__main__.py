@@ -1,0 +1,104 @@
+"""`python -m benchmarks [NAME ...] [--json]`: run benchmarks and print what they found.
+
+Without a name all of them run. Speeds are published, not judged: the exit code is 1 only if a benchmark's two sides
+gave different answers, and 2 for a name that is not in the table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import click
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from benchmarks.harness import AnswersDiffer, Comparison, Spread
+
+BENCHMARKS: Final = {
+    "parse": "benchmarks.parse",
+    "ingest": "benchmarks.ingest",
+    "filter_build": "benchmarks.filter_build",
+    "filter_probe": "benchmarks.filter_probe",
+    "index_memory": "benchmarks.index_memory",
+    "floor": "benchmarks.floor",
+    "warm_lookup": "benchmarks.warm_lookup",
+    "cold_requests": "benchmarks.cold_requests",
+}
+"""name -> module with ``run(rounds) -> list[Comparison]``, imported when it is asked for."""
+
+ROUNDS: Final = 7
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array and nothing else on stdout.")
+@click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS, show_default=True, help="Rounds of each side.")
+def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
+    """Measure ours against a peer, both sides in one run, and print the ratio.
+
+    NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, cold_requests. Without
+    one all of them run.
+    """
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        raise click.UsageError(f"no benchmark {', '.join(unknown)}; there are: {', '.join(BENCHMARKS)}")
+    comparisons = []
+    for name in dict.fromkeys(names or BENCHMARKS):
+        comparisons += _run(name, rounds)
+    if as_json:
+        click.echo(json.dumps([comparison.as_json() for comparison in comparisons], indent=2))
+    else:
+        Console().print(_table(comparisons))
+
+
+def _run(name: str, rounds: int) -> list[Comparison]:
+    # What a library prints on the way must not end up in the JSON.
+    with contextlib.redirect_stdout(sys.stderr):
+        click.echo(f"{name} ...", err=True)
+        try:
+            run: Callable[[int], list[Comparison]] = importlib.import_module(BENCHMARKS[name]).run
+            return run(rounds)
+        except AnswersDiffer as error:
+            raise click.ClickException(f"{name}: {error}") from error
+
+
+def _table(comparisons: list[Comparison]) -> Table:
+    table = Table(box=box.SIMPLE, caption="medians; below them the quickest and the slowest round")
+    table.add_column("benchmark, and its peer")
+    for heading in ("ours", "peer", "ratio", "reach"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in comparisons:
+        table.add_row(
+            f"[bold]{one.name}[/]\n[dim]{escape(one.peer)}; {one.runs} runs[/]",
+            _measured(one.value, one.unit, one.spread),
+            _measured(one.peer_value, one.unit, one.peer_spread),
+            f"[bold]{one.ratio:.3g} x[/]",
+            _reached(one),
+        )
+    return table
+
+
+def _reached(one: Comparison) -> str:
+    if one.goal is None:
+        return ""
+    return f"{one.goal:g} x\n{'[green]reached[/]' if one.ratio >= one.goal else '[red]missed[/]'}"
+
+
+def _measured(value: float, unit: str, spread: Spread | None) -> str:
+    text = f"{_number(value)} {unit}"
+    return text if spread is None else f"{text}\n[dim]{_number(spread.low)}..{_number(spread.high)}[/]"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    main()

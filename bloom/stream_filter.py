@@ -1,0 +1,223 @@
+"""The filter of one object: which streams it certainly does not hold.
+
+A filter answers "does this object hold stream s?" with "no" or "maybe". It never says "no" of a stream that the object
+holds, and at 1 % it says "maybe" of one absent stream in a hundred. It is made once from all ids of the object and
+never changes, as the object does not.
+
+A stored filter is byte for byte what ``pybloom_live.BloomFilter(capacity, 0.01)`` writes with ``tofile`` after ``add``
+of the same ids in ascending order, so anyone can read it with that library, and its filters are read here:
+
+    | bytes | field          | meaning                                                              |
+    |-------|----------------|----------------------------------------------------------------------|
+    | 8     | error rate     | a double                                                             |
+    | 8     | slices         | follows from the error rate: 7 at 1 %                                |
+    | 8     | bits per slice | follows from capacity and error rate                                 |
+    | 8     | capacity       | the number of ids that the filter was made for                       |
+    | 8     | count          | ids that changed at least one bit when they were added, in order     |
+    | n     | bits           | the slices, one after the other; the lowest bit of a byte comes first|
+
+All fields are little endian; bits are padded with zeros to a whole byte. An id whose bits all stood already is not
+counted, as that library cannot tell whether it has it.
+
+The sizes that AutoMQ issue 2731, section 2, gives (10,784 / 1,080 / 112 bytes for 9,000 / 900 / 90 ids) are those of
+another library: the bits at 1 %, rounded up to words of 8 bytes, without a header. Ours, for the same capacities, are
+10,824 / 1,119 / 149: the slices rounded up to whole bits, all of them to bytes (10,784 / 1,079 / 109), and 40 bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bloom.geometry import CAPACITY_MAX, Geometry, class_for
+from bloom.hashing import PieceCache, hash_id, hash_ids
+
+HEADER_SIZE_BYTES: Final = 40
+
+_HEADER: Final = struct.Struct("<dQQQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFilter:
+    """The filter of one object. Made with ``build`` or ``from_bytes``.
+
+    Immutable: any thread may use it.
+
+    Args:
+        geometry: its shape.
+        count: how many ids changed it, as pybloom_live counts.
+        bits: ``geometry.filter_size_bytes`` bytes.
+    """
+
+    geometry: Geometry
+    count: int
+    bits: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.bits) != self.geometry.filter_size_bytes:
+            raise ValueError(f"expected {self.geometry.filter_size_bytes} bytes of bits, found {len(self.bits)}")
+
+    @classmethod
+    def build(
+        cls, stream_ids: NDArray[np.int64], capacity: int | None = None, *, cache: PieceCache | None = None
+    ) -> Self:
+        """The 1 % filter of an object that holds exactly these streams.
+
+        Complexity: O(len(stream_ids)): for 9,000 about 0.5 ms, of which 0.3 ms is hashing.
+
+        Args:
+            stream_ids: ascending and distinct, at least 0.
+            capacity: by default the class of their number (``class_for``).
+            cache: remembers hashes between the filters of objects that share streams.
+
+        Raises:
+            ValueError: ids that are not ascending, distinct and non-negative; more ids than the capacity, or than any
+                filter holds (23,929); no ids and no capacity.
+        """
+        stream_ids = _ascending_ids(stream_ids)
+        if capacity is None:
+            capacity = class_for(len(stream_ids))
+        if capacity is None:
+            raise ValueError(f"expected 1 to {CAPACITY_MAX} streams for a filter, found {len(stream_ids)}")
+        pieces = hash_ids(stream_ids) if cache is None else cache.hash_ids(stream_ids)
+        return cls.from_pieces(pieces, Geometry(capacity))
+
+    @classmethod
+    def from_pieces(cls, pieces: NDArray[np.uint16], geometry: Geometry) -> Self:
+        """The filter of ids that are hashed already.
+
+        Complexity: O(n + bits), for 9,000 ids about 0.2 ms.
+
+        Args:
+            pieces: shape ``(n, 8)``, of distinct ids in ascending order (``bloom.hashing``).
+            geometry: the filter's shape.
+
+        Raises:
+            ValueError: more ids than the geometry's capacity.
+        """
+        if len(pieces) > geometry.capacity:
+            raise ValueError(f"expected at most {geometry.capacity} ids, found {len(pieces)}")
+        bits, count = _add_all(pieces, geometry)
+        return cls(geometry, count, np.packbits(bits, bitorder="little").tobytes())
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> Self:
+        """Read a stored filter, ours or one that pybloom_live wrote.
+
+        Every field is checked against the others and against the length before anything is made of it.
+
+        Complexity: O(len(data)).
+
+        Raises:
+            ValueError: a field that contradicts the others, the bits or the length; a geometry that needs another hash.
+        """
+        if len(data) < HEADER_SIZE_BYTES:
+            raise ValueError(f"expected a filter of at least {HEADER_SIZE_BYTES} bytes, found {len(data)}")
+        error_rate, slices, bits_per_slice, capacity, count = _HEADER.unpack_from(data)
+        geometry = Geometry(capacity, error_rate)
+        if (slices, bits_per_slice) != (geometry.slices, geometry.bits_per_slice):
+            expected = f"{geometry.slices} slices of {geometry.bits_per_slice} bits"
+            raise ValueError(f"expected {expected} for a capacity of {capacity}, found {slices} of {bits_per_slice}")
+        if len(data) != HEADER_SIZE_BYTES + geometry.filter_size_bytes:
+            expected = f"{HEADER_SIZE_BYTES + geometry.filter_size_bytes} bytes"
+            raise ValueError(f"expected {expected} for a capacity of {capacity}, found {len(data)}")
+        _check_bits(data, geometry, count)
+        return cls(geometry, count, bytes(data[HEADER_SIZE_BYTES:]))
+
+    def to_bytes(self) -> bytes:
+        """The stored form, as in the table above."""
+        shape = self.geometry
+        fields = shape.error_rate, shape.slices, shape.bits_per_slice, shape.capacity, self.count
+        return _HEADER.pack(*fields) + self.bits
+
+    @property
+    def nbytes(self) -> int:
+        """Length of the stored form."""
+        return HEADER_SIZE_BYTES + len(self.bits)
+
+    def __contains__(self, stream_id: int) -> bool:
+        """False if the object certainly lacks the stream; about 1.5 us. Raises ValueError for an impossible id."""
+        bits_per_slice, bits = self.geometry.bits_per_slice, self.bits
+        offset = 0
+        for piece in hash_id(stream_id)[: self.geometry.slices].tolist():
+            position = offset + piece % bits_per_slice
+            if not bits[position >> 3] >> (position & 7) & 1:
+                return False
+            offset += bits_per_slice
+        return True
+
+    def may_hold(self, stream_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """For each stream id, in any order, what ``in`` says.
+
+        Complexity: O(len(stream_ids)), about 60 ns an id.
+
+        Raises:
+            ValueError: an id is negative.
+        """
+        slice_starts = np.arange(self.geometry.slices)[:, np.newaxis] * self.geometry.bits_per_slice
+        positions = slice_positions(hash_ids(stream_ids), self.geometry) + slice_starts
+        held: NDArray[np.bool_] = np.logical_and.reduce(self.unpacked_bits().view(np.bool_).take(positions), axis=0)
+        return held
+
+    def unpacked_bits(self) -> NDArray[np.uint8]:
+        """The bits as one byte of 0 or 1 each, in a fresh array of ``geometry.bits`` elements."""
+        return np.unpackbits(np.frombuffer(self.bits, dtype=np.uint8), count=self.geometry.bits, bitorder="little")
+
+
+def slice_positions(pieces: NDArray[np.uint16], geometry: Geometry) -> NDArray[np.uint16]:
+    """For ``pieces`` of shape ``(n, 8)`` the bit within each slice, shape ``(slices, n)``, each row contiguous."""
+    positions = np.ascontiguousarray(pieces[:, : geometry.slices].T)
+    # Division by a constant is vectorised, the remainder is not: this way it takes a seventh of the time.
+    quotients = positions // np.uint16(geometry.bits_per_slice)
+    return positions - quotients * np.uint16(geometry.bits_per_slice)
+
+
+def _ascending_ids(stream_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    stream_ids = np.asarray(stream_ids)
+    if stream_ids.ndim != 1 or (stream_ids.dtype.kind not in "iu" and stream_ids.size):
+        found = f"{stream_ids.ndim} dimensions of {stream_ids.dtype}"
+        raise ValueError(f"expected a one-dimensional array of integer stream ids, found {found}")
+    stream_ids = stream_ids.astype(np.int64, copy=False)
+    falls = np.flatnonzero(stream_ids[1:] <= stream_ids[:-1])
+    if len(falls):
+        found = f"{stream_ids[falls[0] + 1]} after {stream_ids[falls[0]]}"
+        raise ValueError(f"expected ascending, distinct stream ids, found {found}")
+    return stream_ids
+
+
+def _add_all(pieces: NDArray[np.uint16], geometry: Geometry) -> tuple[NDArray[np.bool_], int]:
+    """The bits of a filter to which these ids were added in order, and how many of them changed it.
+
+    Ids are numbered backwards, the last one 0, and written to their bits in that order. Where several share a bit the
+    last write stays, that of the id that was added first. An id counts if it was the first at one bit or more: slice by
+    slice that is looked up for the ids of which it is not known yet.
+    """
+    nobody = len(pieces)
+    numbers = np.arange(nobody, dtype=np.min_scalar_type(nobody))
+    first_setters = np.full((geometry.slices, geometry.bits_per_slice), nobody, dtype=numbers.dtype)
+    undecided: NDArray[np.intp] | None = None  # in the first slice all are, which has a quicker way
+    for setters, positions in zip(first_setters, slice_positions(pieces[::-1], geometry), strict=True):
+        indices = positions.astype(np.intp)  # once for all uses, each of which would convert them
+        setters[indices] = numbers
+        if undecided is None:
+            undecided = np.flatnonzero(setters.take(indices) != numbers)
+        else:
+            undecided = undecided[setters.take(indices.take(undecided)) != undecided]
+    return first_setters.ravel() != nobody, nobody - (0 if undecided is None else len(undecided))
+
+
+def _check_bits(data: bytes | bytearray | memoryview, geometry: Geometry, count: int) -> None:
+    # A filter that lost bits would exclude objects wrongly. Each counted id set a bit; a count of 0 is also what a copy
+    # or a union made by pybloom_live is stored with, so it says nothing.
+    if count > geometry.capacity + 1:
+        raise ValueError(f"expected at most {geometry.capacity + 1} ids in the filter, found {count}")
+    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8, offset=HEADER_SIZE_BYTES), bitorder="little")
+    if bits[geometry.bits :].any():
+        raise ValueError(f"expected zeros after the {geometry.bits} bits of the filter, found others")
+    bits_set = int(np.count_nonzero(bits))
+    if count > bits_set:
+        raise ValueError(f"expected at least {count} bits set by {count} ids, found {bits_set}")

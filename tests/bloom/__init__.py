@@ -1,0 +1,1 @@
+"""Tests of bloom: what filters promise, and that pybloom_live and a naive model agree."""
