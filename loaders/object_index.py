@@ -1,0 +1,258 @@
+"""Opens object indexes: one ranged GET each, never twice at the same time, never more at once than allowed.
+
+An index stands at the end of its object. Whoever knows its size reads exactly that; otherwise the size is guessed from
+the node's other objects (see `tail_guess`). A guess that falls short costs one more request, for just the missing
+bytes; the whole object is never read for its index, and there is no HEAD and no LIST.
+
+Who asks for an object that is being opened waits for the same request. A waiter that gives up (a deadline, a cancelled
+task) leaves the load alone: it goes on and its result is kept. Failures are not kept; the next one to ask tries again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+from cachetools import LRUCache
+
+from loaders.errors import CorruptObject, RangeInvalid
+from loaders.format import (
+    FOOTER_SIZE_BYTES,
+    BlockIndex,
+    CompositeObject,
+    MissingBytes,
+    decode_composite,
+    decode_footer,
+    open_tail,
+)
+from loaders.layout import ObjectLayout
+from loaders.object_ref import UNKNOWN, ObjectRef
+from loaders.store import Fetched, ObjectStore
+from loaders.tail_guess import TailGuess
+from range_index import ObjectRanges
+
+INDEX_SIZE_BYTES_MAX = 256 << 20
+"""An index larger than this is refused; the format allows 2 GiB, but 20,000 streams need less than a mebibyte."""
+
+CACHE_BYTES_MAX = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenedObject:
+    """The index of one object.
+
+    Args:
+        ref: the object, with its true size.
+        index: its rows.
+        ranges: per stream one range.
+        composite: the links, if this object only links others; its rows then speak of their bytes.
+        requests: how many requests opening it took.
+        bytes_read: how many bytes these fetched.
+    """
+
+    ref: ObjectRef
+    index: BlockIndex
+    ranges: ObjectRanges
+    composite: CompositeObject | None
+    requests: int
+    bytes_read: int
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        return self.index.nbytes + self.ranges.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """An object that is being opened, or is open.
+
+    Args:
+        ref: the object.
+        result: arrives once it is open; cannot be cancelled.
+        started: whether this very call caused requests; false for a cached one or one that somebody else waits for.
+    """
+
+    ref: ObjectRef
+    result: Future[OpenedObject]
+    started: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderStats:
+    """Counts since the start, and what is kept now."""
+
+    opened: int
+    failed: int
+    joined: int
+    cached: int
+    second_requests: int
+    bytes_read: int
+    kept_objects: int
+    kept_bytes: int
+    kept_bytes_max: int
+
+
+class ObjectIndexLoader:
+    """Opens object indexes over a store.
+
+    Args:
+        store: where the objects lie.
+        layout: where in it.
+        executor: runs the loads; its size bounds how many run at once.
+        cache_bytes_max: bound on parsed indexes that are kept; 64 MiB by default. Least recently used ones go.
+        on_opened: called with (group, opened) in the loading thread before anybody gets the result.
+
+    Threads: any. No lock is held over I/O.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        layout: ObjectLayout,
+        executor: Executor,
+        *,
+        cache_bytes_max: int = CACHE_BYTES_MAX,
+        on_opened: Callable[[int, OpenedObject], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._layout = layout
+        self._executor = executor
+        self._on_opened = on_opened
+        self._lock = threading.Lock()
+        self._flights: dict[ObjectRef, Future[OpenedObject]] = {}
+        self._cache_bytes_max = cache_bytes_max
+        self._cache: LRUCache[ObjectRef, OpenedObject] = LRUCache(cache_bytes_max, getsizeof=lambda kept: kept.nbytes)
+        self._guess = TailGuess()
+        self._counts = dict.fromkeys(("opened", "failed", "joined", "cached", "second_requests", "bytes_read"), 0)
+
+    def open(self, group: int, ref: ObjectRef) -> Load:
+        """Start to open an object, or join who is opening it.
+
+        Args:
+            group: objects of one group (a node) are alike; what one teaches about index sizes helps the others.
+            ref: the object.
+
+        The result raises:
+            KeyMissing, AccessDenied, StoreUnavailable and the like: from the store.
+            CorruptObject: the object is not what the format or its metadata says.
+        """
+        with self._lock:
+            kept = self._cache.get(ref)
+            if kept is not None:
+                self._counts["cached"] += 1
+                return Load(ref, _done(kept), started=False)
+            flight = self._flights.get(ref)
+            if flight is not None:
+                self._counts["joined"] += 1
+                return Load(ref, flight, started=False)
+            flight = Future()
+            flight.set_running_or_notify_cancel()  # from here on nobody who waits can cancel it
+            self._flights[ref] = flight
+        try:
+            self._executor.submit(self._fly, group, ref, flight)
+        except RuntimeError as error:  # the executor is shut down
+            self._land(ref, flight, error)
+        return Load(ref, flight, started=True)
+
+    def stats(self) -> LoaderStats:
+        """Counts so far."""
+        with self._lock:
+            return LoaderStats(
+                **self._counts,
+                kept_objects=len(self._cache),
+                kept_bytes=int(self._cache.currsize),
+                kept_bytes_max=self._cache_bytes_max,
+            )
+
+    def _fly(self, group: int, ref: ObjectRef, flight: Future[OpenedObject]) -> None:
+        try:
+            opened = self._load(group, ref)
+            if self._on_opened is not None:
+                self._on_opened(group, opened)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the waiters must hear of it
+            self._land(ref, flight, error)
+            return
+        with self._lock:
+            self._keep(ref, opened)
+            self._guess.learn(group, opened.index.nbytes)
+            self._counts["opened"] += 1
+            self._counts["bytes_read"] += opened.bytes_read
+            self._counts["second_requests"] += opened.requests - 1
+            del self._flights[ref]
+        flight.set_result(opened)
+
+    def _land(self, ref: ObjectRef, flight: Future[OpenedObject], error: BaseException) -> None:
+        with self._lock:
+            self._counts["failed"] += 1
+            del self._flights[ref]
+        flight.set_exception(error)
+
+    def _keep(self, ref: ObjectRef, opened: OpenedObject) -> None:
+        if opened.nbytes <= self._cache.maxsize:
+            self._cache[ref] = opened
+
+    def _load(self, group: int, ref: ObjectRef) -> OpenedObject:
+        key = self._layout.object_key(ref.object_id)
+        if ref.is_composite:
+            return self._load_composite(ref, key)
+        tail = self._fetch_tail(group, ref, key)
+        size_bytes = tail.object_size_bytes
+        if ref.size_bytes not in (UNKNOWN, size_bytes):
+            expected = f"the {ref.size_bytes} bytes that its metadata says"
+            raise CorruptObject(key, size_bytes, expected=expected, found=f"{size_bytes}")
+        requests, bytes_read = 1, len(tail.body)
+        if decode_footer(tail.body, object_size_bytes=size_bytes, key=key).composite:
+            return self._load_composite(ref, key, requests, bytes_read)
+        index = open_tail(tail.body, object_size_bytes=size_bytes, key=key)
+        if isinstance(index, MissingBytes):
+            index, more = self._complete(tail, index, key)
+            requests, bytes_read = requests + 1, bytes_read + more
+        ref = ObjectRef(ref.object_id, size_bytes, index.nbytes, ref.attributes)
+        return OpenedObject(ref, index, index.object_ranges(), None, requests, bytes_read)
+
+    def _fetch_tail(self, group: int, ref: ObjectRef, key: str) -> Fetched:
+        known_size = None if ref.size_bytes == UNKNOWN else ref.size_bytes
+        if ref.index_size_bytes != UNKNOWN:
+            length = ref.index_size_bytes + FOOTER_SIZE_BYTES
+        else:
+            with self._lock:
+                length = self._guess.size_bytes(group, known_size)
+        if known_size is None:
+            return self._store.get_tail(key, length)
+        if known_size < FOOTER_SIZE_BYTES:
+            expected = f"at least the {FOOTER_SIZE_BYTES} bytes of a footer"
+            raise CorruptObject(key, known_size, expected=expected, found=f"a size of {known_size} in its metadata")
+        try:
+            return self._store.get_range(key, max(0, known_size - length), known_size)
+        except RangeInvalid as error:
+            expected = f"the {known_size} bytes that its metadata says"
+            raise CorruptObject(
+                key, known_size, expected=expected, found="an object that ends before its tail"
+            ) from error
+
+    def _complete(self, tail: Fetched, missing: MissingBytes, key: str) -> tuple[BlockIndex, int]:
+        size_bytes = tail.object_size_bytes
+        if missing.end - missing.start > INDEX_SIZE_BYTES_MAX:
+            expected = f"an index of at most {INDEX_SIZE_BYTES_MAX} bytes"
+            raise CorruptObject(key, size_bytes, expected=expected, found=f"{missing.end - missing.start} bytes more")
+        before = self._store.get_range(key, missing.start, missing.end)
+        index = open_tail(before.body + tail.body, object_size_bytes=size_bytes, key=key)
+        if isinstance(index, MissingBytes):  # the store gave less than was asked for, and said it was all
+            found = f"bytes [{before.start}, {before.start + len(before.body)})"
+            raise CorruptObject(key, size_bytes, expected=f"bytes [{missing.start}, {missing.end})", found=found)
+        return index, len(before.body)
+
+    def _load_composite(self, ref: ObjectRef, key: str, requests: int = 0, bytes_read: int = 0) -> OpenedObject:
+        whole = self._store.get(key)
+        composite = decode_composite(whole.body, key=key)
+        index = composite.index
+        return OpenedObject(ref, index, index.object_ranges(), composite, requests + 1, bytes_read + len(whole.body))
+
+
+def _done(opened: OpenedObject) -> Future[OpenedObject]:
+    future: Future[OpenedObject] = Future()
+    future.set_result(opened)
+    return future

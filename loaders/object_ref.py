@@ -1,0 +1,33 @@
+"""What metadata says about one object before it is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNKNOWN = -1
+"""As a size or as attributes: the metadata does not say."""
+
+_TYPE_MASK = 0b11
+_COMPOSITE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """One object: its id, and what else the metadata knows.
+
+    Args:
+        object_id: never used twice.
+        size_bytes: of the whole object, or -1; without it the tail is read by a suffix range.
+        index_size_bytes: of its block index, or -1; with it an index is opened by exactly one request.
+        attributes: kind and placement bits of the object, or -1 where they are not set.
+    """
+
+    object_id: int
+    size_bytes: int = UNKNOWN
+    index_size_bytes: int = UNKNOWN
+    attributes: int = UNKNOWN
+
+    @property
+    def is_composite(self) -> bool:
+        """Whether the object only links blocks of other ones; its size is then not the number of its bytes."""
+        return self.attributes != UNKNOWN and self.attributes & _TYPE_MASK == _COMPOSITE

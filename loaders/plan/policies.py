@@ -1,0 +1,139 @@
+"""The four policies: load all, window, window and preload, and spread (the default).
+
+| policy         | opens in a round                                                       | why it is here       |
+|----------------|------------------------------------------------------------------------|----------------------|
+| load all       | everything from the low end of the bracket to the end of the list      | what was done before |
+| window         | the next 5 in order                                                    | few GETs at a head   |
+| window+preload | the next 5 in order, and 5 spread over the rest, or the last at a tail | what this began as   |
+| spread         | up to 8, so placed that the bracket shrinks ninefold a round           | few GETs, few rounds |
+
+All of them get the same answers. Source: AutoMQ issue 2731, sections 3.1 to 3.4; docs/how-it-works.md has the figures
+behind the default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from loaders.plan.bracket import Bracket, Near, Policy, Positions
+from loaders.plan.spacing import evenly, from_high, from_low
+
+WINDOW_SIZE_OBJECTS = 5
+SPREAD_SIZE_OBJECTS = 8
+SPREAD_SIZE_OBJECTS_MAX = 64
+
+POLICY_NAMES = ("spread", "window", "window+preload", "load-all")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAll:
+    """Opens everything that is not known from the start position to the end of the list, in one round."""
+
+    name: str = "load-all"
+
+    def choose(self, bracket: Bracket) -> Positions:
+        """All candidates and all beyond the bracket."""
+        return np.concatenate([bracket.candidates, bracket.beyond])
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Opens the next few objects in list order.
+
+    Args:
+        size_objects: how many in a round; at least 1, by default 5.
+    """
+
+    size_objects: int = WINDOW_SIZE_OBJECTS
+    name: str = "window"
+
+    def __post_init__(self) -> None:
+        _at_least_one(self.size_objects)
+
+    def choose(self, bracket: Bracket) -> Positions:
+        """The first candidates from the low end on."""
+        return bracket.candidates[: self.size_objects]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPreload:
+    """A window, and as many objects spread over the unknown rest; a read at the tail opens the last ones instead.
+
+    Args:
+        size_objects: how many in order, and how many besides; at least 1, by default 5.
+    """
+
+    size_objects: int = WINDOW_SIZE_OBJECTS
+    name: str = "window+preload"
+
+    def __post_init__(self) -> None:
+        _at_least_one(self.size_objects)
+
+    def choose(self, bracket: Bracket) -> Positions:
+        """The next candidates in order, and the preloaded ones out of the rest."""
+        window = bracket.candidates[: self.size_objects]
+        rest = bracket.candidates[self.size_objects :]
+        if bracket.near is Near.HIGH:
+            return np.concatenate([window, rest[-self.size_objects :]])
+        return np.concatenate([window, evenly(rest, self.size_objects)])
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Opens up to 8 candidates, evenly spread, or gathered at the end of the bracket where the offset is expected.
+
+    An object that does not hold the stream gives no order, so a round can leave the bracket as it was: then the next
+    one opens twice as many, up to 64. Eight even probes of a dense list of n objects need about log9(n) rounds.
+
+    Args:
+        size_objects: how many in a first round; at least 1, by default 8.
+        size_objects_max: how many at most in one round; by default 64.
+    """
+
+    size_objects: int = SPREAD_SIZE_OBJECTS
+    size_objects_max: int = SPREAD_SIZE_OBJECTS_MAX
+    name: str = "spread"
+
+    def __post_init__(self) -> None:
+        _at_least_one(self.size_objects)
+        if self.size_objects_max < self.size_objects:
+            raise ValueError(
+                f"expected size_objects_max of at least {self.size_objects}, found {self.size_objects_max}"
+            )
+
+    def choose(self, bracket: Bracket) -> Positions:
+        """Few enough candidates: all. Else some at the expected end of the bracket, or evenly spread."""
+        doublings = min(bracket.stuck_rounds, self.size_objects_max.bit_length())
+        count = min(self.size_objects << doublings, self.size_objects_max)
+        if bracket.near is Near.LOW:
+            return from_low(bracket.candidates, count)
+        if bracket.near is Near.HIGH:
+            return from_high(bracket.candidates, count)
+        return evenly(bracket.candidates, count)
+
+
+def policy_of(name: str) -> Policy:
+    """The policy of this name; a size may follow a colon.
+
+    >>> policy_of("spread"), policy_of("window:2")
+    (Spread(size_objects=8, size_objects_max=64, name='spread'), Window(size_objects=2, name='window'))
+
+    Raises:
+        ValueError: no policy has that name, or the size does not fit it.
+    """
+    word, colon, size = name.partition(":")
+    if word not in POLICY_NAMES or (colon and (word == "load-all" or not size.isdecimal())):
+        raise ValueError(f"expected a policy out of {', '.join(POLICY_NAMES)}, perhaps with :size, found {name!r}")
+    if word == "load-all":
+        return LoadAll()
+    if word == "spread":
+        count = int(size or SPREAD_SIZE_OBJECTS)
+        return Spread(count, max(count, SPREAD_SIZE_OBJECTS_MAX))
+    return (Window if word == "window" else WindowPreload)(int(size or WINDOW_SIZE_OBJECTS))
+
+
+def _at_least_one(size_objects: int) -> None:
+    if size_objects < 1:
+        raise ValueError(f"expected a size of at least 1 object, found {size_objects}")

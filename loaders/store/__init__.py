@@ -1,0 +1,78 @@
+"""The store seam: S3 and what stands in for it, behind one small protocol.
+
+`base` says what a store can do; `open_store` makes one from a URL. `MemoryStore`, `S3Store` (boto3) and
+`ObstoreStore` (obstore) hold objects; `PrefixedStore`, `CountingStore`, `LatencyStore` and `FaultStore` go around
+another store. One suite of tests holds all of them to the same promises.
+
+The two S3 stores are imported when they are first asked for: boto3 takes a while to load, obstore is an extra.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from loaders.store.base import (
+    ALWAYS,
+    Always,
+    Body,
+    Condition,
+    CreateOnly,
+    DeleteFailure,
+    Fetched,
+    IfMatch,
+    ListPage,
+    MultipartUpload,
+    ObjectInfo,
+    ObjectStore,
+    PartReceipt,
+)
+from loaders.store.counting import CountingStore, OperationCount, StoreCounts
+from loaders.store.faults import Fault, FaultStore
+from loaders.store.latency import LatencyModel, LatencyStore, VirtualClock
+from loaders.store.memory import MemoryStore
+from loaders.store.open import open_store
+from loaders.store.prefixed import PrefixedStore
+from loaders.store.settings import S3Settings
+
+if TYPE_CHECKING:
+    from loaders.store.obstore_s3 import ObstoreStore
+    from loaders.store.s3 import S3Store
+
+__all__ = [
+    "ALWAYS",
+    "Always",
+    "Body",
+    "Condition",
+    "CountingStore",
+    "CreateOnly",
+    "DeleteFailure",
+    "Fault",
+    "FaultStore",
+    "Fetched",
+    "IfMatch",
+    "LatencyModel",
+    "LatencyStore",
+    "ListPage",
+    "MemoryStore",
+    "MultipartUpload",
+    "ObjectInfo",
+    "ObjectStore",
+    "ObstoreStore",
+    "OperationCount",
+    "PartReceipt",
+    "PrefixedStore",
+    "S3Settings",
+    "S3Store",
+    "StoreCounts",
+    "VirtualClock",
+    "open_store",
+]
+
+_LAZY = {"S3Store": "loaders.store.s3", "ObstoreStore": "loaders.store.obstore_s3"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

@@ -1,0 +1,152 @@
+"""What a store's refusals are called here: one table for every client.
+
+S3 names an error by a code (`NoSuchKey`) and an HTTP status (404); clients add exceptions of their own for what goes
+wrong before an answer arrives. All of them are looked up here: the code first, then the status, then the exception's
+class by name (so that this page imports no client). Servers agree on codes and statuses, not on messages, so nothing
+looks at a message.
+
+To a write with a condition some answers mean something else:
+
+    | answer           | plain request    | conditional write  | because                                               |
+    |------------------|------------------|--------------------|-------------------------------------------------------|
+    | 404 NoSuchKey    | KeyMissing       | PreconditionFailed | If-Match on a missing key: S3 says 404, others 412    |
+    | 409              | WriteConflict    | WriteConflict      | another conditional write was under way               |
+    | 500              | StoreUnavailable | WriteConflict      | how Ceph tells the loser of a race                    |
+    | no answer at all | StoreUnavailable | StoreUnavailable   | it may have been written: the cause says how it broke |
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from loaders.errors import (
+    AccessDenied,
+    BucketMissing,
+    KeyMissing,
+    PreconditionFailed,
+    RangeInvalid,
+    RequestRefused,
+    StoreError,
+    StoreUnavailable,
+    WriteConflict,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Table = Mapping[str, type[StoreError]]
+
+BY_CODE: Table = MappingProxyType(
+    {
+        "NoSuchKey": KeyMissing,
+        "NoSuchBucket": BucketMissing,
+        "NoSuchUpload": RequestRefused,
+        "AccessDenied": AccessDenied,
+        "InvalidAccessKeyId": AccessDenied,
+        "SignatureDoesNotMatch": AccessDenied,
+        "ExpiredToken": AccessDenied,
+        "InvalidToken": AccessDenied,
+        "TokenRefreshRequired": AccessDenied,
+        "InvalidObjectState": RequestRefused,  # 403: the object lies in an archive
+        "PreconditionFailed": PreconditionFailed,
+        "ConditionalRequestConflict": WriteConflict,
+        "OperationAborted": WriteConflict,
+        "BucketAlreadyExists": RequestRefused,
+        "BucketAlreadyOwnedByYou": RequestRefused,
+        "BucketNotEmpty": RequestRefused,
+        "InvalidRange": RangeInvalid,
+        "RequestTimeout": StoreUnavailable,  # 400: the body came too slowly
+        "RequestTimeTooSkewed": RequestRefused,  # 403, yet it is the clock that is wrong
+        "SlowDown": StoreUnavailable,
+        "Throttling": StoreUnavailable,
+        "ThrottlingException": StoreUnavailable,
+        "RequestLimitExceeded": StoreUnavailable,
+        "ServiceUnavailable": StoreUnavailable,
+        "NotImplemented": RequestRefused,
+    }
+)
+
+BY_STATUS: Mapping[int, type[StoreError]] = MappingProxyType(
+    {
+        401: AccessDenied,
+        403: AccessDenied,
+        404: KeyMissing,
+        408: StoreUnavailable,
+        409: WriteConflict,
+        412: PreconditionFailed,
+        416: RangeInvalid,
+        429: StoreUnavailable,
+        501: RequestRefused,
+    }
+)
+
+BY_EXCEPTION: Table = MappingProxyType(
+    {
+        # botocore: no answer, or only a part of one
+        "HTTPClientError": StoreUnavailable,
+        "ConnectionError": StoreUnavailable,
+        "IncompleteReadError": StoreUnavailable,
+        "FlexibleChecksumError": StoreUnavailable,
+        "OSError": StoreUnavailable,
+        # botocore: nobody to ask as
+        "NoCredentialsError": AccessDenied,
+        "PartialCredentialsError": AccessDenied,
+        "CredentialRetrievalError": AccessDenied,
+        "MetadataRetrievalError": AccessDenied,
+        "NoAuthTokenError": AccessDenied,
+        "TokenRetrievalError": AccessDenied,
+        "SSOError": AccessDenied,
+        "LoginError": AccessDenied,
+        # botocore: everything else is a setting or an argument
+        "BotoCoreError": RequestRefused,
+        # obstore, where it hides code and status
+        "FileNotFoundError": KeyMissing,
+        "AlreadyExistsError": PreconditionFailed,
+        "PreconditionError": PreconditionFailed,
+        "PermissionDeniedError": AccessDenied,
+        "UnauthenticatedError": AccessDenied,
+        "InvalidPathError": RequestRefused,
+        "NotSupportedError": RequestRefused,
+        "UnknownConfigurationKeyError": RequestRefused,
+        "BaseError": StoreUnavailable,
+    }
+)
+
+
+def store_error(
+    operation: str, key: str, detail: str, *, code: str = "", status: int = 0, conditional: bool = False
+) -> StoreError:
+    """The error for an answer with this code and status.
+
+    Args:
+        operation: the store's method, such as ``get_range``.
+        key: the object's key, or the prefix of a listing.
+        detail: the store's words, for people.
+        code: S3's name of the error; empty where the answer had none.
+        status: the HTTP status; 0 where it is not known.
+        conditional: whether it answers a write with a condition.
+    """
+    return _kind(code, status, conditional=conditional)(operation, key, detail)
+
+
+def store_error_of(operation: str, key: str, exception: BaseException) -> StoreError:
+    """The error for a client's exception that carries neither code nor status."""
+    return kind_of_exception(exception)(operation, key, f"{type(exception).__name__}: {exception}")
+
+
+def kind_of_exception(exception: BaseException) -> type[StoreError]:
+    """Looks a client's exception up by its class, or the nearest base in the table; unknown ones are RequestRefused."""
+    names = (base.__name__ for base in type(exception).__mro__)
+    return next((BY_EXCEPTION[name] for name in names if name in BY_EXCEPTION), RequestRefused)
+
+
+def _kind(code: str, status: int, *, conditional: bool) -> type[StoreError]:
+    kind = BY_CODE.get(code) or BY_STATUS.get(status)
+    if kind is None:
+        kind = StoreUnavailable if status >= 500 else RequestRefused
+    if conditional and kind is KeyMissing:
+        return PreconditionFailed
+    if conditional and status == 500:
+        return WriteConflict
+    return kind

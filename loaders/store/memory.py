@@ -1,0 +1,248 @@
+"""A store in memory that behaves like S3: for tests, simulations and the demo's large node.
+
+It keeps S3's promises where ours rest on them: a write is seen whole and at once, a condition and its write are one
+step, ETags are the MD5 of the bytes (so that equal bytes have equal ETags, and a version that comes back looks
+unchanged), a multipart ETag is the MD5 of the parts' MD5s with their number, listings go by the UTF-8 bytes of the
+keys, a range past the end is refused and an end past the end is clamped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from bisect import bisect_left, bisect_right, insort
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from loaders.store.base import (
+    ALWAYS,
+    LIST_PAGE_KEYS_MAX,
+    CreateOnly,
+    DeleteFailures,
+    Fetched,
+    IfMatch,
+    ListPage,
+    ObjectInfo,
+    PartReceipt,
+)
+from loaders.store.error_table import store_error
+from loaders.store.paging import PagedListing, check_page_limit, delete_in_batches
+from loaders.store.ranges import check_part_number, check_range, check_tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from loaders.store.base import Body, Condition, DeleteFailure
+
+KEY_SIZE_BYTES_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    body: bytes
+    etag: str
+    modified_seconds: float
+
+
+class MemoryStore(PagedListing):
+    """Objects in a dict. Safe for many threads: one lock, held for the bookkeeping only.
+
+    Args:
+        clock: gives modification times in seconds since 1970; without one the store counts its writes, so that two
+            runs of a test are alike.
+        part_size_bytes_min: size that every part but the last must have; S3's is `PART_SIZE_BYTES_MIN`, and 0, the
+            default, lets tests upload small parts.
+    """
+
+    can_copy_parts = True
+
+    def __init__(self, *, clock: Callable[[], float] | None = None, part_size_bytes_min: int = 0) -> None:
+        count = itertools.count(1)
+        self._clock = clock or (lambda: float(next(count)))
+        self.part_size_bytes_min = part_size_bytes_min
+        self._lock = Lock()
+        self._objects: dict[str, _Stored] = {}
+        self._keys: list[str] = []  # ascending; comparing code points is comparing UTF-8 bytes
+        self._uploads: set[_MemoryUpload] = set()
+
+    def get(self, key: str) -> Fetched:
+        """See `ObjectStore.get`. O(1): the bytes are not copied."""
+        stored = self._stored("get", key)
+        return Fetched(stored.body, stored.etag, len(stored.body))
+
+    def get_range(self, key: str, start: int, end: int) -> Fetched:
+        """See `ObjectStore.get_range`."""
+        check_range(start, end)
+        stored = self._stored("get_range", key)
+        if start >= len(stored.body):
+            detail = f"asked for [{start}, {end}) of {len(stored.body)} bytes"
+            raise store_error("get_range", key, detail, code="InvalidRange", status=416)
+        return Fetched(stored.body[start:end], stored.etag, len(stored.body), start)
+
+    def get_tail(self, key: str, length: int) -> Fetched:
+        """See `ObjectStore.get_tail`."""
+        check_tail(length)
+        stored = self._stored("get_tail", key)
+        start = max(0, len(stored.body) - length)
+        return Fetched(stored.body[start:], stored.etag, len(stored.body), start)
+
+    def get_if_changed(self, key: str, etag: str) -> Fetched | None:
+        """See `ObjectStore.get_if_changed`."""
+        stored = self._stored("get_if_changed", key)
+        return None if stored.etag == etag else Fetched(stored.body, stored.etag, len(stored.body))
+
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+        """See `ObjectStore.put`. Never WriteConflict: every race is decided."""
+        _check_key("put", key)
+        content = bytes(body)
+        etag = _md5(content).hexdigest()
+        with self._lock:
+            self._check(condition, key)
+            self._write(key, content, etag)
+        return etag
+
+    def delete(self, key: str) -> None:
+        """See `ObjectStore.delete`."""
+        with self._lock:
+            if self._objects.pop(key, None) is not None:
+                del self._keys[bisect_left(self._keys, key)]
+
+    def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
+        """See `ObjectStore.delete_many`."""
+        return delete_in_batches(keys, self._delete_batch)
+
+    def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
+        """See `ObjectStore.list_page`. O(log n) and the page."""
+        check_page_limit(limit)
+        with self._lock:
+            after = bisect_right(self._keys, start_after) if start_after else 0
+            first = max(after, bisect_left(self._keys, prefix))
+            window = self._keys[first : first + limit + 1]
+            names = list(itertools.takewhile(lambda key: key.startswith(prefix), window))
+            found = [self._info(key) for key in names[:limit]]
+        return ListPage(found, more=len(names) > limit)
+
+    def start_multipart(self, key: str) -> _MemoryUpload:
+        """See `ObjectStore.start_multipart`."""
+        _check_key("start_multipart", key)
+        upload = _MemoryUpload(self, key)
+        with self._lock:
+            self._uploads.add(upload)
+        return upload
+
+    @property
+    def open_uploads(self) -> int:
+        """Multipart uploads that were neither completed nor aborted: what a bucket's owner would go on paying for."""
+        with self._lock:
+            return len(self._uploads)
+
+    def __len__(self) -> int:
+        """How many objects there are."""
+        return len(self._objects)
+
+    def _stored(self, operation: str, key: str) -> _Stored:
+        with self._lock:
+            stored = self._objects.get(key)
+        if stored is None:
+            raise store_error(operation, key, "no such key", code="NoSuchKey", status=404)
+        return stored
+
+    def _check(self, condition: Condition, key: str) -> None:
+        stored = self._objects.get(key)
+        etag = stored.etag if stored else None
+        create_lost = isinstance(condition, CreateOnly) and etag is not None
+        match_lost = isinstance(condition, IfMatch) and condition.etag != etag
+        if create_lost or match_lost:
+            detail = f"wanted {condition}, found {f'ETag {etag}' if etag else 'no object'}"
+            raise store_error("put", key, detail, code="PreconditionFailed", status=412, conditional=True)
+
+    def _write(self, key: str, content: bytes, etag: str) -> None:
+        if key not in self._objects:
+            insort(self._keys, key)
+        self._objects[key] = _Stored(content, etag, self._clock())
+
+    def _delete_batch(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        for key in keys:
+            self.delete(key)
+        return []
+
+    def _info(self, key: str) -> ObjectInfo:
+        stored = self._objects[key]
+        return ObjectInfo(key, len(stored.body), stored.etag, stored.modified_seconds)
+
+    def _abandon(self, upload: _MemoryUpload) -> None:
+        with self._lock:
+            self._uploads.discard(upload)
+
+    def _complete(self, upload: _MemoryUpload, content: bytes, etag: str) -> None:
+        with self._lock:
+            if upload not in self._uploads:
+                raise store_error("complete", upload.key, "no such upload", code="NoSuchUpload", status=404)
+            self._uploads.remove(upload)
+            self._write(upload.key, content, etag)
+
+
+class _MemoryUpload:
+    """An object in the making; see `MultipartUpload`. Safe for many threads."""
+
+    def __init__(self, store: MemoryStore, key: str) -> None:
+        self.key = key
+        self._store = store
+        self._lock = Lock()
+        self._parts: dict[int, bytes] = {}
+
+    def upload_part(self, number: int, body: Body) -> PartReceipt:
+        check_part_number(number)
+        content = bytes(body)
+        with self._lock:
+            self._parts[number] = content
+        return PartReceipt(number, _md5(content).hexdigest())
+
+    def copy_part(self, number: int, source_key: str, start: int, end: int) -> PartReceipt:
+        check_part_number(number)
+        source = self._store.get_range(source_key, start, end)
+        if end > source.object_size_bytes:
+            detail = f"asked for [{start}, {end}) of {source.object_size_bytes} bytes"
+            raise store_error("copy_part", source_key, detail, code="InvalidRange", status=416)
+        return self.upload_part(number, source.body)
+
+    def complete(self, receipts: Iterable[PartReceipt]) -> str:
+        ordered = sorted(receipts, key=lambda receipt: receipt.number)
+        with self._lock:
+            parts = [self._part(receipt) for receipt in ordered]
+        self._check_sizes(parts)
+        etag = _md5(b"".join(_md5(part).digest() for part in parts)).hexdigest() + f"-{len(parts)}"
+        self._store._complete(self, b"".join(parts), etag)  # noqa: SLF001 - the two classes are one mechanism
+        return etag
+
+    def abort(self) -> None:
+        self._store._abandon(self)  # noqa: SLF001 - the two classes are one mechanism
+        with self._lock:
+            self._parts.clear()
+
+    def _part(self, receipt: PartReceipt) -> bytes:
+        part = self._parts.get(receipt.number)
+        if part is None or _md5(part).hexdigest() != receipt.etag:
+            raise store_error("complete", self.key, f"no such part: {receipt}", code="InvalidPart", status=400)
+        return part
+
+    def _check_sizes(self, parts: Sequence[bytes]) -> None:
+        smallest = self._store.part_size_bytes_min
+        if not parts:
+            raise store_error("complete", self.key, "an upload has at least one part", code="MalformedXML", status=400)
+        for number, part in enumerate(parts[:-1], start=1):
+            if len(part) < smallest:
+                detail = f"part {number} of {len(parts)} has {len(part)} bytes; all but the last need {smallest}"
+                raise store_error("complete", self.key, detail, code="EntityTooSmall", status=400)
+
+
+def _md5(content: bytes) -> hashlib._Hash:
+    return hashlib.md5(content, usedforsecurity=False)
+
+
+def _check_key(operation: str, key: str) -> None:
+    size_bytes = len(key.encode())
+    if not 1 <= size_bytes <= KEY_SIZE_BYTES_MAX:
+        detail = f"a key has 1 to {KEY_SIZE_BYTES_MAX} bytes, this one {size_bytes}"
+        raise store_error(operation, key, detail, code="KeyTooLongError", status=400)

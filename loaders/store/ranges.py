@@ -1,0 +1,72 @@
+"""Byte ranges on their way to a store and back: `[start, end)` here, `first-last` on the wire."""
+
+from __future__ import annotations
+
+import re
+
+from loaders.store.base import PART_NUMBER_MAX, Fetched
+from loaders.store.error_table import store_error
+
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})")
+
+
+def check_range(start: int, end: int) -> None:
+    """A range `[start, end)` is neither empty nor negative; else ValueError."""
+    if not 0 <= start < end:
+        raise ValueError(f"a range is 0 <= start < end: [{start}, {end})")
+
+
+def check_tail(length: int) -> None:
+    """A tail has at least one byte; else ValueError. Some servers answer a tail of none with the whole object."""
+    if length < 1:
+        raise ValueError(f"a tail has at least 1 byte: {length}")
+
+
+def check_part_number(number: int) -> None:
+    """Parts are numbered 1 to 10,000; else ValueError."""
+    if not 1 <= number <= PART_NUMBER_MAX:
+        raise ValueError(f"parts are numbered 1 to {PART_NUMBER_MAX}: {number}")
+
+
+def range_header(start: int, end: int) -> str:
+    """`[start, end)` as HTTP writes it.
+
+    >>> range_header(0, 10)
+    'bytes=0-9'
+    """
+    return f"bytes={start}-{end - 1}"
+
+
+def parse_content_range(header: str) -> tuple[int, int, int]:
+    """Read what part of an object an answer holds: (start, end, size of the object); else ValueError.
+
+    >>> parse_content_range("bytes 0-9/100")
+    (0, 10, 100)
+    """
+    match = _CONTENT_RANGE.fullmatch(header)
+    if match is None:
+        raise ValueError(f"expected a Content-Range of 'bytes first-last/size', found {header!r}")
+    first, last, size = (int(part) for part in match.groups())
+    return first, last + 1, size
+
+
+def cut(operation: str, key: str, found: Fetched, start: int, end: int) -> Fetched:
+    """Bytes `[start, end)` of an object, the end clamped, out of an answer that holds at least these.
+
+    HTTP lets a server answer a range with the whole object; then the range is cut out of it here.
+
+    Raises:
+        RangeInvalid: the object ends at or before `start`.
+        RequestRefused: the answer holds other bytes than those asked for.
+    """
+    size = found.object_size_bytes
+    end = min(end, size)
+    if start >= size:
+        raise store_error(operation, key, f"asked for byte {start} of {size}", code="InvalidRange")
+    first, last = start - found.start, end - found.start
+    if first < 0 or last > len(found.body):
+        got = f"[{found.start}, {found.start + len(found.body)})"
+        raise store_error(operation, key, f"asked for [{start}, {end}) of {size} bytes, got {got}")
+    if last - first == len(found.body):
+        return found
+    return Fetched(found.body[first:last], found.etag, size, start)

@@ -1,0 +1,263 @@
+"""S3 through boto3: the default client, and the only module that imports it.
+
+Retries: botocore's standard mode with jitter repeats what failed, `settings.attempts` requests in all. A write with a
+condition goes through a second client of the same session that sends once: a repetition would meet the first write's
+own traces and report a race lost that was won. botocore does not watch a body while it is read; a GET whose body
+breaks off is asked for once more, at once, and then given up as StoreUnavailable. A body shorter than promised is
+never returned.
+
+Checksums, proxies, certificates, endpoints, credentials: as AWS's configuration chain says.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, TypedDict, Unpack
+from urllib.parse import urlsplit
+
+import boto3
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError, HTTPClientError, IncompleteReadError
+
+from loaders.errors import RangeInvalid
+from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, CreateOnly, IfMatch
+from loaders.store.error_table import store_error, store_error_of
+from loaders.store.paging import PagedListing, check_page_limit, delete_in_batches
+from loaders.store.ranges import check_range, check_tail, cut, range_header
+from loaders.store.s3_answers import bare_etag, delete_failure, fetched, listed
+from loaders.store.s3_multipart import S3Multipart
+from loaders.store.settings import S3Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from types_boto3_s3 import S3Client
+
+    from loaders.store.base import Body, Condition, DeleteFailure, DeleteFailures, Fetched, ListPage
+
+NOT_MODIFIED = 304
+
+_BROKEN_BODY = (HTTPClientError, IncompleteReadError, FlexibleChecksumError, OSError)
+_AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
+
+
+class _ReadHeaders(TypedDict, total=False):
+    Range: str
+    IfNoneMatch: str
+
+
+class _WriteHeaders(TypedDict, total=False):
+    IfMatch: str
+    IfNoneMatch: str
+
+
+class _ListFrom(TypedDict, total=False):
+    StartAfter: str
+
+
+@dataclass(frozen=True, slots=True)
+class S3Clients:
+    """Clients of one session. Safe for many threads, as boto3's clients are.
+
+    Attributes:
+        session: finds credentials by AWS's configuration chain.
+        retrying: repeats what failed, with jittered backoff.
+        once: sends each request once.
+    """
+
+    session: boto3.Session
+    retrying: S3Client
+    once: S3Client
+
+    @property
+    def path_style(self) -> bool:
+        """Whether the bucket goes into the path of the URL."""
+        config = self.retrying.meta.config.s3 or {}  # type: ignore[attr-defined] # the stubs leave it out
+        return config.get("addressing_style") == "path"
+
+
+def connect(settings: S3Settings) -> S3Clients:
+    """Make the clients for some settings; nothing is sent yet.
+
+    Raises:
+        BotoCoreError: the configuration chain contradicts itself, such as a profile that does not exist.
+    """
+    session = boto3.Session(profile_name=settings.profile, region_name=settings.region)
+    style = {True: "path", False: "virtual", None: None}[settings.path_style]
+    once = _client(session, settings, 1, style)
+    if settings.path_style is None and not _is_aws(once.meta.endpoint_url):
+        # Only a client knows what the chain makes of the endpoint, so one has to be made to be asked.
+        style = "path"
+        once = _client(session, settings, 1, style)
+    return S3Clients(session, _client(session, settings, settings.attempts, style), once)
+
+
+def _client(session: boto3.Session, settings: S3Settings, attempts: int, style: str | None) -> S3Client:
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": attempts},
+        max_pool_connections=settings.connections,
+        connect_timeout=settings.connect_timeout_seconds,
+        read_timeout=settings.read_timeout_seconds,
+        s3={"addressing_style": style} if style else None,  # type: ignore[arg-type] # a string, not a literal
+        signature_version=UNSIGNED if settings.no_sign_request else None,
+    )
+    return session.client("s3", endpoint_url=settings.endpoint_url, config=config)
+
+
+def _is_aws(endpoint_url: str) -> bool:
+    return (urlsplit(endpoint_url).hostname or "").endswith(_AWS_DOMAINS)
+
+
+@contextmanager
+def s3_errors(operation: str, key: str, *, conditional: bool = False) -> Iterator[None]:
+    """Turn what boto3 raises in here into our errors, by the one table; the original stays as the cause."""
+    try:
+        yield
+    except ClientError as error:
+        code, status, detail = _refusal(error)
+        raise store_error(operation, key, detail, code=code, status=status, conditional=conditional) from error
+    except (BotoCoreError, OSError, ValueError) as error:
+        raise store_error_of(operation, key, error) from error
+
+
+def _refusal(error: ClientError) -> tuple[str, int, str]:
+    answer = error.response.get("Error", {})
+    code = answer.get("Code") or ""
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return code, status, f"{status} {code} {answer.get('Message') or ''}".strip()
+
+
+class S3Store(PagedListing):
+    """A bucket. Safe for many threads; use no more of them than `settings.connections`.
+
+    The clients are made by the first request, so that a store may be pickled, sent to another process, and find its
+    credentials there.
+
+    Args:
+        bucket: its name.
+        settings: how to reach it.
+    """
+
+    can_copy_parts = True
+
+    def __init__(self, bucket: str, settings: S3Settings | None = None) -> None:
+        self.bucket = bucket
+        self.settings = settings or S3Settings()
+        self._lock = Lock()
+        self._connected: S3Clients | None = None
+
+    def __reduce__(self) -> tuple[type[S3Store], tuple[str, S3Settings]]:
+        return type(self), (self.bucket, self.settings)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.bucket!r}, {self.settings!r})"
+
+    def clients(self) -> S3Clients:
+        """The clients, made at the first call. Raises what `connect` raises."""
+        with self._lock:  # boto3 sessions are not made for several threads; their clients are
+            if self._connected is None:
+                self._connected = connect(self.settings)
+            return self._connected
+
+    def create_bucket(self) -> None:
+        """Create the bucket unless it is ours already: for demos and tests."""
+        with s3_errors("create_bucket", self.bucket):
+            client = self.clients().retrying
+            region = client.meta.region_name
+            # us-east-1 is the one region that must not be named.
+            where = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+            try:
+                client.create_bucket(Bucket=self.bucket, **where)  # type: ignore[arg-type] # region: a plain string
+            except client.exceptions.BucketAlreadyOwnedByYou:
+                return
+
+    def get(self, key: str) -> Fetched:
+        """See `ObjectStore.get`."""
+        with s3_errors("get", key):
+            return self._fetch(key)
+
+    def get_range(self, key: str, start: int, end: int) -> Fetched:
+        """See `ObjectStore.get_range`."""
+        check_range(start, end)
+        with s3_errors("get_range", key):
+            found = self._fetch(key, Range=range_header(start, end))
+        return cut("get_range", key, found, start, end)
+
+    def get_tail(self, key: str, length: int) -> Fetched:
+        """See `ObjectStore.get_tail`."""
+        check_tail(length)
+        try:
+            with s3_errors("get_tail", key):
+                found = self._fetch(key, Range=f"bytes=-{length}")
+        except RangeInvalid:
+            found = self.get(key)  # an empty object has no last byte to begin at
+        size = found.object_size_bytes
+        return cut("get_tail", key, found, max(0, size - length), size) if size else found
+
+    def get_if_changed(self, key: str, etag: str) -> Fetched | None:
+        """See `ObjectStore.get_if_changed`."""
+        with s3_errors("get_if_changed", key):
+            try:
+                return self._fetch(key, IfNoneMatch=f'"{etag}"')
+            except ClientError as error:
+                if _refusal(error)[1] == NOT_MODIFIED:
+                    return None
+                raise
+
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+        """See `ObjectStore.put`."""
+        headers = self._headers(condition)
+        content = body if isinstance(body, bytes) else bytes(body)
+        with s3_errors("put", key, conditional=bool(headers)):
+            client = self.clients().once if headers else self.clients().retrying
+            answer = client.put_object(Bucket=self.bucket, Key=key, Body=content, **headers)
+            return bare_etag(answer["ETag"])
+
+    def delete(self, key: str) -> None:
+        """See `ObjectStore.delete`."""
+        with s3_errors("delete", key):
+            self.clients().retrying.delete_object(Bucket=self.bucket, Key=key)
+
+    def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
+        """See `ObjectStore.delete_many`."""
+        return delete_in_batches(keys, self._delete_batch)
+
+    def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
+        """See `ObjectStore.list_page`."""
+        check_page_limit(limit)
+        with s3_errors("list", prefix):
+            after: _ListFrom = {"StartAfter": start_after} if start_after else {}
+            client = self.clients().retrying
+            return listed(client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=limit, **after))
+
+    def start_multipart(self, key: str) -> S3Multipart:
+        """See `ObjectStore.start_multipart`."""
+        with s3_errors("start_multipart", key):
+            client = self.clients().retrying
+            answer = client.create_multipart_upload(Bucket=self.bucket, Key=key)
+        return S3Multipart(client, self.bucket, key, answer["UploadId"], s3_errors)
+
+    def _fetch(self, key: str, **asked: Unpack[_ReadHeaders]) -> Fetched:
+        clients = self.clients()
+        answer = clients.retrying.get_object(Bucket=self.bucket, Key=key, **asked)
+        try:
+            return fetched(answer)
+        except _BROKEN_BODY:
+            return fetched(clients.once.get_object(Bucket=self.bucket, Key=key, **asked))
+
+    def _headers(self, condition: Condition) -> _WriteHeaders:
+        if isinstance(condition, CreateOnly):
+            return {"IfNoneMatch": "*"}
+        if isinstance(condition, IfMatch):
+            return {"IfMatch": self.settings.condition_etag(condition.etag)}
+        return {}
+
+    def _delete_batch(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        with s3_errors("delete_many", keys[0]):
+            answer = self.clients().retrying.delete_objects(
+                Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True}
+            )
+        return [delete_failure(each) for each in answer.get("Errors", ())]

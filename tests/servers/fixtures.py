@@ -1,0 +1,129 @@
+"""Fixtures for S3 endpoints: the embedded one, and any that the environment names.
+
+    ACCEL_TEST_S3_ENDPOINT     URL of a server to run the tests against too
+    ACCEL_TEST_S3_ACCESS_KEY   credentials that may create and delete buckets there
+    ACCEL_TEST_S3_SECRET_KEY
+
+Tests see no other AWS configuration than the one made here: nothing real can be reached.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from accel.cli.embedded_s3 import embedded_s3
+from tests.servers.scripted import ScriptedServer, scripted_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from types_boto3_s3 import S3Client
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server to test against.
+
+    Attributes:
+        client: for arranging what a store cannot, and for looking behind its back.
+        etag_quotes: whether it wants quotes around the ETag of If-Match.
+        is_lasting: it outlives the tests, so that they have to tidy up.
+    """
+
+    url: str
+    access_key: str
+    secret_key: str
+    client: S3Client
+    etag_quotes: bool = True
+    is_lasting: bool = False
+
+
+@pytest.fixture(scope="session")
+def moto_endpoint() -> Iterator[Endpoint]:
+    """The embedded server, on a free port, for the whole session. It takes any credentials."""
+    with embedded_s3() as url:
+        yield Endpoint(url, "testing", "testing", _client(url, "testing", "testing"))
+
+
+@pytest.fixture(scope="session")
+def named_endpoint() -> Endpoint:
+    """The server that the environment names; skips where it names none."""
+    url = os.environ.get("ACCEL_TEST_S3_ENDPOINT", "")
+    if not url:
+        pytest.skip("ACCEL_TEST_S3_ENDPOINT names no server")
+    access, secret = (os.environ.get(f"ACCEL_TEST_S3_{name}_KEY", "") for name in ("ACCESS", "SECRET"))
+    client = _client(url, access, secret)
+    return Endpoint(url, access, secret, client, _wants_quotes(client), is_lasting=True)
+
+
+def _client(url: str, access_key: str, secret_key: str) -> S3Client:
+    return boto3.client(
+        "s3",
+        endpoint_url=url,
+        aws_access_key_id=access_key,
+        aws_secret_access_key=secret_key,
+        region_name="us-east-1",
+        config=Config(s3={"addressing_style": "path"}),
+    )
+
+
+def _wants_quotes(client: S3Client) -> bool:
+    bucket = new_bucket(client)
+    try:
+        etag = client.put_object(Bucket=bucket, Key="k", Body=b"1")["ETag"]
+        client.put_object(Bucket=bucket, Key="k", Body=b"2", IfMatch=etag)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "PreconditionFailed":
+            raise
+        return False
+    else:
+        return True
+    finally:
+        drop_bucket(client, bucket)
+
+
+def new_bucket(client: S3Client) -> str:
+    """Create a bucket with a name of its own."""
+    bucket = f"accel-test-{uuid4().hex}"
+    client.create_bucket(Bucket=bucket)
+    return bucket
+
+
+def drop_bucket(client: S3Client, bucket: str) -> None:
+    """Delete a bucket with all that is in it, unfinished uploads included."""
+    for upload in client.list_multipart_uploads(Bucket=bucket).get("Uploads", ()):
+        client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+        if found := page.get("Contents"):
+            client.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": each["Key"]} for each in found]})
+    client.delete_bucket(Bucket=bucket)
+
+
+@pytest.fixture
+def aws_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """An AWS configuration that reaches nothing real; gives the monkeypatch, for what a test adds to it."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "aws-config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "aws-credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    return monkeypatch
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedServer]:
+    """A server that answers from a script."""
+    with scripted_server() as server:
+        yield server

@@ -1,0 +1,375 @@
+"""What every store promises, as tests: a class that runs on the fixture `store`."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from threading import Barrier
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loaders.errors import (
+    KeyMissing,
+    PreconditionFailed,
+    RangeInvalid,
+    RequestRefused,
+    StoreError,
+    WriteConflict,
+)
+from loaders.store import ALWAYS, CreateOnly, IfMatch, PrefixedStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loaders.store import Body, ObjectStore
+
+BODY = bytes(range(100))
+PART = b"p" * (5 * 1024 * 1024)
+ODD_KEYS = [
+    "a b",
+    "a+b",
+    "a%41b",
+    "100%",
+    "ü/日本語",
+    "😀",
+    "a//b",
+    "//",
+    "/leading",
+    "trailing/",
+    "dots/./and/../more",
+    "a?b=c&d#e",
+    "a\\b'c\"d",
+    "~!@$^*()_-=;:,.<>[]{}|",
+    "tab\there",
+    "no-break\u00a0space",
+]
+
+
+def etag_of(body: bytes) -> str:
+    return hashlib.md5(body, usedforsecurity=False).hexdigest()
+
+
+class StoreContract:
+    """Inherited by a test class; each test gets an empty store."""
+
+    # Reading
+
+    @pytest.mark.parametrize("body", [BODY, b"", b"\x00" * 300_000], ids=["some", "empty", "much"])
+    def test_what_is_put_is_got(self, store: ObjectStore, body: bytes) -> None:
+        etag = store.put("k", body)
+        found = store.get("k")
+        assert (found.body, found.start, found.object_size_bytes, found.etag) == (body, 0, len(body), etag)
+        assert type(found.body) is bytes
+
+    def test_an_etag_has_no_quotes_and_is_the_md5_of_the_bytes(self, store: ObjectStore) -> None:
+        assert store.put("k", BODY) == etag_of(BODY)
+
+    @pytest.mark.parametrize("kind", [bytearray, memoryview])
+    def test_any_bytes_can_be_put(self, store: ObjectStore, kind: type[bytearray | memoryview]) -> None:
+        body: Body = kind(BODY)
+        store.put("k", body)
+        assert store.get("k").body == BODY
+
+    @pytest.mark.parametrize(
+        ("start", "end", "got"),
+        [(0, 10, (0, 10)), (0, 1, (0, 1)), (99, 100, (99, 100)), (90, 1000, (90, 100)), (0, 10**12, (0, 100))],
+    )
+    def test_a_range_is_half_open_and_clamped_at_the_end(
+        self, store: ObjectStore, start: int, end: int, got: tuple[int, int]
+    ) -> None:
+        etag = store.put("k", BODY)
+        found = store.get_range("k", start, end)
+        assert found.body == BODY[slice(*got)]
+        assert (found.start, found.object_size_bytes, found.etag) == (got[0], len(BODY), etag)
+
+    @pytest.mark.parametrize(("size", "start"), [(100, 100), (100, 101), (100, 10**9), (0, 0), (0, 5)])
+    def test_a_range_that_starts_past_the_end_is_invalid(self, store: ObjectStore, size: int, start: int) -> None:
+        store.put("k", BODY[:size])
+        with pytest.raises(RangeInvalid):
+            store.get_range("k", start, start + 10)
+
+    @pytest.mark.parametrize("range_", [(-1, 5), (5, 5), (6, 5)])
+    def test_a_range_that_makes_no_sense_is_a_mistake_of_the_caller(
+        self, store: ObjectStore, range_: tuple[int, int]
+    ) -> None:
+        with pytest.raises(ValueError, match="range"):
+            store.get_range("k", *range_)
+
+    @pytest.mark.parametrize("length", [1, 10, 100, 101, 10**9])
+    def test_a_tail_longer_than_the_object_is_the_object(self, store: ObjectStore, length: int) -> None:
+        etag = store.put("k", BODY)
+        found = store.get_tail("k", length)
+        assert found.body == BODY[-length:]
+        assert (found.start, found.object_size_bytes, found.etag) == (max(0, 100 - length), 100, etag)
+
+    def test_the_tail_of_an_empty_object_is_empty(self, store: ObjectStore) -> None:
+        etag = store.put("k", b"")
+        found = store.get_tail("k", 10)
+        assert (found.body, found.start, found.object_size_bytes, found.etag) == (b"", 0, 0, etag)
+
+    @pytest.mark.parametrize("length", [0, -1])
+    def test_a_tail_has_at_least_one_byte(self, store: ObjectStore, length: int) -> None:
+        with pytest.raises(ValueError, match="tail"):
+            store.get_tail("k", length)
+
+    def test_what_has_not_changed_is_not_sent(self, store: ObjectStore) -> None:
+        etag = store.put("k", BODY)
+        assert store.get_if_changed("k", etag) is None
+        store.put("k", b"new")
+        found = store.get_if_changed("k", etag)
+        assert found is not None
+        assert (found.body, found.object_size_bytes) == (b"new", 3)
+        assert store.get_if_changed("k", found.etag) is None
+
+    @pytest.mark.parametrize("key", ["k", "a/b", "/odd//key"])
+    def test_a_missing_key_is_named_whatever_is_asked_of_it(self, store: ObjectStore, key: str) -> None:
+        asks: dict[str, Callable[[], object]] = {
+            "get": lambda: store.get(key),
+            "get_range": lambda: store.get_range(key, 0, 1),
+            "get_tail": lambda: store.get_tail(key, 1),
+            "get_if_changed": lambda: store.get_if_changed(key, "etag"),
+        }
+        for operation, ask in asks.items():
+            with pytest.raises(KeyMissing, match=operation) as caught:
+                ask()
+            assert caught.value.key.endswith(key)
+
+    @pytest.mark.parametrize("key", ODD_KEYS)
+    def test_an_odd_key_is_a_key_like_any_other(self, store: ObjectStore, key: str) -> None:
+        etag = store.put(key, BODY, condition=CreateOnly())
+        with pytest.raises(PreconditionFailed):
+            store.put(key, b"", condition=CreateOnly())
+        assert store.get(key).body == BODY
+        assert store.get_range(key, 1, 3).body == BODY[1:3]
+        assert store.get_tail(key, 3).body == BODY[-3:]
+        assert store.get_if_changed(key, etag) is None
+        assert [found.key for found in store.list("")] == [key]
+        assert [found.key for found in store.list(key)] == [key]
+        assert list(store.list("", start_after=key)) == []
+        store.put(key, b"", condition=IfMatch(etag))
+        store.delete(key)
+        assert list(store.list("")) == []
+
+    def test_the_empty_key_is_refused(self, store: ObjectStore) -> None:
+        if isinstance(store, PrefixedStore):
+            return  # below a prefix it is a key like any other
+        with pytest.raises(RequestRefused):
+            store.put("", BODY)
+
+    # Writing
+
+    def test_a_plain_put_replaces(self, store: ObjectStore) -> None:
+        store.put("k", BODY)
+        store.put("k", b"new", condition=ALWAYS)
+        assert store.get("k").body == b"new"
+
+    def test_create_only_writes_once(self, store: ObjectStore) -> None:
+        etag = store.put("k", BODY, condition=CreateOnly())
+        with pytest.raises(PreconditionFailed):
+            store.put("k", b"new", condition=CreateOnly())
+        assert store.get("k").etag == etag
+
+    def test_what_was_deleted_can_be_created_again(self, store: ObjectStore) -> None:
+        store.put("k", BODY, condition=CreateOnly())
+        store.delete("k")
+        store.put("k", b"new", condition=CreateOnly())
+        assert store.get("k").body == b"new"
+
+    def test_if_match_writes_over_that_version_only(self, store: ObjectStore) -> None:
+        first = store.put("k", BODY)
+        second = store.put("k", b"new", condition=IfMatch(first))
+        with pytest.raises(PreconditionFailed):
+            store.put("k", b"newer", condition=IfMatch(first))
+        assert store.get("k").etag == second == etag_of(b"new")
+
+    def test_if_match_on_a_missing_key_is_lost(self, store: ObjectStore) -> None:
+        with pytest.raises(PreconditionFailed):
+            store.put("k", BODY, condition=IfMatch(etag_of(BODY)))
+        with pytest.raises(KeyMissing):
+            store.get("k")
+
+    def test_of_eight_creators_exactly_one_wins(self, store: ObjectStore) -> None:
+        for round_ in range(5):
+            barrier = Barrier(8)
+            with ThreadPoolExecutor(8) as pool:
+                won = list(pool.map(_create, repeat(store), repeat(f"race/{round_}"), range(8), repeat(barrier)))
+            assert sum(won) == 1
+            assert store.get(f"race/{round_}").body == str(won.index(True)).encode()
+
+    def test_eight_threads_of_compare_and_set_lose_nothing(self, store: ObjectStore) -> None:
+        store.put("counter", b"0")
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(_increment, repeat(store, 8 * 25), range(8 * 25)))
+        assert int(store.get("counter").body.split()[0]) == 8 * 25
+
+    # Deleting
+
+    def test_a_missing_key_is_deleted_already(self, store: ObjectStore) -> None:
+        store.delete("k")
+        store.put("k", BODY)
+        store.delete("k")
+        store.delete("k")
+        with pytest.raises(KeyMissing):
+            store.get("k")
+
+    def test_many_are_deleted_at_once_present_or_not(self, store: ObjectStore) -> None:
+        keys = ["a", "b//c", "d%20+ü", "e"]
+        for key in [*keys, "stays"]:
+            store.put(key, BODY)
+        assert store.delete_many(iter([*keys, "missing", *keys[:1]])) == []
+        assert [found.key for found in store.list("")] == ["stays"]
+
+    def test_deleting_nothing_is_no_request(self, store: ObjectStore) -> None:
+        assert store.delete_many([]) == []
+
+    # Listing, and more than 1,000 of everything
+
+    def test_a_listing_is_in_the_order_of_utf8_bytes_and_tells_sizes_and_versions(self, store: ObjectStore) -> None:
+        keys = ["b", "a", "a/b", "a-b", "a//", "Z", "ä", "\U0001f600", "\uffee", "a b", "aa"]
+        etags = {key: store.put(key, key.encode()) for key in keys}
+        found = list(store.list(""))
+        assert [each.key for each in found] == sorted(keys, key=str.encode)
+        assert {each.key: each.etag for each in found} == etags
+        assert all(each.size_bytes == len(each.key.encode()) for each in found)
+        assert all(each.modified_seconds > 0 for each in found)
+
+    def test_a_prefix_is_a_string_not_a_folder(self, store: ObjectStore) -> None:
+        for key in ["a", "a/1", "a/2", "ab/1", "b"]:
+            store.put(key, BODY)
+        assert [each.key for each in store.list("a")] == ["a", "a/1", "a/2", "ab/1"]
+        assert [each.key for each in store.list("a/")] == ["a/1", "a/2"]
+        assert list(store.list("c")) == []
+
+    def test_a_listing_of_more_than_a_thousand_keys_is_complete(self, store: ObjectStore) -> None:
+        keys = [f"n/{number:05}" for number in range(0, 2200, 2)]
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(store.put, keys, repeat(b"")))
+
+        assert [each.key for each in store.list("n/")] == keys
+        assert [each.key for each in store.list("n/", start_after="n/00100")] == keys[51:], "on a key"
+        assert [each.key for each in store.list("n/", start_after="n/00101")] == keys[51:], "off a key"
+        assert [each.key for each in store.list("n/", start_after="a")] == keys, "before the prefix"
+        assert list(store.list("n/", start_after="o")) == [], "after the prefix"
+        assert [each.key for each in store.list("n/", limit=1050)] == keys[:1050]
+        assert [each.key for each in store.list("n/", start_after=keys[9], limit=3)] == keys[10:13]
+        assert list(store.list("n/", limit=0)) == []
+
+        page = store.list_page("n/", limit=7)
+        assert ([each.key for each in page.objects], page.more) == (keys[:7], True)
+        last = store.list_page("n/", start_after=keys[-2])
+        assert ([each.key for each in last.objects], last.more) == (keys[-1:], False)
+
+        assert store.delete_many(keys) == []
+        assert list(store.list("")) == []
+
+    @pytest.mark.parametrize("limit", [0, -1, 1001])
+    def test_a_page_has_one_to_a_thousand_keys(self, store: ObjectStore, limit: int) -> None:
+        with pytest.raises(ValueError, match="page"):
+            store.list_page("", limit=limit)
+
+    def test_a_negative_limit_is_a_mistake_of_the_caller(self, store: ObjectStore) -> None:
+        with pytest.raises(ValueError, match="limit"):
+            store.list("", limit=-1)
+
+    # Multipart
+
+    def test_parts_become_one_object_at_the_end_and_not_before(self, store: ObjectStore) -> None:
+        upload = store.start_multipart("big")
+        receipts = [upload.upload_part(2, memoryview(b"tail")), upload.upload_part(1, bytearray(PART))]
+        assert list(store.list("")) == []
+        etag = upload.complete(receipts)
+        found = store.get("big")
+        assert found.body == PART + b"tail"
+        assert found.etag == etag
+        assert etag.endswith("-2")
+        assert store.get_range("big", len(PART) - 2, len(PART) + 2).body == b"ppta"
+
+    def test_a_part_sent_again_replaces_the_earlier_one(self, store: ObjectStore) -> None:
+        upload = store.start_multipart("k")
+        upload.upload_part(1, b"first")
+        upload.complete([upload.upload_part(1, b"second")])
+        assert store.get("k").body == b"second"
+
+    def test_parts_may_be_sent_by_many_threads(self, store: ObjectStore) -> None:
+        upload = store.start_multipart("k")
+        bodies = [PART, PART.replace(b"p", b"q"), b"end"]
+        with ThreadPoolExecutor(3) as pool:
+            receipts = list(pool.map(upload.upload_part, (1, 2, 3), bodies))
+        upload.complete(receipts)
+        assert store.get("k").body == b"".join(bodies)
+
+    def test_an_aborted_upload_leaves_nothing(self, store: ObjectStore) -> None:
+        upload = store.start_multipart("k")
+        receipt = upload.upload_part(1, BODY)
+        upload.abort()
+        upload.abort()
+        assert list(store.list("")) == []
+        with pytest.raises(StoreError):
+            upload.complete([receipt])
+        with pytest.raises(KeyMissing):
+            store.get("k")
+
+    def test_a_small_part_that_is_not_the_last_is_refused(self, store: ObjectStore) -> None:
+        upload = store.start_multipart("k")
+        receipts = [upload.upload_part(number, BODY) for number in (1, 2)]
+        with pytest.raises(RequestRefused):
+            upload.complete(receipts)
+        upload.abort()
+        assert list(store.list("")) == []
+
+    @pytest.mark.parametrize("number", [0, 10_001])
+    def test_parts_are_numbered_from_one_to_ten_thousand(self, store: ObjectStore, number: int) -> None:
+        upload = store.start_multipart("k")
+        with pytest.raises(ValueError, match="10000"):
+            upload.upload_part(number, BODY)
+        with pytest.raises(ValueError, match="10000"):
+            upload.copy_part(number, "source", 0, 1)
+        upload.abort()
+
+    @pytest.mark.parametrize("source_key", ["source", "so//ur+ce ü"])
+    def test_a_part_can_be_copied_inside_the_store(self, store: ObjectStore, source_key: str) -> None:
+        assert store.can_copy_parts
+        source = PART + BODY
+        store.put(source_key, source)
+        upload = store.start_multipart("k")
+        receipts = [
+            upload.copy_part(1, source_key, 7, 7 + len(PART)),
+            upload.upload_part(2, b"end"),
+        ]
+        upload.complete(receipts)
+        assert store.get("k").body == source[7 : 7 + len(PART)] + b"end"
+
+    def test_a_copy_of_what_is_not_there_is_refused(self, store: ObjectStore) -> None:
+        store.put("source", BODY)
+        upload = store.start_multipart("k")
+        with pytest.raises(KeyMissing):
+            upload.copy_part(1, "missing", 0, 10)
+        with pytest.raises(ValueError, match="range"):
+            upload.copy_part(1, "source", 10, 10)
+        upload.abort()
+
+
+def _create(store: ObjectStore, key: str, number: int, barrier: Barrier) -> bool:
+    barrier.wait()
+    while True:
+        try:
+            store.put(key, str(number).encode(), condition=CreateOnly())
+        except PreconditionFailed:
+            return False
+        except WriteConflict:
+            continue  # undecided: whoever asks again learns who won
+        return True
+
+
+def _increment(store: ObjectStore, nonce: int) -> None:
+    while True:
+        found = store.get("counter")
+        count = int(found.body.split()[0]) + 1
+        try:
+            # Without the nonce, equal counts would have equal ETags.
+            store.put("counter", f"{count} {nonce}".encode(), condition=IfMatch(found.etag))
+        except (PreconditionFailed, WriteConflict):
+            continue
+        return

@@ -1,0 +1,164 @@
+"""Injected faults raise what a real store's would, leave behind what a real store's would, and can be repeated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from loaders.errors import KeyMissing, PreconditionFailed, StoreError, StoreUnavailable, WriteConflict
+from loaders.store import CreateOnly, Fault, FaultStore, IfMatch, MemoryStore
+
+DENIED_WRITES = [
+    (Fault.SLOW_DOWN, StoreUnavailable, StoreUnavailable),
+    (Fault.SERVER_ERROR, StoreUnavailable, WriteConflict),
+    (Fault.TIMEOUT, StoreUnavailable, StoreUnavailable),
+    (Fault.RESET, StoreUnavailable, StoreUnavailable),
+]
+
+
+@pytest.mark.parametrize(("fault", "plain", "conditional"), DENIED_WRITES)
+def test_a_denied_write_changes_nothing(fault: Fault, plain: type[StoreError], conditional: type[StoreError]) -> None:
+    inner = MemoryStore()
+    store = FaultStore(inner)
+    store.schedule(fault, fault)
+    with pytest.raises(plain):
+        store.put("k", b"x")
+    with pytest.raises(conditional):
+        store.put("k", b"x", condition=CreateOnly())
+    assert len(inner) == 0
+    store.put("k", b"x", condition=CreateOnly())
+
+
+def test_a_lost_reply_is_a_write_that_happened() -> None:
+    store = FaultStore(MemoryStore())
+    store.schedule(Fault.LOST_REPLY)
+    with pytest.raises(StoreUnavailable) as caught:
+        store.put("k", b"x", condition=CreateOnly())
+    assert isinstance(caught.value.__cause__, TimeoutError)
+    assert store.get("k").body == b"x"
+
+
+def test_a_lost_reply_hides_a_refusal_as_well() -> None:
+    store = FaultStore(MemoryStore())
+    store.put("k", b"x")
+    store.schedule(Fault.LOST_REPLY)
+    with pytest.raises(StoreUnavailable):
+        store.put("k", b"y", condition=IfMatch("another"))
+    assert store.get("k").body == b"x"
+
+
+def test_a_lost_race_and_an_undecided_one_write_nothing() -> None:
+    store = FaultStore(MemoryStore())
+    store.schedule(Fault.PRECONDITION, Fault.CONFLICT)
+    with pytest.raises(PreconditionFailed):
+        store.put("k", b"x", condition=CreateOnly())
+    with pytest.raises(WriteConflict):
+        store.put("k", b"x", condition=CreateOnly())
+    with pytest.raises(KeyMissing):
+        store.get("k")
+
+
+def test_a_short_body_is_never_returned() -> None:
+    store = FaultStore(MemoryStore())
+    store.put("k", b"x")
+    for ask in (store.get, lambda key: store.get_range(key, 0, 1), lambda key: store.get_tail(key, 1)):
+        store.schedule(Fault.SHORT_BODY)
+        with pytest.raises(StoreUnavailable, match="fewer bytes"):
+            ask("k")
+
+
+def test_the_cause_tells_how_the_connection_broke() -> None:
+    store = FaultStore(MemoryStore())
+    for fault, cause in ((Fault.TIMEOUT, TimeoutError), (Fault.RESET, ConnectionResetError)):
+        store.schedule(fault)
+        with pytest.raises(StoreUnavailable) as caught:
+            list(store.list(""))
+        assert isinstance(caught.value.__cause__, cause)
+
+
+def test_the_schedule_goes_by_requests_and_none_lets_one_pass() -> None:
+    store = FaultStore(MemoryStore())
+    store.schedule(None, Fault.RESET)
+    store.put("a", b"")
+    with pytest.raises(StoreUnavailable):
+        store.put("b", b"")
+    store.put("c", b"")
+    assert [each.key for each in store.list("")] == ["a", "c"]
+    assert store.injected == Counter({Fault.RESET: 1})
+
+
+def test_a_fault_that_cannot_hit_what_it_is_scheduled_for_is_a_mistake_of_the_test() -> None:
+    store = FaultStore(MemoryStore())
+    store.schedule(Fault.CONFLICT)
+    with pytest.raises(ValueError, match="CONFLICT is scheduled"):
+        store.put("k", b"")
+
+
+def test_operations_that_are_not_chosen_pass_and_use_up_nothing() -> None:
+    store = FaultStore(MemoryStore(), operations={"put"})
+    store.schedule(Fault.SLOW_DOWN)
+    assert list(store.list("")) == []
+    store.delete("k")
+    with pytest.raises(StoreUnavailable):
+        store.put("k", b"")
+
+
+def test_a_batch_of_deletes_that_fails_names_all_its_keys() -> None:
+    inner = MemoryStore()
+    store = FaultStore(inner)
+    keys = [f"{number:04}" for number in range(1500)]
+    for key in keys:
+        inner.put(key, b"")
+    store.schedule(None, Fault.SLOW_DOWN)
+    failures = store.delete_many(keys)
+    assert [failure.key for failure in failures] == keys[1000:]
+    assert all(isinstance(failure.error, StoreUnavailable) for failure in failures)
+    assert len(inner) == 500
+
+
+def test_faults_strike_multipart_uploads() -> None:
+    inner = MemoryStore()
+    store = FaultStore(inner)
+    upload = store.start_multipart("k")
+    store.schedule(Fault.RESET)
+    with pytest.raises(StoreUnavailable):
+        upload.upload_part(1, b"x")
+    receipt = upload.upload_part(1, b"x")
+    store.schedule(Fault.LOST_REPLY)
+    with pytest.raises(StoreUnavailable):
+        upload.complete([receipt])
+    assert inner.get("k").body == b"x"
+
+
+def test_probabilities_are_kept_and_repeat_with_their_seed() -> None:
+    def run(seed: int) -> tuple[list[str], Counter[Fault]]:
+        chances = {Fault.SLOW_DOWN: 0.1, Fault.CONFLICT: 0.2, Fault.SHORT_BODY: 0.5}
+        store = FaultStore(MemoryStore(), rng=Random(seed), probabilities=chances)
+        outcomes = []
+        for number in range(2000):
+            try:
+                store.put(f"{number}", b"", condition=CreateOnly())
+                outcomes.append("written")
+            except StoreError as error:
+                outcomes.append(type(error).__name__)
+        return outcomes, store.injected
+
+    outcomes, injected = run(5)
+    assert (outcomes, injected) == run(5)
+    assert outcomes != run(6)[0]
+    assert injected[Fault.SHORT_BODY] == 0, "it cannot hit a write"
+    assert injected[Fault.SLOW_DOWN] == outcomes.count("StoreUnavailable") == pytest.approx(200, abs=50)
+    assert injected[Fault.CONFLICT] == outcomes.count("WriteConflict") == pytest.approx(400, abs=70)
+
+
+def test_arguments_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="at most 1"):
+        FaultStore(MemoryStore(), rng=Random(1), probabilities={Fault.RESET: 0.6, Fault.TIMEOUT: 0.6})
+    with pytest.raises(ValueError, match="or more"):
+        FaultStore(MemoryStore(), rng=Random(1), probabilities={Fault.RESET: -0.1})
+    with pytest.raises(ValueError, match="Random"):
+        FaultStore(MemoryStore(), probabilities={Fault.RESET: 0.1})
+    with pytest.raises(ValueError, match="no such operations"):
+        FaultStore(MemoryStore(), operations={"head"})

@@ -1,0 +1,86 @@
+"""A URL names a store."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import loaders.store
+from loaders.errors import KeyMissing
+from loaders.store import MemoryStore, ObstoreStore, PrefixedStore, S3Settings, S3Store, open_store
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3"])
+def test_the_schemes_of_s3_mean_the_same(scheme: str) -> None:
+    store = open_store(f"{scheme}://bucket")
+    assert isinstance(store, S3Store)
+    assert (store.bucket, store.settings) == ("bucket", S3Settings())
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a/b", "s3://bucket/a/b/"])
+def test_what_follows_the_bucket_is_a_prefix_of_all_keys(url: str) -> None:
+    store = open_store(url)
+    assert isinstance(store, PrefixedStore)
+    assert store.prefix == "a/b/"
+
+
+def test_a_bucket_with_a_slash_behind_it_has_no_prefix() -> None:
+    assert isinstance(open_store("s3://bucket/"), S3Store)
+
+
+def test_a_setting_chooses_the_client() -> None:
+    settings = S3Settings(client="obstore", endpoint_url="http://127.0.0.1:1")
+    store = open_store("s3://bucket", settings)
+    assert isinstance(store, ObstoreStore)
+    assert store.settings == settings
+
+
+def test_the_same_name_in_memory_is_the_same_store() -> None:
+    store = open_store("memory://test-open/inner/")
+    store.put("k", b"x")
+    whole = open_store("memory://test-open")
+    assert isinstance(whole, MemoryStore)
+    assert [each.key for each in whole.list("")] == ["inner/k"]
+    assert list(open_store("memory://test-open-another").list("")) == []
+
+
+@pytest.mark.parametrize("url", ["", "bucket", "s3:/bucket", "s3://", "s3:///key", "gs://bucket", "file:///tmp"])
+def test_another_url_is_refused_with_the_forms_there_are(url: str) -> None:
+    with pytest.raises(ValueError, match="expected s3://bucket/prefix or memory://name"):
+        open_store(url)
+
+
+@pytest.mark.parametrize("settings", [S3Settings(attempts=2), S3Settings(client="obstore", region="eu-west-1")])
+def test_a_store_on_s3_can_be_sent_to_another_process(settings: S3Settings) -> None:
+    store = open_store("s3://bucket/prefix", settings)
+    copy = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own bytes
+    assert copy.prefix == "prefix/"
+    assert repr(copy._store) == f"{type(copy._store).__name__}('bucket', {settings!r})"
+
+
+def test_errors_name_the_full_key() -> None:
+    with pytest.raises(KeyMissing, match="some/prefix/missing"):
+        open_store("memory://test-open/some/prefix").get("missing")
+
+
+def test_what_is_exported_can_be_imported_and_is_sorted() -> None:
+    assert sorted(loaders.store.__all__) == loaders.store.__all__
+    assert all(getattr(loaders.store, name) for name in loaders.store.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        loaders.store.Nothing  # noqa: B018 - the access is the test
+
+
+def test_importing_the_stores_loads_no_client_of_s3() -> None:
+    script = "import sys, loaders.store; print(sorted({'boto3', 'obstore', 'moto'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: S603 - ours
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_client_that_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.delitem(sys.modules, "loaders.store.obstore_s3", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'accel\[obstore\]'"):
+        open_store("s3://bucket", S3Settings(client="obstore"))
