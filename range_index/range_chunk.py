@@ -1,0 +1,271 @@
+"""The ranges of many objects in one piece of memory, searched for one stream all at once.
+
+To find a stream in one object is a binary search. To find it in thousands, one after the other, is thousands of calls
+and of waits for memory that no cache holds. Here the columns of many objects (see object_ranges) stand one behind the
+other, so that one stream is searched in all objects in step: each step probes every object, in one numpy call, and the
+waits for memory overlap. For 5,000 objects of 9,000 streams that is 2 ms, where single searches take 12.
+
+    | column     | type             | object 7          | object 9       | free   |
+    |------------|------------------|-------------------|----------------|--------|
+    | stream ids | int64            | 3 8 11 20         | 3 9 20         | . . .  |
+    | starts     | int64            | 0 0 40 10         | 25 0 90        | . . .  |
+    | lengths    | uint32 or int64  | 25 10 5 80        | 10 7 30        | . . .  |
+    |            |                  | ^ begin     end ^ | ^ begin  end ^ |        |
+
+An object that goes leaves a gap: its end becomes its begin, and no search finds anything between the two. When gaps
+make up half of a chunk, the rest moves together.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from range_index.checking import require
+from range_index.runs import unpack
+from range_index.stream_view import NO_HOLES, Entry
+
+if TYPE_CHECKING:
+    from collections.abc import KeysView
+
+    from numpy.typing import NDArray
+
+    from range_index.object_ranges import ObjectRanges
+
+OBJECTS_MAX: Final = 4096
+"""Objects of one chunk, so that a chunk of tiny objects can be dropped in a millisecond."""
+
+OBJECT_OVERHEAD_BYTES: Final = 192
+"""What the bookkeeping of one object takes: two places in dictionaries, three in arrays, two numbers."""
+
+CHUNK_OVERHEAD_BYTES: Final = 2048
+"""What an empty chunk takes: its own object and those of its columns and dictionaries."""
+
+WIDE: Final = np.dtype(np.int64)
+NARROW: Final = np.dtype(np.uint32)
+
+
+class Rows(NamedTuple):
+    """Entries of one stream as columns, in order of arrival."""
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    object_ids: NDArray[np.int64]
+    holed: frozenset[int]
+    """Ids of the objects whose entry has a hole inside."""
+
+
+class RangeChunk:
+    """Objects' ranges, up to a number of entries.
+
+    Args:
+        capacity: entries it has room for; memory is taken for those only that come.
+        wide: whether lengths take 64 bits; a chunk that is not wide cannot take in an object that is.
+
+    Threads: the caller's lock guards it.
+    """
+
+    __slots__ = (
+        "_begins",
+        "_ends",
+        "_filled",
+        "_holed",
+        "_holed_bytes",
+        "_lengths",
+        "_live",
+        "_objects",
+        "_slots",
+        "_starts",
+        "_stream_ids",
+        "used",
+    )
+
+    def __init__(self, capacity: int, *, wide: bool) -> None:
+        self.used = 0.0
+        """When an object came in or a search found something here, by the owner's timer."""
+        self._stream_ids: NDArray[np.int64] = np.empty(max(1, capacity), dtype=np.int64)
+        self._starts: NDArray[np.int64] = np.empty(max(1, capacity), dtype=np.int64)
+        self._lengths = np.empty(max(1, capacity), dtype=WIDE if wide else NARROW)
+        self._objects = array("q")
+        self._begins = array("q")
+        self._ends = array("q")
+        self._slots: dict[int, int] = {}
+        self._holed: dict[int, NDArray[np.int64]] = {}
+        self._holed_bytes = 0
+        self._filled = 0
+        self._live = 0
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether lengths take 64 bits."""
+        return self._lengths.dtype == WIDE
+
+    @property
+    def entries(self) -> int:
+        """How many entries its objects have."""
+        return self._live
+
+    @property
+    def is_mostly_gaps(self) -> bool:
+        """Whether more than half of the entries, or of the objects, that came in are gone."""
+        return 2 * self._live < self._filled or 2 * len(self._slots) < len(self._objects)
+
+    @property
+    def object_ids(self) -> KeysView[int]:
+        """The ids of its objects, as a live view."""
+        return self._slots.keys()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns, gaps included, and of the bookkeeping.
+
+        Free room does not count: until it is written to, it is a reserve of addresses, not memory.
+        """
+        entry_bytes = self._stream_ids.itemsize + self._starts.itemsize + self._lengths.itemsize
+        return (
+            self._filled * entry_bytes
+            + self._holed_bytes
+            + CHUNK_OVERHEAD_BYTES
+            + OBJECT_OVERHEAD_BYTES * len(self._objects)
+        )
+
+    def takes(self, ranges: ObjectRanges) -> bool:
+        """Whether an object fits in; O(1)."""
+        return (
+            len(self._objects) < OBJECTS_MAX
+            and self._filled + len(ranges) <= len(self._stream_ids)
+            and (self.is_wide or ranges.lengths.dtype == NARROW)
+        )
+
+    def add(self, object_id: int, ranges: ObjectRanges) -> None:
+        """Copy in the ranges of an object that fits in and is not in here; O(its bytes), nothing per stream."""
+        begin, end = self._filled, self._filled + len(ranges)
+        self._stream_ids[begin:end] = ranges.stream_ids
+        self._starts[begin:end] = ranges.starts
+        self._lengths[begin:end] = ranges.lengths
+        self._slots[object_id] = len(self._objects)
+        self._objects.append(object_id)
+        self._begins.append(begin)
+        self._ends.append(end)
+        if len(ranges.holed):
+            self._holed[object_id] = ranges.holed
+            self._holed_bytes += ranges.holed.nbytes
+        self._filled = end
+        self._live += len(ranges)
+
+    def discard(self, object_id: int) -> None:
+        """Let the ranges of an object go; O(1)."""
+        slot = self._slots.pop(object_id)
+        self._live -= self._ends[slot] - self._begins[slot]
+        self._ends[slot] = self._begins[slot]
+        if object_id in self._holed:
+            self._holed_bytes -= self._holed.pop(object_id).nbytes
+
+    def entry_of(self, object_id: int, stream_id: int) -> Entry | None:
+        """The entry of one stream in one object of the chunk, if the object holds it; O(log streams)."""
+        slot = self._slots[object_id]
+        begin = self._begins[slot]
+        ids = self._stream_ids[begin : self._ends[slot]]
+        position = int(ids.searchsorted(stream_id))
+        if position == len(ids) or int(ids[position]) != stream_id:
+            return None
+        start = int(self._starts[begin + position])
+        end = start + int(self._lengths[begin + position])
+        return Entry(start, end, object_id, object_id in self._holed and position in self._holed[object_id])
+
+    def find(self, stream_id: int) -> Rows:
+        """The entries of one stream in all objects, in order of arrival.
+
+        Complexity: O(objects x log streams of one object), in about 60 numpy calls however many objects there are.
+        """
+        begins, ends = unpack(self._begins), unpack(self._ends)
+        positions = last_before(self._stream_ids, begins, ends, stream_id) + 1
+        holds = positions < ends
+        holds &= self._stream_ids.take(positions, mode="clip") == stream_id
+        hits = holds.nonzero()[0]
+        positions = positions[hits]
+        starts = self._starts[positions]
+        object_ids = unpack(self._objects)[hits]
+        return Rows(starts, starts + self._lengths[positions], object_ids, self._holed_among(hits, positions))
+
+    def _holed_among(self, hits: NDArray[np.int64], positions: NDArray[np.int64]) -> frozenset[int]:
+        if not self._holed:
+            return NO_HOLES
+        found = dict(zip(hits.tolist(), positions.tolist(), strict=True))
+        holed = []
+        for object_id, places in self._holed.items():
+            slot = self._slots[object_id]
+            if slot in found and found[slot] - self._begins[slot] in places:
+                holed.append(object_id)
+        return frozenset(holed)
+
+    def close_gaps(self) -> None:
+        """Move the objects together and give back what is free then; O(entries), no loop in Python over streams."""
+        objects, begins, ends = unpack(self._objects), unpack(self._begins), unpack(self._ends)
+        # An empty object has no entries either, so only its place in the dictionary tells that it is there.
+        kept = np.fromiter(self._slots.values(), dtype=np.int64, count=len(self._slots))
+        kept.sort()
+        lengths = ends[kept] - begins[kept]
+        new_ends = lengths.cumsum()
+        new_begins = new_ends - lengths
+        rows = np.arange(self._live) + np.repeat(begins[kept] - new_begins, lengths)
+        if not len(rows):
+            rows = np.zeros(1, dtype=np.int64)  # a column of nothing at all could not be probed
+        self._stream_ids, self._starts = self._stream_ids.take(rows), self._starts.take(rows)
+        self._lengths = self._lengths.take(rows)
+        self._objects = array("q", objects[kept].tobytes())
+        self._begins = array("q", new_begins.tobytes())
+        self._ends = array("q", new_ends.tobytes())
+        self._slots = {object_id: slot for slot, object_id in enumerate(self._objects)}
+        self._filled = self._live
+
+    def check(self) -> None:
+        """Walk every invariant; O(entries).
+
+        Raises:
+            AssertionError: one is broken; the message has the state.
+        """
+        capacity = len(self._stream_ids)
+        require(capacity == len(self._starts) == len(self._lengths), "columns have one length", capacity)
+        require(0 <= self._live <= self._filled <= capacity, "counts fit", self._live, self._filled, capacity)
+        require(len(self._objects) <= OBJECTS_MAX, "objects are bounded", len(self._objects))
+        live, before = 0, 0
+        for slot, (begin, end) in enumerate(zip(self._begins, self._ends, strict=True)):
+            require(before <= begin <= end <= self._filled, "objects do not overlap", slot, before, begin, end)
+            require(bool((np.diff(self._stream_ids[begin:end]) > 0).all()), "stream ids ascend", slot)
+            live, before = live + end - begin, end
+        require(live == self._live, "entries are counted", live, self._live)
+        for object_id, slot in self._slots.items():
+            require(self._objects[slot] == object_id, "an object is where it is looked for", object_id, slot)
+        require(self._holed.keys() <= self._slots.keys(), "marks belong to objects", self._holed, self._slots)
+        holed_bytes = sum(positions.nbytes for positions in self._holed.values())
+        require(holed_bytes == self._holed_bytes, "marks are counted", holed_bytes, self._holed_bytes)
+
+
+def last_before(
+    values: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64], wanted: int
+) -> NDArray[np.int64]:
+    """In each slice ``[begin, end)`` of ``values``, ascending within it: the last position below ``wanted``.
+
+    All slices are searched in step: the position moves up by halving strides where the value there is still below.
+
+    Complexity: O(slices x log longest), 5 numpy calls a stride.
+
+    Returns:
+        One position a slice; ``begin - 1`` where no value is below, so also in an empty slice.
+    """
+    positions = begins - 1
+    lasts = ends - 1
+    longest = int((lasts - positions).max(initial=0))
+    stride = 1 << longest.bit_length() >> 1
+    probes = np.empty_like(positions)
+    probed = np.empty_like(positions)
+    while stride:
+        np.add(positions, stride, out=probes)
+        np.minimum(probes, lasts, out=probes)
+        values.take(probes, out=probed, mode="clip")
+        np.copyto(positions, probes, where=probed < wanted)
+        stride >>= 1
+    return positions

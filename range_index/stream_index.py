@@ -1,0 +1,478 @@
+"""Which object holds an offset of a stream, as far as it is known: the range index of all nodes.
+
+An index of this kind has two enemies. Objects come with thousands of streams each, so whatever is done for each stream
+on insertion is done thousands of times for streams that nobody will ask for. And streams are many, so what is kept for
+each of them fills the memory. Hence two levels:
+
+    insert(node, object, ranges)                 one copy of packed arrays, no work for any stream
+          |
+          v
+    node -> chunks of objects' ranges            20 bytes an entry, bounded by bytes; least used chunks go
+          |
+          |  on the first question about a stream, one search over all objects of the node
+          v
+    (node, stream) -> view                       24 bytes an entry, for streams that are asked for; bounded by number
+          |                                      and by bytes, lives for a time, least used streams go, whole
+          v
+    floor(node, stream, offset) -> entry         a dictionary, a look at the time, a bisection
+
+A view is made from what the arrays say, and outlives them: dropping arrays takes no entry from a view. Objects that
+come or go later are noted in the node's log of changes, and a view takes them in when it is asked for again. So
+removing an object costs nothing per stream either, and yet no question asked afterwards is answered by it.
+
+Everything here is a hint: an index that forgot something knows less, but it says nothing false of an object. Whether an
+object still counts is for the caller to decide, by the image; hence the way down to the next lower entry in a view.
+
+Source: AutoMQ issue 2731, section 1.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, KeysView
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from range_index.change_log import ChangeLog
+from range_index.checking import require
+from range_index.hints import hint_rows
+from range_index.index_statistics import IndexStatistics
+from range_index.live_view import LiveView
+from range_index.node_ranges import SINGLE_SEARCHES_MAX, NodeRanges
+from range_index.stream_view import NO_HOLES, Entry, StreamView
+from range_index.use_order import UseOrder
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from range_index.object_ranges import ObjectRanges
+    from range_index.range_chunk import RangeChunk, Rows
+
+TTL_SECONDS: Final = 600.0
+STREAMS_MAX: Final = 200_000
+ARRAY_BYTES_MAX: Final = 256 * 1024 * 1024
+VIEW_BYTES_MAX: Final = 256 * 1024 * 1024
+
+JITTER_SHARE: Final = 0.1
+"""A view lives this share longer or shorter than the time to live."""
+
+CHUNKS_OF_ALL: Final = 16
+"""A chunk takes at most this part of the array bytes: what goes at once for want of room."""
+
+ENTRY_BYTES: Final = 20
+
+NODE_OVERHEAD_BYTES: Final = 1024
+"""What a node takes besides its arrays, views and changes."""
+
+EXAMINED_MAX: Final = 64
+"""Views that are looked at to find the least recently used."""
+
+SWEPT_MAX: Final = 2
+"""Views that each fill looks at, to let go those that expired unasked."""
+
+INT64_MAX: Final = 2**63 - 1
+
+_NOTHING: Final = StreamView(array("q"), array("q"), array("q"), NO_HOLES, 0)
+
+
+@dataclass(slots=True)
+class _Node:
+    ranges: NodeRanges
+    changes: ChangeLog = field(default_factory=ChangeLog)
+    views: dict[int, LiveView] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.views and not self.ranges.object_ids
+
+
+class StreamRangeIndex:
+    """(node, stream) -> floor by start offset -> (start, end, object).
+
+    To fill: ``insert``, ``add_entries``. To ask: ``floor``, ``view``, ``holds``, ``loaded``. To forget: ``remove``.
+    To observe: ``stats``, ``nbytes``, ``check``.
+
+    Args:
+        timer: gives seconds that never go back.
+        jitter: gives a number in [0, 1), so that views made together do not expire together.
+        ttl_seconds: how long a view lives since it was filled, a tenth more or less by jitter.
+        streams_max: views that are kept, of all nodes together; the least recently used goes whole.
+        array_bytes_max: bytes of objects' arrays; the least recently used go, a 16th of all at a time, or less.
+        view_bytes_max: bytes of views; the least recently used goes whole.
+
+    Raises:
+        ValueError: a bound that is not positive.
+
+    Threads: one at a time; the caller's lock guards it. A view that was handed out may be read by any thread.
+
+    >>> from range_index import ObjectRanges
+    >>> index = StreamRangeIndex(timer=lambda: 0.0, jitter=lambda: 0.5)
+    >>> index.insert(4, 7, ObjectRanges.from_ranges([(420000, 0, 100), (420001, 0, 20)]))
+    >>> index.insert(4, 9, ObjectRanges.from_ranges([(420000, 100, 180)]))
+    >>> index.floor(4, 420000, 150)
+    Entry(start=100, end=180, object_id=9, holed=False)
+    """
+
+    def __init__(
+        self,
+        *,
+        timer: Callable[[], float],
+        jitter: Callable[[], float],
+        ttl_seconds: float = TTL_SECONDS,
+        streams_max: int = STREAMS_MAX,
+        array_bytes_max: int = ARRAY_BYTES_MAX,
+        view_bytes_max: int = VIEW_BYTES_MAX,
+    ) -> None:
+        if min(ttl_seconds, streams_max, array_bytes_max, view_bytes_max) <= 0:
+            bounds = (ttl_seconds, streams_max, array_bytes_max, view_bytes_max)
+            raise ValueError(f"expected bounds above 0, found {bounds}")
+        self._timer = timer
+        self._jitter = jitter
+        self._ttl_seconds = ttl_seconds
+        self._streams_max = streams_max
+        self._array_bytes_max = array_bytes_max
+        self._view_bytes_max = view_bytes_max
+        self._nodes: dict[int, _Node] = {}
+        self._order = UseOrder()
+        self._versions = 0
+        self._array_bytes = self._view_bytes = self._view_entries = 0
+        self._hits = self._misses = self._fills = self._catch_ups = 0
+        self._expired = self._evicted_views = self._evicted_objects = 0
+
+    # -- fill ----------------------------------------------------------------------------------------------------------
+
+    def insert(self, node_id: int, object_id: int, ranges: ObjectRanges) -> None:
+        """Take in all streams of an object, in place of what was known of that object.
+
+        Complexity: one copy of the arrays; nothing per stream, nothing per view.
+
+        Raises:
+            ValueError: an object id that is negative or has more than 63 bits.
+        """
+        if not 0 <= object_id <= INT64_MAX:
+            raise ValueError(f"expected an object id of 0 to 2**63 - 1, found {object_id}")
+        node = self._node(node_id)
+        if node.views:  # without views there is nobody to catch up
+            if object_id in node.ranges.object_ids:
+                node.changes.removed(object_id)
+            node.changes.inserted(object_id)
+        before = node.ranges.nbytes
+        node.ranges.insert(object_id, ranges, self._timer())
+        self._array_bytes += node.ranges.nbytes - before
+        while self._array_bytes > self._array_bytes_max:
+            self._evict_chunk()
+
+    def add_entries(
+        self,
+        node_id: int,
+        stream_id: int,
+        starts: ArrayLike,
+        ends: ArrayLike,
+        object_ids: ArrayLike,
+        *,
+        holed_object_ids: Iterable[int] = (),
+    ) -> None:
+        """Take in entries of one stream that are known from elsewhere: a snapshot, or a case.
+
+        They go into the stream's view, where they replace entries of the same objects, and are gone with it.
+
+        Complexity: O(entries of the view), and a fill where there is no view yet.
+
+        Args:
+            node_id: the node that owns the objects.
+            stream_id: the stream.
+            starts: first offset of each entry, in any order.
+            ends: one past the last offset of each entry.
+            object_ids: the object of each entry; of several entries of one object the last counts.
+            holed_object_ids: the objects whose entry has a hole inside.
+
+        Raises:
+            ValueError: columns of different lengths, numbers that are no 63-bit integers, an end before its start.
+        """
+        if not 0 <= stream_id <= INT64_MAX:
+            raise ValueError(f"expected a stream id of 0 to 2**63 - 1, found {stream_id}")
+        rows = hint_rows(starts, ends, object_ids, holed_object_ids)
+        node, now = self._node(node_id), self._timer()
+        view = self._current(node, stream_id, now)
+        if view is None:
+            view = self._filled(node, stream_id, now)
+        newer = view.merged(rows, without=(), version=self._next_version())
+        newer.used = now
+        self._keep(node_id, node, stream_id, newer)
+        self._shrink_views(now)
+
+    # -- ask -----------------------------------------------------------------------------------------------------------
+
+    def floor(self, node_id: int, stream_id: int, offset: int) -> Entry | None:
+        """The entry with the greatest start at or before ``offset``, if one is known.
+
+        Complexity: O(log entries) where the stream has a live view; else as ``view``.
+        """
+        # What view(...).floor(...) does, written out: this is asked at each read.
+        try:
+            node = self._nodes[node_id]
+            view = node.views[stream_id]
+        except KeyError:
+            return self.view(node_id, stream_id).floor(offset)
+        now = self._timer()
+        if view.revision != node.changes.revision or now >= view.expires:
+            return self.view(node_id, stream_id).floor(offset)
+        view.used = now
+        self._hits += 1
+        position = bisect_right(view.starts, offset) - 1
+        if position < 0:
+            return None
+        object_id = view.object_ids[position]
+        # The class's own constructor, called without the detour through a Python function: a quarter of this method.
+        entry = (view.starts[position], view.ends[position], object_id, object_id in view.holed)
+        return _new_entry(Entry, entry)
+
+    def view(self, node_id: int, stream_id: int) -> StreamView:
+        """All that is known of one stream in one node, as of now.
+
+        Complexity: O(1) where the stream has a live view and nothing changed in the node, a copy of the view where one
+        object came; else O(objects x log streams of one), about 0.2 us an object.
+        """
+        node = self._nodes.get(node_id)
+        if node is None or not 0 <= stream_id <= INT64_MAX:
+            self._misses += 1
+            return _NOTHING
+        now = self._timer()
+        view = self._current(node, stream_id, now)
+        if view is not None:
+            self._hits += 1
+            view.used = now
+            if self._view_bytes > self._view_bytes_max:  # by what it caught up with
+                self._shrink_views(now)
+            return view
+        self._misses += 1
+        view = self._filled(node, stream_id, now)
+        self._keep(node_id, node, stream_id, view)
+        self._shrink_views(now)
+        return view
+
+    def holds(self, node_id: int, object_id: int) -> bool:
+        """Whether the arrays of an object are in memory; O(1)."""
+        node = self._nodes.get(node_id)
+        return node is not None and object_id in node.ranges.object_ids
+
+    def loaded(self, node_id: int) -> KeysView[int]:
+        """The ids of a node's objects whose arrays are in memory, in order of arrival; good until the next change.
+
+        Complexity: O(1).
+        """
+        node = self._nodes.get(node_id)
+        return node.ranges.object_ids if node is not None else _NO_OBJECTS
+
+    # -- forget --------------------------------------------------------------------------------------------------------
+
+    def remove(self, node_id: int, object_ids: Iterable[int]) -> None:
+        """Let objects go: from now on no answer names them. What is not known is ignored.
+
+        Complexity: O(objects) amortised; nothing per stream, nothing per view.
+        """
+        node = self._nodes.get(node_id)
+        if node is None:
+            return
+        before = node.ranges.nbytes
+        for object_id in object_ids:
+            node.ranges.discard(object_id)
+            if node.views and 0 <= object_id <= INT64_MAX:
+                node.changes.removed(object_id)
+        self._array_bytes += node.ranges.nbytes - before
+        self._drop_if_empty(node_id, node)
+
+    # -- observe -------------------------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of everything: arrays, views, changes, and the estimated overhead of their containers; O(nodes)."""
+        return self._array_bytes + self._view_bytes + self._log_bytes
+
+    @property
+    def _log_bytes(self) -> int:
+        return sum(NODE_OVERHEAD_BYTES + node.changes.nbytes for node in self._nodes.values())
+
+    def stats(self) -> IndexStatistics:
+        """What is held now, and how the index fared since it was made; O(nodes)."""
+        nodes = self._nodes.values()
+        return IndexStatistics(
+            nodes=len(nodes),
+            objects=sum(len(node.ranges.object_ids) for node in nodes),
+            entries=sum(node.ranges.entries for node in nodes),
+            streams=len(self._order),
+            view_entries=self._view_entries,
+            array_bytes=self._array_bytes,
+            view_bytes=self._view_bytes,
+            log_bytes=self._log_bytes,
+            hits=self._hits,
+            misses=self._misses,
+            fills=self._fills,
+            catch_ups=self._catch_ups,
+            expired=self._expired,
+            evicted_views=self._evicted_views,
+            evicted_objects=self._evicted_objects,
+        )
+
+    def check(self) -> None:
+        """Walk every invariant; O(everything held).
+
+        Raises:
+            AssertionError: one is broken; the message has the state.
+        """
+        for node_id, node in self._nodes.items():
+            require(not node.is_empty, "a node has something", node_id)
+            node.ranges.check()
+            node.changes.check()
+            for view in node.views.values():
+                view.check()
+                require(view.revision <= node.changes.revision, "no view is ahead of its node", view)
+        views = [view for node in self._nodes.values() for view in node.views.values()]
+        keys = [(node_id, stream_id) for node_id, node in self._nodes.items() for stream_id in node.views]
+        require(sorted(keys) == sorted(self._order.keys()), "each view has one place in the use order", keys)
+        require(sum(map(len, views)) == self._view_entries, "view entries are counted", self.stats())
+        require(sum(view.size_bytes for view in views) == self._view_bytes, "view bytes are counted", self.stats())
+        array_bytes = sum(node.ranges.nbytes for node in self._nodes.values())
+        require(array_bytes == self._array_bytes, "array bytes are counted", array_bytes, self.stats())
+        require(array_bytes <= self._array_bytes_max, "array bytes are bounded", self.stats())
+        require(self._view_bytes <= self._view_bytes_max, "view bytes are bounded", self.stats())
+        require(len(views) <= self._streams_max, "streams are bounded", self.stats())
+
+    # -- views ---------------------------------------------------------------------------------------------------------
+
+    def _current(self, node: _Node, stream_id: int, now: float) -> LiveView | None:
+        """The live view of a stream with all changes of its node, or None if it has to be filled."""
+        view = node.views.get(stream_id)
+        if view is None:
+            return None
+        if now >= view.expires:
+            self._expired += 1
+            return None
+        if view.revision == node.changes.revision:
+            return view
+        changes = node.changes.since(view.revision)
+        if changes is None:
+            return None
+        newer = self._with_changes(node, stream_id, view, changes, now)
+        newer.revision = node.changes.revision
+        if newer is not view:
+            self._catch_ups += 1
+            self._count_view(view, -1)
+            self._count_view(newer, 1)
+            node.views[stream_id] = newer
+        return newer
+
+    def _with_changes(self, node: _Node, stream_id: int, view: LiveView, changes: array[int], now: float) -> LiveView:
+        if _are_new(changes, view):  # the usual case: a few objects were uploaded
+            entries = node.ranges.entries_of(changes, stream_id, now)
+            if not entries:
+                return view
+            if view.follow(entries):
+                return view.appended(entries, version=self._next_version())
+        removed = {~change for change in changes if change < 0}
+        inserted = dict.fromkeys(change for change in reversed(changes) if change >= 0)
+        # An object that came and lost its arrays again says nothing about the entry that the view may have of it.
+        loaded = [object_id for object_id in reversed(inserted) if object_id in node.ranges.object_ids]
+        without = removed.union(loaded)
+        rows = node.ranges.rows_of(stream_id, loaded, now)
+        if not len(rows.starts) and without.isdisjoint(view.object_ids):
+            return view
+        return view.merged(rows, without=without, version=self._next_version())
+
+    def _filled(self, node: _Node, stream_id: int, now: float) -> LiveView:
+        self._fills += 1
+        rows = node.ranges.rows(stream_id, now)
+        return self._new_view(node, rows, now)
+
+    def _new_view(self, node: _Node, rows: Rows, now: float) -> LiveView:
+        lifetime = self._ttl_seconds * (1 - JITTER_SHARE + 2 * JITTER_SHARE * self._jitter())
+        return LiveView.of(
+            rows,
+            version=self._next_version(),
+            revision=node.changes.revision,
+            expires=now + lifetime,
+            used=now,
+        )
+
+    def _next_version(self) -> int:
+        self._versions += 1
+        return self._versions
+
+    # -- bounds --------------------------------------------------------------------------------------------------------
+
+    def _keep(self, node_id: int, node: _Node, stream_id: int, view: LiveView) -> None:
+        old = node.views.get(stream_id)
+        if old is None:
+            self._order.add(view.used, node_id, stream_id)
+        else:
+            self._count_view(old, -1)
+        node.views[stream_id] = view
+        self._count_view(view, 1)
+
+    def _count_view(self, view: LiveView, sign: int) -> None:
+        self._view_bytes += sign * view.size_bytes
+        self._view_entries += sign * len(view)
+
+    def _shrink_views(self, now: float) -> None:
+        for _ in range(SWEPT_MAX):
+            if len(self._order):
+                node_id, stream_id = self._order.pop(self._last_use, examined_max=SWEPT_MAX)
+                view = self._nodes[node_id].views[stream_id]
+                if now >= view.expires:
+                    self._expired += 1
+                    self._forget_view(node_id, stream_id)
+                else:
+                    self._order.add(view.used, node_id, stream_id)
+        while len(self._order) > self._streams_max or self._view_bytes > self._view_bytes_max:
+            self._evicted_views += 1
+            self._forget_view(*self._order.pop(self._last_use, examined_max=EXAMINED_MAX))
+
+    def _last_use(self, node_id: int, stream_id: int) -> float:
+        return self._nodes[node_id].views[stream_id].used
+
+    def _forget_view(self, node_id: int, stream_id: int) -> None:
+        node = self._nodes[node_id]
+        self._count_view(node.views.pop(stream_id), -1)
+        self._drop_if_empty(node_id, node)
+
+    def _evict_chunk(self) -> None:
+        chunks = [(node_id, chunk) for node_id, node in self._nodes.items() for chunk in node.ranges.chunks]
+        node_id, chunk = min(chunks, key=_chunk_use)
+        node = self._nodes[node_id]
+        self._array_bytes -= chunk.nbytes
+        self._evicted_objects += node.ranges.drop(chunk)
+        self._drop_if_empty(node_id, node)
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def _node(self, node_id: int) -> _Node:
+        node = self._nodes.get(node_id)
+        if node is None:
+            entries_max = max(1, self._array_bytes_max // CHUNKS_OF_ALL // ENTRY_BYTES)
+            node = self._nodes[node_id] = _Node(NodeRanges(entries_max))
+        return node
+
+    def _drop_if_empty(self, node_id: int, node: _Node) -> None:
+        if node.is_empty:
+            self._nodes.pop(node_id, None)
+
+
+_NO_OBJECTS: Final[KeysView[int]] = {}.keys()
+_new_entry: Final = tuple.__new__
+
+
+def _are_new(changes: array[int], view: LiveView) -> bool:
+    """Whether the changes are a few insertions of objects that the view surely lacks, each once."""
+    before = view.object_id_max
+    if len(changes) > SINGLE_SEARCHES_MAX:
+        return False
+    for object_id in changes:
+        if object_id <= before:
+            return False
+        before = object_id
+    return True
+
+
+def _chunk_use(place: tuple[int, RangeChunk]) -> float:
+    return place[1].used

@@ -1,0 +1,57 @@
+"""A view answers for one stream, entry by entry."""
+
+from array import array
+from bisect import bisect_right
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from range_index import Entry, StreamView
+
+starts = st.lists(st.integers(0, 50), max_size=12).map(sorted)
+
+
+def view_of(first_offsets: list[int], holed: frozenset[int] = frozenset()) -> StreamView:
+    ends = [start + 5 for start in first_offsets]
+    return StreamView(
+        array("q", first_offsets), array("q", ends), array("q", range(len(first_offsets))), holed, version=1
+    )
+
+
+@given(starts, st.integers(-1, 60))
+def test_the_floor_is_the_last_entry_that_starts_at_or_before_the_offset(first_offsets: list[int], offset: int) -> None:
+    view = view_of(first_offsets)
+    below = [entry for entry in view if entry.start <= offset]
+    assert view.floor(offset) == (below[-1] if below else None)
+    assert view.floor_position(offset) == len(below) - 1 == bisect_right(view.starts, offset) - 1
+    assert [view.entry(position) for position in range(len(below) - 1, -1, -1)] == below[::-1]
+
+
+def test_an_entry_says_whether_it_has_a_hole() -> None:
+    view = view_of([0, 5], holed=frozenset({1}))
+    assert list(view) == [Entry(0, 5, 0, holed=False), Entry(5, 10, 1, holed=True)]
+
+
+@pytest.mark.parametrize("position", [-1, 2])
+def test_there_is_no_entry_below_the_lowest_or_above_the_highest(position: int) -> None:
+    with pytest.raises(IndexError):
+        view_of([0, 5]).entry(position)
+
+
+@pytest.mark.parametrize(
+    ("first_offsets", "ends", "object_ids", "holed", "broken"),
+    [
+        ([5, 0], [9, 9], [1, 2], [], "starts ascend"),
+        ([5], [4], [1], [], "no end before start"),
+        ([0, 5], [5, 9], [1, 1], [], "each object once"),
+        ([0, 5], [5], [1, 2], [], "columns have one length"),
+        ([0], [5], [1], [2], "a mark names an object"),
+    ],
+)
+def test_a_check_finds_what_is_broken_and_shows_it(
+    first_offsets: list[int], ends: list[int], object_ids: list[int], holed: list[int], broken: str
+) -> None:
+    view = StreamView(array("q", first_offsets), array("q", ends), array("q", object_ids), frozenset(holed), 1)
+    with pytest.raises(AssertionError, match=f"{broken}.*state"):
+        view.check()

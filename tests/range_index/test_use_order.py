@@ -1,0 +1,47 @@
+"""The use order gives back the least recently used first, though a use is noted elsewhere."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from range_index.use_order import UseOrder
+
+Thing = tuple[int, int]
+things = st.tuples(st.integers(0, 2), st.integers(0, 9))
+
+
+@given(st.lists(st.one_of(things, st.none()), max_size=60))
+def test_the_least_recently_used_comes_out_first(steps: list[Thing | None]) -> None:
+    order, uses = UseOrder(), dict[Thing, float]()
+    for now, thing in enumerate(steps):
+        if thing is None:
+            if uses:
+                assert order.pop(lambda *key: uses[key], examined_max=100) == min(uses, key=lambda key: uses[key])
+                del uses[min(uses, key=lambda key: uses[key])]
+        else:
+            if thing not in uses:
+                order.add(now, *thing)
+            uses[thing] = now
+        assert sorted(order.keys()) == sorted(uses)
+        assert len(order) == len(uses)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.integers(1, 5))
+def test_it_looks_at_no_more_than_it_may(last_uses: list[int], examined_max: int) -> None:
+    order, looked_at = UseOrder(), list[int]()
+
+    def used(_: int, thing: int) -> float:
+        looked_at.append(thing)
+        return 100 + last_uses[thing]
+
+    for thing in range(len(last_uses)):
+        order.add(0, 0, thing)
+    _, least = order.pop(used, examined_max=examined_max)
+    assert len(looked_at) <= examined_max
+    assert last_uses[least] == min(last_uses[thing] for thing in looked_at)
+    assert len(order) == len(last_uses) - 1
+
+
+def test_nothing_comes_out_of_nothing() -> None:
+    with pytest.raises(IndexError):
+        UseOrder().pop(lambda *_: 0.0, examined_max=1)
