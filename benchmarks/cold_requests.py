@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.cold_nodes import (
+    OBJECTS_MAX,
     Node,
     empty_knowledge,
     filters_known,
@@ -24,7 +25,6 @@ from benchmarks.cold_nodes import (
 from benchmarks.harness import Comparison
 from loaders.plan import LoadAll, Policy, Spread, Window, WindowPreload
 
-OBJECTS = 5_000
 PLACES = ("head", "middle", "tail", "random")
 SEED = 20261121
 
@@ -34,10 +34,10 @@ STATELESS: tuple[Policy, ...] = (Window(), WindowPreload(), Spread())
 def nodes() -> dict[str, Node]:
     """The nodes that are measured, by name."""
     return {
-        "dense": make_cold_node(OBJECTS, 1.0, SEED),
-        "10 %": make_cold_node(OBJECTS, 0.1, SEED + 1),
-        "1 %": make_cold_node(OBJECTS, 0.01, SEED + 2),
-        "1 % bursty": make_cold_node(OBJECTS, 0.01, SEED + 3, clusters=5),
+        "dense": make_cold_node(OBJECTS_MAX, 1.0, SEED),
+        "10 %": make_cold_node(OBJECTS_MAX, 0.1, SEED + 1),
+        "1 %": make_cold_node(OBJECTS_MAX, 0.01, SEED + 2),
+        "1 % bursty": make_cold_node(OBJECTS_MAX, 0.01, SEED + 3, clusters=5),
     }
 
 

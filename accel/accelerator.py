@@ -1,0 +1,210 @@
+"""The accelerator for threads: finds the objects of a read, and reads them.
+
+    accelerator = ReadAccelerator(StaticImages(image), store)
+    answer = accelerator.get_objects(stream_id=420000, start=1000, end=1600, limit=4)
+    for batch in accelerator.read(stream_id=420000, start=1000, end=1600):
+        ...
+
+It is a thin driver: what to open and what the answer is, is decided by the steps of `lookup.py` and `reading.py`; here
+they are only waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import wait
+from types import TracebackType
+from typing import Self
+
+from accel.answer import Answer, Ending, Request
+from accel.base import AcceleratorBase, still_pending
+from accel.engine import Deadline, Engine
+from accel.errors import AccelError
+from accel.explain import Explanation
+from accel.image import OPEN_END
+from accel.lookup import NeedImage, Sent
+from accel.reading import BYTES_MAX, Batches, FetchSpan, OpenObject, ReadEnd, ReadSent
+from accel.search import Wanted
+from accel.story import Story
+from loaders.format import RecordBatch
+
+
+class ReadAccelerator(AcceleratorBase):
+    """Lookups and reads for threads.
+
+    Threads: any number may share one accelerator; that is the point of it. Close it, or use it as a context manager.
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop loading; blocks until what is under way has ended."""
+        self._engine.close()
+
+    def get_objects(
+        self,
+        stream_id: int,
+        start: int,
+        end: int = OPEN_END,
+        limit: int = 4,
+        *,
+        deadline_seconds: float | None = None,
+        max_fill_rounds: int | None = None,
+    ) -> Answer:
+        """Which objects hold offsets [start, end) of a stream, in order and without a gap.
+
+        Args:
+            stream_id: the stream.
+            start: the first offset wanted; the first object may begin before it.
+            end: one past the last offset wanted; -1 for as far as there is data.
+            limit: at most so many objects; 4 by default, as the production system asks.
+            deadline_seconds: give what is found by then, marked partial; None to wait as long as it takes.
+            max_fill_rounds: once the first object is found, at most so many rounds of loading for the others.
+
+        Raises:
+            InvalidRequest: unknown stream, trimmed start, negative limit, end before start.
+            ObjectLost: an object that the newest image lists does not exist.
+            InconsistentAnswer: the metadata is wrong.
+            StoreError, CorruptObject: an object that the answer depends on could not be read.
+
+        Complexity: known objects cost no request and O(limit log entries); docs/how-it-works.md has the rest.
+        """
+        return self._look_up(Request(stream_id, start, end, limit, max_fill_rounds), deadline_seconds)
+
+    def explain(
+        self,
+        stream_id: int,
+        start: int,
+        end: int = OPEN_END,
+        limit: int = 4,
+        *,
+        deadline_seconds: float | None = None,
+        max_fill_rounds: int | None = None,
+    ) -> Explanation:
+        """The same lookup, really made, with its story: what was considered, skipped, opened, and what it cost.
+
+        Raises:
+            As `get_objects`.
+        """
+        story = Story()
+        timer = self._engine.system.timer
+        started = timer()
+        answer = self._look_up(Request(stream_id, start, end, limit, max_fill_rounds), deadline_seconds, story)
+        return Explanation(answer, story, timer() - started, self._engine.policy_name)
+
+    def fetch(
+        self, stream_id: int, start: int, end: int = OPEN_END, limit: int = 4, *, timeout_seconds: float
+    ) -> Answer:
+        """As `get_objects`, waiting for newer images while there is a hole before the limit and the end.
+
+        With an open end it never waits: what there is is the answer, even if it is nothing.
+
+        Args:
+            timeout_seconds: how long to wait for newer images in all; a lookup that is under way is finished.
+
+        Raises:
+            StillPending: the newest image still has a hole when the time is over.
+            As `get_objects` besides.
+        """
+        waiting = Deadline(self._engine.system.timer, timeout_seconds)
+        while True:
+            answer = self.get_objects(stream_id, start, end, limit)
+            if answer.satisfies_fetch:
+                return answer
+            newer = self._engine.source.wait_newer(answer.image_version, waiting.left_seconds() or 0.0)
+            if newer is None:
+                raise still_pending(answer)
+            self._engine.replace_image(newer)
+
+    def read(self, stream_id: int, start: int, end: int = OPEN_END, *, max_bytes: int = BYTES_MAX) -> Reading:
+        """The record batches of offsets [start, end), in order, fetched as they are asked for.
+
+        Batches are whole: the first may begin before ``start``, the last may end after ``end``. The read stops after
+        the batch that brings the payload to ``max_bytes``, at the end, or at a hole; `Reading.ending` says which.
+
+        Raises:
+            As `get_objects`, while iterating.
+        """
+        return Reading(self._engine, stream_id, start, end, max_bytes)
+
+    def _look_up(self, request: Request, deadline_seconds: float | None, story: Story | None = None) -> Answer:
+        deadline = Deadline(self._engine.system.timer, deadline_seconds)
+        steps = self._engine.start_lookup(request, story)
+        sent: Sent = None
+        try:
+            while True:
+                step = steps.send(sent)
+                sent = _answer_step(self._engine, step, deadline, story)
+        except StopIteration as stop:
+            answer: Answer = stop.value
+            return self._engine.finished(answer)
+        except AccelError:
+            self._engine.counters.failed()
+            raise
+
+
+class Reading(Iterator[RecordBatch]):
+    """Record batches as they are read. One thread at a time.
+
+    `next_offset` is where a later read goes on after the batches given so far; `ending` says, once iteration is over,
+    whether the end, the byte budget (LIMIT) or a hole ended it.
+    """
+
+    def __init__(self, engine: Engine, stream_id: int, start: int, end: int, max_bytes: int) -> None:
+        self._engine = engine
+        self._steps = engine.start_read(stream_id, start, end, max_bytes)
+        self._ready: list[RecordBatch] = []
+        self._sent: ReadSent = None
+        self.next_offset = start
+        self.ending: Ending | None = None
+
+    def __next__(self) -> RecordBatch:
+        while not self._ready:
+            self._advance()
+        batch = self._ready.pop()
+        self.next_offset = max(self.next_offset, batch.end_offset)
+        return batch
+
+    def _advance(self) -> None:
+        if self.ending is not None:
+            raise StopIteration
+        try:
+            step = self._steps.send(self._sent)
+        except StopIteration as stop:
+            end: ReadEnd = stop.value
+            self.ending, self.next_offset = end.ending, end.next_offset
+            raise StopIteration from None
+        if isinstance(step, Batches):
+            self._ready, self._sent = step.batches[::-1], None
+        else:
+            self._sent = _answer_read_step(self._engine, step)
+
+
+def _answer_step(engine: Engine, step: Wanted | NeedImage, deadline: Deadline, story: Story | None) -> Sent:
+    """Do what a step of a lookup asks, waiting for it; None if the time is over."""
+    if isinstance(step, NeedImage):
+        return engine.newer_image(step.version)
+    started = engine.system.timer()
+    pending = engine.open(step)
+    if wait(pending.futures(), deadline.left_seconds()).not_done:
+        return None
+    if story is not None:
+        story.measured(*pending.cost(), engine.system.timer() - started)
+    return pending.replies()
+
+
+def _answer_read_step(engine: Engine, step: Wanted | NeedImage | OpenObject | FetchSpan) -> ReadSent:
+    try:
+        if isinstance(step, OpenObject):
+            return engine.open_one(step).result()
+        if isinstance(step, FetchSpan):
+            return engine.fetch(step)
+    except AccelError as error:
+        return error
+    return _answer_step(engine, step, Deadline(engine.system.timer, None), None)

@@ -1,0 +1,183 @@
+"""What is asked of a lookup, what it answers, and the check that every answer passes before it is given out."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from accel.errors import InconsistentAnswer, InvalidRequest
+from accel.image import OPEN_END, MetadataImage, ObjectRef
+
+
+class Kind(enum.Enum):
+    """Which sort of object holds the offsets."""
+
+    STREAM = "stream"
+    """An object of this stream alone."""
+    STREAM_SET = "stream_set"
+    """An object of many streams."""
+
+
+class Ending(enum.Enum):
+    """Why an answer ends where it ends."""
+
+    LIMIT = "limit"
+    """As many objects as were asked for."""
+    END = "end"
+    """The requested end is reached."""
+    HOLE = "hole"
+    """No listed object holds the next offset: it is proven that this image has no more in a row."""
+    PARTIAL = "partial"
+    """The caller's bound on rounds or time was reached first; ask again from `resume_offset`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which objects hold offsets [start, end) of a stream?
+
+    Args:
+        stream_id: the stream.
+        start: the first offset wanted; the first object may begin before it.
+        end: one past the last offset wanted, or -1 for as far as there is data; the last object may end after it.
+        limit: at most so many objects. A fetch of the production system asks for 4.
+        max_fill_rounds: if given, at most so many rounds of loading once the first object is found; the answer may
+            then be partial.
+    """
+
+    stream_id: int
+    start: int
+    end: int = OPEN_END
+    limit: int = 4
+    max_fill_rounds: int | None = None
+
+
+class FoundObject(NamedTuple):
+    """An object that holds offsets [start, end) of the stream asked for; never clipped to the request.
+
+    `node_id` is the node in whose list it stands; None for a stream object.
+    """
+
+    kind: Kind
+    ref: ObjectRef
+    start: int
+    end: int
+    node_id: int | None = None
+
+    @property
+    def object_id(self) -> int:
+        """The object's id."""
+        return self.ref.object_id
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Objects that hold the requested offsets without a gap, in order.
+
+    Args:
+        request: what was asked.
+        objects: in offset order, each starting where the one before it ends.
+        ending: why there are no more.
+        resume_offset: the first offset not covered; where to ask again.
+        image_version: the image that the answer is true of.
+        rounds: how many rounds of loading it took.
+        objects_opened: how many object indexes were asked for in them.
+    """
+
+    request: Request
+    objects: tuple[FoundObject, ...]
+    ending: Ending
+    resume_offset: int
+    image_version: int
+    rounds: int = 0
+    objects_opened: int = 0
+
+    @property
+    def start_offset(self) -> int:
+        """First offset covered; -1 if there is no object."""
+        return self.objects[0].start if self.objects else -1
+
+    @property
+    def end_offset(self) -> int:
+        """One past the last offset covered; -1 if there is no object."""
+        return self.objects[-1].end if self.objects else -1
+
+    @property
+    def partial(self) -> bool:
+        """Whether a bound of the caller's cut the answer short."""
+        return self.ending is Ending.PARTIAL
+
+    @property
+    def satisfies_fetch(self) -> bool:
+        """Whether a waiting fetch is done: the limit or the end is reached, or the end was open."""
+        return self.ending in (Ending.LIMIT, Ending.END) or (self.request.end == OPEN_END and not self.partial)
+
+
+def check_request(request: Request, image: MetadataImage) -> None:
+    """Refuse what cannot be answered from this image.
+
+    Not refused: an empty range (it gives the covering object), a start past the data (it gives nothing), a limit of 0.
+
+    Raises:
+        InvalidRequest: negative stream, limit or start, an end before the start that is not -1, an unknown stream, or a
+            start below the stream's first kept offset.
+    """
+    if request.limit < 0:
+        raise InvalidRequest(f"expected a limit of at least 0, found {request.limit}")
+    if request.end != OPEN_END and request.start > request.end:
+        raise InvalidRequest(f"expected an end of at least {request.start}, or -1 for an open one, found {request.end}")
+    stream = image.streams.get(request.stream_id)
+    if stream is None:
+        raise InvalidRequest(f"expected a stream of image version {image.version}, found stream {request.stream_id}")
+    if request.start < stream.start_offset:
+        raise InvalidRequest(
+            f"stream {request.stream_id}: expected a start of at least {stream.start_offset}, its first kept offset, "
+            f"found {request.start}"
+        )
+
+
+class Span(Protocol):
+    """Anything with a start and an end."""
+
+    @property
+    def start(self) -> int:
+        """The first offset."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """One past the last offset."""
+        ...
+
+
+def check_ranges(start: int, limit: int, ranges: Sequence[Span | None]) -> None:
+    """The check on the result alone: it fits the limit, covers the start, and has no gap.
+
+    Args:
+        start: the requested start.
+        limit: the requested limit.
+        ranges: what each object holds of the stream, in order; None for an object that lacks it.
+
+    Raises:
+        InconsistentAnswer: one of these does not hold.
+    """
+    if len(ranges) > limit:
+        raise InconsistentAnswer(f"expected at most {limit} objects, found {len(ranges)}")
+    reached = None
+    for number, each in enumerate(ranges):
+        if each is None:
+            raise InconsistentAnswer(
+                f"object {number} of the answer: expected it to hold the stream, found that it lacks it"
+            )
+        if each.end < each.start:
+            raise InconsistentAnswer(
+                f"object {number} of the answer: expected start <= end, found [{each.start}, {each.end})"
+            )
+        if reached is None and each.start > start:
+            raise InconsistentAnswer(f"expected the first object to start at or before {start}, found {each.start}")
+        if reached is not None and each.start != reached:
+            raise InconsistentAnswer(
+                f"object {number} of the answer: expected it to start at {reached}, found {each.start}"
+            )
+        reached = each.end

@@ -1,0 +1,163 @@
+"""What a lookup knows of one stream in one node's list, and what follows from it.
+
+A chart puts together what the range index, the arrays in memory and the filters say, all taken at one moment, as
+positions in one image's list. Asked for an offset it gives one of three answers:
+
+- *found*: this object holds the offset, or starts there. A known range is a proof, since in a node's list a stream's
+  offsets ascend and do not overlap; nothing between need be opened.
+- *hole*: no object of the list starts there or (for a first pick) holds it, and everything that could is known.
+- *between*: it must lie between two known holders, and these candidates there are not known yet.
+
+Two kinds of knowledge prove less. A range with a hole inside is believed only when everything before it in the list is
+known too. And where a stream's ranges do not ascend through the list at all, nothing is inferred: everything is opened
+and the list is walked in order, as a plain scan would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from range_index import StreamRange
+
+Column = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class Found(NamedTuple):
+    """The object at a position is the next one."""
+
+    position: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """This list has no object to follow; proven."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Between:
+    """The next object, if there is one, stands among the candidates.
+
+    Args:
+        low: position of the known holder before them, or -1; `low_end` is where its range ends, or -1.
+        high: position of the known holder after them, or the length of the list.
+        candidates: ascending positions between the two; never empty.
+    """
+
+    low: int
+    low_end: int
+    high: int
+    candidates: Column
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chart:
+    """Known ranges of one stream by start offset, and the positions that are not known.
+
+    Args:
+        starts, ends, positions: one row a known holder, ascending by start.
+        holed: which of these ranges have a hole inside.
+        unknown: for each position of the list, whether it may hold the stream and is not known.
+        ordered: whether positions ascend with the ranges and no two overlap.
+    """
+
+    starts: Column
+    ends: Column
+    positions: Column
+    holed: Mask
+    unknown: Mask
+    ordered: bool
+
+    def place(self, offset: int, *, first: bool) -> Found | Hole | Between:
+        """Where the object for ``offset`` is; ``first`` if it may also begin before it.
+
+        Only for an ordered chart. Complexity: O(log holders + list length / 64).
+        """
+        index = int(np.searchsorted(self.starts, offset, side="right")) - 1
+        if index >= 0 and self.ends[index] > offset:
+            return self._covering(index, offset, first=first)
+        low = int(self.positions[index]) if index >= 0 else -1
+        low_end = int(self.ends[index]) if index >= 0 else -1
+        high = int(self.positions[index + 1]) if index + 1 < len(self.positions) else len(self.unknown)
+        return self._between(low, low_end, high) or Hole()
+
+    def scan(self, offset: int, from_position: int, *, first: bool) -> tuple[Found | Hole | Between, int]:
+        """As :meth:`place`, by walking the list in order from a position; also gives the position to go on from.
+
+        For charts that are not ordered. Complexity: O(holders log holders).
+        """
+        candidates = np.flatnonzero(self.unknown)
+        if len(candidates):
+            return Between(-1, -1, len(self.unknown), candidates), from_position
+        for row in np.argsort(self.positions, kind="stable").tolist():
+            position, start, end = int(self.positions[row]), int(self.starts[row]), int(self.ends[row])
+            if position < from_position or end <= offset:
+                continue
+            if start == offset or (first and start < offset):
+                return Found(position, start, end), position + 1
+            return Hole(), position
+        return Hole(), len(self.unknown)
+
+    def _covering(self, index: int, offset: int, *, first: bool) -> Found | Hole | Between:
+        position, start, end = int(self.positions[index]), int(self.starts[index]), int(self.ends[index])
+        if self.holed[index]:
+            # Another object may fill the hole; the list decides, so all that stands before this one must be known.
+            below = int(self.positions[index - 1]) if index else -1
+            between = self._between(below, int(self.ends[index - 1]) if index else -1, position)
+            if between is not None:
+                return between
+        return Found(position, start, end) if start == offset or first else Hole()
+
+    def _between(self, low: int, low_end: int, high: int) -> Between | None:
+        candidates = np.flatnonzero(self.unknown[low + 1 : high]) + (low + 1)
+        return Between(low, low_end, high, candidates) if len(candidates) else None
+
+
+def make_chart(
+    starts: Column, ends: Column, positions: Column, holed: Mask, unknown: Mask, seen: Mapping[int, StreamRange | None]
+) -> Chart:
+    """A chart from an index's entries and from what this lookup has seen itself.
+
+    Args:
+        starts, ends, positions, holed: entries ascending by start; a position of -1 is not listed by the image.
+        unknown: by position; a copy that may be changed.
+        seen: position -> what the object there holds of the stream, None for nothing.
+
+    Complexity: O(entries + list length).
+    """
+    listed = positions >= 0
+    if not listed.all():
+        starts, ends, positions, holed = starts[listed], ends[listed], positions[listed], holed[listed]
+    unknown[positions] = False
+    known = set(positions.tolist()) if seen else set()
+    extra = [
+        (each.start, each.end, at, each.holed) for at, each in seen.items() if each is not None and at not in known
+    ]
+    unknown[list(seen)] = False
+    if extra:
+        starts, ends, positions, holed = _merged((starts, ends, positions, holed), extra)
+    return Chart(starts, ends, positions, holed, unknown, is_ordered(starts, ends, positions))
+
+
+def is_ordered(starts: Column, ends: Column, positions: Column) -> bool:
+    """Whether ranges that ascend by start also ascend through the list, and do not overlap."""
+    return bool((positions[1:] > positions[:-1]).all() and (ends[:-1] <= starts[1:]).all())
+
+
+def _merged(
+    entries: tuple[Column, Column, Column, Mask], extra: list[tuple[int, int, int, bool]]
+) -> tuple[Column, Column, Column, Mask]:
+    more = np.array([row[:3] for row in extra], dtype=np.int64)
+    starts = np.concatenate([entries[0], more[:, 0]])
+    ends = np.concatenate([entries[1], more[:, 1]])
+    positions = np.concatenate([entries[2], more[:, 2]])
+    holed = np.concatenate([entries[3], np.array([row[3] for row in extra], dtype=np.bool_)])
+    order = np.lexsort((positions, starts))
+    return starts[order], ends[order], positions[order], holed[order]

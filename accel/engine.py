@@ -1,0 +1,251 @@
+"""What both accelerators share: the current image, what is known, what loads, and the steps of lookups and reads.
+
+The engine never waits. A driver (`accelerator.py` for threads, `async_accelerator.py` for asyncio) takes the steps of a
+lookup from it, waits for what they ask in its own way, and sends the replies.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from accel.answer import Answer, Request
+from accel.errors import AccelError, ImageRefused
+from accel.image import MetadataImage, NodeImage, ObjectRef
+from accel.image_source import ImageSource
+from accel.knowledge import SharedKnowledge
+from accel.lookup import Inputs, Steps, lookup
+from accel.metrics import AcceleratorStats, Counters
+from accel.plain import PlainKnowledge
+from accel.reading import FetchSpan, OpenObject, ReadSteps, read_range
+from accel.search import Reply, Wanted
+from accel.settings import Settings
+from accel.story import Story
+from accel.system import Components
+from loaders.layout import ObjectLayout
+from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
+from loaders.plan import LoadAll, policy_of
+from loaders.store import ObjectStore
+from range_index import ObjectRanges
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pending:
+    """Objects of one round that are being opened: position -> load."""
+
+    loads: Mapping[int, Load]
+
+    def futures(self) -> list[Future[OpenedObject]]:
+        """What to wait for."""
+        return [load.result for load in self.loads.values()]
+
+    def replies(self) -> dict[int, Reply]:
+        """What came of it, once all is done.
+
+        Raises:
+            BaseException: an error that is not one of ours, as it was raised.
+        """
+        return {position: _reply(load) for position, load in self.loads.items()}
+
+    def cost(self) -> tuple[int, int]:
+        """Requests and bytes that this round itself caused."""
+        done = [load.result.result() for load in self.loads.values() if load.started and not load.result.exception()]
+        return sum(opened.requests for opened in done), sum(opened.bytes_read for opened in done)
+
+
+class Deadline:
+    """The time that a call may take; None for as long as it takes."""
+
+    def __init__(self, timer: Callable[[], float], seconds: float | None) -> None:
+        self._timer = timer
+        self._end = None if seconds is None else timer() + seconds
+
+    def left_seconds(self) -> float | None:
+        """Seconds left, at least 0; None for as long as it takes."""
+        return None if self._end is None else max(0.0, self._end - self._timer())
+
+
+class Engine:
+    """The parts of an accelerator.
+
+    Args:
+        source: where images come from.
+        store: where objects lie.
+        settings: bounds and choices.
+        system: clock, sleep and chance.
+
+    Threads: any.
+    """
+
+    def __init__(self, source: ImageSource, store: ObjectStore, *, settings: Settings, system: Components) -> None:
+        self.source = source
+        self.store = store
+        self.settings = settings
+        self.system = system
+        self._image = source.current()
+        self._image_seconds = system.timer()
+        self._lock = threading.Lock()
+        self._refreshed_seconds: float | None = None
+        self.layout = ObjectLayout(namespace=self._image.namespace)
+        self.knowledge = SharedKnowledge(settings, system.timer, system.jitter)
+        self.executor = ThreadPoolExecutor(settings.parallel_loads, thread_name_prefix="accel-load")
+        self.loader = ObjectIndexLoader(
+            store,
+            self.layout,
+            self.executor,
+            cache_bytes_max=settings.block_index_size_bytes_max,
+            on_opened=self._learn,
+        )
+        self.counters = Counters()
+        self._inputs = Inputs(
+            PlainKnowledge() if settings.bypass else self.knowledge,
+            LoadAll() if settings.bypass else policy_of(settings.policy),
+            self.layout.object_key,
+            self._may_refresh,
+        )
+
+    @property
+    def policy_name(self) -> str:
+        """The policy in use."""
+        return self._inputs.policy.name
+
+    def image(self) -> MetadataImage:
+        """The newest image at hand, installed."""
+        offered = self.source.current()
+        if offered is not self._image:
+            self.replace_image(offered)
+        return self._image
+
+    def replace_image(self, image: MetadataImage) -> bool:
+        """Install an image if it is newer, and drop what it no longer lists; says whether it was.
+
+        Raises:
+            ImageRefused: an image of another namespace: its ids name other objects.
+        """
+        if image.namespace != self.layout.namespace:
+            raise ImageRefused(f"expected an image of namespace {self.layout.namespace!r}, found {image.namespace!r}")
+        with self._lock:
+            before = self._image
+            if image.version <= before.version:
+                return False
+            self._image = image
+            self._image_seconds = self.system.timer()
+        self.knowledge.follow(before, image)
+        return True
+
+    def start_lookup(self, request: Request, story: Story | None = None) -> Steps:
+        """The steps of a lookup."""
+        return lookup(request, self.image(), self._inputs, story)
+
+    def start_read(self, stream_id: int, start: int, end: int, max_bytes: int) -> ReadSteps:
+        """The steps of a read."""
+        return read_range(
+            stream_id,
+            start,
+            end,
+            max_bytes,
+            self.image(),
+            self._inputs,
+            span_size_bytes_max=self.settings.read_ahead_size_bytes,
+        )
+
+    def open(self, wanted: Wanted) -> Pending:
+        """Start to open the objects of one round."""
+        node = wanted.node
+        return Pending({at: self.loader.open(node.node_id, node.ref(at)) for at in wanted.positions})
+
+    def open_one(self, command: OpenObject) -> Future[OpenedObject]:
+        """Start to open one object."""
+        return self.loader.open(command.group, command.ref).result
+
+    def fetch(self, command: FetchSpan) -> bytes:
+        """The bytes of a span; blocks.
+
+        Raises:
+            StoreError: from the store; also if the object is shorter than that.
+        """
+        return self.store.get_range(self.layout.object_key(command.object_id), command.start, command.end).body
+
+    def newer_image(self, version: int) -> MetadataImage | None:
+        """Ask the source for an image newer than this version, and install it; may block for one request."""
+        self.counters.refreshed()
+        self._refreshed_seconds = self.system.timer()
+        image = self.source.wait_newer(version, 0)
+        if image is not None:
+            self.replace_image(image)
+        return image
+
+    def commit(self, node_id: int, ref: ObjectRef, ranges: ObjectRanges) -> None:
+        """An object that this broker wrote itself: known from now on without being opened."""
+        self.knowledge.learn(node_id, ref, ranges)
+
+    def finished(self, answer: Answer) -> Answer:
+        """Count an answer."""
+        listed = 0
+        if answer.rounds:
+            nodes = {each.node_id for each in answer.objects if each.node_id is not None}
+            listed = sum(len(self._image.node(node_id)) for node_id in nodes)
+        self.counters.answered(answer, listed)
+        return answer
+
+    def stats(self) -> AcceleratorStats:
+        """Counts and sizes now."""
+        settings = self.settings
+        knowledge, loader = self.knowledge.stats(), self.loader.stats()
+        memory = knowledge.range_index.array_bytes + knowledge.range_index.view_bytes
+        return AcceleratorStats(
+            image_version=self._image.version,
+            image_age_seconds=self.system.timer() - self._image_seconds,
+            lookups=self.counters.snapshot(),
+            knowledge=knowledge,
+            loader=loader,
+            memory_bytes=memory + knowledge.filters.nbytes + loader.kept_bytes,
+            memory_bytes_max=settings.object_index_size_bytes_max
+            + settings.view_size_bytes_max
+            + settings.filter_size_bytes_max
+            + settings.block_index_size_bytes_max,
+        )
+
+    def close(self) -> None:
+        """Stop loading; what is under way ends first."""
+        self.executor.shutdown(wait=True, cancel_futures=False)
+
+    def _may_refresh(self) -> bool:
+        last = self._refreshed_seconds
+        return last is None or self.system.timer() - last >= self.settings.refresh_seconds
+
+    def _learn(self, node_id: int, opened: OpenedObject) -> None:
+        if opened.composite is None and node_id >= 0 and _fits(self._image.node(node_id), opened.ref):
+            self.knowledge.learn(node_id, opened.ref, opened.ranges)
+
+
+def _fits(node: NodeImage, ref: ObjectRef) -> bool:
+    """Whether what an object says of itself fits what the newest list says of it, if that lists it."""
+    position = node.position_of.get(ref.object_id)
+    if position is None:
+        return True
+    listed = node.ref(position)
+    return listed.size_bytes in (-1, ref.size_bytes) and listed.attributes == ref.attributes
+
+
+def _reply(load: Load) -> Reply:
+    error = load.result.exception()
+    if error is None:
+        return load.result.result().ranges
+    if isinstance(error, AccelError):
+        return error
+    raise error
+
+
+RangesGiven = ObjectRanges | Mapping[int, tuple[int, int]] | Iterable[tuple[int, int, int]]
+"""What an object holds: ready, {stream id: (start, end)}, or (stream id, start, end) rows."""
+
+
+def ranges_of(ranges: RangesGiven) -> ObjectRanges:
+    """What a broker says an object holds, as arrays."""
+    if isinstance(ranges, ObjectRanges):
+        return ranges
+    rows = [(key, *span) for key, span in ranges.items()] if isinstance(ranges, Mapping) else list(ranges)
+    return ObjectRanges.from_ranges((stream_id, start, end) for stream_id, start, end in rows)

@@ -1,0 +1,120 @@
+"""The whole tree of errors, and those that lookups raise.
+
+Errors of stores and formats are defined in `loaders/errors.py` and exported here too, so that this page is the one to
+read. `retryable` says whether the same call may succeed later by itself; `advice` says what a person can do.
+
+    AccelError
+    ├── StoreError                 the object store answered, but not with what was asked for
+    │   ├── KeyMissing             no object at this key
+    │   ├── BucketMissing          no such bucket
+    │   ├── AccessDenied           the credentials may not do this
+    │   ├── PreconditionFailed     a conditional request lost
+    │   ├── WriteConflict          a conditional write was not decided: read again            (retryable)
+    │   ├── RangeInvalid           the bytes asked for lie outside the object
+    │   ├── StoreUnavailable       throttled, timed out or broken on the way                  (retryable)
+    │   └── RequestRefused         the store rejects the request as such
+    ├── FormatError                bytes that are not what a format says
+    │   ├── CorruptObject          an object contradicts the format or itself
+    │   └── FormatLimit            more was to be written than the format can express
+    ├── ImageRefused               a metadata image contradicts itself
+    ├── InvalidRequest             the arguments of a lookup make no sense for this image
+    ├── InconsistentAnswer         what was found does not join up: the metadata is wrong
+    ├── ObjectLost                 an object that the newest image lists does not exist
+    ├── StillPending               a waiting fetch ran out of time before the data was there  (retryable)
+    └── MissingExtra               an optional part is not installed
+"""
+
+from __future__ import annotations
+
+from loaders.errors import (
+    AccelError,
+    AccessDenied,
+    BucketMissing,
+    CorruptObject,
+    FormatError,
+    FormatLimit,
+    KeyMissing,
+    PreconditionFailed,
+    RangeInvalid,
+    RequestRefused,
+    StoreError,
+    StoreUnavailable,
+    WriteConflict,
+)
+
+__all__ = [
+    "AccelError",
+    "AccessDenied",
+    "BucketMissing",
+    "CorruptObject",
+    "FormatError",
+    "FormatLimit",
+    "ImageRefused",
+    "InconsistentAnswer",
+    "InvalidRequest",
+    "KeyMissing",
+    "MissingExtra",
+    "ObjectLost",
+    "PreconditionFailed",
+    "RangeInvalid",
+    "RequestRefused",
+    "StillPending",
+    "StoreError",
+    "StoreUnavailable",
+    "WriteConflict",
+]
+
+
+class ImageRefused(AccelError, ValueError):
+    """A metadata image contradicts itself, or is not of the form that an image has."""
+
+    advice = "look at who wrote the image; the message names the stream or node at fault"
+
+
+class InvalidRequest(AccelError, ValueError):
+    """The arguments of a lookup are out of bounds for this image: unknown stream, trimmed offset, negative limit."""
+
+    advice = "ask for offsets between the stream's start and its end"
+
+
+class InconsistentAnswer(AccelError):
+    """The objects that were found do not join up; the lookup refuses to give them out.
+
+    Source: the check that the production system makes on every answer.
+    """
+
+    advice = "the metadata or an object index is wrong: run accel object verify on the objects named"
+
+
+class ObjectLost(AccelError):
+    """The newest image lists an object that does not exist.
+
+    Args:
+        object_id: the object's id.
+        key: where it should lie.
+        node_id: the node whose list names it.
+    """
+
+    advice = "restore the object, or have the list corrected; reads of its offsets fail until then"
+
+    def __init__(self, object_id: int, key: str, node_id: int) -> None:
+        super().__init__(f"object {object_id} at {key!r} is listed for node {node_id} in the newest image, and is gone")
+        self.object_id = object_id
+        self.key = key
+        self.node_id = node_id
+
+    def __reduce__(self) -> tuple[type[ObjectLost], tuple[int, str, int]]:
+        return type(self), (self.object_id, self.key, self.node_id)
+
+
+class StillPending(AccelError, TimeoutError):
+    """A waiting fetch ran out of time: the newest image has a hole where the data is expected."""
+
+    retryable = True
+    advice = "the data is not committed yet; ask again, or look at the writer that owns these offsets"
+
+
+class MissingExtra(AccelError, ImportError):
+    """An optional part of Accel is not installed."""
+
+    advice = "install the extra that the message names"

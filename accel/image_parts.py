@@ -1,0 +1,176 @@
+"""The parts of a metadata image: streams with their owners and own objects, nodes with their ordered lists.
+
+All parts are immutable and checked when they are made: a lookup need not ask again whether ranges overlap or two
+objects share a place. A contradiction is refused with `ImageRefused`, which names the stream or the node.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.errors import ImageRefused
+from loaders.object_ref import ObjectRef
+
+OPEN_END = -1
+"""As the end of a range: no end yet. As the end of a request: as far as there is data."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipRange:
+    """Stream offsets [start, end) were written by one node; the last range of a stream has no end, whatever it says."""
+
+    range_index: int
+    start: int
+    end: int
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamObject:
+    """An object that holds offsets [start, end) of one stream, and nothing else."""
+
+    ref: ObjectRef
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamImage:
+    """One stream: its first kept offset, who wrote it, and the objects that are its own.
+
+    `ranges` and `stream_objects` ascend by start; `range_starts` and `object_starts` repeat those starts for bisection.
+    """
+
+    stream_id: int
+    start_offset: int
+    ranges: tuple[OwnershipRange, ...]
+    stream_objects: tuple[StreamObject, ...]
+    range_starts: tuple[int, ...]
+    object_starts: tuple[int, ...]
+
+    def owner(self, offset: int) -> OwnershipRange | None:
+        """The range that holds ``offset``; the last one has no end. Complexity: O(log ranges)."""
+        index = bisect.bisect_right(self.range_starts, offset) - 1
+        if index < 0:
+            return None
+        found = self.ranges[index]
+        is_last = index == len(self.ranges) - 1
+        return found if is_last or offset < found.end else None
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class NodeImage:
+    """One node's stream set objects in the order of their order ids, as columns.
+
+    Args:
+        node_id: the node.
+        object_ids: in list order.
+        order_ids: strictly ascending.
+        sizes_bytes, index_sizes_bytes, attributes: as in `ObjectRef`, -1 where unknown.
+        position_of: object id -> position in the list.
+        refs: the same objects one by one.
+    """
+
+    node_id: int
+    object_ids: NDArray[np.int64]
+    order_ids: NDArray[np.int64]
+    sizes_bytes: NDArray[np.int64]
+    index_sizes_bytes: NDArray[np.int64]
+    attributes: NDArray[np.int64]
+    position_of: Mapping[int, int]
+    refs: tuple[ObjectRef, ...] = field(repr=False)
+    _by_id: NDArray[np.int64] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.object_ids)
+
+    def ref(self, position: int) -> ObjectRef:
+        """The object at a position."""
+        return self.refs[position]
+
+    def positions(self, object_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Positions of many ids at once, -1 for those that are not listed. Complexity: O(ids * log objects)."""
+        if not len(self):
+            return np.full(len(object_ids), -1, dtype=np.int64)
+        slots = np.searchsorted(self.object_ids, object_ids, sorter=self._by_id)
+        positions = self._by_id[np.minimum(slots, len(self) - 1)]
+        return np.where(self.object_ids[positions] == object_ids, positions, -1)
+
+    def same_list(self, other: NodeImage) -> bool:
+        """Whether both list the same objects with the same facts in the same order."""
+        columns = ("object_ids", "order_ids", "sizes_bytes", "index_sizes_bytes", "attributes")
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
+
+
+def make_node(node_id: int, objects: Iterable[tuple[int, ObjectRef]]) -> NodeImage:
+    """A node's list from (order id, object) pairs in any order.
+
+    Raises:
+        ImageRefused: two objects share an order id, or one object is listed twice.
+    """
+    pairs = sorted(objects, key=lambda pair: pair[0])
+    orders = np.array([order for order, _ in pairs], dtype=np.int64)
+    ids = np.array([ref.object_id for _, ref in pairs], dtype=np.int64)
+    _refuse_repeats(node_id, "order id", orders)
+    _refuse_repeats(node_id, "object", np.sort(ids))
+    return NodeImage(
+        node_id,
+        frozen(ids),
+        frozen(orders),
+        frozen(np.array([ref.size_bytes for _, ref in pairs], dtype=np.int64)),
+        frozen(np.array([ref.index_size_bytes for _, ref in pairs], dtype=np.int64)),
+        frozen(np.array([ref.attributes for _, ref in pairs], dtype=np.int64)),
+        {object_id: position for position, object_id in enumerate(ids.tolist())},
+        tuple(ref for _, ref in pairs),
+        frozen(np.argsort(ids, kind="stable")),
+    )
+
+
+def make_stream(
+    stream_id: int,
+    start_offset: int,
+    ranges: Sequence[OwnershipRange],
+    stream_objects: Sequence[StreamObject],
+) -> StreamImage:
+    """A stream from its parts in any order.
+
+    Raises:
+        ImageRefused: a negative or inverted range, or ownership ranges that overlap.
+    """
+    ordered = tuple(sorted(ranges, key=lambda one: one.range_index))
+    for one in ordered:
+        _check_span(f"stream {stream_id}, range {one.range_index}", one.start, one.end, may_be_open=True)
+    for before, after in itertools.pairwise(ordered):
+        if before.end == OPEN_END or before.end > after.start:
+            raise ImageRefused(
+                f"stream {stream_id}: expected range {after.range_index} to start at or after the end of range "
+                f"{before.range_index}, found [{before.start}, {before.end}) and [{after.start}, {after.end})"
+            )
+    objects = tuple(sorted(stream_objects, key=lambda one: one.start))
+    for each in objects:
+        _check_span(f"stream {stream_id}, object {each.ref.object_id}", each.start, each.end, may_be_open=False)
+    starts = tuple(one.start for one in ordered)
+    return StreamImage(stream_id, start_offset, ordered, objects, starts, tuple(each.start for each in objects))
+
+
+def frozen(column: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same array, no longer writable."""
+    column.flags.writeable = False
+    return column
+
+
+def _check_span(what: str, start: int, end: int, *, may_be_open: bool) -> None:
+    if start < 0 or (end < start and not (may_be_open and end == OPEN_END)):
+        raise ImageRefused(f"{what}: expected 0 <= start <= end, found [{start}, {end})")
+
+
+def _refuse_repeats(node_id: int, what: str, ascending: NDArray[np.int64]) -> None:
+    repeated = np.flatnonzero(ascending[1:] == ascending[:-1])
+    if len(repeated):
+        raise ImageRefused(f"node {node_id}: expected each {what} once, found {what} {ascending[repeated[0]]} twice")

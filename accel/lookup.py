@@ -1,0 +1,104 @@
+"""A whole lookup: search, and search again where the image turns out to be old.
+
+An image can be behind the objects: a compaction deletes sources while readers still hold the list that names them, and
+a node commits objects that this image does not list yet. Two rules keep answers right:
+
+- A *listed object is gone*: all picks are discarded, a newer image is asked for, and the search runs once more. If the
+  newest image still lists the object and the answer depends on it, it is lost, and that is an error.
+- The answer *comes out short* (it ends at a hole): before that is believed, a newer image is asked for once, at most
+  once in `refresh_seconds`.
+
+Like the search this is a generator without I/O: it yields `Wanted` (objects to open) and `NeedImage`, and a driver, for
+threads or for asyncio, answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+
+from accel.answer import Answer, Ending, Request
+from accel.errors import ObjectLost
+from accel.image import MetadataImage
+from accel.search import ImageStale, Knowledge, Reply, Wanted, search
+from accel.story import Story
+from loaders.plan import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class NeedImage:
+    """Please give an image newer than this version, without waiting for one, or None."""
+
+    version: int
+
+
+Sent = Mapping[int, Reply] | MetadataImage | None
+Steps = Generator[Wanted | NeedImage, Sent, Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What all lookups of one accelerator share.
+
+    Args:
+        knowledge: index and filters.
+        policy: which objects to open next.
+        key_of: object id -> key, for errors.
+        may_refresh: whether a short answer may ask for a newer image now.
+    """
+
+    knowledge: Knowledge
+    policy: Policy
+    key_of: Callable[[int], str]
+    may_refresh: Callable[[], bool]
+
+
+def lookup(request: Request, image: MetadataImage, inputs: Inputs, story: Story | None = None) -> Steps:
+    """Find the objects of a request, with the newest image if this one is not enough.
+
+    Raises (from the generator):
+        InvalidRequest, InconsistentAnswer: as `search`.
+        ObjectLost: an object that the newest image lists, and that the answer needs, does not exist.
+        AccelError: an object that the answer needs could not be opened.
+    """
+    looked_again = False
+    while True:
+        if story is not None:
+            story.begins(image.version)
+        try:
+            answer = yield from _search(request, image, inputs, story, tolerate_gone=looked_again)
+        except ImageStale as stale:
+            if looked_again:
+                raise ObjectLost(stale.ref.object_id, inputs.key_of(stale.ref.object_id), stale.node_id) from stale
+            looked_again = True
+            image = (yield from _newer(image)) or image
+            continue
+        if answer.ending is not Ending.HOLE or looked_again or not inputs.may_refresh():
+            return answer
+        newer = yield from _newer(image)
+        if newer is None:
+            return answer
+        looked_again, image = True, newer
+
+
+def _search(
+    request: Request, image: MetadataImage, inputs: Inputs, story: Story | None, *, tolerate_gone: bool
+) -> Generator[Wanted | NeedImage, Sent, Answer]:
+    steps = search(request, image, inputs.knowledge, inputs.policy, story=story, tolerate_gone=tolerate_gone)
+    sent: Mapping[int, Reply] | None = None
+    try:
+        wanted = next(steps)
+        while True:
+            reply = yield wanted
+            if isinstance(reply, MetadataImage):
+                raise TypeError("expected what the wanted objects hold, found an image")
+            sent = reply
+            wanted = steps.send(sent)
+    except StopIteration as stop:
+        answer: Answer = stop.value
+        return answer
+
+
+def _newer(image: MetadataImage) -> Generator[Wanted | NeedImage, Sent, MetadataImage | None]:
+    reply = yield NeedImage(image.version)
+    return reply if isinstance(reply, MetadataImage) and reply.version > image.version else None

@@ -1,0 +1,207 @@
+"""Reading records: from a range of offsets to its record batches, through objects and blocks.
+
+The records of a range lie in blocks of the objects that a lookup finds. For each object in turn the rows of its index
+say where, the bytes are fetched (neighbouring blocks in one request), and batches come out in offset order. This too is
+a generator without I/O; besides the steps of a lookup it yields
+
+- `OpenObject`: please open this object's index; answered with an `OpenedObject`,
+- `FetchSpan`: please fetch these bytes; answered with them,
+- `Batches`: here are records; answered with None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+
+from accel.answer import Answer, Ending, FoundObject, Request
+from accel.errors import AccelError, KeyMissing
+from accel.image import OPEN_END, MetadataImage
+from accel.lookup import Inputs, NeedImage, Sent, lookup
+from accel.search import Wanted
+from loaders.format import BlockRow, RecordBatch, decode_block_bytes, find
+from loaders.object_index import OpenedObject
+from loaders.object_ref import ObjectRef
+
+LOOKUP_LIMIT = 4
+"""Objects asked for in one lookup of a read, as a fetch of the production system does."""
+
+BYTES_MAX = 2**31 - 1
+"""The largest budget of one read; larger ones are cut to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenObject:
+    """Please open the index of this object of a node (-1 for a stream object)."""
+
+    group: int
+    ref: ObjectRef
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSpan:
+    """Please fetch bytes [start, end) of an object."""
+
+    object_id: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Records for the caller, and the offset at which a later read goes on after them."""
+
+    batches: list[RecordBatch]
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEnd:
+    """Why a read ended, and where the next one goes on."""
+
+    ending: Ending
+    next_offset: int
+
+
+Command = Wanted | NeedImage | OpenObject | FetchSpan | Batches
+ReadSent = Sent | OpenedObject | bytes | AccelError
+ReadSteps = Generator[Command, ReadSent, ReadEnd]
+
+
+def read_range(
+    stream_id: int,
+    start: int,
+    end: int,
+    max_bytes: int,
+    image: MetadataImage,
+    inputs: Inputs,
+    *,
+    span_size_bytes_max: int,
+) -> ReadSteps:
+    """The record batches of offsets [start, end), in order.
+
+    Batches are whole: the first may begin before ``start``, the last may end after ``end``. The read stops after the
+    batch that brings the payload to ``max_bytes``, so it gives at least one if there is one.
+
+    Raises (from the generator):
+        ValueError: a budget below 1.
+        AccelError: as `lookup`, and what fetching and decoding blocks raises.
+    """
+    if max_bytes < 1:
+        raise ValueError(f"expected max_bytes of at least 1, found {max_bytes}")
+    reader = _Reader(stream_id, start, end, min(max_bytes, BYTES_MAX), span_size_bytes_max, inputs)
+    return reader.run(image)
+
+
+class _Reader:
+    """The state of one read. One thread at a time."""
+
+    def __init__(
+        self, stream_id: int, start: int, end: int, max_bytes: int, span_size_bytes_max: int, inputs: Inputs
+    ) -> None:
+        self.stream_id = stream_id
+        self.next = start
+        self.end = end
+        self.bytes_left = max_bytes
+        self.span_size_bytes_max = span_size_bytes_max
+        self.inputs = inputs
+        self.key_of = inputs.key_of
+
+    def run(self, image: MetadataImage) -> ReadSteps:
+        retried_at = -1
+        while True:
+            request = Request(self.stream_id, self.next, self.end, LOOKUP_LIMIT)
+            answer: Answer = yield from lookup(request, image, self.inputs)
+            if not answer.objects:
+                return ReadEnd(answer.ending, self.next)
+            try:
+                ending = yield from self._read_objects(answer)
+            except KeyMissing:
+                # Compacted away between the lookup and the read: what lies there now stands in a newer image.
+                if retried_at == self.next:
+                    raise
+                retried_at = self.next
+                newer = yield NeedImage(image.version)
+                image = newer if isinstance(newer, MetadataImage) else image
+                continue
+            if ending is not None:
+                return ReadEnd(ending, self.next)
+
+    def _read_objects(self, answer: Answer) -> Generator[Command, ReadSent, Ending | None]:
+        """Read what a lookup found; the ending if the read is over."""
+        for found in answer.objects:
+            yield from self._read_object(found)
+            if self.bytes_left <= 0:
+                return Ending.LIMIT
+            if self.end != OPEN_END and self.next >= self.end:
+                return Ending.END
+            if self.next < found.end:
+                return Ending.HOLE  # the object's range has a hole inside
+        return Ending.HOLE if answer.ending is Ending.HOLE else None
+
+    def _read_object(self, found: FoundObject) -> Generator[Command, ReadSent, None]:
+        opened = yield OpenObject(-1 if found.node_id is None else found.node_id, found.ref)
+        if isinstance(opened, AccelError):
+            raise opened
+        if not isinstance(opened, OpenedObject):
+            raise TypeError(f"expected an opened object, found {type(opened).__name__}")
+        chosen = find(opened.index, self.stream_id, self.next, self.end, self.bytes_left)
+        for span in _spans(opened, chosen.rows, self.span_size_bytes_max):
+            body = yield FetchSpan(span.object_id, span.start, span.end)
+            if isinstance(body, AccelError):
+                raise body
+            if not isinstance(body, bytes):
+                raise TypeError(f"expected bytes, found {type(body).__name__}")
+            yield self._batches_of(span, body, opened)
+            if self.bytes_left <= 0:
+                return
+
+    def _batches_of(self, span: _Span, body: bytes, opened: OpenedObject) -> Batches:
+        taken: list[RecordBatch] = []
+        view = memoryview(body)
+        for row in span.rows:
+            data = view[row.position - span.start : row.position - span.start + row.size_bytes]
+            key = self.key_of(span.object_id)
+            for batch in decode_block_bytes(data, row, key=key, object_size_bytes=opened.ref.size_bytes):
+                self._take(batch, taken)
+        return Batches(taken, self.next)
+
+    def _take(self, batch: RecordBatch, taken: list[RecordBatch]) -> None:
+        past_end = self.end != OPEN_END and batch.base_offset >= self.end
+        behind = batch.base_offset < self.next and batch.end_offset <= self.next
+        if self.bytes_left <= 0 or past_end or behind:
+            return
+        taken.append(batch)
+        self.bytes_left -= max(1, len(batch.payload))
+        self.next = batch.end_offset
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Neighbouring rows of one object, to be fetched in one request."""
+
+    object_id: int
+    start: int
+    end: int
+    rows: tuple[BlockRow, ...]
+
+
+def _spans(opened: OpenedObject, numbers: tuple[int, ...], size_bytes_max: int) -> Iterator[_Span]:
+    """The rows as few spans; a span is longer than the maximum only if one row is."""
+    pending: list[BlockRow] = []
+    object_id = -1
+    for number in numbers:
+        row = opened.index.row(number)
+        holder = opened.composite.locate(number).object_id if opened.composite else opened.ref.object_id
+        joins = pending and holder == object_id and pending[-1].position + pending[-1].size_bytes == row.position
+        if pending and not (joins and row.position + row.size_bytes - pending[0].position <= size_bytes_max):
+            yield _span(object_id, pending)
+            pending = []
+        object_id = holder
+        pending.append(row)
+    if pending:
+        yield _span(object_id, pending)
+
+
+def _span(object_id: int, rows: list[BlockRow]) -> _Span:
+    return _Span(object_id, rows[0].position, rows[-1].position + rows[-1].size_bytes, tuple(rows))

@@ -1,0 +1,53 @@
+"""The settings of a reader: frozen, printable, comparable. Components (store, clock, chance) are not settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Bounds and choices of an accelerator. Every default is the one that docs/operations.md reasons about.
+
+    Args:
+        policy: which objects to open next: "spread", "window", "window+preload" or "load-all".
+        parallel_loads: how many requests may be under way at once; also the number of loading threads.
+        view_ttl_seconds: how long the index trusts a stream's view before it is filled again.
+        views_max: streams whose views are kept, over all nodes.
+        view_size_bytes_max: memory of these views.
+        object_index_size_bytes_max: memory of object indexes; 256 MiB is about 1,500 objects of 9,000 streams.
+        block_index_size_bytes_max: memory of block indexes, which reads of data use.
+        filter_size_bytes_max: memory of filters.
+        hashed_ids_max: stream ids whose hash is remembered, so that filters are built faster.
+        refresh_seconds: a lookup that comes out short asks for a newer image, at most once in so many seconds.
+        read_ahead_size_bytes: bytes of blocks that one request of a data read fetches at most.
+        bypass: answer every lookup by opening everything, as was done before; for comparison and for emergencies.
+    """
+
+    policy: str = "spread"
+    parallel_loads: int = 64
+    view_ttl_seconds: float = 600.0
+    views_max: int = 200_000
+    view_size_bytes_max: int = 256 * MEBIBYTE
+    object_index_size_bytes_max: int = 256 * MEBIBYTE
+    block_index_size_bytes_max: int = 64 * MEBIBYTE
+    filter_size_bytes_max: int = 256 * MEBIBYTE
+    hashed_ids_max: int = 262_144
+    refresh_seconds: float = 1.0
+    read_ahead_size_bytes: int = 8 * MEBIBYTE
+    bypass: bool = False
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if (
+                isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and value <= 0
+                and each.name != "refresh_seconds"
+            ):
+                raise ValueError(f"expected {each.name} above 0, found {value}")
+        if self.refresh_seconds < 0:
+            raise ValueError(f"expected refresh_seconds of at least 0, found {self.refresh_seconds}")

@@ -1,0 +1,34 @@
+"""The real clock, the real sleep and real randomness: the one place that touches them.
+
+Everything else is given its time and its chance from outside, so that a whole cluster can be simulated and replayed
+from a seed. A program that wants the real thing takes `SYSTEM`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """What the outer world supplies.
+
+    Args:
+        timer: seconds from any start, never falling.
+        sleep: waits for so many seconds.
+        jitter: a number in [0, 1), each time another.
+    """
+
+    timer: Callable[[], float]
+    sleep: Callable[[float], object]
+    jitter: Callable[[], float]
+
+
+SYSTEM = Components(
+    timer=time.monotonic,  # noqa: TID251 - this is where the real clock comes in
+    sleep=time.sleep,  # noqa: TID251 - likewise
+    jitter=random.SystemRandom().random,
+)

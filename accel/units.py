@@ -1,0 +1,66 @@
+"""Sizes and times for people, both ways."""
+
+from __future__ import annotations
+
+import re
+
+_SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def size_text(size_bytes: int) -> str:
+    """A size with the unit that suits it.
+
+    >>> size_text(512), size_text(10784), size_text(52 << 20)
+    ('512 B', '10.5 KiB', '52.0 MiB')
+    """
+    for unit, factor in reversed(_SIZES.items()):
+        if size_bytes >= factor:
+            return f"{size_bytes} B" if factor == 1 else f"{size_bytes / factor:.1f} {unit}"
+    return f"{size_bytes} B"
+
+
+def time_text(seconds: float) -> str:
+    """A time with the unit that suits it.
+
+    >>> time_text(0.0000052), time_text(0.0152), time_text(2.5), time_text(600)
+    ('5.2 us', '15.2 ms', '2.5 s', '10.0 m')
+    """
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.1f} us"
+    if seconds < 1:
+        return f"{seconds * 1e3:.1f} ms"
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} m"
+
+
+def parse_size(text: str) -> int:
+    """A size in bytes from what a person writes.
+
+    >>> parse_size("64MiB"), parse_size("512"), parse_size("1.5 GiB")
+    (67108864, 512, 1610612736)
+
+    Raises:
+        ValueError: not a number with a known unit.
+    """
+    number, unit = _split(text, "a size such as 64MiB", _SIZES)
+    return round(number * _SIZES[unit or "B"])
+
+
+def parse_time(text: str) -> float:
+    """Seconds from what a person writes.
+
+    >>> parse_time("10m"), parse_time("500ms"), parse_time("2.5")
+    (600.0, 0.5, 2.5)
+
+    Raises:
+        ValueError: not a number with a known unit.
+    """
+    number, unit = _split(text, "a time such as 10m", _TIMES)
+    return number * _TIMES[unit or "s"]
+
+
+def _split(text: str, expected: str, units: dict[str, int] | dict[str, float]) -> tuple[float, str]:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if match is None or (match[2] and match[2] not in units):
+        raise ValueError(f"expected {expected} ({', '.join(units)}), found {text!r}")
+    return float(match[1]), match[2]

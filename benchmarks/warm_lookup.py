@@ -1,0 +1,92 @@
+"""A lookup whose answer is in memory, against the algorithm of the production system with everything in memory too.
+
+That algorithm, without a start hint, looks the stream up in the object index of each of the node's objects, and then
+walks the list. Here each of 5,000 indexes has 9,000 streams, as a sorted list of ids; the list is shared between them,
+which keeps it in the processor's caches, in the peer's favour. Ours is the public call, `ReadAccelerator.get_objects`,
+which asks the stream's view for the floor of the offset. Both get the same four objects.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from itertools import islice, pairwise
+
+from accel import ObjectRef, ReadAccelerator, Settings, StaticImages
+from benchmarks.cold_nodes import NODE_ID, OBJECTS_MAX, STREAM_ID, Node, make_cold_node
+from benchmarks.harness import Comparison, Timings, interleave
+from loaders.store import MemoryStore
+
+LIMIT = 4
+LOOKUPS = 20
+STREAMS_PER_OBJECT = 9_000
+SEED = 20261122
+
+Found = list[tuple[int, int, int]]
+
+
+def run(rounds: int = 7) -> list[Comparison]:
+    """Limit 4 at the head, in the middle and at the tail of 5,000 objects, and the three together."""
+    node = make_cold_node(OBJECTS_MAX, 1.0, SEED)
+    plain = _PlainSearch(node)
+    places = {"head": 2, "middle": len(node.holders) // 2, "tail": len(node.holders) - LIMIT}
+    starts = {name: [node.holders[index][1]] for name, index in places.items()}
+    starts["mean"] = [start for each in list(starts.values()) for start in each]
+    with ReadAccelerator(StaticImages(node.image), MemoryStore(), settings=Settings(parallel_loads=1)) as accelerator:
+        for position, held in node.ranges.items():
+            accelerator.object_committed(NODE_ID, ObjectRef(position), held)
+        return [_compare(name, accelerator, plain, each, rounds) for name, each in starts.items()]
+
+
+def _compare(
+    name: str, accelerator: ReadAccelerator, plain: _PlainSearch, starts: list[int], rounds: int
+) -> Comparison:
+    # Ours is too quick to be timed once: it runs 20 times a round, the peer once.
+    ours = _repeat(lambda start: _ours(accelerator, start), starts, LOOKUPS)
+    timings = interleave(ours, _repeat(plain.get_objects, starts, 1), rounds=rounds)
+    timings = Timings([seconds / LOOKUPS for seconds in timings.ours_seconds], timings.peer_seconds)
+    peer = "look in all 5,000 objects, then walk"
+    goal = 100 if name == "mean" else None
+    return timings.compare(f"warm_lookup_{name}", peer=peer, unit="us", calls=len(starts), goal=goal)
+
+
+def _repeat(lookup: Callable[[int], Found], starts: list[int], times: int) -> Callable[[], list[Found]]:
+    def call() -> list[Found]:
+        for _ in range(times - 1):
+            for start in starts:
+                lookup(start)
+        return [lookup(start) for start in starts]
+
+    return call
+
+
+def _ours(accelerator: ReadAccelerator, start: int) -> Found:
+    answer = accelerator.get_objects(STREAM_ID, start, limit=LIMIT)
+    return [(each.object_id, each.start, each.end) for each in answer.objects]
+
+
+class _PlainSearch:
+    """The production algorithm over plain Python data: every object's index as a sorted list of stream ids."""
+
+    def __init__(self, node: Node) -> None:
+        others = (each for each in range(1, 10**9, 97) if each != STREAM_ID)
+        stream_ids = sorted([STREAM_ID, *islice(others, STREAMS_PER_OBJECT - 1)])
+        self._slot = stream_ids.index(STREAM_ID)
+        spans = {position: (first, end) for position, first, end in node.holders}
+        self._indexes = [(stream_ids, {self._slot: spans[position]}) for position in node.ranges]
+
+    def get_objects(self, start: int) -> Found:
+        """Up to four objects from ``start`` on, without a gap."""
+        held = [(position, *span) for position, index in enumerate(self._indexes) if (span := _look(index)) is not None]
+        begin = next(number for number, (_, first, end) in enumerate(held) if first <= start < end)
+        found = held[begin : begin + LIMIT]
+        for (_, _, end), (_, first, _) in pairwise(found):
+            if end != first:
+                raise AssertionError(f"expected no gap, found one from {end} to {first}")
+        return found
+
+
+def _look(index: tuple[list[int], dict[int, tuple[int, int]]]) -> tuple[int, int] | None:
+    stream_ids, spans = index
+    slot = bisect_left(stream_ids, STREAM_ID)
+    return spans.get(slot) if slot < len(stream_ids) and stream_ids[slot] == STREAM_ID else None
