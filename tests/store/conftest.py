@@ -20,20 +20,10 @@ from loaders.store import (
     S3Store,
     VirtualClock,
 )
-from tests.servers.fixtures import (
-    Endpoint,
-    aws_environment,
-    drop_bucket,
-    moto_endpoint,
-    named_endpoint,
-    new_bucket,
-    scripted,
-)
+from tests.servers.fixtures import Endpoint, drop_bucket, new_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-__all__ = ["aws_environment", "moto_endpoint", "named_endpoint", "scripted"]
 
 IN_MEMORY: dict[str, Callable[[MemoryStore], ObjectStore]] = {
     "memory": lambda inner: inner,

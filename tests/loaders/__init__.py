@@ -1,0 +1,1 @@
+"""What stands between stores and lookups: opening and writing objects."""

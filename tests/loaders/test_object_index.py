@@ -1,0 +1,206 @@
+"""Opening object indexes: one request each where the size is known or guessed right, never twice at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+
+import pytest
+
+from loaders.errors import CorruptObject, KeyMissing
+from loaders.format import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES
+from loaders.layout import ObjectLayout
+from loaders.object_index import ObjectIndexLoader, OpenedObject
+from loaders.object_ref import ObjectRef
+from loaders.store import CountingStore, Fetched, MemoryStore
+from loaders.tail_guess import REMEMBERED_GROUPS_MAX, TAIL_SIZE_BYTES_MAX, TailGuess
+from tests.builders import write_set_object
+
+LAYOUT = ObjectLayout()
+
+
+@pytest.fixture
+def pool() -> Iterator[Executor]:
+    with ThreadPoolExecutor(4) as executor:
+        yield executor
+
+
+def wide_object(streams: int) -> bytes:
+    return write_set_object([(stream, 0, 1) for stream in range(streams)])
+
+
+def store_of(*bodies: bytes) -> CountingStore:
+    store = MemoryStore()
+    for object_id, body in enumerate(bodies):
+        store.put(LAYOUT.object_key(object_id), body)
+    return CountingStore(store)
+
+
+def open_one(loader: ObjectIndexLoader, ref: ObjectRef, group: int = 0) -> OpenedObject:
+    return loader.open(group, ref).result.result(60)
+
+
+def test_a_known_index_size_costs_one_request_of_just_these_bytes(pool: Executor) -> None:
+    body = wide_object(1000)
+    store = store_of(body)
+    opened = open_one(ObjectIndexLoader(store, LAYOUT, pool), ObjectRef(0, len(body), 1000 * ROW_SIZE_BYTES))
+    assert len(opened.ranges) == 1000
+    assert (store.snapshot().gets, opened.requests) == (1, 1)
+    assert opened.bytes_read == 1000 * ROW_SIZE_BYTES + FOOTER_SIZE_BYTES
+
+
+def test_a_guess_that_falls_short_costs_one_more_request_for_just_the_missing_bytes(pool: Executor) -> None:
+    body = wide_object(1000)
+    store = store_of(body)
+    opened = open_one(ObjectIndexLoader(store, LAYOUT, pool), ObjectRef(0, len(body)))
+    assert len(opened.ranges) == 1000
+    assert store.snapshot().gets == 2
+    assert opened.bytes_read == 1000 * ROW_SIZE_BYTES + FOOTER_SIZE_BYTES
+
+
+def test_an_object_of_unknown_size_is_opened_by_its_suffix(pool: Executor) -> None:
+    body = wide_object(10)
+    store = store_of(body)
+    opened = open_one(ObjectIndexLoader(store, LAYOUT, pool), ObjectRef(0))
+    assert opened.ref == ObjectRef(0, len(body), 10 * ROW_SIZE_BYTES)
+    assert store.snapshot().of("get_tail").requests == 1
+
+
+def test_a_node_of_like_objects_is_opened_by_one_request_each(pool: Executor) -> None:
+    """99 of 100 cold opens in one GET, though the first guess is far too small for 2,000 streams."""
+    body = wide_object(2000)
+    store = store_of(*[body] * 200)
+    loader = ObjectIndexLoader(store, LAYOUT, pool)
+    for object_id in range(200):
+        open_one(loader, ObjectRef(object_id, len(body)), group=4)
+    assert store.snapshot().gets <= 202
+    assert loader.stats().second_requests <= 2
+
+
+def test_what_one_node_teaches_does_not_mislead_another(pool: Executor) -> None:
+    wide, narrow = wide_object(2000), wide_object(3)
+    store = store_of(wide, narrow)
+    loader = ObjectIndexLoader(store, LAYOUT, pool)
+    open_one(loader, ObjectRef(0, len(wide)), group=1)
+    assert open_one(loader, ObjectRef(1, len(narrow)), group=2).bytes_read == len(narrow)
+
+
+def test_an_open_object_is_not_asked_for_again(pool: Executor) -> None:
+    store = store_of(wide_object(3))
+    loader = ObjectIndexLoader(store, LAYOUT, pool)
+    first = open_one(loader, ObjectRef(0))
+    assert open_one(loader, ObjectRef(0)) is first
+    assert store.snapshot().gets == 1
+    assert loader.stats().cached == 1
+
+
+def test_the_cache_is_bounded_by_bytes(pool: Executor) -> None:
+    store = store_of(*[wide_object(100)] * 20)
+    loader = ObjectIndexLoader(store, LAYOUT, pool, cache_bytes_max=20_000)
+    for object_id in range(20):
+        open_one(loader, ObjectRef(object_id))
+    stats = loader.stats()
+    assert 0 < stats.kept_bytes <= stats.kept_bytes_max == 20_000
+    assert stats.kept_objects < 20
+
+
+def test_an_index_larger_than_the_cache_is_given_but_not_kept(pool: Executor) -> None:
+    loader = ObjectIndexLoader(store_of(wide_object(100)), LAYOUT, pool, cache_bytes_max=10)
+    assert len(open_one(loader, ObjectRef(0)).ranges) == 100
+    assert loader.stats().kept_objects == 0
+
+
+class SlowStore(CountingStore):
+    """A store whose tails wait until they are let through."""
+
+    def __init__(self, store: CountingStore) -> None:
+        super().__init__(store)
+        self.let_through = threading.Event()
+
+    def get_tail(self, key: str, length: int) -> Fetched:
+        self.let_through.wait(60)
+        return super().get_tail(key, length)
+
+
+def test_who_asks_while_an_object_is_being_opened_waits_for_the_same_request(pool: Executor) -> None:
+    store = SlowStore(store_of(wide_object(3)))
+    loader = ObjectIndexLoader(store, LAYOUT, pool)
+    loads = [loader.open(0, ObjectRef(0)) for _ in range(50)]
+    assert [load.started for load in loads] == [True, *[False] * 49]
+    store.let_through.set()
+    assert len({id(load.result.result(60)) for load in loads}) == 1
+    assert store.snapshot().gets == 1
+
+
+def test_a_waiter_cannot_cancel_the_load(pool: Executor) -> None:
+    store = SlowStore(store_of(wide_object(3)))
+    loader = ObjectIndexLoader(store, LAYOUT, pool)
+    load = loader.open(0, ObjectRef(0))
+    assert not load.result.cancel()
+    store.let_through.set()
+    assert len(load.result.result(60).ranges) == 3
+
+
+def test_a_failure_reaches_all_who_wait_and_is_not_kept(pool: Executor) -> None:
+    store = SlowStore(store_of())
+    loader = ObjectIndexLoader(store, LAYOUT, pool)
+    loads = [loader.open(0, ObjectRef(0)) for _ in range(3)]
+    store.let_through.set()
+    for load in loads:
+        with pytest.raises(KeyMissing):
+            load.result.result(60)
+    store.put(LAYOUT.object_key(0), wide_object(3))
+    assert len(open_one(loader, ObjectRef(0)).ranges) == 3
+    assert loader.stats().failed == 1
+
+
+def test_what_is_opened_is_told_before_anybody_gets_it(pool: Executor) -> None:
+    told: list[tuple[int, int]] = []
+    store = store_of(wide_object(3))
+    loader = ObjectIndexLoader(
+        store, LAYOUT, pool, on_opened=lambda group, opened: told.append((group, opened.ref.object_id))
+    )
+    open_one(loader, ObjectRef(0), group=4)
+    assert told == [(4, 0)]
+
+
+@pytest.mark.parametrize("claimed", [10, 47, 48, 100, 100_000])
+def test_an_object_of_another_size_than_its_metadata_says_is_refused(pool: Executor, claimed: int) -> None:
+    body = wide_object(3)
+    assert claimed != len(body)
+    loader = ObjectIndexLoader(store_of(body), LAYOUT, pool)
+    with pytest.raises(CorruptObject, match="00000000/DEFAULT/0"):
+        open_one(loader, ObjectRef(0, claimed))
+
+
+def test_a_wrong_index_size_in_the_metadata_costs_a_request_and_no_more(pool: Executor) -> None:
+    body = wide_object(100)
+    for claimed in (0, 36, 50 * 36):
+        store = store_of(body)
+        opened = open_one(ObjectIndexLoader(store, LAYOUT, pool), ObjectRef(0, len(body), claimed))
+        assert len(opened.ranges) == 100
+        assert store.snapshot().gets == 2
+    too_large = open_one(ObjectIndexLoader(store_of(body), LAYOUT, pool), ObjectRef(0, len(body), 10**9))
+    assert too_large.requests == 1
+
+
+def test_a_closed_pool_is_an_error_and_not_a_hang() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pass
+    with pytest.raises(RuntimeError):
+        open_one(ObjectIndexLoader(store_of(wide_object(3)), LAYOUT, pool), ObjectRef(0))
+
+
+def test_a_guess_learns_and_forgets_and_has_a_limit() -> None:
+    guess = TailGuess()
+    first = guess.size_bytes(1, 1 << 30)
+    guess.learn(1, 324_000)
+    assert guess.size_bytes(1, 1 << 30) >= 324_000 + FOOTER_SIZE_BYTES > first
+    assert guess.size_bytes(1, 1000) == 1000
+    assert guess.size_bytes(1, None) >= 324_000
+    guess.learn(1, 1 << 30)
+    assert guess.size_bytes(1, 1 << 40) <= max(TAIL_SIZE_BYTES_MAX, 8192 + 36 * (1 << 20))
+    for group in range(2, REMEMBERED_GROUPS_MAX + 2):
+        guess.learn(group, 36)
+    assert guess.size_bytes(1, 1 << 30) == first

@@ -1,0 +1,56 @@
+"""Rules of the house that no linter knows: what is exported exists, and nothing grows too long."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("accel", "bloom", "range_index", "loaders", "spark_jobs")
+MODULE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+
+def modules() -> list[Path]:
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+@pytest.mark.parametrize("name", ["accel", "bloom", "range_index", "loaders.format", "loaders.plan", "loaders.store"])
+def test_what_a_package_exports_exists_and_is_sorted(name: str) -> None:
+    package = importlib.import_module(name)
+    exported = list(package.__all__)
+    assert exported == sorted(set(exported), key=lambda each: (not each.isupper(), not each[0].isupper(), each))
+    assert [each for each in exported if not hasattr(package, each)] == []
+
+
+def test_no_module_is_longer_than_a_person_can_hold_in_mind() -> None:
+    long = {str(path): count for path in modules() if (count := len(path.read_text().splitlines())) > MODULE_LINES_MAX}
+    assert long == {}
+
+
+def test_no_function_is_longer_than_a_page() -> None:
+    long = [
+        f"{path}:{each.lineno} {each.name}"
+        for path in modules()
+        for each in functions(path)
+        if (each.end_lineno or 0) - each.lineno >= FUNCTION_LINES_MAX
+    ]
+    assert long == []
+
+
+@pytest.mark.parametrize("heavy", ["boto3", "obstore", "pyspark", "moto", "click", "rich", "pybloom_live"])
+def test_importing_accel_loads_nothing_heavy(heavy: str) -> None:
+    code = f"import sys, accel; sys.exit({heavy!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0  # noqa: S603 - our own words
