@@ -183,37 +183,40 @@ def _round_lines(one: Round, policy: str) -> Iterator[str]:
     yield _justified(what, cost_text(one.requests, one.bytes, one.seconds))
     less = {"by bounds": one.outside, "by index": one.known_holders + one.known_absent, "by filter": one.filtered}
     if any(less.values()):
-        terms = "".join(f" − {number} {by}" for by, number in less.items() if number)
+        terms = "".join(f" - {number} {by}" for by, number in less.items() if number)
         yield f"         {one.listed} listed{terms} = {count_text(one.candidates, 'candidate')}"
     yield f"         ▕{_map(one)}▏"
+    if not one.finished:
+        yield "         ?  the time was over before they came"
     yield from _opened_lines(one)
 
 
 def _chosen_text(one: Round, policy: str) -> str:
     opened = len(one.opened)
+    verb = "opened" if one.finished else "asked for"
     if opened >= one.candidates:
         beyond = f", and {opened - one.candidates} beyond them" if opened > one.candidates else ""
-        return f"opened {'the one candidate' if one.candidates == 1 else f'all {one.candidates} candidates'}{beyond}"
+        return f"{verb} {'the one candidate' if one.candidates == 1 else f'all {one.candidates} candidates'}{beyond}"
     how = "evenly spread"
     if policy.startswith("window"):
         how = "the next in order" + {"window": ""}.get(policy, ", and some ahead")
     elif one.near != "unknown":
         how = {"low": "densest at the low end", "high": "densest at the high end"}[one.near]
-    return f"opened {opened} of {count_text(one.candidates, 'candidate')}, {how}"
+    return f"{verb} {opened} of {count_text(one.candidates, 'candidate')}, {how}"
 
 
 def _opened_lines(one: Round) -> Iterator[str]:
     """The holders next to the offset, and how many more there are."""
     holders = sorted((each.held.start, each.position, each) for each in one.opened if each.held is not None)
-    marked = [(_mark(each, one.offset), each) for _, _, each in holders]
+    marked = [(_mark(one, each), each) for _, _, each in holders]
     before = [pair for pair in marked if pair[0] == "<"]
     after = [pair for pair in marked if pair[0] != "<"]
     shown = before[-SHOWN_BEFORE_MAX:] + after[:SHOWN_AFTER_MAX]
     for mark, each in shown:
         yield f"         {mark}  object {each.object_id} has {_held_text(each)}"
     further = len(holders) - len(shown)
-    lacking = sum(each.held is None and each.error is None for each in one.opened)
-    rest = [f"{further} more hold the stream further off"] if further else []
+    lacking = sum(_mark(one, each) == "o" for each in one.opened)
+    rest = [f"{further} more {'holds' if further == 1 else 'hold'} the stream further off"] if further else []
     rest += [f"{lacking} {'does' if lacking == 1 else 'do'} not hold it"] if lacking else []
     if rest:
         yield f"         …  {', '.join(rest)}"
@@ -239,22 +242,22 @@ def _map(one: Round) -> str:
     for position, mark in ((one.low_position, "<"), (one.high_position, ">")):
         if 0 <= position < one.listed:
             cells[cell(position)] = mark
-    for each in sorted(one.opened, key=lambda opened: _RANK[_mark(opened, one.offset)]):
-        cells[cell(each.position)] = _mark(each, one.offset)
+    for each in sorted(one.opened, key=lambda opened: _RANK[_mark(one, opened)]):
+        cells[cell(each.position)] = _mark(one, each)
     return "".join(cells)
 
 
-_RANK = {"o": 0, "<": 1, ">": 1, "!": 2, "#": 3}
+_RANK = {"?": 0, "o": 0, "<": 1, ">": 1, "!": 2, "#": 3}
 
 
-def _mark(each: Opened, offset: int) -> str:
+def _mark(one: Round, each: Opened) -> str:
     if each.error is not None:
         return "!"
     if each.held is None:
-        return "o"
-    if each.held.end <= offset:
+        return "o" if one.finished else "?"
+    if each.held.end <= one.offset:
         return "<"
-    return "#" if each.held.start <= offset else ">"
+    return "#" if each.held.start <= one.offset else ">"
 
 
 def _picked_line(event: Picked) -> str:

@@ -56,7 +56,8 @@ class Round:
 
     Of `listed` objects, so many needed no request: `known_holders` and `known_absent` (by the index in memory),
     `filtered` (by a filter), `outside` (by the bounds that known holders set, at `low_position` and `high_position` of
-    the list; -1 and `listed` where there is none). The rest are `candidates`.
+    the list; -1 and `listed` where there is none). The rest are `candidates`. A round is not `finished`
+    if the time was over first: its objects were asked for, and what they hold is not known.
     """
 
     number: int
@@ -75,6 +76,7 @@ class Round:
     requests: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ class Story:
     def opened(self, node: NodeImage, results: Sequence[tuple[int, StreamRange | None, AccelError | None]]) -> None:
         """The chosen objects were opened: (position, what it holds, error)."""
         opened = tuple(_opened(node, at, held, str(error) if error else None) for at, held, error in results)
-        self._change_last_round(opened=opened)
+        self._change_last_round(opened=opened, finished=True)
 
     def measured(self, requests: int, size_bytes: int, seconds: float) -> None:
         """What the last round cost; told by the driver."""

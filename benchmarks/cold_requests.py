@@ -51,7 +51,7 @@ def _of_node(name: str, node: Node, queries: int) -> Iterator[Comparison]:
         starts = offsets(node, place, queries if place == "random" else 3, SEED)
         everything = mean_cost(measure(node, LoadAll(), starts[:1], empty_knowledge))
         for policy in STATELESS:
-            few = starts if isinstance(policy, Spread) else starts[:8]
+            few = starts if isinstance(policy, Spread) else starts[:4]
             yield from _rows(
                 f"{name}, {place}, {policy.name}", mean_cost(measure(node, policy, few, empty_knowledge)), everything
             )

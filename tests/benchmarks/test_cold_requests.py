@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.cold_nodes import (
+    OBJECTS_MAX,
     STREAM_ID,
     Node,
     empty_knowledge,
@@ -15,7 +16,7 @@ from benchmarks.cold_nodes import (
     offsets,
     production_cost,
 )
-from benchmarks.cold_requests import OBJECTS_MAX, SEED
+from benchmarks.cold_requests import SEED
 from loaders.plan import LoadAll, Spread
 
 QUERIES = 40

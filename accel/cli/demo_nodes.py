@@ -1,0 +1,235 @@
+"""The nodes of the demo: what their objects hold, the objects themselves, and the reads that are made.
+
+Each node comes with the plain truth of what was written into it, so that answers can be checked by walking over it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accel.answer import Request
+from accel.errors import AccelError
+from accel.image import MetadataImage
+from loaders.format import RecordBatch
+from loaders.layout import ObjectLayout
+from loaders.object_ref import ObjectRef
+from loaders.object_writer import ObjectWriter
+from loaders.store import ObjectStore
+
+STREAM_ID = 420_000
+RARE_STREAM_ID = 420_001
+RARE_SHARE = 0.1
+NODE_ID = 4
+LIMIT = 4
+RANDOM_READS = 6
+
+ISSUE_READS = ((100, 200), (400, 600), (1000, 1600), (1980, -1))
+"""The four reads of AutoMQ issue 2731, sections 3.1 to 3.4."""
+
+ISSUE_OBJECTS = (
+    *((0, 0, 105), (2, 105, 128), (3, 128, 259), (5, 259, 394), (7, 394, 456), (9, 456, 528), (10, 528, 636)),
+    *((12, 636, 686), (14, 686, 833), (16, 833, 974), (18, 974, 1017), (20, 1017, 1056), (22, 1056, 1085)),
+    *((26, 1128, 1196), (28, 1196, 1241), (30, 1241, 1350), (32, 1350, 1491), (34, 1491, 1624), (36, 1624, 1678)),
+    *((38, 1678, 1732), (42, 1850, 2000)),
+)
+"""Object id, start and end offset of stream 420000: the example node of AutoMQ issue 2731."""
+
+Contents = Mapping[int, tuple[int, int]]
+"""Stream id -> (start, end): what one object holds."""
+
+Found = list[tuple[int, int, int]]
+"""Object id, start, end: what a read gets."""
+
+
+class NoProductionObjects(AccelError):
+    """The folder that was named does not hold objects with their manifest."""
+
+    advice = "name the folder with manifest.json and get_objects_answers.json: tests/data/stream_set_objects"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One line of a table: a read, or several of a kind whose cost is averaged."""
+
+    name: str
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DemoNode:
+    """One node.
+
+    Args:
+        title: for people.
+        image: lists its objects.
+        store: holds them.
+        contents: what each object holds, in the order of the list.
+        reads: what is asked of it.
+        recorded: answers that somebody else gave, by request.
+    """
+
+    title: str
+    image: MetadataImage
+    store: ObjectStore
+    contents: Sequence[tuple[int, Contents]]
+    reads: tuple[Read, ...]
+    recorded: Mapping[Request, Found]
+
+
+def write_issue_node(store: ObjectStore, rng: random.Random) -> DemoNode:
+    """The example of the issue, with a few other streams in each object, written by this project's own writer."""
+    filler = _Filler(rng, streams=200, per_object=20)
+    contents = [(object_id, {**filler.next(), STREAM_ID: (start, end)}) for object_id, start, end in ISSUE_OBJECTS]
+    refs = [write_object(store, object_id, held) for object_id, held in contents]
+    image = _image(refs, {STREAM_ID: (0, 2000)})
+    return DemoNode(
+        "the example node of AutoMQ issue 2731: 21 objects on the embedded S3",
+        image,
+        store,
+        contents,
+        _issue_reads(),
+        {},
+    )
+
+
+def load_production_node(folder: Path, store: ObjectStore) -> DemoNode:
+    """Objects that a production writer wrote, copied to the store as they are.
+
+    Raises:
+        NoProductionObjects: the folder holds something else.
+    """
+    try:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        answers = json.loads((folder / "get_objects_answers.json").read_bytes())
+        rows = [row for row in manifest["objects"] if row["nodeId"] == NODE_ID]
+        contents = [(row["objectId"], {each[0]: (each[1], each[2]) for each in row["streamRanges"]}) for row in rows]
+        recorded = _recorded(answers)
+        bodies = [(folder / f"{row['objectId']}.bin").read_bytes() for row in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise NoProductionObjects(f"{folder}: expected a manifest of objects and their answers: {error}") from error
+    for row, body in zip(rows, bodies, strict=True):
+        store.put(ObjectLayout().object_key(row["objectId"]), body)
+    image = _image([ObjectRef(row["objectId"], row["size"]) for row in rows], {STREAM_ID: (0, 2000)})
+    title = f"a node of a production writer: {len(rows)} objects on the embedded S3"
+    return DemoNode(title, image, store, contents, _issue_reads(), recorded)
+
+
+def write_generated_node(store: ObjectStore, objects: int, rng: random.Random) -> list[DemoNode]:
+    """A large node, as two: seen by a stream that every object holds, and by one that a tenth of them hold.
+
+    The rates of the streams wander, so that an offset does not tell a position in the list.
+    """
+    filler = _Filler(rng, streams=400, per_object=24)
+    dense, rare = _Wandering(rng), _Wandering(rng)
+    holders = set(rng.sample(range(objects), max(1, round(objects * RARE_SHARE))))
+    contents: list[tuple[int, Contents]] = []
+    for number in range(objects):
+        held = {**filler.next(), STREAM_ID: dense.next()}
+        contents.append((number, {**held, RARE_STREAM_ID: rare.next()} if number in holders else held))
+    refs = [write_object(store, object_id, held) for object_id, held in contents]
+    image = _image(refs, {STREAM_ID: (0, dense.end), RARE_STREAM_ID: (0, rare.end)})
+    every, some = (f"a generated node: {objects} objects in memory, the stream in {n}" for n in ("all", len(holders)))
+    return [
+        DemoNode(every, image, store, contents, _spread_reads(STREAM_ID, dense.end, rng), {}),
+        DemoNode(some, image, store, contents, _spread_reads(RARE_STREAM_ID, rare.end, rng), {}),
+    ]
+
+
+def write_object(store: ObjectStore, object_id: int, held: Contents) -> ObjectRef:
+    """Write an object with the project's own writer; its metadata tells its size, as metadata does, and no more."""
+    with ObjectWriter(store, ObjectLayout(), object_id) as writer:
+        for stream_id, (start, end) in sorted(held.items()):
+            writer.write(stream_id, [RecordBatch(stream_id, 1, start, end - start, b"demo" * 16)])
+    return ObjectRef(object_id, writer.ref.size_bytes)
+
+
+class _Wandering:
+    """Gives the ranges of a stream object by object, at a rate that wanders."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._rate = 100.0
+        self.end = 0
+
+    def next(self) -> tuple[int, int]:
+        """The next range."""
+        self._rate = min(10_000.0, max(1.0, self._rate * math.exp(self._rng.gauss(0, 0.2))))
+        start, self.end = self.end, self.end + self._rng.randint(1, int(self._rate) + 1)
+        return start, self.end
+
+
+class _Filler:
+    """Gives each object ranges of some other streams, as real ones have."""
+
+    def __init__(self, rng: random.Random, *, streams: int, per_object: int) -> None:
+        self._rng = rng
+        self._per_object = per_object
+        self._streams = {STREAM_ID - 1000 + 5 * number: _Wandering(rng) for number in range(streams // 2)}
+        self._streams |= {STREAM_ID + 1000 + 5 * number: _Wandering(rng) for number in range(streams // 2)}
+        self._ids = sorted(self._streams)
+
+    def next(self) -> dict[int, tuple[int, int]]:
+        """What the next object holds of them."""
+        chosen = sorted(self._rng.sample(self._ids, self._rng.randint(1, self._per_object * 2 - 1)))
+        return {stream_id: self._streams[stream_id].next() for stream_id in chosen}
+
+
+def _issue_reads() -> tuple[Read, ...]:
+    requests = [Request(STREAM_ID, start, end, LIMIT) for start, end in ISSUE_READS]
+    return tuple(Read(_offsets(each.start, each.end), (each,)) for each in requests)
+
+
+def _spread_reads(stream_id: int, end: int, rng: random.Random) -> tuple[Read, ...]:
+    def at(*offsets: int) -> tuple[Request, ...]:
+        return tuple(Request(stream_id, offset, -1, LIMIT) for offset in offsets)
+
+    anywhere = [rng.randrange(end) for _ in range(RANDOM_READS)]
+    return (
+        Read("head", at(0)),
+        Read("middle", at(end // 2)),
+        Read("tail", at(end - 1)),
+        Read(f"random (mean of {RANDOM_READS})", at(*anywhere)),
+    )
+
+
+def _recorded(answers: dict[str, Any]) -> dict[Request, Found]:
+    wanted = {(STREAM_ID, *span, LIMIT) for span in ISSUE_READS}
+    queries = [query for case in answers["cases"] for query in case["queries"] if not case["streamObjects"]]
+    found = {tuple(query["q"]): query["cold"]["objects"] for query in queries if tuple(query["q"]) in wanted}
+    return {
+        Request(*question): [(object_id, start, end) for object_id, _, start, end in objects]
+        for question, objects in found.items()
+    }
+
+
+def _image(refs: Iterable[ObjectRef], streams: Mapping[int, tuple[int, int]]) -> MetadataImage:
+    return MetadataImage.from_dict(
+        {
+            "streams": [
+                {
+                    "stream_id": stream_id,
+                    "start_offset": start,
+                    "ranges": [{"range_index": 0, "start": start, "end": end, "node_id": NODE_ID}],
+                }
+                for stream_id, (start, end) in streams.items()
+            ],
+            "nodes": [
+                {
+                    "node_id": NODE_ID,
+                    "stream_set_objects": [
+                        {"object_id": ref.object_id, "order_id": ref.object_id, "size": ref.size_bytes} for ref in refs
+                    ],
+                }
+            ],
+        }
+    )
+
+
+def _offsets(start: int, end: int) -> str:
+    return f"[{start}, {'…' if end == -1 else end})"

@@ -1,0 +1,133 @@
+"""The command `accel`: its groups, the commands of other packages, and what an error looks like.
+
+Exit codes, the same for every command:
+
+    | code | meaning                                                        |
+    |------|----------------------------------------------------------------|
+    | 0    | done                                                           |
+    | 1    | it failed, or something could not be checked                   |
+    | 2    | the command line is wrong                                      |
+    | 3    | a verification was carried out, and found problems             |
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from itertools import pairwise
+from typing import Any, TextIO
+
+import click
+
+from accel.cli.demo import demo
+from accel.cli.lookups import explain, get_objects
+from accel.cli.objects import object_group
+from accel.cli.output import show_error
+from accel.cli.plugins import find_plugins, load_plugin
+from accel.cli.reads import read
+from accel.errors import AccelError
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+
+EPILOG = """\b
+Exit codes:  0 done   1 failed, or not all could be checked   2 wrong usage   3 verify found problems
+
+\b
+Examples:
+  accel demo
+  accel explain --store s3://bucket --image image.json --stream 420000 --start 1000 --end 1600
+  accel object verify --all --store s3://bucket --image image.json --data
+
+Options can come from the environment: ACCEL_STORE, ACCEL_IMAGE, ACCEL_OUTPUT, ... Flags win.
+Credentials, region and endpoint are found as every AWS tool finds them."""
+
+
+class AccelGroup(click.Group):
+    """A group that tells errors of ours in two lines, and finds commands of other packages."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run as a program."""
+        for stream in (sys.stdout, sys.stderr):
+            _never_fail_to_print(stream)
+        return super().main(*args, **extra)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Our own commands, and those of other packages."""
+        return sorted({*super().list_commands(ctx), *find_plugins()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command by name; nobody can replace one of ours."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        found = find_plugins().get(cmd_name)
+        return None if found is None else load_plugin(found)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, once it is clear how errors are to be told."""
+        ctx.meta[_JSON] = _wants_json(args)
+        with _errors_told(ctx):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, and tell its errors."""
+        with _errors_told(ctx):
+            return super().invoke(ctx)
+
+
+_JSON = "accel.json"
+
+
+@contextmanager
+def _errors_told(ctx: click.Context) -> Iterator[None]:
+    is_json = bool(ctx.meta[_JSON])
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # nobody reads any more: click ends the program without a word
+    except (AccelError, OSError) as error:
+        show_error(error, is_json=is_json)
+        ctx.exit(EXIT_FAILURE)
+    except click.ClickException as error:
+        if not is_json:
+            raise
+        show_error(error, is_json=True)
+        ctx.exit(error.exit_code)
+
+
+def _wants_json(args: Sequence[str]) -> bool:
+    # Looked up by hand: a command line that cannot be parsed has to be refused in JSON, too.
+    choices = [after for before, after in pairwise(args) if before == "--output"]
+    choices += [each.removeprefix("--output=") for each in args if each.startswith("--output=")]
+    return (choices or [os.environ.get("ACCEL_OUTPUT", "")])[-1] == "json"
+
+
+def _never_fail_to_print(stream: TextIO) -> None:
+    # A terminal that cannot show a character gets a question mark, not a traceback.
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="replace")
+
+
+def _version() -> str:
+    try:
+        return metadata.version("accel")
+    except metadata.PackageNotFoundError:
+        return "unknown (run from a directory, not installed)"
+
+
+@click.group(
+    cls=AccelGroup,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "ACCEL", "max_content_width": 100},
+)
+@click.version_option(_version(), prog_name="accel", message="%(prog)s %(version)s")
+def main() -> None:
+    """Find which S3 objects hold a stream's offsets, and look into them."""
+
+
+for command in (get_objects, explain, read, object_group, demo):
+    main.add_command(command)

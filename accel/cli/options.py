@@ -1,0 +1,228 @@
+"""Options that commands share: where the objects lie, which image is true, how to print.
+
+Each option can also come from the environment, as ACCEL_ and its name in capitals (ACCEL_STORE, ACCEL_IMAGE); a flag
+wins. What is not given here is left to AWS's own configuration chain.
+
+A command takes a group of them by a decorator, and gets one value:
+
+    @click.command()
+    @reader_options         # reader: ReaderChoice, with image, store and policy
+    @output_options         # output: Output
+    def command(reader, output): ...
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from accel.accelerator import ReadAccelerator
+from accel.cli.output import Output
+from accel.cli.tracing import TracingStore
+from accel.errors import MissingExtra
+from accel.image import MetadataImage
+from accel.image_source import StaticImages, load_image_file
+from accel.settings import Settings
+from accel.system import SYSTEM
+from accel.units import parse_size, parse_time
+from loaders.layout import ObjectLayout
+from loaders.plan import policy_of
+from loaders.store import CountingStore, ObjectStore, S3Settings, open_store
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class _Parsed(click.ParamType[Any]):
+    """A parameter that one of our functions reads from text; its ValueError is the user's message."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _policy(text: str) -> str:
+    policy_of(text)
+    return text
+
+
+def _layout(text: str) -> ObjectLayout:
+    return ObjectLayout(namespace=text)
+
+
+SIZE = _Parsed("size", parse_size)
+"""A size such as 64MiB, in bytes."""
+
+TIME = _Parsed("time", parse_time)
+"""A time such as 2s, in seconds."""
+
+POLICY = _Parsed("policy", _policy)
+"""The name of a policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChoice:
+    """Which store the user means.
+
+    Args:
+        url: as `open_store` takes it; None where a command can do without.
+        settings: how to reach S3.
+    """
+
+    url: str | None
+    settings: S3Settings
+
+    def open(self, output: Output) -> CountingStore:
+        """The store, counting its requests and telling of them if the output is verbose. Sends nothing.
+
+        Raises:
+            click.UsageError: no store is named, or not by a URL that can be one.
+            MissingExtra: the client is not installed.
+        """
+        if self.url is None:
+            raise click.UsageError("Missing option '--store' (or ACCEL_STORE): it is needed for objects in a bucket.")
+        try:
+            store = open_store(self.url, self.settings)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="'--store'") from error
+        except ModuleNotFoundError as error:
+            raise MissingExtra(str(error)) from error
+        return CountingStore(TracingStore(store, SYSTEM.timer, output.detail) if output.is_verbose else store)
+
+
+def option(name: str, **attributes: Any) -> Callable[[Command], Command]:
+    """An option that also has a variable of its own, the same for every command."""
+    variable = "ACCEL_" + name.removeprefix("--").upper().replace("-", "_")
+    return click.option(name, envvar=variable, show_envvar=True, **attributes)
+
+
+def output_options(command: Command) -> Command:
+    """`--output`, `--verbose`, `--quiet` -> ``output``."""
+
+    @option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="For whom.")
+    @click.option("-v", "--verbose", is_flag=True, help="Tell of each request, on stderr.")
+    @click.option("-q", "--quiet", is_flag=True, help="Nothing but data and errors.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, output: str, verbose: bool, quiet: bool, **others: Any) -> Any:
+        return command(*args, output=Output(output == "json", quiet, verbose), **others)
+
+    return wrapped  # type: ignore[return-value]  # the same command with other arguments
+
+
+def store_options(command: Command) -> Command:
+    """Which store and how to reach it -> ``store``."""
+
+    @option("--store", metavar="URL", help="Where the objects lie: s3://bucket/prefix.")
+    @option("--endpoint-url", metavar="URL", help="An S3 endpoint other than AWS.")
+    @option("--profile", help="A profile of the AWS configuration.")
+    @option("--region", help="An AWS region.")
+    @option("--no-sign-request", is_flag=True, help="Send no credentials.")
+    @option("--client", type=click.Choice(["boto3", "obstore"]), default="boto3", show_default=True, help="S3 client.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, store: str | None, **others: Any) -> Any:
+        names = ("endpoint_url", "profile", "region", "no_sign_request", "client")
+        settings = S3Settings(**{name: others.pop(name) for name in names})
+        return command(*args, store=StoreChoice(store, settings), **others)
+
+    return wrapped  # type: ignore[return-value]  # likewise
+
+
+def image_option(*, required: bool) -> Callable[[Command], Command]:
+    """`--image` -> ``image``, read; None if it is not required and not given."""
+
+    def decorate(command: Command) -> Command:
+        path = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+        @option("--image", type=path, required=required, metavar="FILE", help="The metadata image, a JSON file.")
+        @functools.wraps(command)
+        def wrapped(*args: Any, image: Path | None, **others: Any) -> Any:
+            return command(*args, image=None if image is None else load_image_file(image), **others)
+
+        return wrapped  # type: ignore[return-value]  # likewise
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderChoice:
+    """What a lookup is made with."""
+
+    image: MetadataImage
+    store: StoreChoice
+    policy: str
+
+    @contextmanager
+    def open(self, store: ObjectStore) -> Iterator[ReadAccelerator]:
+        """An accelerator for one command, over the opened store."""
+        with ReadAccelerator(StaticImages(self.image), store, settings=Settings(policy=self.policy)) as accelerator:
+            yield accelerator
+
+
+def reader_options(command: Command) -> Command:
+    """`--policy`, `--image` and all of `store_options` -> ``reader``."""
+
+    @option("--policy", type=POLICY, default="spread", show_default=True, help="Which objects to open next.")
+    @image_option(required=True)
+    @store_options
+    @functools.wraps(command)
+    def wrapped(*args: Any, policy: str, image: MetadataImage, store: StoreChoice, **others: Any) -> Any:
+        return command(*args, reader=ReaderChoice(image, store, policy), **others)
+
+    return wrapped  # type: ignore[return-value]  # likewise
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where objects lie that a user points at: perhaps an image, the layout, perhaps a store."""
+
+    image: MetadataImage | None
+    layout: ObjectLayout
+    store: StoreChoice
+
+
+def place_options(command: Command) -> Command:
+    """`--image`, `--namespace` and all of `store_options`, none of them required -> ``place``."""
+
+    @image_option(required=False)
+    @option("--namespace", type=_Parsed("name", _layout), help="Of the objects, where no image says it.")
+    @store_options
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any, image: MetadataImage | None, namespace: ObjectLayout | None, store: StoreChoice, **others: Any
+    ) -> Any:
+        if image is not None and namespace is not None and namespace.namespace != image.namespace:
+            found = f"--namespace {namespace.namespace} and an image of namespace {image.namespace}"
+            raise click.UsageError(f"Expected one namespace, found {found}.")
+        layout = ObjectLayout(namespace=image.namespace) if image is not None else namespace or ObjectLayout()
+        return command(*args, place=Place(image, layout, store), **others)
+
+    return wrapped  # type: ignore[return-value]  # likewise
+
+
+def range_options(command: Command) -> Command:
+    """`--stream`, `--start`, `--end` -> ``stream_id``, ``start``, ``end``."""
+    for decorate in (
+        click.option("--end", type=int, default=-1, help="One past the last; -1, the default, for all there is."),
+        click.option("--start", type=int, required=True, help="The first offset wanted."),
+        click.option("--stream", "stream_id", type=int, required=True, help="The stream's id."),
+    ):
+        command = decorate(command)
+    return command
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: lines that can be copied."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])

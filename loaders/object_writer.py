@@ -1,0 +1,185 @@
+"""Writes one object to a store while it is being encoded.
+
+    with ObjectWriter(store, ObjectLayout(), object_id=42) as writer:
+        writer.write(233, batches)          # stream ids do not decrease
+        writer.write(234, more)
+    writer.ref, writer.ranges               # what to commit
+
+An object of up to one part (16 MiB by default) is one put. A larger one goes out by multipart as it grows, so that no
+more than one part, and what a single call of ``write`` adds to it, is ever in memory:
+
+    written   |=== part 1 ===|=== part 2 ===|=== pending ...      index rows, 36 bytes each, wait in the encoder
+              sent           sent
+
+An object appears whole or not at all: what fails inside the ``with`` block aborts the upload, and nothing is left of
+it. (Only a lost answer to the very last request leaves it open whether the object is there.)
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
+
+from loaders.errors import FormatLimit
+from loaders.format import ObjectEncoder
+from loaders.format.object_encoder import BLOCK_THRESHOLD_BYTES
+from loaders.object_ref import ObjectRef
+from loaders.store.base import PART_NUMBER_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import TracebackType
+
+    from loaders.format import RecordBatch
+    from loaders.layout import ObjectLayout
+    from loaders.store import Body, MultipartUpload, ObjectStore, PartReceipt
+    from range_index import ObjectRanges
+
+PART_SIZE_BYTES = 16 << 20
+
+
+class ObjectWriter:
+    """Writes one object; a context manager that is used once.
+
+    Args:
+        store: where to.
+        layout: where in it.
+        object_id: the object's id; an object that lies there already is replaced, so ids must never be used twice.
+        part_size_bytes: size of the parts of a large object, at least 1; S3 refuses parts below 5 MiB.
+        block_threshold_bytes: payload bytes that close a block, see `ObjectEncoder`.
+
+    Threads: one at a time.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        layout: ObjectLayout,
+        object_id: int,
+        *,
+        part_size_bytes: int = PART_SIZE_BYTES,
+        block_threshold_bytes: int = BLOCK_THRESHOLD_BYTES,
+    ) -> None:
+        if part_size_bytes < 1:
+            raise ValueError(f"expected a part size of at least 1 byte, found {part_size_bytes}")
+        self.key = layout.object_key(object_id)
+        self._object_id = object_id
+        self._store = store
+        self._part_size_bytes = part_size_bytes
+        self._encoder = ObjectEncoder(block_threshold_bytes)
+        self._pending = bytearray()
+        self._upload: MultipartUpload | None = None
+        self._receipts: list[PartReceipt] = []
+        self._failure: BaseException | None = None
+        self._ref: ObjectRef | None = None
+        self._ranges: ObjectRanges | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        failure = error or self._failure
+        if failure is None:
+            self._finish()
+            return
+        self._abort(failure)
+        if error is None:
+            raise failure  # swallowed inside the block: the object is not whole, and must not pass for written
+
+    @property
+    def ref(self) -> ObjectRef:
+        """The object with its size and the size of its index, once it is written.
+
+        Raises:
+            ValueError: it is not written yet, or was aborted.
+        """
+        if self._ref is None:
+            raise ValueError(f"expected object {self._object_id} to be written, found that it is not")
+        return self._ref
+
+    @property
+    def ranges(self) -> ObjectRanges:
+        """What the object holds, once it is written; as a reader would find it.
+
+        Raises:
+            ValueError: it is not written yet, or was aborted.
+        """
+        if self._ranges is None:
+            raise ValueError(f"expected object {self._object_id} to be written, found that it is not")
+        return self._ranges
+
+    def write(self, stream_id: int, batches: Iterable[RecordBatch]) -> None:
+        """Append batches of one stream; ends with the end of a block.
+
+        Complexity: O(batches), and a request for each part that they fill.
+
+        Args:
+            stream_id: at least that of the call before.
+            batches: of this stream, in order of offsets.
+
+        Raises:
+            FormatError, FormatLimit: see `ObjectEncoder.write`; nothing was added and the writer goes on.
+            StoreError: a part could not be sent; nothing helps but to leave the block.
+            ValueError: the object is written or aborted already.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._ref is not None:
+            raise ValueError(f"expected an object that is being written, found object {self._object_id} finished")
+        self._append(self._encoder.write(stream_id, batches))
+
+    def _append(self, data: bytes) -> None:
+        self._pending += data
+        with self._remembered():
+            # More than a part, not a part: an object of exactly one part stays one put.
+            while len(self._pending) > self._part_size_bytes:
+                with memoryview(self._pending) as pending, pending[: self._part_size_bytes] as part:
+                    self._send_part(part)
+                del self._pending[: self._part_size_bytes]
+
+    def _send_part(self, body: Body) -> None:
+        number = len(self._receipts) + 1
+        if number > PART_NUMBER_MAX:
+            most = f"{PART_NUMBER_MAX} parts of {self._part_size_bytes} bytes"
+            raise FormatLimit(f"object {self.key!r}: expected at most {most}, found more")
+        if self._upload is None:
+            self._upload = self._store.start_multipart(self.key)
+        self._receipts.append(self._upload.upload_part(number, body))
+
+    def _finish(self) -> None:
+        end = self._encoder.finish()
+        try:
+            self._append(end)
+            if self._upload is None:
+                self._store.put(self.key, self._pending)
+            else:
+                self._send_part(self._pending)
+                self._upload.complete(self._receipts)
+        except BaseException as error:
+            self._abort(error)
+            raise
+        self._pending.clear()
+        index = self._encoder.index()
+        self._ref = ObjectRef(self._object_id, self._encoder.size_bytes, index.nbytes)
+        self._ranges = index.object_ranges()
+
+    def _abort(self, failure: BaseException) -> None:
+        self._failure = failure
+        self._pending.clear()
+        if self._upload is None:
+            return
+        try:
+            self._upload.abort()
+        except Exception as error:  # noqa: BLE001 - what went wrong first is what has to be told
+            failure.add_note(f"and its upload could not be aborted, so parts of it may remain: {error}")
+
+    @contextmanager
+    def _remembered(self) -> Iterator[None]:
+        """A part that was not sent is missing for good, even if the caller carries on."""
+        try:
+            yield
+        except BaseException as error:
+            self._failure = error
+            raise
