@@ -19,7 +19,7 @@ from typing import Self
 from accel.answer import Answer, Ending, Request
 from accel.base import AcceleratorBase, still_pending
 from accel.engine import Deadline, Engine
-from accel.errors import AccelError
+from accel.errors import AccelError, InvalidRequest
 from accel.explain import Explanation
 from accel.image import OPEN_END
 from accel.lookup import NeedImage, Sent
@@ -89,14 +89,24 @@ class ReadAccelerator(AcceleratorBase):
     ) -> Explanation:
         """The same lookup, really made, with its story: what was considered, skipped, opened, and what it cost.
 
+        A lookup that fails has a story, too, which is then all the more wanted: the error stands in the explanation
+        instead of being raised.
+
         Raises:
-            As `get_objects`.
+            InvalidRequest: unknown stream, trimmed start, negative limit, end before start.
         """
+        request = Request(stream_id, start, end, limit, max_fill_rounds)
         story = Story()
         timer = self._engine.system.timer
         started = timer()
-        answer = self._look_up(Request(stream_id, start, end, limit, max_fill_rounds), deadline_seconds, story)
-        return Explanation(answer, story, timer() - started, self._engine.policy_name)
+        outcome: Answer | AccelError
+        try:
+            outcome = self._look_up(request, deadline_seconds, story)
+        except InvalidRequest:
+            raise
+        except AccelError as error:
+            outcome = error
+        return Explanation(request, outcome, story, timer() - started, self._engine.policy_name)
 
     def fetch(
         self, stream_id: int, start: int, end: int = OPEN_END, limit: int = 4, *, timeout_seconds: float

@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 from accel.answer import Answer, Ending, Request
 from accel.base import AcceleratorBase, still_pending
 from accel.engine import Deadline, Engine
-from accel.errors import AccelError
+from accel.errors import AccelError, InvalidRequest
 from accel.explain import Explanation
 from accel.image import OPEN_END
 from accel.lookup import NeedImage, Sent
@@ -69,11 +69,18 @@ class AsyncReadAccelerator(AcceleratorBase):
         max_fill_rounds: int | None = None,
     ) -> Explanation:
         """The same lookup with its story; see `ReadAccelerator.explain`."""
+        request = Request(stream_id, start, end, limit, max_fill_rounds)
         story = Story()
         timer = self._engine.system.timer
         started = timer()
-        answer = await self._look_up(Request(stream_id, start, end, limit, max_fill_rounds), deadline_seconds, story)
-        return Explanation(answer, story, timer() - started, self._engine.policy_name)
+        outcome: Answer | AccelError
+        try:
+            outcome = await self._look_up(request, deadline_seconds, story)
+        except InvalidRequest:
+            raise
+        except AccelError as error:
+            outcome = error
+        return Explanation(request, outcome, story, timer() - started, self._engine.policy_name)
 
     async def fetch(
         self, stream_id: int, start: int, end: int = OPEN_END, limit: int = 4, *, timeout_seconds: float

@@ -25,7 +25,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from accel.answer import Answer, Ending, Kind
+from accel.answer import Answer, Ending, Kind, Request
+from accel.errors import AccelError
 from accel.image import OPEN_END
 from accel.story import Ended, Hopped, Opened, Picked, Round, Story
 from accel.units import size_text, time_text
@@ -40,19 +41,37 @@ _LEGEND = "< ends before   # holds the offset   > starts after   o lacks it   . 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An answer and how it came about.
+    """How a lookup came to its answer, or to its error.
 
     Args:
-        answer: the answer.
+        request: what was asked.
+        outcome: the answer, or the error that the lookup ended with.
         story: what happened.
         seconds: time in all.
         policy: which policy chose what to open.
     """
 
-    answer: Answer
+    request: Request
+    outcome: Answer | AccelError
     story: Story
     seconds: float
     policy: str
+
+    @property
+    def answer(self) -> Answer:
+        """The answer.
+
+        Raises:
+            AccelError: the lookup failed with this error.
+        """
+        if isinstance(self.outcome, AccelError):
+            raise self.outcome
+        return self.outcome
+
+    @property
+    def error(self) -> AccelError | None:
+        """What the lookup failed with, if it did."""
+        return self.outcome if isinstance(self.outcome, AccelError) else None
 
     @property
     def requests(self) -> int:
@@ -72,26 +91,29 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """The explanation as plain data."""
-        request, answer = self.answer.request, self.answer
         return {
-            "request": asdict(request),
+            "request": asdict(self.request),
             "policy": self.policy,
             "image_versions": list(self.story.image_versions),
-            "answer": {
-                "objects": [_found_dict(event) for event in self.story.events if isinstance(event, Picked)],
-                "start_offset": answer.start_offset,
-                "end_offset": answer.end_offset,
-                "ending": answer.ending.value,
-                "resume_offset": answer.resume_offset,
-            },
+            "answer": None if isinstance(self.outcome, AccelError) else self._answer_dict(self.outcome),
+            "error": None if self.error is None else {"type": type(self.error).__name__, "message": str(self.error)},
             "cost": {
-                "rounds": answer.rounds,
+                "rounds": len(self.story.rounds),
                 "requests": self.requests,
                 "bytes": self.bytes_read,
                 "seconds": self.seconds,
                 "requests_if_everything_was_opened": self.listed_objects,
             },
             "events": [{"event": type(event).__name__.lower(), **_plain(asdict(event))} for event in self.story.events],
+        }
+
+    def _answer_dict(self, answer: Answer) -> dict[str, Any]:
+        return {
+            "objects": [_found_dict(event) for event in self.story.events if isinstance(event, Picked)],
+            "start_offset": answer.start_offset,
+            "end_offset": answer.end_offset,
+            "ending": answer.ending.value,
+            "resume_offset": answer.resume_offset,
         }
 
     def to_json(self) -> str:
@@ -103,15 +125,20 @@ class Explanation:
         return "\n".join([*self._head(), *self._body(), *self._close()])
 
     def _head(self) -> Iterator[str]:
-        request, answer = self.answer.request, self.answer
+        request, outcome = self.request, self.outcome
         end = "..." if request.end == OPEN_END else str(request.end)
+        versions = self.story.image_versions
+        version = outcome.image_version if isinstance(outcome, Answer) else versions[-1]
         what = f"stream {request.stream_id}   offsets [{request.start}, {end})   limit {request.limit}"
-        yield _justified(what, f"image {answer.image_version}   policy {self.policy}")
+        yield _justified(what, f"image {version}   policy {self.policy}")
         yield "─" * WIDTH
-        yield f"answer   {answer_text(answer)}"
+        if isinstance(outcome, AccelError):
+            yield f"failed   {type(outcome).__name__}: {outcome}"
+        else:
+            yield f"answer   {answer_text(outcome)}"
         cost = cost_text(self.requests, self.bytes_read, self.seconds)
         everything = f"opening everything: {count_text(self.listed_objects, 'request')}"
-        yield _justified(f"cost     {count_text(answer.rounds, 'round')}, {cost}", everything)
+        yield _justified(f"cost     {count_text(len(self.story.rounds), 'round')}, {cost}", everything)
         yield ""
 
     def _body(self) -> Iterator[str]:

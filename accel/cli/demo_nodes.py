@@ -27,7 +27,7 @@ RARE_STREAM_ID = 420_001
 RARE_SHARE = 0.1
 NODE_ID = 4
 LIMIT = 4
-RANDOM_READS = 6
+RANDOM_READS = 8
 
 ISSUE_READS = ((100, 200), (400, 600), (1000, 1600), (1980, -1))
 """The four reads of AutoMQ issue 2731, sections 3.1 to 3.4."""

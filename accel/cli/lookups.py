@@ -180,3 +180,5 @@ def explain(question: Question, reader: ReaderChoice, output: Output) -> None:
     with reader.open(reader.store.open(output)) as accelerator:
         told = accelerator.explain(**asdict(question))
     output.show(ToldLookup(told))
+    if told.error is not None:
+        raise told.error

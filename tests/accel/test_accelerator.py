@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from accel import (
     Ending,
     ImageRefused,
+    InvalidRequest,
     KeyMissing,
     MetadataImage,
     ObjectLost,
@@ -148,6 +149,24 @@ def test_an_object_that_the_newest_image_still_lists_is_lost() -> None:
             found(one, 10)
         assert caught.value.object_id == 1
         assert found(one, 20, 30, 1) == [2]  # and nothing that does not need it suffers
+
+
+def test_a_lookup_that_fails_can_be_explained_all_the_same() -> None:
+    store = line_store(4)
+    store.delete(ObjectLayout().object_key(1))
+    with accelerator(store, line_image([0, 1, 2, 3])) as one:
+        told = one.explain(STREAM, 10)
+    assert isinstance(told.error, ObjectLost)
+    assert "failed   ObjectLost: object 1" in told.text()
+    assert told.to_dict()["answer"] is None
+    assert told.to_dict()["error"]["type"] == "ObjectLost"
+    with pytest.raises(ObjectLost):
+        _ = told.answer
+
+
+def test_a_request_that_makes_no_sense_has_no_story() -> None:
+    with accelerator(line_store(1), line_image([0])) as one, pytest.raises(InvalidRequest):
+        one.explain(999, 0)
 
 
 def test_a_short_answer_asks_once_for_a_newer_image_and_not_again_at_once() -> None:

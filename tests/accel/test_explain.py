@@ -56,7 +56,7 @@ def explained(driver: Telling, image: MetadataImage, request: Request, policy: s
     driver.story = Story()
     chosen = policy_of(policy)
     answer = look_up(image, driver, request, policy=chosen, story=driver.story)
-    return Explanation(answer, driver.story, 0.0312, chosen.name)
+    return Explanation(answer.request, answer, driver.story, 0.0312, chosen.name)
 
 
 def telling(contents: dict[int, ObjectRanges]) -> Telling:
@@ -210,7 +210,7 @@ def test_plain_data_is_json_with_these_keys() -> None:
     told = explained(telling(contents), image, Request(STREAM_ID, 45, -1, 8))
     found = json.loads(told.to_json())
     assert found == told.to_dict()
-    assert list(found) == ["request", "policy", "image_versions", "answer", "cost", "events"]
+    assert list(found) == ["request", "policy", "image_versions", "answer", "error", "cost", "events"]
     assert list(found["answer"]) == ["objects", "start_offset", "end_offset", "ending", "resume_offset"]
     assert found["cost"] == {
         "rounds": 3,

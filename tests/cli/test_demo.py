@@ -44,7 +44,7 @@ def test_the_demo_as_json() -> None:
         *("seed", "simulated", "nodes", "answers_checked", "recorded_answers_checked", "same_answers", "differences"),
     ]
     assert found["same_answers"] is True
-    assert found["answers_checked"] == 2 * 4 * (4 + 4 + 9 + 9)  # cold and warm, policies, reads of each node
+    assert found["answers_checked"] == 2 * 4 * (4 + 4 + 11 + 11)  # cold and warm, policies, reads of each node
     assert found["recorded_answers_checked"] == 2 * 4 * 4
     assert len(found["nodes"]) == 4
     for node in found["nodes"]:
@@ -64,7 +64,7 @@ def test_the_demo_as_text_tells_each_stage_and_the_verdict() -> None:
     assert "writing a node of 20 objects to memory" in result.stderr
     lines = result.stdout.splitlines()
     assert "Every policy gave the same answer, cold and warm." in lines
-    assert "176 answers were compared to a plain walk over all objects." in lines
+    assert "208 answers were compared to a plain walk over all objects." in lines
     assert any(line.startswith("GETs and bytes are counted. Latency is simulated") for line in lines)
     assert lines[2].split() == [
         *("read", "policy", "cold", "GETs", "rounds", "bytes", "latency", "(simulated)", "warm", "GETs")
@@ -126,7 +126,7 @@ def test_a_different_answer_is_told_and_ends_with_1(monkeypatch: pytest.MonkeyPa
     result = run("demo", *SMALL)
     assert result.exit_code == 1
     assert "DIFFERENT  load-all, cold, stream 420000 [100, 200): expected [(2, 105, 128)" in result.stdout
-    assert "176 of 176 answers differ from a plain walk" in result.stdout
+    assert "208 of 208 answers differ from a plain walk" in result.stdout
 
 
 def test_an_answer_that_is_not_the_recorded_one_is_a_difference(tmp_path: Path) -> None:
