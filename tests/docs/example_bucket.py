@@ -1,0 +1,67 @@
+"""A bucket to try the commands on: objects that a production writer wrote, on an S3 server in this process.
+
+`python -m tests.docs.example_bucket` serves them until it is interrupted, and prints what another terminal needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from accel.cli.embedded_s3 import embedded_s3
+from loaders.layout import ObjectLayout
+from loaders.store import ObjectStore, S3Settings, S3Store
+from tests.docs.pages import ROOT
+
+BUCKET = "bucket"
+NODE_ID = 4
+STREAM_ID = 420_000
+OBJECTS = ROOT / "tests" / "data" / "stream_set_objects"
+
+
+def fill(store: ObjectStore) -> str:
+    """Copy the objects to a store; gives their image as JSON."""
+    manifest = json.loads((OBJECTS / "manifest.json").read_bytes())
+    rows = [row for row in manifest["objects"] if row["nodeId"] == NODE_ID]
+    for row in rows:
+        store.put(ObjectLayout().object_key(row["objectId"]), (OBJECTS / f"{row['objectId']}.bin").read_bytes())
+    listed = [{"object_id": row["objectId"], "order_id": row["objectId"], "size": row["size"]} for row in rows]
+    owned = {"range_index": 0, "start": 0, "end": 2000, "node_id": NODE_ID}
+    image = {
+        "version": 1,
+        "namespace": "DEFAULT",
+        "streams": [{"stream_id": STREAM_ID, "start_offset": 0, "ranges": [owned]}],
+        "nodes": [{"node_id": NODE_ID, "stream_set_objects": listed}],
+    }
+    return json.dumps(image)
+
+
+def main() -> None:
+    """Serve the bucket until it is interrupted."""
+    credentials = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo", "AWS_DEFAULT_REGION": "us-east-1"}
+    os.environ.update(credentials)
+    with embedded_s3() as url, tempfile.TemporaryDirectory() as folder:
+        store = S3Store(BUCKET, S3Settings(endpoint_url=url))
+        store.create_bucket()
+        image = Path(folder, "image.json")
+        image.write_text(fill(store))
+        needed = {
+            **credentials,
+            "ACCEL_ENDPOINT_URL": url,
+            "ACCEL_STORE": f"s3://{BUCKET}",
+            "ACCEL_IMAGE": str(image),
+        }
+        sys.stdout.write("".join(f"export {key}={value}\n" for key, value in needed.items()))
+        sys.stdout.flush()
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(0))
+    main()

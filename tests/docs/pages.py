@@ -1,0 +1,75 @@
+"""The pages of the project, and what stands in them: links, headings, blocks of code, tables."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+_FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>\w*)\n(?P<text>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
+_PRINTS = re.compile(r"\s*prints\s*^```text\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)|\b(?:src|href)=\"(?P<quoted>[^\"]+)\"")
+_HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+_CODE = re.compile(r"`([^`\n]+)`")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of code, and what the page says that it prints, if it says so."""
+
+    language: str
+    text: str
+    line: int
+    prints: str | None
+
+
+def name(page: Path) -> str:
+    """A page as people call it."""
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, *languages: str) -> list[Block]:
+    """The blocks of these languages, in order."""
+    text = page.read_text()
+    found = []
+    for match in _FENCE.finditer(text):
+        after = _PRINTS.match(text, match.end())
+        block = Block(
+            match["language"], match["text"], text.count("\n", 0, match.start()) + 1, after["text"] if after else None
+        )
+        found.append(block)
+    return [each for each in found if each.language in languages]
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return _FENCE.sub("", page.read_text())
+
+
+def links(page: Path) -> list[str]:
+    """Where the page's links lead."""
+    return [match["target"] or match["quoted"] for match in _LINK.finditer(prose(page))]
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page, as links call them."""
+    return {_slug(heading) for heading in _HEADING.findall(prose(page))}
+
+
+def inline_code(page: Path) -> list[str]:
+    """What stands between single backticks."""
+    return _CODE.findall(prose(page))
+
+
+def table_rows(page: Path) -> list[list[str]]:
+    """The cells of all rows of all tables."""
+    rows = [line for line in prose(page).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def _slug(heading: str) -> str:
+    plain = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    return re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")

@@ -1,0 +1,131 @@
+"""The commands that pages name exist, with the options that they are given, and show what the page says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from accel.cli.main import EXIT_FAILURE, EXIT_USAGE, main
+from accel.cli.objects import EXIT_PROBLEMS
+from benchmarks.__main__ import BENCHMARKS
+from loaders.store import S3Settings, S3Store
+from tests.docs.example_bucket import BUCKET, fill
+from tests.docs.pages import PAGES, ROOT, blocks, inline_code, name, table_rows
+from tests.servers.fixtures import Endpoint
+
+_TIME = re.compile(r"\b\d+(\.\d+)? (us|ms|s|m)\b")
+_EXPLAIN_PAGES = [page for page in PAGES if blocks(page, "console")]
+
+
+def commands(page: Path) -> Iterator[str]:
+    """All that a page tells people to type."""
+    yield from inline_code(page)
+    for block in blocks(page, "sh", "console"):
+        joined = block.text.replace("\\\n", " ")
+        yield from (line.removeprefix("$ ") for line in joined.splitlines())
+
+
+def words_after(page: Path, *start: str) -> Iterator[list[str]]:
+    """The words after a command's beginning, without the comment at its end."""
+    for command in commands(page):
+        words = command.split(" #")[0].split()
+        for at in range(len(words)):
+            if tuple(words[at : at + len(start)]) == start and all("=" in each for each in words[:at]):
+                yield words[at + len(start) :]
+
+
+def parsed(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that words name, and the words that are left."""
+    command: click.Command = main
+    context = click.Context(main)
+    while isinstance(command, click.Group) and words:
+        found = command.get_command(context, words[0])
+        if found is None:
+            break
+        command, words = found, words[1:]
+    return command, words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_accel_command_and_option_exists(page: Path) -> None:
+    wrong = []
+    for start in (("accel",), (".venv/bin/accel",)):
+        for words in words_after(page, *start):
+            command, rest = parsed(words)
+            known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
+            known |= {"--help", "-h", "--version"}
+            options = [each.partition("=")[0] for each in rest if each.startswith("-") and len(each) > 1]
+            is_group = isinstance(command, click.Group) and rest and not rest[0].startswith("-")
+            if is_group or set(options) - known:
+                wrong.append(" ".join(words))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_make_target_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {words[0] for words in words_after(page, "make") if words and "=" not in words[0]}
+    assert named - targets == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_benchmark_exists(page: Path) -> None:
+    for words in words_after(page, "python", "-m", "benchmarks"):
+        assert {each for each in words if re.fullmatch(r"[a-z_]+", each)} - BENCHMARKS.keys() == set()
+
+
+@pytest.mark.parametrize("page", _EXPLAIN_PAGES, ids=name)
+def test_sessions_show_what_the_commands_print(
+    page: Path, moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = S3Store(BUCKET, S3Settings(endpoint_url=moto_endpoint.url))
+    store.create_bucket()
+    image = tmp_path / "image.json"
+    image.write_text(fill(store))
+    aws_environment.setenv("ACCEL_STORE", f"s3://{BUCKET}")
+    aws_environment.setenv("ACCEL_IMAGE", str(image))
+    aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
+    aws_environment.setenv("COLUMNS", "160")
+    for block in blocks(page, "console"):
+        for shown in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+            line, _, output = shown.partition("\n")
+            found = CliRunner().invoke(main, shlex.split(line)[1:])
+            assert without_times(found.stdout) == without_times(output), line
+
+
+def test_the_first_table_of_the_readme_is_what_the_demo_prints() -> None:
+    shown = next(block.text for block in blocks(ROOT / "README.md", "text") if "issue 2731" in block.text)
+    found = CliRunner().invoke(main, ["demo", "--nodes-objects", "20", "--quiet"])
+    assert found.exit_code == 0
+    lines = [" ".join(line.split()) for line in found.stdout.splitlines() if line.strip()]
+    expected = [" ".join(line.split()) for line in shown.splitlines() if line.strip()]
+    first = lines.index(expected[0])
+    assert lines[first : first + len(expected)] == expected
+
+
+def without_times(text: str) -> list[str]:
+    """The lines without what differs from run to run: times, and the spaces that make room for them."""
+    return [" ".join(_TIME.sub("TIME", line).split()) for line in text.strip().splitlines()]
+
+
+def test_the_exit_codes_of_the_operations_page_are_those_of_the_command_line() -> None:
+    rows = table_rows(ROOT / "docs" / "operations.md")
+    codes = {int(row[0]) for row in rows if re.fullmatch(r"\d", row[0])}
+    assert codes == {0, EXIT_FAILURE, EXIT_USAGE, EXIT_PROBLEMS}
+
+
+def test_the_example_bucket_can_be_served() -> None:
+    command = [sys.executable, "-m", "tests.docs.example_bucket"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as serving:  # noqa: S603 - our own
+        assert serving.stdout is not None
+        names = [serving.stdout.readline().split("=")[0].removeprefix("export ") for _ in range(6)]
+        serving.terminate()
+    assert names[3:] == ["ACCEL_ENDPOINT_URL", "ACCEL_STORE", "ACCEL_IMAGE"]
