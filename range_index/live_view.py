@@ -23,7 +23,7 @@ class LiveView(StreamView):
     """A view with its bookkeeping: the entries never change, the bookkeeping does.
 
     Args:
-        run: the entries, keyed by start; the values are ends and object ids.
+        run: the entries, keyed by start; the other columns are ends and object ids.
         holed: ids of the objects whose entry has a hole inside.
         object_id_max: the highest id of these objects, -1 if there is none.
         version: of the content.
@@ -47,8 +47,7 @@ class LiveView(StreamView):
         expires: float,
         used: float,
     ) -> None:
-        ends, object_ids = run.values
-        super().__init__(run.keys, ends, object_ids, holed, version)
+        self._set(run, holed, version)
         self.revision = revision
         self.expires = expires
         self.used = used
@@ -68,7 +67,7 @@ class LiveView(StreamView):
 
     def follow(self, entries: Sequence[Entry]) -> bool:
         """Whether these entries, in order of their starts, belong behind all others; O(new entries)."""
-        before = self.starts[-1] if self.starts else 0
+        before = self.packed[self.rows - 1] if self.rows else 0
         for entry in entries:
             if entry.start < before:
                 return False
@@ -80,7 +79,7 @@ class LiveView(StreamView):
 
         Complexity: one copy of the arrays.
         """
-        run = append(Run(self.starts, (self.ends, self.object_ids)), [entry[:3] for entry in entries])
+        run = append(self.run, [entry[:3] for entry in entries])
         holed = [entry.object_id for entry in entries if entry.holed]
         return self._with(run, self.holed.union(holed), entries[-1].object_id, version)
 
@@ -95,9 +94,9 @@ class LiveView(StreamView):
             version: of the new view.
         """
         gone = np.fromiter(without, dtype=np.int64, count=len(without))
-        kept = ~np.isin(unpack(self.object_ids), np.concatenate([gone, rows.object_ids]))
-        columns = zip((self.starts, self.ends, self.object_ids), rows[:3], strict=True)
-        starts, ends, object_ids = [np.concatenate([unpack(old)[kept], new]) for old, new in columns]
+        old = unpack(self.packed).reshape(3, self.rows)
+        kept = old[:, ~np.isin(old[2], np.concatenate([gone, rows.object_ids]))]
+        starts, ends, object_ids = np.concatenate([kept, np.stack(rows[:3])], axis=1)
         replaced = frozenset(rows.object_ids.tolist()).union(without)
         holed = (self.holed - replaced) | rows.holed
         return self._with(seal(starts, ends, object_ids), holed, int(object_ids.max(initial=-1)), version)

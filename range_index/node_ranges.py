@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from range_index.checking import require
-from range_index.range_chunk import NARROW, RangeChunk, Rows
+from range_index.range_chunk import NARROW, SINGLE_SEARCHES_MAX, RangeChunk, Rows, joined, rows_of_entries
 from range_index.stream_view import Entry
 
 if TYPE_CHECKING:
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from range_index.object_ranges import ObjectRanges
 
-CHUNK_ENTRIES_MIN: Final = 1024
-"""The first chunk of a node has room for so many entries, so that small objects share it."""
+CHUNK_ENTRIES_MIN: Final = 1 << 15
+"""The first chunk of a node has room for so many entries, and takes memory for those only that come."""
 
-SINGLE_SEARCHES_MAX: Final = 32
-"""Up to so many objects are searched one by one: a search in step takes as long as about 40 single ones."""
+CHUNK_GROWTH: Final = 3
+"""A further chunk has room for so many times the entries of all before it: so there are few, also of a large node."""
 
 
 class NodeRanges:
@@ -72,8 +72,8 @@ class NodeRanges:
             return newest
         # Once wide, always wide: else objects of both kinds in turn would open a chunk each.
         wide = ranges.lengths.dtype != NARROW or (newest is not None and newest.is_wide)
-        # As large as all chunks so far: so there are few of them, and none has to grow, which would move it.
-        capacity = min(max(self.entries, CHUNK_ENTRIES_MIN), self._chunk_entries_max)
+        # Room is reserved and not grown into: to move a chunk would hold up an insertion for milliseconds.
+        capacity = min(max(CHUNK_GROWTH * self.entries, CHUNK_ENTRIES_MIN), self._chunk_entries_max)
         chunk = RangeChunk(max(capacity, len(ranges)), wide=wide)
         self._chunks.append(chunk)
         return chunk
@@ -116,30 +116,22 @@ class NodeRanges:
 
     def rows(self, stream_id: int, now: float) -> Rows:
         """The entries of one stream in all objects, in order of arrival; O(objects x log streams of one)."""
-        if len(self._places) <= SINGLE_SEARCHES_MAX:
-            return self._rows_singly(stream_id, self._places, now)
         found = []
         for chunk in self._chunks:
             rows = chunk.find(stream_id)
             if len(rows.starts):
                 chunk.used = now
                 found.append(rows)
-        return _joined(found)
+        return joined(found)
 
     def rows_of(self, stream_id: int, object_ids: Sequence[int], now: float) -> Rows:
         """The entries of one stream in some of the objects, in that order if they are few, else in order of arrival."""
         if len(object_ids) <= SINGLE_SEARCHES_MAX:
-            return self._rows_singly(stream_id, object_ids, now)
+            return rows_of_entries(self.entries_of(object_ids, stream_id, now))
         rows = self.rows(stream_id, now)
         wanted = np.isin(rows.object_ids, np.array(object_ids, dtype=np.int64))
         holed = rows.holed.intersection(object_ids)
         return Rows(rows.starts[wanted], rows.ends[wanted], rows.object_ids[wanted], holed)
-
-    def _rows_singly(self, stream_id: int, object_ids: Iterable[int], now: float) -> Rows:
-        entries = self.entries_of(object_ids, stream_id, now)
-        table = np.array([entry[:3] for entry in entries], dtype=np.int64).reshape(-1, 3)
-        holed = frozenset(entry.object_id for entry in entries if entry.holed)
-        return Rows(table[:, 0], table[:, 1], table[:, 2], holed)
 
     def check(self) -> None:
         """Walk every invariant; O(entries).
@@ -154,13 +146,3 @@ class NodeRanges:
                 require(self._places.get(object_id) is chunk, "an object is known by its chunk", object_id)
         held = sum(len(chunk.object_ids) for chunk in self._chunks)
         require(held == len(self._places), "every object is in one chunk", held, len(self._places))
-
-
-def _joined(found: list[Rows]) -> Rows:
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        nothing = np.empty(0, dtype=np.int64)
-        return Rows(nothing, nothing, nothing, frozenset())
-    starts, ends, object_ids, holed = zip(*found, strict=True)
-    return Rows(np.concatenate(starts), np.concatenate(ends), np.concatenate(object_ids), frozenset().union(*holed))

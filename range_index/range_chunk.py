@@ -28,11 +28,14 @@ from range_index.runs import unpack
 from range_index.stream_view import NO_HOLES, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import KeysView
+    from collections.abc import KeysView, Sequence
 
     from numpy.typing import NDArray
 
     from range_index.object_ranges import ObjectRanges
+
+SINGLE_SEARCHES_MAX: Final = 24
+"""Up to so many objects are searched one by one: a search in step takes as long as about 30 single ones."""
 
 OBJECTS_MAX: Final = 4096
 """Objects of one chunk, so that a chunk of tiny objects can be dropped in a millisecond."""
@@ -55,6 +58,22 @@ class Rows(NamedTuple):
     object_ids: NDArray[np.int64]
     holed: frozenset[int]
     """Ids of the objects whose entry has a hole inside."""
+
+
+def rows_of_entries(entries: Sequence[Entry]) -> Rows:
+    """The same entries as columns."""
+    table = np.array([entry[:3] for entry in entries], dtype=np.int64).reshape(-1, 3)
+    return Rows(*table.T, frozenset(entry.object_id for entry in entries if entry.holed))
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """The entries of one part after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return rows_of_entries([])
+    starts, ends, object_ids, holed = zip(*parts, strict=True)
+    return Rows(np.concatenate(starts), np.concatenate(ends), np.concatenate(object_ids), frozenset().union(*holed))
 
 
 class RangeChunk:
@@ -180,6 +199,9 @@ class RangeChunk:
 
         Complexity: O(objects x log streams of one object), in about 60 numpy calls however many objects there are.
         """
+        if len(self._slots) <= SINGLE_SEARCHES_MAX:
+            entries = [self.entry_of(object_id, stream_id) for object_id in self._slots]
+            return rows_of_entries([entry for entry in entries if entry is not None])
         begins, ends = unpack(self._begins), unpack(self._ends)
         positions = last_before(self._stream_ids, begins, ends, stream_id) + 1
         holds = positions < ends
@@ -204,9 +226,9 @@ class RangeChunk:
     def close_gaps(self) -> None:
         """Move the objects together and give back what is free then; O(entries), no loop in Python over streams."""
         objects, begins, ends = unpack(self._objects), unpack(self._begins), unpack(self._ends)
-        # An empty object has no entries either, so only its place in the dictionary tells that it is there.
+        # Ascending, as objects only ever come in behind the others. The lengths would not tell which are left: an empty
+        # object has none.
         kept = np.fromiter(self._slots.values(), dtype=np.int64, count=len(self._slots))
-        kept.sort()
         lengths = ends[kept] - begins[kept]
         new_ends = lengths.cumsum()
         new_begins = new_ends - lengths
@@ -237,6 +259,8 @@ class RangeChunk:
             require(bool((np.diff(self._stream_ids[begin:end]) > 0).all()), "stream ids ascend", slot)
             live, before = live + end - begin, end
         require(live == self._live, "entries are counted", live, self._live)
+        slots = list(self._slots.values())
+        require(slots == sorted(slots), "objects stand in order of arrival", self._slots)
         for object_id, slot in self._slots.items():
             require(self._objects[slot] == object_id, "an object is where it is looked for", object_id, slot)
         require(self._holed.keys() <= self._slots.keys(), "marks belong to objects", self._holed, self._slots)

@@ -1,17 +1,23 @@
 """Sorted runs: rows ascending by a key, packed column by column, asked "which row is the last at or before this key?".
 
-That one question, *floor*, is what this package is about. A run holds the rows it is asked of as parallel arrays of
-64-bit integers, 8 bytes a value: ``keys`` ascending, and as many columns of values as its user needs. A stream's
-entries in a node are such a run, keyed by their start offsets:
+That one question, *floor*, is what this package is about. A run holds the rows it is asked of in one array of 64-bit
+integers, 8 bytes a value: first all keys, ascending, then one column of values after the other. A stream's entries in a
+node are such a run, keyed by their start offsets:
 
-    | keys: starts    | 0   | 100 | 180 | 400 |
-    | values: ends    | 100 | 180 | 250 | 460 |
-    | values: objects | 7   | 9   | 12  | 31  |
+    |              | row 0 | row 1 | row 2 | row 3 |
+    | keys: starts | 0     | 100   | 180   | 400   |
+    | ends         | 100   | 180   | 250   | 460   |
+    | objects      | 7     | 9     | 12    | 31    |
 
-    floor(keys, 190) = 2: the row [180, 250) of object 12
+    packed as 0 100 180 400 100 180 250 460 7 9 12 31, of 4 rows
+
+    floor(run, 190) = 2: the row [180, 250) of object 12
+
+One array and not three, because a question that comes at random finds none of it in a cache: what counts is how many
+places of memory it has to look at.
 
 A run is never written to once it is made. ``seal`` makes one of rows in any order, ``append`` makes a longer one of a
-run and a row behind its end; so whoever holds a run may read it while others make new ones.
+run and rows behind its end; so whoever holds a run may read it while others make new ones.
 
 Rows with equal keys stand in order of arrival, and the floor of their key is the last of them.
 """
@@ -30,23 +36,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TYPE_CODE: Final = "q"
-"""Of every column: signed, 64 bits. Python's bisect reads such an array without turning it into a list."""
+"""Of every value: signed, 64 bits. Python's bisect reads such an array without turning it into a list."""
+
+_ZERO: Final = array(TYPE_CODE, [0])
 
 
 class Run(NamedTuple):
-    """Rows ascending by key: ``keys[i]`` and ``column[i]`` of each column of ``values`` are row i."""
+    """Rows ascending by key: value ``i`` of column ``c`` is ``packed[c * rows + i]``, and column 0 has the keys."""
 
-    keys: array[int]
-    values: tuple[array[int], ...]
+    packed: array[int]
+    rows: int
+
+    def column(self, number: int) -> memoryview:
+        """One column, read in place; O(1)."""
+        return memoryview(self.packed)[number * self.rows : (number + 1) * self.rows].toreadonly()
 
 
-def floor(keys: array[int], key: int) -> int:
-    """The position of the last row whose key is at most ``key``, or -1 if there is none; O(log n).
+def floor(run: Run, key: int) -> int:
+    """The position of the last row whose key is at most ``key``, or -1 if there is none; O(log rows).
 
-    >>> floor(array("q", [0, 100, 180, 400]), 190)
+    >>> floor(Run(array("q", [0, 100, 180, 400]), 4), 190)
     2
     """
-    return bisect_right(keys, key) - 1
+    return bisect_right(run.packed, key, 0, run.rows) - 1
 
 
 def seal(keys: NDArray[np.int64], *values: NDArray[np.int64]) -> Run:
@@ -63,16 +75,17 @@ def seal(keys: NDArray[np.int64], *values: NDArray[np.int64]) -> Run:
     """
     if any(len(column) != len(keys) for column in values):
         raise ValueError(f"expected columns of {len(keys)} rows, found {[len(column) for column in values]}")
-    if (keys[1:] >= keys[:-1]).all():
-        return Run(pack(keys), tuple(pack(column) for column in values))
-    order = keys.argsort(kind="stable")
-    return Run(pack(keys[order]), tuple(pack(column[order]) for column in values))
+    columns: Sequence[NDArray[np.int64]] = (keys, *values)
+    if not (keys[1:] >= keys[:-1]).all():
+        order = keys.argsort(kind="stable")
+        columns = [column[order] for column in columns]
+    return Run(pack(np.concatenate(columns)), len(keys))
 
 
 def append(run: Run, rows: Sequence[Sequence[int]]) -> Run:
     """Make a run with more rows at its end; the given one stays as it is.
 
-    Complexity: one copy of the packed columns, about a microsecond for a few hundred rows.
+    Complexity: one copy of the packed columns, a few microseconds for some hundred rows.
 
     Args:
         run: to be continued.
@@ -81,28 +94,39 @@ def append(run: Run, rows: Sequence[Sequence[int]]) -> Run:
     Raises:
         ValueError: a key below the one before it, or not one value for each column.
 
-    >>> append(Run(array("q", [0]), (array("q", [100]),)), [(100, 180)])
-    Run(keys=array('q', [0, 100]), values=(array('q', [100, 180]),))
+    >>> append(Run(array("q", [0, 100]), 1), [(100, 180)])
+    Run(packed=array('q', [0, 100, 100, 180]), rows=2)
     """
-    last = run.keys[-1] if run.keys else None
+    last = run.packed[run.rows - 1] if run.rows else None
     for row in rows:
         if last is not None and row[0] < last:
             raise ValueError(f"expected a key of at least {last}, the one before it, found {row[0]}")
         last = row[0]
-    if not rows:
-        return run
-    keys, *values = zip(*rows, strict=True)
-    # A sum of two arrays takes what it needs, where extending one would reserve more.
-    columns = [old + array(TYPE_CODE, new) for old, new in zip(run.values, values, strict=True)]
-    return Run(run.keys + array(TYPE_CODE, keys), tuple(columns))
+    new_columns = list(zip(*rows, strict=True))
+    if run.rows and rows and len(new_columns) * run.rows != len(run.packed):
+        raise ValueError(f"expected rows of {len(run.packed) // run.rows} numbers, found {rows[0]}")
+    return _with_columns(run, new_columns, len(rows)) if rows else run
+
+
+def _with_columns(run: Run, new_columns: Sequence[Sequence[int]], new_rows: int) -> Run:
+    rows = run.rows + new_rows
+    longer = _ZERO * (rows * len(new_columns))
+    target, source = memoryview(longer), memoryview(run.packed)
+    for number, new in enumerate(new_columns):
+        begin, end = number * rows, (number + 1) * rows
+        target[begin : begin + run.rows] = source[number * run.rows : (number + 1) * run.rows]
+        target[begin + run.rows : end] = array(TYPE_CODE, new)
+    return Run(longer, rows)
 
 
 def pack(column: NDArray[np.int64]) -> array[int]:
     """The same numbers as a packed array, copied."""
-    # Through bytes the array would reserve a sixteenth more than it needs; a copy of an array reserves nothing.
-    return array(TYPE_CODE, column.astype(np.int64, copy=False).tobytes())[:]
+    # A product of an array has the size that is asked for, where one made of bytes would reserve more.
+    packed = _ZERO * len(column)
+    unpack(packed)[:] = column
+    return packed
 
 
 def unpack(column: array[int]) -> NDArray[np.int64]:
-    """The same numbers as a numpy array over the same memory, to be read only as long as the array is not resized."""
+    """The same numbers as a numpy array over the same memory; as long as that is there, the array cannot be resized."""
     return np.frombuffer(column, dtype=np.int64) if column else np.empty(0, dtype=np.int64)

@@ -39,7 +39,8 @@ from range_index.checking import require
 from range_index.hints import hint_rows
 from range_index.index_statistics import IndexStatistics
 from range_index.live_view import LiveView
-from range_index.node_ranges import SINGLE_SEARCHES_MAX, NodeRanges
+from range_index.node_ranges import NodeRanges
+from range_index.range_chunk import SINGLE_SEARCHES_MAX
 from range_index.stream_view import NO_HOLES, Entry, StreamView
 from range_index.use_order import UseOrder
 
@@ -137,7 +138,7 @@ class StreamRangeIndex:
         self._order = UseOrder()
         self._versions = 0
         self._array_bytes = self._view_bytes = self._view_entries = 0
-        self._hits = self._misses = self._fills = self._catch_ups = 0
+        self._asked = self._misses = self._fills = self._catch_ups = 0
         self._expired = self._evicted_views = self._evicted_objects = 0
 
     # -- fill ----------------------------------------------------------------------------------------------------------
@@ -209,24 +210,26 @@ class StreamRangeIndex:
 
         Complexity: O(log entries) where the stream has a live view; else as ``view``.
         """
-        # What view(...).floor(...) does, written out: this is asked at each read.
+        # What view(...).floor(...) does, written out. Where streams are many no cache holds their views, and each place
+        # of memory that is looked at costs as much as ten steps of the interpreter.
+        self._asked += 1
         try:
             node = self._nodes[node_id]
             view = node.views[stream_id]
         except KeyError:
-            return self.view(node_id, stream_id).floor(offset)
+            return self._view(node_id, stream_id).floor(offset)
         now = self._timer()
         if view.revision != node.changes.revision or now >= view.expires:
-            return self.view(node_id, stream_id).floor(offset)
+            return self._view(node_id, stream_id).floor(offset)
         view.used = now
-        self._hits += 1
-        position = bisect_right(view.starts, offset) - 1
+        packed, rows, holed = view.packed, view.rows, view.holed
+        position = bisect_right(packed, offset, 0, rows) - 1
         if position < 0:
             return None
-        object_id = view.object_ids[position]
-        # The class's own constructor, called without the detour through a Python function: a quarter of this method.
-        entry = (view.starts[position], view.ends[position], object_id, object_id in view.holed)
-        return _new_entry(Entry, entry)
+        object_id = packed[2 * rows + position]
+        fields = (packed[position], packed[rows + position], object_id, object_id in holed if holed else False)
+        # The class's own constructor, without the detour through a Python function.
+        return _new_entry(Entry, fields)
 
     def view(self, node_id: int, stream_id: int) -> StreamView:
         """All that is known of one stream in one node, as of now.
@@ -234,23 +237,8 @@ class StreamRangeIndex:
         Complexity: O(1) where the stream has a live view and nothing changed in the node, a copy of the view where one
         object came; else O(objects x log streams of one), about 0.2 us an object.
         """
-        node = self._nodes.get(node_id)
-        if node is None or not 0 <= stream_id <= INT64_MAX:
-            self._misses += 1
-            return _NOTHING
-        now = self._timer()
-        view = self._current(node, stream_id, now)
-        if view is not None:
-            self._hits += 1
-            view.used = now
-            if self._view_bytes > self._view_bytes_max:  # by what it caught up with
-                self._shrink_views(now)
-            return view
-        self._misses += 1
-        view = self._filled(node, stream_id, now)
-        self._keep(node_id, node, stream_id, view)
-        self._shrink_views(now)
-        return view
+        self._asked += 1
+        return self._view(node_id, stream_id)
 
     def holds(self, node_id: int, object_id: int) -> bool:
         """Whether the arrays of an object are in memory; O(1)."""
@@ -306,7 +294,7 @@ class StreamRangeIndex:
             array_bytes=self._array_bytes,
             view_bytes=self._view_bytes,
             log_bytes=self._log_bytes,
-            hits=self._hits,
+            hits=self._asked - self._misses,
             misses=self._misses,
             fills=self._fills,
             catch_ups=self._catch_ups,
@@ -340,6 +328,24 @@ class StreamRangeIndex:
         require(len(views) <= self._streams_max, "streams are bounded", self.stats())
 
     # -- views ---------------------------------------------------------------------------------------------------------
+
+    def _view(self, node_id: int, stream_id: int) -> StreamView:
+        node = self._nodes.get(node_id)
+        if node is None or not 0 <= stream_id <= INT64_MAX:
+            self._misses += 1
+            return _NOTHING
+        now = self._timer()
+        view = self._current(node, stream_id, now)
+        if view is not None:
+            view.used = now
+            if self._view_bytes > self._view_bytes_max:  # by what it caught up with
+                self._shrink_views(now)
+            return view
+        self._misses += 1
+        view = self._filled(node, stream_id, now)
+        self._keep(node_id, node, stream_id, view)
+        self._shrink_views(now)
+        return view
 
     def _current(self, node: _Node, stream_id: int, now: float) -> LiveView | None:
         """The live view of a stream with all changes of its node, or None if it has to be filled."""

@@ -1,7 +1,7 @@
 """One stream's entries in one node, ready to be searched.
 
 An entry says: "these offsets of the stream lie in that object". A view holds all that an index knows of one stream, as
-three packed arrays ascending by start offset. It is a snapshot: when the index learns more, it makes a new view.
+one sorted run ascending by start offset. It is a snapshot: when the index learns more, it makes a new view.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from range_index.checking import require
+from range_index.runs import Run
 
 if TYPE_CHECKING:
     from array import array
@@ -32,9 +33,9 @@ NO_HOLES: Final[frozenset[int]] = frozenset()
 class StreamView:
     """What is known of one stream in one node: its entries, ascending by start, then by arrival; each object once.
 
-    For many steps of one lookup take the arrays themselves: ``bisect.bisect_right(view.starts, offset) - 1`` is the
-    position of the floor, and position - 1 that of the next lower entry, for when the floor's object is not to be
-    used.
+    ``floor`` answers once. To step down from a floor whose object is not to be used, take ``floor_position`` and count
+    down; ``entry`` gives the entry at a position. In loops that must be quick read ``packed`` itself: of the entry at
+    position i it holds the start at ``i``, the end at ``rows + i``, the object id at ``2 * rows + i``.
 
     Args:
         starts: first offset of each entry.
@@ -46,20 +47,46 @@ class StreamView:
     Threads: never changes once it is handed out, so any thread may read it.
     """
 
-    __slots__ = ("ends", "holed", "object_ids", "starts", "version")
+    __slots__ = ("holed", "packed", "rows", "version")
 
     def __init__(
         self, starts: array[int], ends: array[int], object_ids: array[int], holed: frozenset[int], version: int
     ) -> None:
-        self.starts: Final = starts
-        self.ends: Final = ends
-        self.object_ids: Final = object_ids
-        self.holed: Final = holed
-        self.version: Final = version
+        if not len(starts) == len(ends) == len(object_ids):
+            lengths = (len(starts), len(ends), len(object_ids))
+            raise ValueError(f"expected starts, ends and objects of one number, found {lengths}")
+        self._set(Run(starts + ends + object_ids, len(starts)), holed, version)
+
+    def _set(self, run: Run, holed: frozenset[int], version: int) -> None:
+        self.packed = run.packed
+        self.rows = run.rows
+        # One empty set for all views: every operation on sets makes a new one, of 216 bytes.
+        self.holed = holed or NO_HOLES
+        self.version = version
+
+    @property
+    def run(self) -> Run:
+        """The entries as a sorted run; O(1)."""
+        return Run(self.packed, self.rows)
+
+    @property
+    def starts(self) -> memoryview:
+        """First offset of each entry, ascending, read in place; O(1)."""
+        return self.run.column(0)
+
+    @property
+    def ends(self) -> memoryview:
+        """One past the last offset of each entry, read in place; O(1)."""
+        return self.run.column(1)
+
+    @property
+    def object_ids(self) -> memoryview:
+        """The object of each entry, read in place; O(1)."""
+        return self.run.column(2)
 
     def floor_position(self, offset: int) -> int:
         """The position of the entry with the greatest start at or before ``offset``, or -1; O(log entries)."""
-        return bisect_right(self.starts, offset) - 1
+        return bisect_right(self.packed, offset, 0, self.rows) - 1
 
     def floor(self, offset: int) -> Entry | None:
         """The entry with the greatest start at or before ``offset``, if there is one; O(log entries)."""
@@ -72,27 +99,27 @@ class StreamView:
         Raises:
             IndexError: a position below 0 (an entry lower than the lowest), or past the last.
         """
-        if position < 0:
-            raise IndexError(f"expected a position of at least 0, found {position}")
-        object_id = self.object_ids[position]
-        return Entry(self.starts[position], self.ends[position], object_id, object_id in self.holed)
+        packed, rows = self.packed, self.rows
+        if not 0 <= position < rows:
+            raise IndexError(f"expected a position of 0 to {rows - 1}, found {position}")
+        object_id = packed[2 * rows + position]
+        return Entry(packed[position], packed[rows + position], object_id, object_id in self.holed)
 
     def __len__(self) -> int:
         """How many entries there are."""
-        return len(self.starts)
+        return self.rows
 
     def __iter__(self) -> Iterator[Entry]:
         """The entries, ascending by start."""
-        return map(self.entry, range(len(self)))
+        return map(self.entry, range(self.rows))
 
     def __repr__(self) -> str:
         return f"StreamView({list(self)!r}, version={self.version})"
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, headers included."""
-        holed_bytes = sys.getsizeof(self.holed) if self.holed else 0
-        return sys.getsizeof(self.starts) + sys.getsizeof(self.ends) + sys.getsizeof(self.object_ids) + holed_bytes
+        """Bytes of the packed entries, and of the marks where there are any."""
+        return sys.getsizeof(self.packed) + (sys.getsizeof(self.holed) if self.holed else 0)
 
     def check(self) -> None:
         """Walk every invariant; O(entries).
@@ -100,11 +127,11 @@ class StreamView:
         Raises:
             AssertionError: one is broken; the message has the state.
         """
-        rows = len(self.starts)
-        require(rows == len(self.ends) == len(self.object_ids), "columns have one length", self.starts, self.ends)
-        starts = self.starts.tolist()
+        require(len(self.packed) == 3 * self.rows, "each entry is packed whole", self.packed, self.rows)
+        entries = list(self)
+        starts = [entry.start for entry in entries]
         require(starts == sorted(starts), "starts ascend", self)
-        require(all(start <= end for start, end in zip(starts, self.ends, strict=True)), "no end before start", self)
-        object_ids = set(self.object_ids)
-        require(len(object_ids) == rows, "each object once", self)
+        require(all(entry.start <= entry.end for entry in entries), "no end before start", self)
+        object_ids = {entry.object_id for entry in entries}
+        require(len(object_ids) == self.rows, "each object once", self)
         require(self.holed <= object_ids, "a mark names an object of the view", self.holed, self)

@@ -1,9 +1,11 @@
 """A search over many objects at once finds what single searches find."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from range_index import range_chunk
 from range_index.node_ranges import NodeRanges
 from range_index.range_chunk import RangeChunk, last_before
 from range_index.stream_view import Entry
@@ -43,8 +45,16 @@ def test_slices_are_searched_in_step_as_they_are_one_by_one(slices: list[list[in
     assert (found - begins).tolist() == [count - 1 for count in below]
 
 
-@given(st.lists(holdings(), max_size=10), st.sets(st.integers(0, 9)), st.booleans())
-def test_a_chunk_finds_a_stream_in_all_its_objects(all_held: list[Holdings], gone: set[int], close: bool) -> None:
+@given(st.lists(holdings(), max_size=10), st.sets(st.integers(0, 9)), st.booleans(), st.sampled_from([0, 100]))
+def test_a_chunk_finds_a_stream_in_all_its_objects(
+    all_held: list[Holdings], gone: set[int], close: bool, single_searches_max: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(range_chunk, "SINGLE_SEARCHES_MAX", single_searches_max)
+        check_a_chunk(all_held, gone, close=close)
+
+
+def check_a_chunk(all_held: list[Holdings], gone: set[int], *, close: bool) -> None:
     chunk = RangeChunk(100, wide=True)
     for object_id, held in enumerate(all_held):
         assert chunk.takes(ranges_of(held))

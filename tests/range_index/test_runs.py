@@ -22,17 +22,18 @@ def sealed(table: list[tuple[int, int]]) -> Run:
     return seal(column([key for key, _ in table]), column([value for _, value in table]))
 
 
+def rows_of(run: Run) -> list[tuple[int, int]]:
+    return list(zip(run.column(0), run.column(1), strict=True))
+
+
 @given(rows)
 def test_a_sealed_run_has_its_rows_by_key_then_by_arrival(table: list[tuple[int, int]]) -> None:
-    run = sealed(table)
-    assert list(zip(run.keys, run.values[0], strict=True)) == sorted(table, key=lambda row: row[0])
+    assert rows_of(sealed(table)) == sorted(table, key=lambda row: row[0])
 
 
 @given(rows, keys)
 def test_the_floor_is_the_last_row_at_or_before_the_key(table: list[tuple[int, int]], key: int) -> None:
-    run = sealed(table)
-    position = floor(run.keys, key)
-    assert position == len([row for row in table if row[0] <= key]) - 1
+    assert floor(sealed(table), key) == len([row for row in table if row[0] <= key]) - 1
 
 
 @given(rows, rows)
@@ -40,11 +41,11 @@ def test_appended_rows_stand_behind_those_before_and_the_old_run_stays(
     first: list[tuple[int, int]], more: list[tuple[int, int]]
 ) -> None:
     run = sealed(first)
-    last = run.keys[-1] if run.keys else -(2**63)
+    before = rows_of(run)
+    last = before[-1][0] if before else -(2**63)
     behind = sorted(row for row in more if row[0] >= last)
-    longer = append(run, behind)
-    assert longer == sealed([*zip(run.keys, run.values[0], strict=True), *behind])
-    assert run == sealed(first)
+    assert append(run, behind) == sealed([*before, *behind])
+    assert rows_of(run) == before
 
 
 @pytest.mark.parametrize("more", [[(4, 0)], [(6, 0), (5, 0)]])
@@ -56,8 +57,15 @@ def test_a_run_takes_no_row_before_its_last(more: list[tuple[int, int]]) -> None
 def test_a_run_takes_only_whole_rows() -> None:
     with pytest.raises(ValueError, match="columns of 2 rows"):
         seal(column([1, 2]), column([1]))
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="rows of 2 numbers"):
         append(sealed([(5, 0)]), [(6, 0, 0)])
+    with pytest.raises(ValueError, match="zip"):
+        append(sealed([(5, 0)]), [(6, 0), (7, 0, 0)])
+
+
+def test_a_run_cannot_be_written_to() -> None:
+    with pytest.raises(TypeError):
+        sealed([(5, 0)]).column(1)[0] = 9
 
 
 @given(st.lists(numbers))

@@ -90,6 +90,19 @@ def test_an_object_that_is_inserted_again_replaces_what_was_known_of_it(holed: b
     assert known(index) == [(0, 100, 0), (200, 300, 2)]
 
 
+def test_a_view_takes_in_new_objects_once_wherever_their_entries_belong() -> None:
+    index = filled_index(index_of(), 2)
+    index.view(NODE, STREAM)
+    index.insert(NODE, 2, one_stream(200, 300, holed=True))
+    index.insert(NODE, 3, one_stream(0, 10, stream_id=STREAM + 1))
+    after = index.view(NODE, STREAM)
+    assert list(after)[2:] == [Entry(200, 300, 2, holed=True)]
+    index.insert(NODE, 4, one_stream(199, 200))
+    assert known(index) == [(0, 100, 0), (100, 200, 1), (199, 200, 4), (200, 300, 2)]
+    assert index.view(NODE, STREAM) is index.view(NODE, STREAM)
+    assert index.stats().catch_ups == 2
+
+
 def test_removed_objects_are_gone_from_everything_that_is_asked_afterwards() -> None:
     index = filled_index(index_of(), 4, streams=3)
     index.view(NODE, STREAM)
@@ -255,6 +268,18 @@ def test_views_are_bounded_by_bytes_too() -> None:
     index.check()
 
 
+def test_views_that_grow_by_what_comes_later_are_bounded_too() -> None:
+    index = filled_index(index_of(ManualTimer(step=1), view_bytes_max=5000), 10, streams=5)
+    for number in range(5):
+        index.view(NODE, STREAM + number)
+    assert index.stats().streams == 5
+    filled_index(index, 30, streams=5)
+    for number in range(5):
+        assert len(index.view(NODE, STREAM + number)) == 30
+        index.check()
+    assert index.stats().evicted_views > 0
+
+
 def test_a_view_larger_than_all_room_is_answered_from_and_not_kept() -> None:
     index = filled_index(index_of(view_bytes_max=1000), 100)
     assert len(index.view(NODE, STREAM)) == 100
@@ -296,6 +321,34 @@ def test_evicting_arrays_takes_no_entry_from_a_live_view() -> None:
     assert not index.holds(NODE, 0)
     index.remove(NODE, [0])
     assert len(known(index)) == 39
+
+
+def crowd_out_arrays(index: StreamRangeIndex) -> None:
+    before = index.stats().evicted_objects
+    index.insert(NODE + 1, 1, ranges_of(dict.fromkeys(range(300), (0, 9, False))))
+    assert index.stats().evicted_objects > before
+    index.remove(NODE + 1, [1])
+
+
+def test_an_object_that_came_and_lost_its_arrays_leaves_what_the_view_has_of_it() -> None:
+    index = index_of(ManualTimer(step=1), array_bytes_max=9000)
+    index.add_entries(NODE, STREAM, [0], [9], [7])
+    index.insert(NODE, 7, one_stream(0, 9))
+    crowd_out_arrays(index)
+    assert known(index) == [(0, 9, 7)]
+    index.insert(NODE, 8, one_stream(9, 20))
+    crowd_out_arrays(index)
+    index.insert(NODE, 8, one_stream(9, 20))
+    assert known(index) == [(0, 9, 7), (9, 20, 8)]
+
+
+def test_an_object_that_changed_and_lost_its_arrays_is_forgotten() -> None:
+    index = index_of(ManualTimer(step=1), array_bytes_max=9000)
+    index.insert(NODE, 7, one_stream(0, 9))
+    assert known(index) == [(0, 9, 7)]
+    index.insert(NODE, 7, one_stream(5, 20))
+    crowd_out_arrays(index)
+    assert known(index) == []
 
 
 def test_a_node_of_which_nothing_is_left_takes_no_memory() -> None:
