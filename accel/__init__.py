@@ -1,4 +1,4 @@
-"""Accel finds which objects hold a stream's offsets, in one or two requests instead of thousands.
+"""Accel finds which objects hold a stream's offsets, with few requests instead of thousands.
 
     from accel import MetadataImage, ReadAccelerator, StaticImages, open_store
 

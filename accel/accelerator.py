@@ -18,7 +18,8 @@ from typing import Self
 
 from accel.answer import Answer, Ending, Request
 from accel.base import AcceleratorBase, still_pending
-from accel.engine import Deadline, Engine
+from accel.deadline import Deadline
+from accel.engine import Engine
 from accel.errors import AccelError, InvalidRequest
 from accel.explain import Explanation
 from accel.image import OPEN_END

@@ -83,6 +83,7 @@ class Answer:
         image_version: the image that the answer is true of.
         rounds: how many rounds of loading it took.
         objects_opened: how many object indexes were asked for in them.
+        objects_listed: how many objects the visited nodes list: what opening everything would have asked for.
     """
 
     request: Request
@@ -92,6 +93,7 @@ class Answer:
     image_version: int
     rounds: int = 0
     objects_opened: int = 0
+    objects_listed: int = 0
 
     @property
     def start_offset(self) -> int:

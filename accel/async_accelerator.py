@@ -13,16 +13,22 @@ from typing import Self, TypeVar
 
 from accel.answer import Answer, Ending, Request
 from accel.base import AcceleratorBase, still_pending
-from accel.engine import Deadline, Engine
+from accel.deadline import Deadline
+from accel.engine import Engine
 from accel.errors import AccelError, InvalidRequest
 from accel.explain import Explanation
 from accel.image import OPEN_END
+from accel.image_source import ImageSource
 from accel.lookup import NeedImage, Sent
+from accel.newer_images import NewerImages
 from accel.reading import BYTES_MAX, Batches, FetchSpan, OpenObject, ReadEnd, ReadSent
 from accel.search import Wanted
+from accel.settings import Settings
 from accel.story import Story
+from accel.system import SYSTEM, Components
 from loaders.format import RecordBatch
 from loaders.object_index import OpenedObject
+from loaders.store import ObjectStore
 
 T = TypeVar("T")
 
@@ -32,6 +38,17 @@ class AsyncReadAccelerator(AcceleratorBase):
 
     Threads: one event loop. Close it, or use it as an asynchronous context manager.
     """
+
+    def __init__(
+        self,
+        source: ImageSource,
+        store: ObjectStore,
+        *,
+        settings: Settings | None = None,
+        system: Components = SYSTEM,
+    ) -> None:
+        super().__init__(source, store, settings=settings, system=system)
+        self._newer = NewerImages(source)
 
     async def __aenter__(self) -> Self:
         return self
@@ -43,6 +60,7 @@ class AsyncReadAccelerator(AcceleratorBase):
 
     async def close(self) -> None:
         """Stop loading; ends when what is under way has ended."""
+        self._newer.close()
         await asyncio.to_thread(self._engine.close)
 
     async def get_objects(
@@ -91,8 +109,7 @@ class AsyncReadAccelerator(AcceleratorBase):
             answer = await self.get_objects(stream_id, start, end, limit)
             if answer.satisfies_fetch:
                 return answer
-            left_seconds = waiting.left_seconds() or 0.0
-            newer = await asyncio.to_thread(self._engine.source.wait_newer, answer.image_version, left_seconds)
+            newer = await self._newer.wait(answer.image_version, waiting)
             if newer is None:
                 raise still_pending(answer)
             self._engine.replace_image(newer)

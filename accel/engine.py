@@ -6,6 +6,7 @@ lookup from it, waits for what they ask in its own way, and sends the replies.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,6 +31,8 @@ from loaders.plan import LoadAll, policy_of
 from loaders.store import ObjectStore
 from range_index import ObjectRanges
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pending:
@@ -50,21 +53,11 @@ class Pending:
         return {position: _reply(load) for position, load in self.loads.items()}
 
     def cost(self) -> tuple[int, int]:
-        """Requests and bytes that this round itself caused."""
-        done = [load.result.result() for load in self.loads.values() if load.started and not load.result.exception()]
-        return sum(opened.requests for opened in done), sum(opened.bytes_read for opened in done)
-
-
-class Deadline:
-    """The time that a call may take; None for as long as it takes."""
-
-    def __init__(self, timer: Callable[[], float], seconds: float | None) -> None:
-        self._timer = timer
-        self._end = None if seconds is None else timer() + seconds
-
-    def left_seconds(self) -> float | None:
-        """Seconds left, at least 0; None for as long as it takes."""
-        return None if self._end is None else max(0.0, self._end - self._timer())
+        """Requests and bytes that this round itself caused; a load that failed counts as one request."""
+        started = [load.result for load in self.loads.values() if load.started]
+        done = [result.result() for result in started if not result.exception()]
+        requests = sum(opened.requests for opened in done) + len(started) - len(done)
+        return requests, sum(opened.bytes_read for opened in done)
 
 
 class Engine:
@@ -112,10 +105,12 @@ class Engine:
         return self._inputs.policy.name
 
     def image(self) -> MetadataImage:
-        """The newest image at hand, installed."""
-        offered = self.source.current()
-        if offered is not self._image:
-            self.replace_image(offered)
+        """The newest image at hand, installed; what it no longer lists is dropped by a loading thread, later."""
+        offered = self._ask(self.source.current)
+        if offered is not None and offered is not self._image:
+            before = self._install(offered)
+            if before is not None:
+                self.executor.submit(self.knowledge.follow, before, offered)
         return self._image
 
     def replace_image(self, image: MetadataImage) -> bool:
@@ -124,16 +119,10 @@ class Engine:
         Raises:
             ImageRefused: an image of another namespace: its ids name other objects.
         """
-        if image.namespace != self.layout.namespace:
-            raise ImageRefused(f"expected an image of namespace {self.layout.namespace!r}, found {image.namespace!r}")
-        with self._lock:
-            before = self._image
-            if image.version <= before.version:
-                return False
-            self._image = image
-            self._image_seconds = self.system.timer()
-        self.knowledge.follow(before, image)
-        return True
+        before = self._install(image)
+        if before is not None:
+            self.knowledge.follow(before, image)
+        return before is not None
 
     def start_lookup(self, request: Request, story: Story | None = None) -> Steps:
         """The steps of a lookup."""
@@ -172,7 +161,7 @@ class Engine:
         """Ask the source for an image newer than this version, and install it; may block for one request."""
         self.counters.refreshed()
         self._refreshed_seconds = self.system.timer()
-        image = self.source.wait_newer(version, 0)
+        image = self._ask(lambda: self.source.wait_newer(version, 0))
         if image is not None:
             self.replace_image(image)
         return image
@@ -183,34 +172,51 @@ class Engine:
 
     def finished(self, answer: Answer) -> Answer:
         """Count an answer."""
-        listed = 0
-        if answer.rounds:
-            nodes = {each.node_id for each in answer.objects if each.node_id is not None}
-            listed = sum(len(self._image.node(node_id)) for node_id in nodes)
-        self.counters.answered(answer, listed)
+        self.counters.answered(answer)
         return answer
 
     def stats(self) -> AcceleratorStats:
         """Counts and sizes now."""
         settings = self.settings
         knowledge, loader = self.knowledge.stats(), self.loader.stats()
-        memory = knowledge.range_index.array_bytes + knowledge.range_index.view_bytes
         return AcceleratorStats(
             image_version=self._image.version,
             image_age_seconds=self.system.timer() - self._image_seconds,
             lookups=self.counters.snapshot(),
             knowledge=knowledge,
             loader=loader,
-            memory_bytes=memory + knowledge.filters.nbytes + loader.kept_bytes,
+            memory_bytes=knowledge.nbytes + loader.kept_bytes,
             memory_bytes_max=settings.object_index_size_bytes_max
             + settings.view_size_bytes_max
             + settings.filter_size_bytes_max
+            + knowledge.hashed_ids_bytes
             + settings.block_index_size_bytes_max,
         )
 
     def close(self) -> None:
         """Stop loading; what is under way ends first."""
         self.executor.shutdown(wait=True, cancel_futures=False)
+
+    def _install(self, image: MetadataImage) -> MetadataImage | None:
+        """Make this the current image if it is newer; gives the one before it, None if nothing changed."""
+        if image.namespace != self.layout.namespace:
+            raise ImageRefused(f"expected an image of namespace {self.layout.namespace!r}, found {image.namespace!r}")
+        with self._lock:
+            before = self._image
+            if image.version <= before.version:
+                return None
+            self._image = image
+            self._image_seconds = self.system.timer()
+            return before
+
+    def _ask(self, question: Callable[[], MetadataImage | None]) -> MetadataImage | None:
+        """Ask the source; one that fails does not fail lookups, which the image at hand can still answer."""
+        try:
+            return question()
+        except Exception:
+            self.counters.source_failed()
+            logger.warning("the image source failed; image version %d stays", self._image.version, exc_info=True)
+            return None
 
     def _may_refresh(self) -> bool:
         last = self._refreshed_seconds

@@ -83,7 +83,7 @@ class InconsistentAnswer(AccelError):
     Source: the check that the production system makes on every answer.
     """
 
-    advice = "the metadata or an object index is wrong: run accel object verify on the objects named"
+    advice = "the metadata or an object index is wrong: run accel object verify --all with this image"
 
 
 class ObjectLost(AccelError):
@@ -92,13 +92,14 @@ class ObjectLost(AccelError):
     Args:
         object_id: the object's id.
         key: where it should lie.
-        node_id: the node whose list names it.
+        node_id: the node whose list names it; -1 for an object of one stream.
     """
 
     advice = "restore the object, or have the list corrected; reads of its offsets fail until then"
 
     def __init__(self, object_id: int, key: str, node_id: int) -> None:
-        super().__init__(f"object {object_id} at {key!r} is listed for node {node_id} in the newest image, and is gone")
+        where = f"for node {node_id}" if node_id >= 0 else "as a stream's own"
+        super().__init__(f"object {object_id} at {key!r} is listed {where} in the newest image, and is gone")
         self.object_id = object_id
         self.key = key
         self.node_id = node_id

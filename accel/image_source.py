@@ -66,29 +66,45 @@ class StaticImages:
 
 
 class PolledImages:
-    """Images from a callable that gives the newest one; waiting means asking again.
+    """Images from a callable that gives the newest one, asked every so often.
 
     Args:
         fetch: gives the newest image; an older one than before is ignored.
+        timer: seconds, from any start.
         sleep: waits for so many seconds.
-        poll_seconds: time between two questions while waiting; 1 by default.
+        poll_seconds: `current` asks again when its image was asked for this long ago; waiting asks as often. 1 by
+            default.
 
-    Threads: any; ``fetch`` may be called by several at once.
+    Threads: any. ``current`` asks in one thread at a time, the others take what is at hand; who waits asks besides.
     """
 
     def __init__(
-        self, fetch: Callable[[], MetadataImage], *, sleep: Callable[[float], object], poll_seconds: float = 1.0
+        self,
+        fetch: Callable[[], MetadataImage],
+        *,
+        timer: Callable[[], float],
+        sleep: Callable[[float], object],
+        poll_seconds: float = 1.0,
     ) -> None:
         if poll_seconds <= 0:
             raise ValueError(f"expected poll_seconds above 0, found {poll_seconds}")
         self._fetch = fetch
         self._sleep = sleep
         self._poll_seconds = poll_seconds
+        self._timer = timer
         self._image = fetch()
+        self._asked_seconds = timer()
         self._lock = threading.Lock()
+        self._asking = threading.Lock()
 
     def current(self) -> MetadataImage:
-        """The newest image seen so far."""
+        """The newest image, asked for at most `poll_seconds` ago."""
+        due = self._timer() - self._asked_seconds >= self._poll_seconds
+        if due and self._asking.acquire(blocking=False):
+            try:
+                self._refresh()
+            finally:
+                self._asking.release()
         return self._image
 
     def wait_newer(self, version: int, timeout_seconds: float) -> MetadataImage | None:
@@ -105,6 +121,7 @@ class PolledImages:
             left_seconds -= pause_seconds
 
     def _refresh(self) -> MetadataImage:
+        self._asked_seconds = self._timer()
         fetched = self._fetch()
         with self._lock:
             if fetched.version > self._image.version:

@@ -31,6 +31,12 @@ class KnowledgeStats:
     range_index: IndexStatistics
     filters: StoreStats
     unordered_views: int
+    hashed_ids_bytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all of it."""
+        return self.range_index.nbytes + self.filters.nbytes + self.hashed_ids_bytes
 
 
 class SharedKnowledge:
@@ -130,7 +136,7 @@ class SharedKnowledge:
     def stats(self) -> KnowledgeStats:
         """Sizes and counts now."""
         with self._lock:
-            return KnowledgeStats(self._index.stats(), self._filters.stats(), self._unordered)
+            return KnowledgeStats(self._index.stats(), self._filters.stats(), self._unordered, self._pieces.nbytes)
 
     def _filter_of(self, ranges: ObjectRanges) -> StreamFilter | None:
         capacity = class_for(len(ranges))

@@ -27,8 +27,9 @@ class LookupStats:
         failed: raised an error.
         rounds: rounds of loading.
         objects_opened: object indexes asked for.
-        objects_listed: objects that the visited nodes list: what a lookup that opens everything would have opened.
+        objects_listed: objects listed by the nodes that such lookups visited: what opening everything would open.
         refreshes: newer images asked for, because an object was gone or an answer came out short.
+        source_failures: times that the image source raised an error; the image at hand went on serving.
     """
 
     lookups: int = 0
@@ -40,6 +41,7 @@ class LookupStats:
     objects_opened: int = 0
     objects_listed: int = 0
     refreshes: int = 0
+    source_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Counters:
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(LookupStats.__dataclass_fields__, 0)
 
-    def answered(self, answer: Answer, objects_listed: int) -> None:
+    def answered(self, answer: Answer) -> None:
         """A lookup finished."""
         ending = answer.ending.value
         with self._lock:
@@ -77,7 +79,7 @@ class Counters:
             counts["holes"] += ending == "hole"
             counts["rounds"] += answer.rounds
             counts["objects_opened"] += answer.objects_opened
-            counts["objects_listed"] += objects_listed
+            counts["objects_listed"] += answer.objects_listed if answer.rounds else 0
 
     def failed(self) -> None:
         """A lookup raised an error."""
@@ -88,6 +90,11 @@ class Counters:
         """A newer image was asked for."""
         with self._lock:
             self._counts["refreshes"] += 1
+
+    def source_failed(self) -> None:
+        """The image source raised an error."""
+        with self._lock:
+            self._counts["source_failures"] += 1
 
     def snapshot(self) -> LookupStats:
         """The counts now."""

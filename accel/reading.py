@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from accel.answer import Answer, Ending, FoundObject, Request
-from accel.errors import AccelError, KeyMissing
+from accel.errors import AccelError, AccessDenied, KeyMissing, ObjectLost
 from accel.image import OPEN_END, MetadataImage
 from accel.lookup import Inputs, NeedImage, Sent, lookup
 from accel.search import Wanted
@@ -93,6 +93,20 @@ def read_range(
     return reader.run(image)
 
 
+class _Gone(Exception):
+    """An object is missing; or access is denied, which without the right to list may mean the same."""
+
+    def __init__(self, error: KeyMissing | AccessDenied, object_id: int, node_id: int) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.object_id = object_id
+        self.node_id = node_id
+
+
+def _failure(error: AccelError, object_id: int, node_id: int) -> Exception:
+    return _Gone(error, object_id, node_id) if isinstance(error, KeyMissing | AccessDenied) else error
+
+
 class _Reader:
     """The state of one read. One thread at a time."""
 
@@ -116,16 +130,21 @@ class _Reader:
                 return ReadEnd(answer.ending, self.next)
             try:
                 ending = yield from self._read_objects(answer)
-            except KeyMissing:
+            except _Gone as gone:
                 # Compacted away between the lookup and the read: what lies there now stands in a newer image.
                 if retried_at == self.next:
-                    raise
+                    raise self._lost(gone) from gone.error
                 retried_at = self.next
                 newer = yield NeedImage(image.version)
                 image = newer if isinstance(newer, MetadataImage) else image
                 continue
             if ending is not None:
                 return ReadEnd(ending, self.next)
+
+    def _lost(self, gone: _Gone) -> AccelError:
+        if isinstance(gone.error, AccessDenied):
+            return gone.error
+        return ObjectLost(gone.object_id, self.key_of(gone.object_id), gone.node_id)
 
     def _read_objects(self, answer: Answer) -> Generator[Command, ReadSent, Ending | None]:
         """Read what a lookup found; the ending if the read is over."""
@@ -140,16 +159,17 @@ class _Reader:
         return Ending.HOLE if answer.ending is Ending.HOLE else None
 
     def _read_object(self, found: FoundObject) -> Generator[Command, ReadSent, None]:
-        opened = yield OpenObject(-1 if found.node_id is None else found.node_id, found.ref)
+        node_id = -1 if found.node_id is None else found.node_id
+        opened = yield OpenObject(node_id, found.ref)
         if isinstance(opened, AccelError):
-            raise opened
+            raise _failure(opened, found.object_id, node_id)
         if not isinstance(opened, OpenedObject):
             raise TypeError(f"expected an opened object, found {type(opened).__name__}")
         chosen = find(opened.index, self.stream_id, self.next, self.end, self.bytes_left)
         for span in _spans(opened, chosen.rows, self.span_size_bytes_max):
             body = yield FetchSpan(span.object_id, span.start, span.end)
             if isinstance(body, AccelError):
-                raise body
+                raise _failure(body, span.object_id, node_id)
             if not isinstance(body, bytes):
                 raise TypeError(f"expected bytes, found {type(body).__name__}")
             yield self._batches_of(span, body, opened)

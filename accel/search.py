@@ -184,6 +184,7 @@ class _Lookup:
         self.rounds = 0
         self.fill_rounds = 0
         self.opened = 0
+        self.listed = 0
 
     def run(self) -> Lookup:
         try:
@@ -192,7 +193,9 @@ class _Lookup:
             ending = Ending.PARTIAL
         objects = tuple(self.picked)
         check_ranges(self.request.start, self.request.limit, objects)
-        answer = Answer(self.request, objects, ending, self.next, self.image.version, self.rounds, self.opened)
+        answer = Answer(
+            self.request, objects, ending, self.next, self.image.version, self.rounds, self.opened, self.listed
+        )
         if self.story is not None:
             self.story.ended(answer)
         return answer
@@ -208,6 +211,7 @@ class _Lookup:
             previous = owned
             if self.story is not None:
                 self.story.hop(self.next, owned, len(self.image.node(owned.node_id)))
+            self.listed += len(self.image.node(owned.node_id))
             hop = _Hop(self.image.node(owned.node_id), scan=self.stream.stream_id in self.image.unordered_streams)
             if (yield from self._take_from_node(hop)):
                 break

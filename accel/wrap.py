@@ -16,12 +16,15 @@ The mode is asked for at each call, so that it can be switched while the broker 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, get_args
 
 from accel.accelerator import ReadAccelerator
 from accel.answer import Answer
+
+logger = logging.getLogger(__name__)
 
 Mode = Literal["on", "bypass", "shadow"]
 
@@ -84,7 +87,7 @@ def accelerate(
         plain = _outcome(lambda: get_objects(stream_id, start, end, limit))
         ours = _outcome(lambda: accelerated(stream_id, start, end, limit))
         if not _alike(plain, ours):
-            on_difference(Difference(stream_id, start, end, limit, plain, ours))
+            _tell(on_difference, Difference(stream_id, start, end, limit, plain, ours))
         if isinstance(plain, Exception):
             raise plain
         return plain
@@ -97,6 +100,13 @@ def _outcome(call: Callable[[], T]) -> T | Exception:
         return call()
     except Exception as error:  # noqa: BLE001 - an error is an outcome like another; it is compared and reported
         return error
+
+
+def _tell(on_difference: Callable[[Difference[T]], object], difference: Difference[T]) -> None:
+    try:
+        on_difference(difference)
+    except Exception:
+        logger.exception("telling of a difference failed: %s", difference)
 
 
 def _alike(plain: object, ours: object) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,7 +110,7 @@ def filters_known(node: Node) -> SharedKnowledge:
 def cold_lookup(
     node: Node, known: SharedKnowledge, policy: Policy, start: int, end: int, limit: int
 ) -> tuple[Answer, Cost]:
-    """One lookup; what it opens is remembered in ``known``."""
+    """One lookup; what it opens is not remembered in ``known``, so that the next one is as cold."""
     steps = search(Request(STREAM_ID, start, end, limit), node.image, known, policy)
     rounds = []
     try:
@@ -119,9 +119,7 @@ def cold_lookup(
             rounds.append(len(wanted.positions))
             replies: dict[int, Reply] = {}
             for position in wanted.positions:
-                held = node.ranges[position]
-                known.learn(NODE_ID, ObjectRef(position), held)
-                replies[position] = held
+                replies[position] = node.ranges[position]
             wanted = steps.send(replies)
     except StopIteration as stop:
         answer: Answer = stop.value
@@ -158,13 +156,11 @@ def mean_cost(costs: list[Cost]) -> tuple[float, float, float]:
     )
 
 
-def measure(
-    node: Node, policy: Policy, places: list[int], make_known: Callable[[], SharedKnowledge], *, limit: int = 1
-) -> list[Cost]:
-    """The cost of lookups at these offsets, each with knowledge of its own."""
+def measure(node: Node, policy: Policy, places: list[int], known: SharedKnowledge, *, limit: int = 1) -> list[Cost]:
+    """The cost of lookups at these offsets, each knowing the same before it starts."""
     costs = []
     for start in places:
-        answer, cost = cold_lookup(node, make_known(), policy, start, -1, limit)
+        answer, cost = cold_lookup(node, known, policy, start, -1, limit)
         expected = _holder_of(node, start)
         if [(each.object_id, each.start, each.end) for each in answer.objects[:1]] != [expected]:
             raise AssertionError(f"offset {start}: expected {expected}, found {answer.objects[:1]}")

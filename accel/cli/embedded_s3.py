@@ -39,7 +39,7 @@ def embedded_s3() -> Iterator[str]:
         from werkzeug.serving import make_server  # noqa: PLC0415 - comes with moto
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"the embedded S3 server is not installed: pip install 'accel[demo]' ({error})", name=error.name
+            f"the embedded S3 server is not installed: pip install 'accel-streams[demo]' ({error})", name=error.name
         ) from error
 
     class QuietHandler(MotoRequestHandler):

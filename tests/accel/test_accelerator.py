@@ -113,7 +113,9 @@ def test_compacted_objects_are_replaced_and_forgotten() -> None:
     source = StaticImages(line_image([0, 1, 2, 3]))
     with accelerator(store, source) as one:
         assert found(one, 0, 40, 9) == [0, 1, 2, 3]
-        source.push(line_image([50, 2, 3], version=1))
+        newer = line_image([50, 2, 3], version=1)
+        source.push(newer)
+        assert one.replace_image(newer)
         assert found(one, 0, 40, 9) == [50, 2, 3]
         assert one.stats().knowledge.range_index.objects == 3
 
@@ -180,6 +182,30 @@ def test_a_short_answer_asks_once_for_a_newer_image_and_not_again_at_once() -> N
         clock.seconds += 1.0
         assert found(one, 0, 40, 9) == [0, 1, 2, 3]
         assert one.stats().lookups.refreshes == 2
+
+
+def test_an_image_source_that_fails_does_not_fail_lookups(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(StaticImages):
+        def current(self) -> MetadataImage:
+            if asked:
+                raise OSError("no metadata today")
+            return super().current()
+
+        def wait_newer(self, version: int, timeout_seconds: float) -> MetadataImage | None:
+            raise OSError("no metadata today", version, timeout_seconds)
+
+    asked: list[int] = []
+    with ReadAccelerator(Broken(line_image([0, 1])), line_store(2), system=system()) as one:
+        asked.append(1)
+        assert found(one, 0, 40, 9) == [0, 1]
+        assert one.stats().lookups.source_failures == 2
+    assert "image version 0 stays" in caplog.text
+
+
+def test_an_answer_that_finds_nothing_counts_what_it_might_have_opened() -> None:
+    with accelerator(line_store(3), line_image([0, 1, 2])) as one:
+        assert found(one, 999) == []
+        assert one.stats().lookups.objects_listed == 3
 
 
 def test_a_waiting_fetch_is_done_at_the_limit_the_end_or_an_open_end() -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from accel import AsyncReadAccelerator, CorruptObject, Ending, ObjectLost, StaticImages, StillPending
+from accel import AsyncReadAccelerator, CorruptObject, Ending, MetadataImage, ObjectLost, StaticImages, StillPending
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore
 from tests.accel.cluster import STREAM, line_image, line_store, system
@@ -85,6 +85,35 @@ def test_a_fetch_waits_for_a_newer_image() -> None:
             assert [each.object_id for each in answer.objects] == [0, 1, 2]
             with pytest.raises(StillPending):
                 await one.fetch(STREAM, 0, 31, 9, timeout_seconds=0)
+
+    run(scenario())
+
+
+def test_many_waiting_fetches_hold_one_thread_and_keep_their_time() -> None:
+    class Counted(StaticImages):
+        waiting = 0
+        waiting_max = 0
+
+        def wait_newer(self, version: int, timeout_seconds: float) -> MetadataImage | None:
+            if timeout_seconds:
+                self.waiting += 1
+                self.waiting_max = max(self.waiting, self.waiting_max)
+            try:
+                return super().wait_newer(version, timeout_seconds)
+            finally:
+                self.waiting -= bool(timeout_seconds)
+
+    async def scenario() -> None:
+        source = Counted(line_image([0, 1]))
+        async with AsyncReadAccelerator(source, line_store(3)) as one:
+            fetches = [asyncio.create_task(one.fetch(STREAM, 0, 30, 9, timeout_seconds=60)) for _ in range(50)]
+            late = [asyncio.create_task(one.fetch(STREAM, 0, 31, 9, timeout_seconds=0.01)) for _ in range(50)]
+            for each in await asyncio.gather(*late, return_exceptions=True):
+                assert isinstance(each, StillPending)
+            source.push(line_image([0, 1, 2], version=1))
+            for answer in await asyncio.gather(*fetches):
+                assert [each.object_id for each in answer.objects] == [0, 1, 2]
+            assert source.waiting_max == 1
 
     run(scenario())
 

@@ -12,6 +12,7 @@ import pytest
 from accel.errors import ImageRefused
 from accel.image import MetadataImage, ObjectRef, make_node
 from accel.image_source import JsonFile, PolledImages, StaticImages, load_image_file
+from tests.accel.driving import Clock
 
 
 def stream(**changes: Any) -> dict[str, Any]:
@@ -133,7 +134,9 @@ def test_waiting_ends_with_a_newer_image_or_with_the_time() -> None:
 def test_polling_asks_until_there_is_a_newer_image() -> None:
     versions = iter([1, 1, 2])
     slept: list[float] = []
-    source = PolledImages(lambda: image(version=next(versions)), sleep=slept.append, poll_seconds=0.5)
+    source = PolledImages(
+        lambda: image(version=next(versions)), timer=lambda: 0.0, sleep=slept.append, poll_seconds=0.5
+    )
     newer = source.wait_newer(1, 60)
     assert newer is not None
     assert newer.version == 2
@@ -142,16 +145,27 @@ def test_polling_asks_until_there_is_a_newer_image() -> None:
 
 def test_polling_gives_up_when_the_time_is_over() -> None:
     slept: list[float] = []
-    source = PolledImages(lambda: image(version=1), sleep=slept.append, poll_seconds=0.4)
+    source = PolledImages(lambda: image(version=1), timer=lambda: 0.0, sleep=slept.append, poll_seconds=0.4)
     assert source.wait_newer(1, 1.0) is None
     assert sum(slept) == pytest.approx(1.0)
 
 
 def test_an_older_image_that_is_fetched_is_ignored() -> None:
     versions = iter([5, 3])
-    source = PolledImages(lambda: image(version=next(versions)), sleep=lambda _: None)
+    source = PolledImages(lambda: image(version=next(versions)), timer=lambda: 0.0, sleep=lambda _: None)
     assert source.wait_newer(5, 0) is None
     assert source.current().version == 5
+
+
+def test_the_current_image_is_asked_for_again_when_it_is_old() -> None:
+    versions = iter([1, 2, 3])
+    clock = Clock()
+    source = PolledImages(lambda: image(version=next(versions)), timer=clock, sleep=lambda _: None, poll_seconds=1.0)
+    assert [source.current().version for _ in range(2)] == [1, 1]
+    clock.seconds = 1.0
+    assert [source.current().version for _ in range(2)] == [2, 2]
+    clock.seconds = 9.0
+    assert source.current().version == 3
 
 
 def test_a_file_is_read_again_when_it_changed(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel import Ending, KeyMissing, MetadataImage, ReadAccelerator
+from accel import AccessDenied, Ending, MetadataImage, ObjectLost, ReadAccelerator
+from loaders.errors import KeyMissing
 from loaders.format import BlockIndex, LinkedObject, ObjectEncoder, RecordBatch, encode_composite
 from loaders.layout import ObjectLayout
-from loaders.store import CountingStore, MemoryStore
+from loaders.store import CountingStore, Fetched, MemoryStore
 from tests.accel.cluster import STREAM, accelerator, line_image, line_store, put, store_of, system
 from tests.accel.test_accelerator import PushOnWait
 from tests.builders import batches
@@ -140,7 +141,31 @@ def test_an_object_whose_data_is_gone_for_good_is_an_error() -> None:
     with accelerator(store, line_image([0, 1])) as one:
         one.get_objects(STREAM, 0, 20)
         store.delete(ObjectLayout().object_key(0))
-        with pytest.raises(KeyMissing):
+        with pytest.raises(ObjectLost, match="00000000/DEFAULT/0"):
+            list(one.read(STREAM, 5, 20))
+
+
+class Denied(CountingStore):
+    """A store that says 403 of a key that does not exist, as S3 does to those who may not list."""
+
+    def get_range(self, key: str, start: int, end: int) -> Fetched:
+        try:
+            return super().get_range(key, start, end)
+        except KeyMissing as error:
+            raise AccessDenied("get_range", key, "403") from error
+
+
+def test_a_denied_object_may_be_one_that_is_gone_and_is_looked_for_once() -> None:
+    store = Denied(line_store(2))
+    put(store, 50, [(STREAM, 0, 20)])
+    source = PushOnWait(line_image([0, 1]), line_image([50], version=1))
+    with ReadAccelerator(source, store, system=system()) as one:
+        one.get_objects(STREAM, 0, 20)
+        for gone in (0, 1):
+            store.delete(ObjectLayout().object_key(gone))
+        assert spans(list(one.read(STREAM, 5, 20))) == [(0, 20)]
+        store.delete(ObjectLayout().object_key(50))
+        with pytest.raises(AccessDenied):
             list(one.read(STREAM, 5, 20))
 
 

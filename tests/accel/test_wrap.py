@@ -67,6 +67,16 @@ def test_in_shadow_an_error_of_the_accelerator_is_told_and_never_raised() -> Non
         assert isinstance(told[0].accelerated, ValueError)
 
 
+def test_in_shadow_nobody_suffers_from_a_failing_report(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: Difference[Ids]) -> None:
+        raise RuntimeError("no disk")
+
+    with accelerator(line_store(10), line_image(list(range(5)))) as one:
+        wrapped = accelerate(plain, one, convert=ids, mode="shadow", on_difference=fail)
+        assert wrapped(STREAM, 0, 90, 9) == list(range(9))
+    assert "telling of a difference failed" in caplog.text
+
+
 def test_in_shadow_an_error_of_both_is_no_difference_and_the_plain_one_is_raised() -> None:
     told: list[Difference[Ids]] = []
     with accelerator(line_store(10), line_image(list(range(10)))) as one, pytest.raises(LookupError):

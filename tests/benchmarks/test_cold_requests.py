@@ -39,7 +39,7 @@ def hundredth() -> Node:
 
 
 def spread_cost(node: Node, place: str, count: int = QUERIES) -> tuple[float, float, float]:
-    return mean_cost(measure(node, Spread(), offsets(node, place, count, SEED), empty_knowledge))
+    return mean_cost(measure(node, Spread(), offsets(node, place, count, SEED), empty_knowledge()))
 
 
 def test_in_a_dense_list_spread_needs_at_most_32_gets_and_5_rounds(dense: Node) -> None:
@@ -60,7 +60,7 @@ def test_with_all_filters_known_spread_needs_at_most_30_gets_and_6_rounds(
 ) -> None:
     node: Node = request.getfixturevalue(name)
     places = offsets(node, "random", 8, SEED)
-    gets, rounds, _ = mean_cost(measure(node, Spread(), places, lambda: filters_known(node)))
+    gets, rounds, _ = mean_cost(measure(node, Spread(), places, filters_known(node)))
     assert gets <= 30
     assert rounds <= 6
 
@@ -70,9 +70,9 @@ def test_with_all_filters_known_spread_needs_at_most_30_gets_and_6_rounds(
 def test_spread_never_costs_more_than_opening_everything(name: str, place: str, request: pytest.FixtureRequest) -> None:
     node: Node = request.getfixturevalue(name)
     starts = offsets(node, place, 6, SEED)
-    everything = measure(node, LoadAll(), starts[:1], empty_knowledge)[0]
+    everything = measure(node, LoadAll(), starts[:1], empty_knowledge())[0]
     assert everything.gets == OBJECTS_MAX
-    for cost in measure(node, Spread(), starts, empty_knowledge):
+    for cost in measure(node, Spread(), starts, empty_knowledge()):
         assert cost.gets <= everything.gets
         assert cost.latencies <= everything.latencies
 

@@ -152,7 +152,7 @@ def test_a_missing_server_is_told_with_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "moto.moto_server.werkzeug_app", None)
     result = run("demo", *SMALL)
     assert result.exit_code == 1
-    assert "pip install 'accel[demo]'" in result.stderr
+    assert "pip install 'accel-streams[demo]'" in result.stderr
 
 
 def test_the_environment_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
