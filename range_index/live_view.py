@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from range_index.range_chunk import Rows
 
-VIEW_OVERHEAD_BYTES: Final = 416
+VIEW_OVERHEAD_BYTES: Final = 336
 """What a view takes besides its arrays: the object and its numbers, its places in a dictionary and in the use order."""
 
 

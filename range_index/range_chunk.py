@@ -63,7 +63,8 @@ class Rows(NamedTuple):
 def rows_of_entries(entries: Sequence[Entry]) -> Rows:
     """The same entries as columns."""
     table = np.array([entry[:3] for entry in entries], dtype=np.int64).reshape(-1, 3)
-    return Rows(*table.T, frozenset(entry.object_id for entry in entries if entry.holed))
+    starts, ends, object_ids = table.T
+    return Rows(starts, ends, object_ids, frozenset(entry.object_id for entry in entries if entry.holed))
 
 
 def joined(parts: Sequence[Rows]) -> Rows:

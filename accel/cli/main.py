@@ -114,7 +114,7 @@ def _never_fail_to_print(stream: TextIO) -> None:
 
 def _version() -> str:
     try:
-        return metadata.version("accel")
+        return metadata.version("accel-streams")
     except metadata.PackageNotFoundError:
         return "unknown (run from a directory, not installed)"
 
