@@ -38,7 +38,7 @@ try:
     from obstore.store import S3Store as RustStore
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"the S3 client 'obstore' is not installed: pip install 'accel-streams[obstore]', or set client=\"boto3\" ({error})",
+        f"the S3 client 'obstore' is not installed: pip install 'accel-streams[obstore]', or choose boto3 ({error})",
         name=error.name,
     ) from error
 

@@ -1,0 +1,142 @@
+"""Taking in what one object of 9,000 streams holds, after 100 others of its node.
+
+Both sides start from the bytes of the object's block index, as a GET brings them, and end with every stream of it found
+through the range index and through the object's bloom filter. Ours checks every rule of the format on the way. The ids
+are hashed before, as those of a running broker's streams are; the peer has no way to profit from that.
+
+Each round takes in another object, so that nothing is replaced.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import time
+from bisect import bisect_right, insort
+from collections.abc import Iterator
+
+import numpy as np
+import pybloom_live
+
+from benchmarks.harness import Comparison, interleave
+from benchmarks.range_objects import NODE, STREAMS_OF_OBJECT
+from bloom import FilterMatrix, PieceCache, StreamFilter, class_for
+from loaders.format.block_index import BLOCK_SIZE_BYTES_MIN, ROW_DTYPE, decode_block_index
+from loaders.format.footer import FOOTER_SIZE_BYTES
+from range_index import StreamRangeIndex
+
+STREAMS_OF_CLUSTER = 200_000
+OBJECTS_BEFORE = 100
+OFFSETS_OF_OBJECT = 200
+COMPARED_STREAMS = 50
+
+_ROW = struct.Struct(">qqiiqi")
+
+Answer = tuple[bytes, list[tuple[int, ...] | None]]
+"""The filter's stored bytes, and for some streams the entry that holds their last offset."""
+
+
+def run(rounds: int = 7) -> list[Comparison]:
+    """One line; the value is that of one object."""
+    ours, peer = OurNode(), PeerNode()
+    for object_id in range(OBJECTS_BEFORE):
+        data = make_index_bytes(object_id)
+        ours.take_in(object_id, data)
+        peer.take_in(object_id, data)
+    later = range(OBJECTS_BEFORE, OBJECTS_BEFORE + rounds + 1)  # one round is not measured
+    objects = [(object_id, make_index_bytes(object_id)) for object_id in later]
+    our_objects, peer_objects = iter(objects), iter(objects)
+    timings = interleave(
+        lambda: ours.take_in(*next(our_objects)),
+        lambda: peer.take_in(*next(peer_objects)),
+        rounds=rounds,
+        same=lambda taken, also_taken: taken == also_taken and _same(ours, peer, taken),
+    )
+    peer_name = "row loop + dict of lists with bisect + pybloom_live add loop"
+    return [timings.compare("ingest", peer=peer_name, unit="us", goal=20)]
+
+
+def make_index_bytes(object_id: int) -> bytes:
+    """A block index of 9,000 rows, each of another stream; the offsets follow those of the objects before."""
+    generator = np.random.default_rng(object_id)
+    rows = np.zeros(STREAMS_OF_OBJECT, dtype=ROW_DTYPE)
+    rows["stream_id"] = np.sort(generator.choice(STREAMS_OF_CLUSTER, STREAMS_OF_OBJECT, replace=False))
+    rows["start"] = object_id * OFFSETS_OF_OBJECT
+    rows["end_delta"] = generator.integers(1, OFFSETS_OF_OBJECT, STREAMS_OF_OBJECT)
+    rows["record_count"] = 1
+    rows["position"] = np.arange(STREAMS_OF_OBJECT) * BLOCK_SIZE_BYTES_MIN
+    rows["size_bytes"] = BLOCK_SIZE_BYTES_MIN
+    return rows.tobytes()
+
+
+class OurNode:
+    """Parser, range index, filter and filter matrix of this project."""
+
+    def __init__(self) -> None:
+        self._index = StreamRangeIndex(timer=time.monotonic, jitter=lambda: 0.5)  # noqa: TID251 - a timer passed in
+        self._matrix = FilterMatrix()
+        self._pieces = PieceCache()
+        self._pieces.hash_ids(np.arange(STREAMS_OF_CLUSTER))
+        self._newest = StreamFilter.build(np.arange(1))
+
+    def take_in(self, object_id: int, data: bytes) -> int:
+        """Parse, index, build the filter and put it beside the others."""
+        data_size_bytes = STREAMS_OF_OBJECT * BLOCK_SIZE_BYTES_MIN
+        object_size_bytes = data_size_bytes + len(data) + FOOTER_SIZE_BYTES
+        rows = decode_block_index(
+            data, data_size_bytes=data_size_bytes, key="benchmark", object_size_bytes=object_size_bytes
+        )
+        ranges = rows.object_ranges()
+        self._index.insert(NODE, object_id, ranges)
+        self._newest = StreamFilter.build(ranges.stream_ids, cache=self._pieces)
+        self._matrix.add(object_id, self._newest)
+        return object_id
+
+    def answer(self, stream_ids: list[int], offset: int) -> Answer:
+        """What the newest object is known for."""
+        entries = [self._index.floor(NODE, stream_id, offset) for stream_id in stream_ids]
+        return self._newest.to_bytes(), [entry and entry[:3] for entry in entries]
+
+
+class PeerNode:
+    """The same as loops over rows."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, list[tuple[int, int, int]]] = {}
+        self._filters: dict[int, pybloom_live.BloomFilter] = {}
+        self._capacity = class_for(STREAMS_OF_OBJECT)
+
+    def take_in(self, object_id: int, data: bytes) -> int:
+        """Row by row."""
+        stream_filter = pybloom_live.BloomFilter(self._capacity, 0.01)
+        for stream_id, start, end in _ranges_by_row_loop(data):
+            insort(self._entries.setdefault(stream_id, []), (start, end, object_id))
+            stream_filter.add(stream_id)
+        self._filters[object_id] = stream_filter
+        return object_id
+
+    def answer(self, stream_ids: list[int], offset: int) -> Answer:
+        """What the newest object is known for."""
+        stored = io.BytesIO()
+        self._filters[max(self._filters)].tofile(stored)
+        return stored.getvalue(), [self._floor(stream_id, offset) for stream_id in stream_ids]
+
+    def _floor(self, stream_id: int, offset: int) -> tuple[int, int, int] | None:
+        entries = self._entries.get(stream_id, [])
+        position = bisect_right(entries, (offset, float("inf")))
+        return entries[position - 1] if position else None
+
+
+def _ranges_by_row_loop(data: bytes) -> Iterator[tuple[int, int, int]]:
+    ranges: dict[int, tuple[int, int]] = {}
+    for stream_id, start, end_delta, *_ in _ROW.iter_unpack(data):
+        known = ranges.get(stream_id)
+        ranges[stream_id] = (start if known is None else known[0], start + end_delta)
+    return ((stream_id, start, end) for stream_id, (start, end) in ranges.items())
+
+
+def _same(ours: OurNode, peer: PeerNode, object_id: object) -> bool:
+    stream_ids = np.random.default_rng(0).integers(0, STREAMS_OF_CLUSTER, COMPARED_STREAMS).tolist()
+    assert isinstance(object_id, int)
+    offset = object_id * OFFSETS_OF_OBJECT
+    return ours.answer(stream_ids, offset) == peer.answer(stream_ids, offset)
