@@ -49,5 +49,5 @@ def test_a_condition_and_its_write_are_one_step() -> None:
 
 def test_without_moto_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "moto.moto_server.werkzeug_app", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'accel\[demo\]'"), embedded_s3():
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'accel-streams\[demo\]'"), embedded_s3():
         pass
