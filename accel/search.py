@@ -289,15 +289,16 @@ class _Lookup:
 
     def _known(self, node: NodeImage, view: StreamView) -> Found | Hole | None:
         """What the index says of the next offset, without a look at the list as a whole; None if that is no proof."""
-        position_of = node.position_of
-        index = bisect_right(view.starts, self.next) - 1
-        while index >= 0 and view.object_ids[index] not in position_of:
+        packed, rows, position_of = view.packed, view.rows, node.position_of
+        ids = 2 * rows  # packed: all starts, then all ends, then all object ids
+        index = bisect_right(packed, self.next, 0, rows) - 1
+        while index >= 0 and packed[ids + index] not in position_of:
             index -= 1  # this object is no longer (or not yet) listed: the next lower entry may be
-        if index < 0 or view.ends[index] <= self.next or view.object_ids[index] in view.holed:
+        if index < 0 or packed[rows + index] <= self.next or packed[ids + index] in view.holed:
             return None
-        if view.starts[index] != self.next and self.picked:
+        if packed[index] != self.next and self.picked:
             return Hole()
-        return Found(position_of[view.object_ids[index]], view.starts[index], view.ends[index])
+        return Found(position_of[packed[ids + index]], packed[index], packed[rows + index])
 
     def _search_list(self, hop: _Hop) -> Generator[Wanted, Mapping[int, Reply] | None, Found | Hole]:
         """The object of the list that comes next, opening what it takes to know."""

@@ -11,7 +11,7 @@ node are such a run, keyed by their start offsets:
 
     packed as 0 100 180 400 100 180 250 460 7 9 12 31, of 4 rows
 
-    floor(run, 190) = 2: the row [180, 250) of object 12
+    floor of 190 = 2: the row [180, 250) of object 12
 
 One array and not three, because a question that comes at random finds none of it in a cache: what counts is how many
 places of memory it has to look at.
@@ -47,18 +47,19 @@ class Run(NamedTuple):
     packed: array[int]
     rows: int
 
-    def column(self, number: int) -> memoryview:
-        """One column, read in place; O(1)."""
-        return memoryview(self.packed)[number * self.rows : (number + 1) * self.rows].toreadonly()
 
-
-def floor(run: Run, key: int) -> int:
+def floor(packed: array[int], rows: int, key: int) -> int:
     """The position of the last row whose key is at most ``key``, or -1 if there is none; O(log rows).
 
-    >>> floor(Run(array("q", [0, 100, 180, 400]), 4), 190)
+    Args:
+        packed: of a run; only the keys are read.
+        rows: of that run.
+        key: to be looked for.
+
+    >>> floor(array("q", [0, 100, 180, 400]), 4, 190)
     2
     """
-    return bisect_right(run.packed, key, 0, run.rows) - 1
+    return bisect_right(packed, key, 0, rows) - 1
 
 
 def seal(keys: NDArray[np.int64], *values: NDArray[np.int64]) -> Run:

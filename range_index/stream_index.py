@@ -31,24 +31,21 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, KeysView
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from range_index.change_log import ChangeLog
 from range_index.checking import require
 from range_index.hints import hint_rows
 from range_index.index_statistics import IndexStatistics
-from range_index.live_view import LiveView
-from range_index.node_ranges import NodeRanges
-from range_index.range_chunk import SINGLE_SEARCHES_MAX
+from range_index.node_index import NodeIndex
 from range_index.stream_view import NO_HOLES, Entry, StreamView
-from range_index.use_order import UseOrder
+from range_index.view_bounds import ViewBounds
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from range_index.live_view import LiveView
     from range_index.object_ranges import ObjectRanges
-    from range_index.range_chunk import RangeChunk, Rows
+    from range_index.range_chunk import RangeChunk
 
 TTL_SECONDS: Final = 600.0
 STREAMS_MAX: Final = 200_000
@@ -63,29 +60,9 @@ CHUNKS_OF_ALL: Final = 16
 
 ENTRY_BYTES: Final = 20
 
-NODE_OVERHEAD_BYTES: Final = 1024
-"""What a node takes besides its arrays, views and changes."""
-
-EXAMINED_MAX: Final = 64
-"""Views that are looked at to find the least recently used."""
-
-SWEPT_MAX: Final = 2
-"""Views that each fill looks at, to let go those that expired unasked."""
-
 INT64_MAX: Final = 2**63 - 1
 
 _NOTHING: Final = StreamView(array("q"), array("q"), array("q"), NO_HOLES, 0)
-
-
-@dataclass(slots=True)
-class _Node:
-    ranges: NodeRanges
-    changes: ChangeLog = field(default_factory=ChangeLog)
-    views: dict[int, LiveView] = field(default_factory=dict)
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.views and not self.ranges.object_ids
 
 
 class StreamRangeIndex:
@@ -131,15 +108,12 @@ class StreamRangeIndex:
         self._timer = timer
         self._jitter = jitter
         self._ttl_seconds = ttl_seconds
-        self._streams_max = streams_max
         self._array_bytes_max = array_bytes_max
-        self._view_bytes_max = view_bytes_max
-        self._nodes: dict[int, _Node] = {}
-        self._order = UseOrder()
+        self._nodes: dict[int, NodeIndex] = {}
+        self._views = ViewBounds(streams_max, view_bytes_max)
         self._versions = 0
-        self._array_bytes = self._view_bytes = self._view_entries = 0
+        self._array_bytes = self._evicted_objects = 0
         self._asked = self._misses = self._fills = self._catch_ups = 0
-        self._expired = self._evicted_views = self._evicted_objects = 0
 
     # -- fill ----------------------------------------------------------------------------------------------------------
 
@@ -154,12 +128,8 @@ class StreamRangeIndex:
         if not 0 <= object_id <= INT64_MAX:
             raise ValueError(f"expected an object id of 0 to 2**63 - 1, found {object_id}")
         node = self._node(node_id)
-        if node.views:  # without views there is nobody to catch up
-            if object_id in node.ranges.object_ids:
-                node.changes.removed(object_id)
-            node.changes.inserted(object_id)
         before = node.ranges.nbytes
-        node.ranges.insert(object_id, ranges, self._timer())
+        node.insert(object_id, ranges, self._timer())
         self._array_bytes += node.ranges.nbytes - before
         while self._array_bytes > self._array_bytes_max:
             self._evict_chunk()
@@ -198,10 +168,7 @@ class StreamRangeIndex:
         view = self._current(node, stream_id, now)
         if view is None:
             view = self._filled(node, stream_id, now)
-        newer = view.merged(rows, without=(), version=self._next_version())
-        newer.used = now
-        self._keep(node_id, node, stream_id, newer)
-        self._shrink_views(now)
+        self._keep(node_id, node, stream_id, view.merged(rows, without=(), version=self._next_version()), now)
 
     # -- ask -----------------------------------------------------------------------------------------------------------
 
@@ -264,10 +231,7 @@ class StreamRangeIndex:
         if node is None:
             return
         before = node.ranges.nbytes
-        for object_id in object_ids:
-            node.ranges.discard(object_id)
-            if node.views and 0 <= object_id <= INT64_MAX:
-                node.changes.removed(object_id)
+        node.remove(object_ids)
         self._array_bytes += node.ranges.nbytes - before
         self._drop_if_empty(node_id, node)
 
@@ -276,11 +240,7 @@ class StreamRangeIndex:
     @property
     def nbytes(self) -> int:
         """Bytes of everything: arrays, views, changes, and the estimated overhead of their containers; O(nodes)."""
-        return self._array_bytes + self._view_bytes + self._log_bytes
-
-    @property
-    def _log_bytes(self) -> int:
-        return sum(NODE_OVERHEAD_BYTES + node.changes.nbytes for node in self._nodes.values())
+        return self._array_bytes + self._views.nbytes + sum(node.log_bytes for node in self._nodes.values())
 
     def stats(self) -> IndexStatistics:
         """What is held now, and how the index fared since it was made; O(nodes)."""
@@ -289,17 +249,17 @@ class StreamRangeIndex:
             nodes=len(nodes),
             objects=sum(len(node.ranges.object_ids) for node in nodes),
             entries=sum(node.ranges.entries for node in nodes),
-            streams=len(self._order),
-            view_entries=self._view_entries,
+            streams=len(self._views),
+            view_entries=self._views.entries,
             array_bytes=self._array_bytes,
-            view_bytes=self._view_bytes,
-            log_bytes=self._log_bytes,
+            view_bytes=self._views.nbytes,
+            log_bytes=sum(node.log_bytes for node in nodes),
             hits=self._asked - self._misses,
             misses=self._misses,
             fills=self._fills,
             catch_ups=self._catch_ups,
-            expired=self._expired,
-            evicted_views=self._evicted_views,
+            expired=self._views.expired,
+            evicted_views=self._views.evicted,
             evicted_objects=self._evicted_objects,
         )
 
@@ -309,23 +269,14 @@ class StreamRangeIndex:
         Raises:
             AssertionError: one is broken; the message has the state.
         """
-        for node_id, node in self._nodes.items():
-            require(not node.is_empty, "a node has something", node_id)
-            node.ranges.check()
-            node.changes.check()
-            for view in node.views.values():
-                view.check()
-                require(view.revision <= node.changes.revision, "no view is ahead of its node", view)
-        views = [view for node in self._nodes.values() for view in node.views.values()]
-        keys = [(node_id, stream_id) for node_id, node in self._nodes.items() for stream_id in node.views]
-        require(sorted(keys) == sorted(self._order.keys()), "each view has one place in the use order", keys)
-        require(sum(map(len, views)) == self._view_entries, "view entries are counted", self.stats())
-        require(sum(view.size_bytes for view in views) == self._view_bytes, "view bytes are counted", self.stats())
+        for node in self._nodes.values():
+            node.check()
+        self._views.check()
+        views = sum(len(node.views) for node in self._nodes.values())
+        require(views == len(self._views), "the views are those of the nodes", views, self.stats())
         array_bytes = sum(node.ranges.nbytes for node in self._nodes.values())
         require(array_bytes == self._array_bytes, "array bytes are counted", array_bytes, self.stats())
         require(array_bytes <= self._array_bytes_max, "array bytes are bounded", self.stats())
-        require(self._view_bytes <= self._view_bytes_max, "view bytes are bounded", self.stats())
-        require(len(views) <= self._streams_max, "streams are bounded", self.stats())
 
     # -- views ---------------------------------------------------------------------------------------------------------
 
@@ -335,71 +286,33 @@ class StreamRangeIndex:
             self._misses += 1
             return _NOTHING
         now = self._timer()
-        view = self._current(node, stream_id, now)
-        if view is not None:
+        view = node.views.get(stream_id)
+        if view is not None and view.revision == node.changes.revision and now < view.expires:
             view.used = now
-            if self._view_bytes > self._view_bytes_max:  # by what it caught up with
-                self._shrink_views(now)
             return view
-        self._misses += 1
-        view = self._filled(node, stream_id, now)
-        self._keep(node_id, node, stream_id, view)
-        self._shrink_views(now)
-        return view
+        current = self._current(node, stream_id, now)
+        if current is None:
+            self._misses += 1
+            current = self._filled(node, stream_id, now)
+        self._keep(node_id, node, stream_id, current, now)
+        return current
 
-    def _current(self, node: _Node, stream_id: int, now: float) -> LiveView | None:
+    def _current(self, node: NodeIndex, stream_id: int, now: float) -> LiveView | None:
         """The live view of a stream with all changes of its node, or None if it has to be filled."""
         view = node.views.get(stream_id)
         if view is None:
             return None
         if now >= view.expires:
-            self._expired += 1
+            self._views.expired += 1
             return None
-        if view.revision == node.changes.revision:
-            return view
-        changes = node.changes.since(view.revision)
-        if changes is None:
-            return None
-        newer = self._with_changes(node, stream_id, view, changes, now)
-        newer.revision = node.changes.revision
-        if newer is not view:
-            self._catch_ups += 1
-            self._count_view(view, -1)
-            self._count_view(newer, 1)
-            node.views[stream_id] = newer
+        newer = node.caught_up(stream_id, view, now, version=self._next_version())
+        self._catch_ups += newer is not None and newer is not view
         return newer
 
-    def _with_changes(self, node: _Node, stream_id: int, view: LiveView, changes: array[int], now: float) -> LiveView:
-        if _are_new(changes, view):  # the usual case: a few objects were uploaded
-            entries = node.ranges.entries_of(changes, stream_id, now)
-            if not entries:
-                return view
-            if view.follow(entries):
-                return view.appended(entries, version=self._next_version())
-        removed = {~change for change in changes if change < 0}
-        inserted = dict.fromkeys(change for change in reversed(changes) if change >= 0)
-        # An object that came and lost its arrays again says nothing about the entry that the view may have of it.
-        loaded = [object_id for object_id in reversed(inserted) if object_id in node.ranges.object_ids]
-        without = removed.union(loaded)
-        rows = node.ranges.rows_of(stream_id, loaded, now)
-        if not len(rows.starts) and without.isdisjoint(view.object_ids):
-            return view
-        return view.merged(rows, without=without, version=self._next_version())
-
-    def _filled(self, node: _Node, stream_id: int, now: float) -> LiveView:
+    def _filled(self, node: NodeIndex, stream_id: int, now: float) -> LiveView:
         self._fills += 1
-        rows = node.ranges.rows(stream_id, now)
-        return self._new_view(node, rows, now)
-
-    def _new_view(self, node: _Node, rows: Rows, now: float) -> LiveView:
         lifetime = self._ttl_seconds * (1 - JITTER_SHARE + 2 * JITTER_SHARE * self._jitter())
-        return LiveView.of(
-            rows,
-            version=self._next_version(),
-            revision=node.changes.revision,
-            expires=now + lifetime,
-            used=now,
-        )
+        return node.filled(stream_id, now, version=self._next_version(), expires=now + lifetime)
 
     def _next_version(self) -> int:
         self._versions += 1
@@ -407,40 +320,11 @@ class StreamRangeIndex:
 
     # -- bounds --------------------------------------------------------------------------------------------------------
 
-    def _keep(self, node_id: int, node: _Node, stream_id: int, view: LiveView) -> None:
-        old = node.views.get(stream_id)
-        if old is None:
-            self._order.add(view.used, node_id, stream_id)
-        else:
-            self._count_view(old, -1)
-        node.views[stream_id] = view
-        self._count_view(view, 1)
-
-    def _count_view(self, view: LiveView, sign: int) -> None:
-        self._view_bytes += sign * view.size_bytes
-        self._view_entries += sign * len(view)
-
-    def _shrink_views(self, now: float) -> None:
-        for _ in range(SWEPT_MAX):
-            if len(self._order):
-                node_id, stream_id = self._order.pop(self._last_use, examined_max=SWEPT_MAX)
-                view = self._nodes[node_id].views[stream_id]
-                if now >= view.expires:
-                    self._expired += 1
-                    self._forget_view(node_id, stream_id)
-                else:
-                    self._order.add(view.used, node_id, stream_id)
-        while len(self._order) > self._streams_max or self._view_bytes > self._view_bytes_max:
-            self._evicted_views += 1
-            self._forget_view(*self._order.pop(self._last_use, examined_max=EXAMINED_MAX))
-
-    def _last_use(self, node_id: int, stream_id: int) -> float:
-        return self._nodes[node_id].views[stream_id].used
-
-    def _forget_view(self, node_id: int, stream_id: int) -> None:
-        node = self._nodes[node_id]
-        self._count_view(node.views.pop(stream_id), -1)
-        self._drop_if_empty(node_id, node)
+    def _keep(self, node_id: int, node: NodeIndex, stream_id: int, view: LiveView, now: float) -> None:
+        view.used = now
+        self._views.put(node_id, node.views, stream_id, view)
+        for loser_id in self._views.shrink(now):
+            self._drop_if_empty(loser_id, self._nodes[loser_id])
 
     def _evict_chunk(self) -> None:
         chunks = [(node_id, chunk) for node_id, node in self._nodes.items() for chunk in node.ranges.chunks]
@@ -450,34 +334,20 @@ class StreamRangeIndex:
         self._evicted_objects += node.ranges.drop(chunk)
         self._drop_if_empty(node_id, node)
 
-    # -- nodes ---------------------------------------------------------------------------------------------------------
-
-    def _node(self, node_id: int) -> _Node:
+    def _node(self, node_id: int) -> NodeIndex:
         node = self._nodes.get(node_id)
         if node is None:
             entries_max = max(1, self._array_bytes_max // CHUNKS_OF_ALL // ENTRY_BYTES)
-            node = self._nodes[node_id] = _Node(NodeRanges(entries_max))
+            node = self._nodes[node_id] = NodeIndex(entries_max)
         return node
 
-    def _drop_if_empty(self, node_id: int, node: _Node) -> None:
+    def _drop_if_empty(self, node_id: int, node: NodeIndex) -> None:
         if node.is_empty:
             self._nodes.pop(node_id, None)
 
 
 _NO_OBJECTS: Final[KeysView[int]] = {}.keys()
 _new_entry: Final = tuple.__new__
-
-
-def _are_new(changes: array[int], view: LiveView) -> bool:
-    """Whether the changes are a few insertions of objects that the view surely lacks, each once."""
-    before = view.object_id_max
-    if len(changes) > SINGLE_SEARCHES_MAX:
-        return False
-    for object_id in changes:
-        if object_id <= before:
-            return False
-        before = object_id
-    return True
 
 
 def _chunk_use(place: tuple[int, RangeChunk]) -> float:

@@ -7,11 +7,10 @@ one sorted run ascending by start offset. It is a snapshot: when the index learn
 from __future__ import annotations
 
 import sys
-from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from range_index.checking import require
-from range_index.runs import Run
+from range_index.runs import Run, floor
 
 if TYPE_CHECKING:
     from array import array
@@ -34,8 +33,9 @@ class StreamView:
     """What is known of one stream in one node: its entries, ascending by start, then by arrival; each object once.
 
     ``floor`` answers once. To step down from a floor whose object is not to be used, take ``floor_position`` and count
-    down; ``entry`` gives the entry at a position. In loops that must be quick read ``packed`` itself: of the entry at
-    position i it holds the start at ``i``, the end at ``rows + i``, the object id at ``2 * rows + i``.
+    down; ``entry`` gives the entry at a position. ``starts``, ``ends`` and ``object_ids`` are whole columns; take them
+    once and not in a loop, as each time another window on the memory is made. What must be quick reads ``packed``: of
+    the entry at position i it holds the start at ``i``, the end at ``rows + i``, the object id at ``2 * rows + i``.
 
     Args:
         starts: first offset of each entry.
@@ -72,21 +72,21 @@ class StreamView:
     @property
     def starts(self) -> memoryview:
         """First offset of each entry, ascending, read in place; O(1)."""
-        return self.run.column(0)
+        return memoryview(self.packed)[: self.rows].toreadonly()
 
     @property
     def ends(self) -> memoryview:
         """One past the last offset of each entry, read in place; O(1)."""
-        return self.run.column(1)
+        return memoryview(self.packed)[self.rows : 2 * self.rows].toreadonly()
 
     @property
     def object_ids(self) -> memoryview:
         """The object of each entry, read in place; O(1)."""
-        return self.run.column(2)
+        return memoryview(self.packed)[2 * self.rows :].toreadonly()
 
     def floor_position(self, offset: int) -> int:
         """The position of the entry with the greatest start at or before ``offset``, or -1; O(log entries)."""
-        return bisect_right(self.packed, offset, 0, self.rows) - 1
+        return floor(self.packed, self.rows, offset)
 
     def floor(self, offset: int) -> Entry | None:
         """The entry with the greatest start at or before ``offset``, if there is one; O(log entries)."""

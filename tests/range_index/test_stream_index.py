@@ -412,6 +412,10 @@ def test_the_numbers_tell_how_it_fared() -> None:
 def test_a_check_shows_what_is_broken() -> None:
     index = filled_index(index_of(), 3)
     index.view(NODE, STREAM)
-    index._view_bytes += 1
-    with pytest.raises(AssertionError, match="view bytes are counted; state: IndexStatistics"):
+    index._array_bytes += 1
+    with pytest.raises(AssertionError, match="array bytes are counted; state"):
+        index.check()
+    index._array_bytes -= 1
+    index._views.nbytes += 1
+    with pytest.raises(AssertionError, match="view bytes are counted; state"):
         index.check()

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from range_index import Entry, StreamView, change_log, node_ranges, range_chunk, stream_index
+from range_index import Entry, StreamView, change_log, node_index, node_ranges, range_chunk
 from tests.range_index.building import Holdings, ManualTimer, index_of, ranges_of
 
 TTL_SECONDS: Final = 100
@@ -138,7 +138,7 @@ class WithRoom(Steps):
         if in_step:
             self.patch.setattr(range_chunk, "SINGLE_SEARCHES_MAX", 0)
             self.patch.setattr(node_ranges, "SINGLE_SEARCHES_MAX", 0)
-            self.patch.setattr(stream_index, "SINGLE_SEARCHES_MAX", 1)
+            self.patch.setattr(node_index, "SINGLE_SEARCHES_MAX", 1)
 
     def live(self, node: int, stream: int) -> dict[int, Entry]:
         expires, entries = self.views.get((node, stream), (0.0, {}))
