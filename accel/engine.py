@@ -228,10 +228,10 @@ class Engine:
 
 
 def _fits(node: NodeImage, ref: ObjectRef) -> bool:
-    """Whether what an object says of itself fits what the newest list says of it, if that lists it."""
+    """Whether the newest list has this object, and says of it what it says of itself."""
     position = node.position_of.get(ref.object_id)
     if position is None:
-        return True
+        return False  # it left while it was being opened, and will not come back
     listed = node.ref(position)
     return listed.size_bytes in (-1, ref.size_bytes) and listed.attributes == ref.attributes
 
