@@ -1,6 +1,6 @@
 """The whole tree of errors, and those that lookups raise.
 
-Errors of stores and formats are defined in `loaders/errors.py` and exported here too, so that this page is the one to
+Errors of stores, tables and formats are defined in `loaders/errors.py` and exported here too, so that this page is the one to
 read. `retryable` says whether the same call may succeed later by itself; `advice` says what a person can do.
 
     AccelError
@@ -15,7 +15,20 @@ read. `retryable` says whether the same call may succeed later by itself; `advic
     │   └── RequestRefused         the store rejects the request as such
     ├── FormatError                bytes that are not what a format says
     │   ├── CorruptObject          an object contradicts the format or itself
-    │   └── FormatLimit            more was to be written than the format can express
+    │   ├── FormatLimit            more was to be written than the format can express
+    │   └── FormatTooNew           a newer release wrote this
+    ├── TableError                 a versioned table could not do what was asked
+    │   ├── DataExists             the key was to be created and is there
+    │   ├── DataNotFound           the key is not there
+    │   │   └── TableMissing       the whole table is not there
+    │   ├── DataConflict           the key is no longer the version that was read             (retryable)
+    │   └── AmbiguousWrite         a lost reply that reading again does not settle
+    ├── CatalogError               the object catalog could not do what was asked
+    │   ├── CatalogMissing         no catalog lies here
+    │   ├── CommitRefused          a commit contradicts what the catalog holds
+    │   ├── SessionFenced          a newer session writes for this node
+    │   └── MaintenanceRefused     it would not be safe to delete, undo or import now
+    ├── ImageTooOld                the image at hand is older than readers may serve from     (retryable)
     ├── ImageRefused               a metadata image contradicts itself
     ├── InvalidRequest             the arguments of a lookup make no sense for this image
     ├── InconsistentAnswer         what was found does not join up: the metadata is wrong
@@ -29,40 +42,95 @@ from __future__ import annotations
 from loaders.errors import (
     AccelError,
     AccessDenied,
+    AmbiguousWrite,
     BucketMissing,
     CorruptObject,
+    DataConflict,
+    DataExists,
+    DataNotFound,
     FormatError,
     FormatLimit,
+    FormatTooNew,
     KeyMissing,
     PreconditionFailed,
     RangeInvalid,
     RequestRefused,
     StoreError,
     StoreUnavailable,
+    TableError,
+    TableMissing,
     WriteConflict,
 )
 
 __all__ = [
     "AccelError",
     "AccessDenied",
+    "AmbiguousWrite",
     "BucketMissing",
+    "CatalogError",
+    "CatalogMissing",
+    "CommitRefused",
     "CorruptObject",
+    "DataConflict",
+    "DataExists",
+    "DataNotFound",
     "FormatError",
     "FormatLimit",
+    "FormatTooNew",
     "ImageRefused",
+    "ImageTooOld",
     "InconsistentAnswer",
     "InvalidRequest",
     "KeyMissing",
+    "MaintenanceRefused",
     "MissingExtra",
     "ObjectLost",
     "PreconditionFailed",
     "RangeInvalid",
     "RequestRefused",
+    "SessionFenced",
     "StillPending",
     "StoreError",
     "StoreUnavailable",
+    "TableError",
+    "TableMissing",
     "WriteConflict",
 ]
+
+
+class CatalogError(AccelError):
+    """The object catalog could not do what was asked."""
+
+
+class CatalogMissing(CatalogError):
+    """No catalog lies at this place."""
+
+    advice = "check bucket and prefix; accel catalog init makes a new one, accel catalog import one of existing objects"
+
+
+class CommitRefused(CatalogError):
+    """A commit contradicts what the catalog holds; nothing was written."""
+
+    advice = "do not repeat it: the message says what was expected; objects that it would have added are not listed"
+
+
+class SessionFenced(CatalogError):
+    """A newer session was opened for this node; this one may not commit any more."""
+
+    advice = "stop this writer; if it is the one that should live, open the node again"
+
+
+class MaintenanceRefused(CatalogError):
+    """Deleting, undoing or importing would not be safe as things stand; nothing was changed."""
+
+    advice = "the message says what is missing; look at it with accel catalog verify"
+
+
+class ImageTooOld(AccelError):
+    """The image at hand is older than readers may serve from: objects that it lists may be deleted by now."""
+
+    retryable = True
+    advice = "the catalog could not be read for that long: look at the store, and at the warnings in the log"
 
 
 class ImageRefused(AccelError, ValueError):

@@ -1,4 +1,4 @@
-"""What can go wrong with stores and formats.
+"""What can go wrong with stores, tables and formats.
 
 Every error of Accel descends from one base. The kinds are coarse on purpose: a caller asks "does it help to try
 again?" and "what do I do?", and each class answers both (`retryable`, `advice`). What exactly happened stands in the
@@ -14,9 +14,16 @@ message, for people; nothing should parse it.
     │   ├── RangeInvalid           the bytes asked for lie outside the object
     │   ├── StoreUnavailable       throttled, timed out or broken on the way; the retries are used up
     │   └── RequestRefused         the store rejects the request as such
+    ├── TableError                 a versioned table could not do what was asked
+    │   ├── DataExists             the key was to be created and is there
+    │   ├── DataNotFound           the key is not there
+    │   │   └── TableMissing       the whole table is not there
+    │   ├── DataConflict           the key is no longer the version that the caller read
+    │   └── AmbiguousWrite         the reply was lost, and what stands there does not tell whether it was written
     ├── FormatError                bytes that are not what a format says
     │   ├── CorruptObject          an object whose bytes contradict the format or themselves
-    │   └── FormatLimit            something larger than the format can express was to be written
+    │   ├── FormatLimit            something larger than the format can express was to be written
+    │   └── FormatTooNew           a newer release wrote this, in a form that this one does not know
     └── (lookups and histories: see accel/errors.py)
 """
 
@@ -105,6 +112,64 @@ class RequestRefused(StoreError):
     advice = "a setting does not fit this endpoint; the store's words say which"
 
 
+class TableError(AccelError):
+    """A versioned table could not do what was asked.
+
+    Args:
+        table: the table's name.
+        key: the key within it; empty where the table as a whole is meant.
+        detail: what was expected, and what was found.
+    """
+
+    code: ClassVar[str] = ""
+    """The kind, as controllers of stream stores name it."""
+
+    def __init__(self, table: str, key: str, detail: str) -> None:
+        where = f"table {table!r}, key {key!r}" if key else f"table {table!r}"
+        super().__init__(f"{where}: {detail}")
+        self.table = table
+        self.key = key
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[TableError], tuple[str, str, str]]:
+        return type(self), (self.table, self.key, self.detail)
+
+
+class DataExists(TableError):
+    """A key that was to be created exists; nothing was written."""
+
+    code = "DATA_EXISTS"
+    advice = "read it; update it with the version that was read"
+
+
+class DataNotFound(TableError):
+    """The key does not exist, or was deleted; nothing was written."""
+
+    code = "DATA_NOT_FOUND"
+    advice = "it was never created or somebody deleted it; create it if it should be there"
+
+
+class TableMissing(DataNotFound):
+    """The table does not exist, or was dropped."""
+
+    advice = "create the table first; a bucket without a catalog gets one by accel catalog init"
+
+
+class DataConflict(TableError):
+    """Somebody else wrote the key after the caller read it; nothing was written."""
+
+    code = "WRITE_CONFLICT"
+    retryable = True
+    advice = "read it again, apply the change to what it holds now, and write that"
+
+
+class AmbiguousWrite(TableError):
+    """The reply to a conditional write was lost, and later writers hide whether it was carried out."""
+
+    code = "AMBIGUOUS"
+    advice = "read the key and decide by its meaning: is the change in what it holds now?"
+
+
 class FormatError(AccelError):
     """Bytes that are not what a format says, or that a format cannot say."""
 
@@ -141,3 +206,9 @@ class FormatLimit(FormatError):
     """Something larger than the format can express was to be written; nothing was written."""
 
     advice = "split what is written into more objects"
+
+
+class FormatTooNew(FormatError):
+    """A newer release wrote this, in a form that this one does not know; nothing was changed."""
+
+    advice = "upgrade this program: docs/formats.md says which release writes which form"

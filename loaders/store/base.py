@@ -95,9 +95,15 @@ class CreateOnly:
 
 @dataclass(frozen=True, slots=True)
 class IfMatch:
-    """Write only if the object at the key is still the version with this ETag (no quotes)."""
+    """Write only if the object at the key is still the version with this ETag (no quotes).
+
+    Attributes:
+        etag: the version.
+        quotes: whether this endpoint wants quotes around it; None = what the store's settings say.
+    """
 
     etag: str
+    quotes: bool | None = None
 
 
 Condition: TypeAlias = Always | CreateOnly | IfMatch

@@ -170,7 +170,7 @@ class ObstoreStore(PagedListing):
         if isinstance(condition, CreateOnly):
             return "create"
         if isinstance(condition, IfMatch):
-            return {"e_tag": self.settings.condition_etag(condition.etag)}
+            return {"e_tag": self.settings.condition_etag(condition.etag, condition.quotes)}
         return "overwrite"
 
     def _stores(self) -> _RustStores:

@@ -252,7 +252,7 @@ class S3Store(PagedListing):
         if isinstance(condition, CreateOnly):
             return {"IfNoneMatch": "*"}
         if isinstance(condition, IfMatch):
-            return {"IfMatch": self.settings.condition_etag(condition.etag)}
+            return {"IfMatch": self.settings.condition_etag(condition.etag, condition.quotes)}
         return {}
 
     def _delete_batch(self, keys: Sequence[str]) -> list[DeleteFailure]:

@@ -58,6 +58,6 @@ class S3Settings:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is more than 0: {getattr(self, name)}")
 
-    def condition_etag(self, etag: str) -> str:
-        """An ETag as this endpoint wants it in If-Match."""
-        return f'"{etag}"' if self.etag_quotes else etag
+    def condition_etag(self, etag: str, quotes: bool | None = None) -> str:
+        """An ETag as this endpoint wants it in If-Match; `quotes` wins over the setting."""
+        return f'"{etag}"' if (self.etag_quotes if quotes is None else quotes) else etag
