@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test test-s3 check bench clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ demo: $(STAMP)  ## run the main job on an embedded S3 and print what each policy
 test: $(STAMP)  ## run every test and the conformance cases
 	$(BIN)/python -m pytest -n auto
 	$(BIN)/python -m tests.conformance tests/data
+
+test-s3: $(STAMP)  ## run what takes a real S3 server: the one you name, or Ceph (installs it as root, with apt-get)
+	$(BIN)/python -m tests.servers -n auto
 
 check: $(STAMP)  ## lint, format, types, direction of imports
 	$(BIN)/ruff check .

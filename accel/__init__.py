@@ -20,6 +20,7 @@ from accel.errors import (
     FormatError,
     FormatLimit,
     ImageRefused,
+    ImageTooOld,
     InconsistentAnswer,
     InvalidRequest,
     KeyMissing,
@@ -39,6 +40,7 @@ from accel.image_source import ImageSource, JsonFile, PolledImages, StaticImages
 from accel.metrics import AcceleratorStats, LookupStats
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
+from accel.version import ImageVersion, VersionVector, is_newer
 from accel.wrap import Difference, accelerate
 from loaders.store import S3Settings, open_store
 
@@ -61,6 +63,8 @@ __all__ = [
     "FoundObject",
     "ImageRefused",
     "ImageSource",
+    "ImageTooOld",
+    "ImageVersion",
     "InconsistentAnswer",
     "InvalidRequest",
     "JsonFile",
@@ -89,9 +93,11 @@ __all__ = [
     "StoreUnavailable",
     "StreamImage",
     "StreamObject",
+    "VersionVector",
     "WriteConflict",
     "accelerate",
     "check_ranges",
+    "is_newer",
     "load_image_file",
     "open_store",
 ]

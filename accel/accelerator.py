@@ -73,6 +73,7 @@ class ReadAccelerator(AcceleratorBase):
             ObjectLost: an object that the newest image lists does not exist.
             InconsistentAnswer: the metadata is wrong.
             StoreError, CorruptObject: an object that the answer depends on could not be read.
+            ImageTooOld: the source has no image that may be served from.
 
         Complexity: known objects cost no request and O(limit log entries); docs/how-it-works.md has the rest.
         """
@@ -146,9 +147,9 @@ class ReadAccelerator(AcceleratorBase):
 
     def _look_up(self, request: Request, deadline_seconds: float | None, story: Story | None = None) -> Answer:
         deadline = Deadline(self._engine.system.timer, deadline_seconds)
-        steps = self._engine.start_lookup(request, story)
         sent: Sent = None
         try:
+            steps = self._engine.start_lookup(request, story)
             while True:
                 step = steps.send(sent)
                 sent = _answer_step(self._engine, step, deadline, story)

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from accel.errors import InconsistentAnswer, InvalidRequest
 from accel.image import OPEN_END, MetadataImage, ObjectRef
+from accel.version import ImageVersion
 
 
 class Kind(enum.Enum):
@@ -90,7 +91,7 @@ class Answer:
     objects: tuple[FoundObject, ...]
     ending: Ending
     resume_offset: int
-    image_version: int
+    image_version: ImageVersion
     rounds: int = 0
     objects_opened: int = 0
     objects_listed: int = 0

@@ -120,9 +120,9 @@ class AsyncReadAccelerator(AcceleratorBase):
 
     async def _look_up(self, request: Request, deadline_seconds: float | None, story: Story | None = None) -> Answer:
         deadline = Deadline(self._engine.system.timer, deadline_seconds)
-        steps = self._engine.start_lookup(request, story)
         sent: Sent = None
         try:
+            steps = self._engine.start_lookup(request, story)
             while True:
                 step = steps.send(sent)
                 sent = await _answer_step(self._engine, step, deadline, story)

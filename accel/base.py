@@ -56,7 +56,7 @@ class AcceleratorBase:
             Whether it was installed. An older or equal one changes nothing: there is no way back.
 
         Raises:
-            ImageRefused: an image of another namespace.
+            ImageRefused: an image of another namespace, or of another kind of version.
         """
         return self._engine.replace_image(image)
 

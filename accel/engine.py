@@ -13,9 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from accel.answer import Answer, Request
-from accel.errors import AccelError, ImageRefused
+from accel.errors import AccelError, ImageRefused, ImageTooOld
 from accel.image import MetadataImage, NodeImage, ObjectRef
-from accel.image_source import ImageSource
+from accel.image_source import DatedSource, ImageSource
 from accel.knowledge import SharedKnowledge
 from accel.lookup import Inputs, Steps, lookup
 from accel.metrics import AcceleratorStats, Counters
@@ -25,6 +25,7 @@ from accel.search import Reply, Wanted
 from accel.settings import Settings
 from accel.story import Story
 from accel.system import Components
+from accel.version import ImageVersion, is_newer
 from loaders.layout import ObjectLayout
 from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
 from loaders.plan import LoadAll, policy_of
@@ -77,6 +78,7 @@ class Engine:
         self.store = store
         self.settings = settings
         self.system = system
+        self._answered_seconds = system.timer()
         self._image = source.current()
         self._image_seconds = system.timer()
         self._lock = threading.Lock()
@@ -105,7 +107,11 @@ class Engine:
         return self._inputs.policy.name
 
     def image(self) -> MetadataImage:
-        """The newest image at hand, installed; what it no longer lists is dropped by a loading thread, later."""
+        """The newest image at hand, installed; what it no longer lists is dropped by a loading thread, later.
+
+        Raises:
+            ImageTooOld: nothing may be served from it, and there is no younger one.
+        """
         offered = self._ask(self.source.current)
         if offered is not None and offered is not self._image:
             before = self._install(offered)
@@ -117,7 +123,7 @@ class Engine:
         """Install an image if it is newer, and drop what it no longer lists; says whether it was.
 
         Raises:
-            ImageRefused: an image of another namespace: its ids name other objects.
+            ImageRefused: an image of another namespace, whose ids name other objects; or of another kind of version.
         """
         before = self._install(image)
         if before is not None:
@@ -135,7 +141,7 @@ class Engine:
             start,
             end,
             max_bytes,
-            self.image(),
+            self.image,
             self._inputs,
             span_size_bytes_max=self.settings.read_ahead_size_bytes,
         )
@@ -157,8 +163,12 @@ class Engine:
         """
         return self.store.get_range(self.layout.object_key(command.object_id), command.start, command.end).body
 
-    def newer_image(self, version: int) -> MetadataImage | None:
-        """Ask the source for an image newer than this version, and install it; may block for one request."""
+    def newer_image(self, version: ImageVersion) -> MetadataImage | None:
+        """Ask the source for an image newer than this version, and install it; may block for one request.
+
+        Raises:
+            ImageTooOld: the source has none, and what is at hand may not be served from any more.
+        """
         self.counters.refreshed()
         self._refreshed_seconds = self.system.timer()
         image = self._ask(lambda: self.source.wait_newer(version, 0))
@@ -182,6 +192,7 @@ class Engine:
         return AcceleratorStats(
             image_version=self._image.version,
             image_age_seconds=self.system.timer() - self._image_seconds,
+            image_unconfirmed_seconds=self._unconfirmed_seconds(),
             lookups=self.counters.snapshot(),
             knowledge=knowledge,
             loader=loader,
@@ -203,20 +214,33 @@ class Engine:
             raise ImageRefused(f"expected an image of namespace {self.layout.namespace!r}, found {image.namespace!r}")
         with self._lock:
             before = self._image
-            if image.version <= before.version:
+            if not is_newer(image.version, before.version):
                 return None
             self._image = image
             self._image_seconds = self.system.timer()
             return before
 
     def _ask(self, question: Callable[[], MetadataImage | None]) -> MetadataImage | None:
-        """Ask the source; one that fails does not fail lookups, which the image at hand can still answer."""
+        """Ask the source; one that fails does not fail lookups while the image at hand can still answer them.
+
+        Raises:
+            ImageTooOld: the source says that it cannot any more.
+        """
+        started_seconds = self.system.timer()
         try:
-            return question()
+            image = question()
+        except ImageTooOld:
+            raise
         except Exception:
             self.counters.source_failed()
-            logger.warning("the image source failed; image version %d stays", self._image.version, exc_info=True)
+            logger.warning("the image source failed; image version %s stays", self._image.version, exc_info=True)
             return None
+        self._answered_seconds = started_seconds
+        return image
+
+    def _unconfirmed_seconds(self) -> float:
+        source = self.source
+        return source.age_seconds() if isinstance(source, DatedSource) else self.system.timer() - self._answered_seconds
 
     def _may_refresh(self) -> bool:
         last = self._refreshed_seconds

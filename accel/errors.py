@@ -1,7 +1,7 @@
 """The whole tree of errors, and those that lookups raise.
 
-Errors of stores, tables and formats are defined in `loaders/errors.py` and exported here too, so that this page is the one to
-read. `retryable` says whether the same call may succeed later by itself; `advice` says what a person can do.
+Errors of stores, tables and formats are defined in `loaders/errors.py` and exported here too, so that this page is the
+one to read. `retryable` says whether the same call may succeed later by itself; `advice` says what a person can do.
 
     AccelError
     ├── StoreError                 the object store answered, but not with what was asked for
@@ -105,7 +105,7 @@ class CatalogError(AccelError):
 class CatalogMissing(CatalogError):
     """No catalog lies at this place."""
 
-    advice = "check bucket and prefix; accel catalog init makes a new one, accel catalog import one of existing objects"
+    advice = "check bucket and prefix; accel catalog init makes a new one"
 
 
 class CommitRefused(CatalogError):
@@ -123,7 +123,7 @@ class SessionFenced(CatalogError):
 class MaintenanceRefused(CatalogError):
     """Deleting, undoing or importing would not be safe as things stand; nothing was changed."""
 
-    advice = "the message says what is missing; look at it with accel catalog verify"
+    advice = "the message says what is missing; look at it before anything is forced"
 
 
 class ImageTooOld(AccelError):

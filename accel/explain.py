@@ -30,6 +30,7 @@ from accel.errors import AccelError
 from accel.image import OPEN_END
 from accel.story import Ended, Hopped, Opened, Picked, Round, Story
 from accel.units import size_text, time_text
+from accel.version import version_number
 
 WIDTH = 96
 MAP_WIDTH_MAX = 80
@@ -94,7 +95,7 @@ class Explanation:
         return {
             "request": asdict(self.request),
             "policy": self.policy,
-            "image_versions": list(self.story.image_versions),
+            "image_versions": [version_number(each) for each in self.story.image_versions],
             "answer": None if isinstance(self.outcome, AccelError) else self._answer_dict(self.outcome),
             "error": None if self.error is None else {"type": type(self.error).__name__, "message": str(self.error)},
             "cost": {
@@ -127,8 +128,8 @@ class Explanation:
     def _head(self) -> Iterator[str]:
         request, outcome = self.request, self.outcome
         end = "..." if request.end == OPEN_END else str(request.end)
-        versions = self.story.image_versions
-        version = outcome.image_version if isinstance(outcome, Answer) else versions[-1]
+        searched = [outcome.image_version] if isinstance(outcome, Answer) else self.story.image_versions
+        version = searched[-1] if searched else "none"
         what = f"stream {request.stream_id}   offsets [{request.start}, {end})   limit {request.limit}"
         yield _justified(what, f"image {version}   policy {self.policy}")
         yield "─" * WIDTH

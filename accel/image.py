@@ -26,7 +26,9 @@ from accel.image_parts import (
     StreamObject,
     make_node,
     make_stream,
+    node_of_columns,
 )
+from accel.version import ImageVersion
 from loaders.object_ref import UNKNOWN, ObjectRef
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "StreamObject",
     "make_node",
     "make_stream",
+    "node_of_columns",
 ]
 
 
@@ -57,7 +60,7 @@ class MetadataImage:
     """An immutable snapshot of all streams and nodes. Any thread may read it.
 
     Args:
-        version: images of one source ascend by it.
+        version: images of one source ascend by it, as `is_newer` compares.
         namespace: part of every object's key.
         streams: stream id -> stream.
         nodes: node id -> its list.
@@ -65,7 +68,7 @@ class MetadataImage:
             open everything for these, in order, instead of trusting that order.
     """
 
-    version: int
+    version: ImageVersion
     namespace: str
     streams: Mapping[int, StreamImage]
     nodes: Mapping[int, NodeImage]

@@ -10,6 +10,7 @@ import bisect
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,17 +65,18 @@ class StreamImage:
         return found if is_last or offset < found.end else None
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, eq=False)
 class NodeImage:
     """One node's stream set objects in the order of their order ids, as columns.
+
+    What only lookups ask for (`position_of`, `ref`, `refs`) is made when it is first asked for, and kept: an image of
+    many long lists costs little until its nodes are read from. Threads: any.
 
     Args:
         node_id: the node.
         object_ids: in list order.
         order_ids: strictly ascending.
         sizes_bytes, index_sizes_bytes, attributes: as in `ObjectRef`, -1 where unknown.
-        position_of: object id -> position in the list.
-        refs: the same objects one by one.
     """
 
     node_id: int
@@ -83,16 +85,31 @@ class NodeImage:
     sizes_bytes: NDArray[np.int64]
     index_sizes_bytes: NDArray[np.int64]
     attributes: NDArray[np.int64]
-    position_of: Mapping[int, int]
-    refs: tuple[ObjectRef, ...] = field(repr=False)
     _by_id: NDArray[np.int64] = field(repr=False)
+    _made: dict[int, ObjectRef] = field(repr=False, init=False, default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.object_ids)
 
+    @cached_property
+    def position_of(self) -> Mapping[int, int]:
+        """Object id -> position in the list."""
+        return dict(zip(self.object_ids.tolist(), range(len(self)), strict=True))
+
+    @cached_property
+    def refs(self) -> tuple[ObjectRef, ...]:
+        """The same objects one by one; `ref` makes single ones."""
+        columns = (self.object_ids, self.sizes_bytes, self.index_sizes_bytes, self.attributes)
+        return tuple(map(ObjectRef, *(column.tolist() for column in columns)))
+
     def ref(self, position: int) -> ObjectRef:
         """The object at a position."""
-        return self.refs[position]
+        try:
+            return self._made[position]
+        except KeyError:
+            columns = (self.object_ids, self.sizes_bytes, self.index_sizes_bytes, self.attributes)
+            made = self._made[position] = ObjectRef(*(int(column[position]) for column in columns))
+            return made
 
     def positions(self, object_ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Positions of many ids at once, -1 for those that are not listed. Complexity: O(ids * log objects)."""
@@ -115,21 +132,45 @@ def make_node(node_id: int, objects: Iterable[tuple[int, ObjectRef]]) -> NodeIma
         ImageRefused: two objects share an order id, or one object is listed twice.
     """
     pairs = sorted(objects, key=lambda pair: pair[0])
-    orders = np.array([order for order, _ in pairs], dtype=np.int64)
-    ids = np.array([ref.object_id for _, ref in pairs], dtype=np.int64)
-    _refuse_repeats(node_id, "order id", orders)
-    _refuse_repeats(node_id, "object", np.sort(ids))
-    return NodeImage(
+    return node_of_columns(
         node_id,
-        frozen(ids),
-        frozen(orders),
-        frozen(np.array([ref.size_bytes for _, ref in pairs], dtype=np.int64)),
-        frozen(np.array([ref.index_size_bytes for _, ref in pairs], dtype=np.int64)),
-        frozen(np.array([ref.attributes for _, ref in pairs], dtype=np.int64)),
-        {object_id: position for position, object_id in enumerate(ids.tolist())},
-        tuple(ref for _, ref in pairs),
-        frozen(np.argsort(ids, kind="stable")),
+        object_ids=np.array([ref.object_id for _, ref in pairs], dtype=np.int64),
+        order_ids=np.array([order for order, _ in pairs], dtype=np.int64),
+        sizes_bytes=np.array([ref.size_bytes for _, ref in pairs], dtype=np.int64),
+        index_sizes_bytes=np.array([ref.index_size_bytes for _, ref in pairs], dtype=np.int64),
+        attributes=np.array([ref.attributes for _, ref in pairs], dtype=np.int64),
     )
+
+
+def node_of_columns(
+    node_id: int,
+    *,
+    object_ids: NDArray[np.int64],
+    order_ids: NDArray[np.int64],
+    sizes_bytes: NDArray[np.int64],
+    index_sizes_bytes: NDArray[np.int64],
+    attributes: NDArray[np.int64],
+) -> NodeImage:
+    """A node's list from columns of equal length, in list order; they are kept, and made read-only.
+
+    Raises:
+        ImageRefused: order ids that do not ascend, or one object is listed twice.
+
+    Complexity: O(n log n), no loop in Python.
+    """
+    behind = np.flatnonzero(order_ids[1:] <= order_ids[:-1])
+    if len(behind):
+        at = int(behind[0])
+        raise ImageRefused(
+            f"node {node_id}: expected each order id once, ascending, found {order_ids[at + 1]} after {order_ids[at]}"
+        )
+    by_id = np.argsort(object_ids, kind="stable")
+    ascending = object_ids[by_id]
+    repeated = np.flatnonzero(ascending[1:] == ascending[:-1])
+    if len(repeated):
+        raise ImageRefused(f"node {node_id}: expected each object once, found object {ascending[repeated[0]]} twice")
+    columns = (object_ids, order_ids, sizes_bytes, index_sizes_bytes, attributes, by_id)
+    return NodeImage(node_id, *map(frozen, columns))
 
 
 def make_stream(
@@ -168,9 +209,3 @@ def frozen(column: NDArray[np.int64]) -> NDArray[np.int64]:
 def _check_span(what: str, start: int, end: int, *, may_be_open: bool) -> None:
     if start < 0 or (end < start and not (may_be_open and end == OPEN_END)):
         raise ImageRefused(f"{what}: expected 0 <= start <= end, found [{start}, {end})")
-
-
-def _refuse_repeats(node_id: int, what: str, ascending: NDArray[np.int64]) -> None:
-    repeated = np.flatnonzero(ascending[1:] == ascending[:-1])
-    if len(repeated):
-        raise ImageRefused(f"node {node_id}: expected each {what} once, found {what} {ascending[repeated[0]]} twice")

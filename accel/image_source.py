@@ -8,30 +8,46 @@ one image for ever, a JSON file that is read again when it changes, and any call
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from accel.errors import ImageRefused
+from accel.errors import ImageRefused, ImageTooOld
 from accel.image import MetadataImage
+from accel.version import ImageVersion, is_newer
 
 IMAGE_FILE_SIZE_BYTES_MAX = 1 << 30
 
 
 class ImageSource(Protocol):
-    """Gives metadata images. Any thread may call it."""
+    """Gives metadata images. Any thread may call it.
+
+    Both methods may raise: then lookups go on with the image at hand. Only `ImageTooOld` reaches the caller of a
+    lookup: a source that knows how long objects outlive their place in an image says by it that nothing may be served
+    from what is at hand.
+    """
 
     def current(self) -> MetadataImage:
         """The newest image that is at hand; must not block on I/O for long, it is asked before each lookup."""
         ...
 
-    def wait_newer(self, version: int, timeout_seconds: float) -> MetadataImage | None:
-        """An image with a version above ``version``, or None when there is none within the time.
+    def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
+        """An image newer than ``version``, as `is_newer` compares, or None when there is none within the time.
 
         With a time of 0 it asks the truth once and does not wait: a lookup that came out short does so before it
         believes that there is no more.
         """
+        ...
+
+
+@runtime_checkable
+class DatedSource(ImageSource, Protocol):
+    """A source that can tell how old its image may be; `stats()` shows it."""
+
+    def age_seconds(self) -> float:
+        """Seconds since the image at hand was known to be the newest."""
         ...
 
 
@@ -52,17 +68,17 @@ class StaticImages:
     def push(self, image: MetadataImage) -> bool:
         """Make this the current image, unless it is not newer; says whether it is now."""
         with self._changed:
-            if image.version <= self._image.version:
+            if not is_newer(image.version, self._image.version):
                 return False
             self._image = image
             self._changed.notify_all()
             return True
 
-    def wait_newer(self, version: int, timeout_seconds: float) -> MetadataImage | None:
+    def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
         """Wait until a newer image is pushed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._image.version > version, timeout_seconds)
-            return self._image if self._image.version > version else None
+            came = self._changed.wait_for(lambda: is_newer(self._image.version, version), timeout_seconds)
+            return self._image if came else None
 
 
 class PolledImages:
@@ -74,8 +90,15 @@ class PolledImages:
         sleep: waits for so many seconds.
         poll_seconds: `current` asks again when its image was asked for this long ago; waiting asks as often. 1 by
             default.
+        max_age_seconds: no image is given that was last known to be the newest longer ago than this; above
+            `poll_seconds`. None, the default, for a source whose objects are never deleted, or not soon.
 
-    Threads: any. ``current`` asks in one thread at a time, the others take what is at hand; who waits asks besides.
+    An image is known to be the newest at the moment when a `fetch` that gives it, or one of the same version, starts.
+    While `fetch` fails, the image at hand is given on (and `fetch` tried again, every `poll_seconds` at most), until
+    it is too old; then every call raises `ImageTooOld`, until `fetch` answers again.
+
+    Threads: any. ``current`` asks in one thread at a time; the others take what is at hand, and wait for that thread
+    only if it is too old. Who waits for a newer image asks besides.
     """
 
     def __init__(
@@ -85,34 +108,54 @@ class PolledImages:
         timer: Callable[[], float],
         sleep: Callable[[float], object],
         poll_seconds: float = 1.0,
+        max_age_seconds: float | None = None,
     ) -> None:
         if poll_seconds <= 0:
             raise ValueError(f"expected poll_seconds above 0, found {poll_seconds}")
+        if max_age_seconds is not None and max_age_seconds <= poll_seconds:
+            raise ValueError(f"expected max_age_seconds above poll_seconds, {poll_seconds}, found {max_age_seconds}")
         self._fetch = fetch
         self._sleep = sleep
         self._poll_seconds = poll_seconds
+        self._max_age_seconds = math.inf if max_age_seconds is None else max_age_seconds
         self._timer = timer
+        self._confirmed_seconds = timer()
         self._image = fetch()
         self._asked_seconds = timer()
+        self._failure = ""
         self._lock = threading.Lock()
         self._asking = threading.Lock()
 
+    def age_seconds(self) -> float:
+        """Seconds since the image at hand was known to be the newest: since that `fetch` started."""
+        return self._timer() - self._confirmed_seconds
+
     def current(self) -> MetadataImage:
-        """The newest image, asked for at most `poll_seconds` ago."""
-        due = self._timer() - self._asked_seconds >= self._poll_seconds
-        if due and self._asking.acquire(blocking=False):
+        """The newest image, asked for at most `poll_seconds` ago.
+
+        Raises:
+            ImageTooOld: the image at hand is older than `max_age_seconds`, and asking did not give a younger one.
+            What `fetch` raises, while the image at hand is younger than that.
+        """
+        too_old = self._is_too_old()
+        if (too_old or self._is_due()) and self._asking.acquire(blocking=too_old):
             try:
-                self._refresh()
+                if self._is_due():  # else another thread has just asked: what came of it stands already
+                    self._refresh()
             finally:
                 self._asking.release()
-        return self._image
+        return self._young_enough()
 
-    def wait_newer(self, version: int, timeout_seconds: float) -> MetadataImage | None:
-        """Ask now, and then every ``poll_seconds`` until the time is over."""
+    def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
+        """Ask now, and then every ``poll_seconds`` until the time is over.
+
+        Raises:
+            As `current`.
+        """
         left_seconds = timeout_seconds
         while True:
             image = self._refresh()
-            if image.version > version:
+            if is_newer(image.version, version):
                 return image
             if left_seconds <= 0:
                 return None
@@ -121,12 +164,42 @@ class PolledImages:
             left_seconds -= pause_seconds
 
     def _refresh(self) -> MetadataImage:
-        self._asked_seconds = self._timer()
-        fetched = self._fetch()
+        self._asked_seconds = started_seconds = self._timer()
+        try:
+            fetched = self._fetch()
+        except Exception as error:
+            self._failure = f"; asking for a younger one failed with {type(error).__name__}: {error}"
+            if self._is_too_old():
+                raise self._refusal() from error
+            raise
+        self._failure = ""
+        self._take(fetched, started_seconds)
+        return self._young_enough()
+
+    def _take(self, fetched: MetadataImage, started_seconds: float) -> None:
         with self._lock:
-            if fetched.version > self._image.version:
+            if is_newer(fetched.version, self._image.version):
                 self._image = fetched
-            return self._image
+            # An older image, which an earlier question may still bring, says nothing about the one at hand.
+            if fetched.version == self._image.version:
+                self._confirmed_seconds = max(self._confirmed_seconds, started_seconds)
+
+    def _young_enough(self) -> MetadataImage:
+        if self._is_too_old():
+            raise self._refusal()
+        return self._image
+
+    def _is_due(self) -> bool:
+        return self._timer() - self._asked_seconds >= self._poll_seconds
+
+    def _is_too_old(self) -> bool:
+        return self.age_seconds() > self._max_age_seconds
+
+    def _refusal(self) -> ImageTooOld:
+        return ImageTooOld(
+            f"expected an image that was the newest at most {self._max_age_seconds:g} s ago, found version "
+            f"{self._image.version}, of {self.age_seconds():.1f} s ago{self._failure}"
+        )
 
 
 class JsonFile:

@@ -22,6 +22,7 @@ from accel.errors import ObjectLost
 from accel.image import MetadataImage
 from accel.search import ImageStale, Knowledge, Reply, Wanted, search
 from accel.story import Story
+from accel.version import ImageVersion, is_newer
 from loaders.plan import Policy
 
 
@@ -29,7 +30,7 @@ from loaders.plan import Policy
 class NeedImage:
     """Please give an image newer than this version, without waiting for one, or None."""
 
-    version: int
+    version: ImageVersion
 
 
 Sent = Mapping[int, Reply] | MetadataImage | None
@@ -101,4 +102,4 @@ def _search(
 
 def _newer(image: MetadataImage) -> Generator[Wanted | NeedImage, Sent, MetadataImage | None]:
     reply = yield NeedImage(image.version)
-    return reply if isinstance(reply, MetadataImage) and reply.version > image.version else None
+    return reply if isinstance(reply, MetadataImage) and is_newer(reply.version, image.version) else None

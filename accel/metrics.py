@@ -12,6 +12,7 @@ from typing import Any
 
 from accel.answer import Answer
 from accel.knowledge import KnowledgeStats
+from accel.version import ImageVersion, version_number
 from loaders.object_index import LoaderStats
 
 
@@ -46,10 +47,21 @@ class LookupStats:
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorStats:
-    """Everything an accelerator counts, and what it holds in memory against its bounds."""
+    """Everything an accelerator counts, and what it holds in memory against its bounds.
 
-    image_version: int
+    Args:
+        image_version: of the image installed now.
+        image_age_seconds: since it was installed.
+        image_unconfirmed_seconds: since it was last known to be the newest: since that question to the source began,
+            for a source that cannot tell since the last one that it answered at all.
+        lookups, knowledge, loader: the parts.
+        memory_bytes: of all caches.
+        memory_bytes_max: the sum of their bounds.
+    """
+
+    image_version: ImageVersion
     image_age_seconds: float
+    image_unconfirmed_seconds: float
     lookups: LookupStats
     knowledge: KnowledgeStats
     loader: LoaderStats
@@ -57,8 +69,8 @@ class AcceleratorStats:
     memory_bytes_max: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
-        return asdict(self)
+        """The same as plain data, for JSON; the version as one number."""
+        return asdict(self) | {"image_version": version_number(self.image_version)}
 
 
 class Counters:

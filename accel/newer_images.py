@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from accel.deadline import Deadline
 from accel.image import MetadataImage
 from accel.image_source import ImageSource
+from accel.version import ImageVersion, is_newer
 
 WAIT_SECONDS_MAX = 1.0
 """One question to the source waits no longer; so a thread that nobody needs any more soon ends."""
@@ -27,7 +28,7 @@ class NewerImages:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="accel-image")
         self._asked: asyncio.Future[MetadataImage | None] | None = None
 
-    async def wait(self, version: int, deadline: Deadline) -> MetadataImage | None:
+    async def wait(self, version: ImageVersion, deadline: Deadline) -> MetadataImage | None:
         """An image newer than this version, or None when the time is over; asks once, however short the time.
 
         Raises:
@@ -35,7 +36,7 @@ class NewerImages:
         """
         while True:
             current = self._source.current()
-            if current.version > version:
+            if is_newer(current.version, version):
                 return current
             left_seconds = deadline.left_seconds() or 0.0
             if self._asked is None or self._asked.done():
@@ -46,7 +47,7 @@ class NewerImages:
             asked = self._asked
             done, _ = await asyncio.wait({asked}, timeout=timeout)
             newer = asked.result() if done else None
-            if newer is not None and newer.version > version:
+            if newer is not None and is_newer(newer.version, version):
                 return newer
             if not deadline.left_seconds():
                 return None
@@ -55,6 +56,6 @@ class NewerImages:
         """Stop asking; a question that is under way ends by itself."""
         self._executor.shutdown(wait=False)
 
-    def _ask(self, version: int, timeout_seconds: float) -> asyncio.Future[MetadataImage | None]:
+    def _ask(self, version: ImageVersion, timeout_seconds: float) -> asyncio.Future[MetadataImage | None]:
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._executor, self._source.wait_newer, version, timeout_seconds)

@@ -11,7 +11,7 @@ a generator without I/O; besides the steps of a lookup it yields
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
 from accel.answer import Answer, Ending, FoundObject, Request
@@ -73,7 +73,7 @@ def read_range(
     start: int,
     end: int,
     max_bytes: int,
-    image: MetadataImage,
+    current_image: Callable[[], MetadataImage],
     inputs: Inputs,
     *,
     span_size_bytes_max: int,
@@ -81,7 +81,8 @@ def read_range(
     """The record batches of offsets [start, end), in order.
 
     Batches are whole: the first may begin before ``start``, the last may end after ``end``. The read stops after the
-    batch that brings the payload to ``max_bytes``, so it gives at least one if there is one.
+    batch that brings the payload to ``max_bytes``, so it gives at least one if there is one. Each of its lookups takes
+    the image of its time: a read may last longer than an image may be served from.
 
     Raises (from the generator):
         ValueError: a budget below 1.
@@ -90,7 +91,7 @@ def read_range(
     if max_bytes < 1:
         raise ValueError(f"expected max_bytes of at least 1, found {max_bytes}")
     reader = _Reader(stream_id, start, end, min(max_bytes, BYTES_MAX), span_size_bytes_max, inputs)
-    return reader.run(image)
+    return reader.run(current_image)
 
 
 class _Gone(Exception):
@@ -121,11 +122,11 @@ class _Reader:
         self.inputs = inputs
         self.key_of = inputs.key_of
 
-    def run(self, image: MetadataImage) -> ReadSteps:
+    def run(self, current_image: Callable[[], MetadataImage]) -> ReadSteps:
         retried_at = -1
         while True:
             request = Request(self.stream_id, self.next, self.end, LOOKUP_LIMIT)
-            answer: Answer = yield from lookup(request, image, self.inputs)
+            answer: Answer = yield from lookup(request, current_image(), self.inputs)
             if not answer.objects:
                 return ReadEnd(answer.ending, self.next)
             try:
@@ -135,8 +136,7 @@ class _Reader:
                 if retried_at == self.next:
                     raise self._lost(gone) from gone.error
                 retried_at = self.next
-                newer = yield NeedImage(image.version)
-                image = newer if isinstance(newer, MetadataImage) else image
+                yield NeedImage(answer.image_version)  # what comes of it is the current image then
                 continue
             if ending is not None:
                 return ReadEnd(ending, self.next)

@@ -267,7 +267,7 @@ class _Lookup:
                 return False
 
     def _pick_listed(self, hop: _Hop, found: Found) -> bool:
-        ref = hop.node.refs[found.position]
+        ref = hop.node.ref(found.position)
         return self._pick(FoundObject(Kind.STREAM_SET, ref, found.start, found.end, hop.node.node_id))
 
     def _take_known(self, hop: _Hop) -> Found | Hole | None:

@@ -16,6 +16,7 @@ from accel.answer import Answer, FoundObject, Kind
 from accel.chart import Chart
 from accel.errors import AccelError
 from accel.image import NodeImage, OwnershipRange
+from accel.version import ImageVersion
 from loaders.plan import Bracket
 from range_index import StreamRange
 
@@ -96,7 +97,7 @@ class Story:
 
     events: list[Event] = field(default_factory=list)
     answer: Answer | None = None
-    image_versions: list[int] = field(default_factory=list)
+    image_versions: list[ImageVersion] = field(default_factory=list)
     _opened_ids: set[int] = field(default_factory=set)
     _known: tuple[int, int, int] = (0, 0, 0)
 
@@ -105,7 +106,7 @@ class Story:
         """The rounds of loading, in order."""
         return [event for event in self.events if isinstance(event, Round)]
 
-    def begins(self, image_version: int) -> None:
+    def begins(self, image_version: ImageVersion) -> None:
         """A search starts, perhaps over again, on this image."""
         self.image_versions.append(image_version)
         if len(self.image_versions) > 1:

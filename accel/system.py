@@ -7,9 +7,13 @@ from a seed. A program that wants the real thing takes `SYSTEM`.
 from __future__ import annotations
 
 import random
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+
+NONCE_SIZE_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +24,21 @@ class Components:
         timer: seconds from any start, never falling.
         sleep: waits for so many seconds.
         jitter: a number in [0, 1), each time another.
+        clock: seconds since 1970, for what is compared between machines; it may be set back, so nothing is timed by it.
+        nonce: 16 bytes that nobody ever had before.
     """
 
     timer: Callable[[], float]
     sleep: Callable[[float], object]
     jitter: Callable[[], float]
+    clock: Callable[[], float]
+    nonce: Callable[[], bytes]
 
 
 SYSTEM = Components(
     timer=time.monotonic,  # noqa: TID251 - this is where the real clock comes in
     sleep=time.sleep,  # noqa: TID251 - likewise
     jitter=random.SystemRandom().random,
+    clock=time.time,  # noqa: TID251 - likewise
+    nonce=partial(secrets.token_bytes, NONCE_SIZE_BYTES),
 )

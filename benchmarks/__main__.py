@@ -30,6 +30,7 @@ BENCHMARKS: Final = {
     "floor": "benchmarks.floor",
     "warm_lookup": "benchmarks.warm_lookup",
     "cold_requests": "benchmarks.cold_requests",
+    "catalog_refresh": "benchmarks.catalog_refresh",
 }
 """name -> module with ``run(rounds) -> list[Comparison]``, imported when it is asked for."""
 
@@ -43,8 +44,8 @@ ROUNDS: Final = 7
 def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
     """Measure ours against a peer, both sides in one run, and print the ratio.
 
-    NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, cold_requests. Without
-    one all of them run.
+    NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, cold_requests,
+    catalog_refresh. Without one all of them run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:

@@ -29,7 +29,10 @@ message, for people; nothing should parse it.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from loaders.tables.versions import Entry
 
 
 class AccelError(Exception):
@@ -156,11 +159,16 @@ class TableMissing(DataNotFound):
 
 
 class DataConflict(TableError):
-    """Somebody else wrote the key after the caller read it; nothing was written."""
+    """Somebody else wrote the key after the caller read it; nothing was written.
+
+    Attributes:
+        entry: what stands there now, if that was read on the way (and the error stayed in its process).
+    """
 
     code = "WRITE_CONFLICT"
     retryable = True
     advice = "read it again, apply the change to what it holds now, and write that"
+    entry: Entry | None = None
 
 
 class AmbiguousWrite(TableError):

@@ -5,11 +5,38 @@
 The hexadecimal digits of the id (at least eight of them) are reversed, so that ids given out one after another differ
 in the first characters of the key: a store that divides its keys by prefix then spreads the load. The namespace keeps
 the objects of two clusters in one bucket apart; the prefix is ours, for buckets that hold other things besides.
+
+What is not an object lies below ``<prefix>/accel/``; the prefix itself is put in front by whoever opens the store
+(`PrefixedStore`), so that the constants below are whole keys:
+
+    accel/format                      what the bucket is: the format record
+    accel/tables/<table>/<key>        versioned tables; table and key percent-encoded (loaders/tables/names.py)
+    accel/tables/<table>/!table       a table's marker: without it there is no table
+    accel/probe/<nonce>               what finds out how the endpoint treats conditional writes; gone at once
+    accel/journal/...                 what the collector deleted, and why
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+FORMAT_KEY = "accel/format"
+"""Where the format record lies."""
+
+TABLES_PREFIX = "accel/tables/"
+"""What the keys of all tables begin with."""
+
+TABLE_MARKER = "!table"
+"""Last segment of a marker's key. No encoded name has a "!", and it sorts before all of them."""
+
+PROBE_PREFIX = "accel/probe/"
+"""Where conditional writes are tried out."""
+
+JOURNAL_PREFIX = "accel/journal/"
+"""Where it is written down what was deleted."""
+
+KEY_SIZE_BYTES_MAX = 1024
+"""Longest key of S3, in UTF-8 bytes."""
 
 _INT64_MAX = 2**63 - 1
 

@@ -17,6 +17,7 @@ from accel.cli.options import TIME, ReaderChoice, examples, output_options, rang
 from accel.cli.output import Output, Rendered
 from accel.explain import Explanation, answer_text, cost_text, count_text
 from accel.system import SYSTEM
+from accel.version import version_number
 from loaders.layout import ObjectLayout
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -46,7 +47,7 @@ class Lookup:
         answer = self.answer
         return {
             "request": asdict(answer.request),
-            "image_version": answer.image_version,
+            "image_version": version_number(answer.image_version),
             "policy": self.policy,
             "objects": [self._row(each) for each in answer.objects],
             "start_offset": answer.start_offset,
@@ -156,13 +157,12 @@ def question_options(command: Command) -> Command:
 def get_objects(question: Question, reader: ReaderChoice, output: Output) -> None:
     """Find the objects that hold a stream's offsets."""
     store = reader.store.open(output)
-    with reader.open(store) as accelerator:
+    with reader.open(store) as opened:
         started = SYSTEM.timer()
-        answer = accelerator.get_objects(**asdict(question))
+        answer = opened.accelerator.get_objects(**asdict(question))
         seconds = SYSTEM.timer() - started
     total = store.snapshot().total
-    layout = ObjectLayout(namespace=reader.image.namespace)
-    output.show(Lookup(answer, layout, reader.policy, total.requests, total.received_bytes, seconds))
+    output.show(Lookup(answer, opened.layout, reader.policy, total.requests, total.received_bytes, seconds))
 
 
 @click.command(
@@ -177,8 +177,8 @@ def get_objects(question: Question, reader: ReaderChoice, output: Output) -> Non
 @output_options
 def explain(question: Question, reader: ReaderChoice, output: Output) -> None:
     """Make a lookup and tell its story: what was considered, skipped, opened, and what it cost."""
-    with reader.open(reader.store.open(output)) as accelerator:
-        told = accelerator.explain(**asdict(question))
+    with reader.open(reader.store.open(output)) as opened:
+        told = opened.accelerator.explain(**asdict(question))
     output.show(ToldLookup(told))
     if told.error is not None:
         raise told.error

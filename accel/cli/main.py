@@ -22,12 +22,14 @@ from typing import Any, TextIO
 
 import click
 
+from accel.cli.catalogs import catalog_group
 from accel.cli.demo import demo
 from accel.cli.lookups import explain, get_objects
 from accel.cli.objects import object_group
 from accel.cli.output import show_error
 from accel.cli.plugins import find_plugins, load_plugin
 from accel.cli.reads import read
+from accel.cli.tables import table_group
 from accel.errors import AccelError
 
 EXIT_FAILURE = 1
@@ -129,5 +131,5 @@ def main() -> None:
     """Find which S3 objects hold a stream's offsets, and look into them."""
 
 
-for command in (get_objects, explain, read, object_group, demo):
+for command in (get_objects, explain, read, object_group, catalog_group, table_group, demo):
     main.add_command(command)

@@ -23,17 +23,18 @@ from typing import Any, TypeVar
 import click
 
 from accel.accelerator import ReadAccelerator
+from accel.catalog import ObjectCatalog
 from accel.cli.output import Output
 from accel.cli.tracing import TracingStore
-from accel.errors import MissingExtra
+from accel.errors import CatalogMissing, MissingExtra
 from accel.image import MetadataImage
-from accel.image_source import StaticImages, load_image_file
+from accel.image_source import ImageSource, StaticImages, load_image_file
 from accel.settings import Settings
 from accel.system import SYSTEM
 from accel.units import parse_size, parse_time
 from loaders.layout import ObjectLayout
 from loaders.plan import policy_of
-from loaders.store import CountingStore, ObjectStore, S3Settings, open_store
+from loaders.store import CountingStore, S3Settings, open_store
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -140,45 +141,72 @@ def store_options(command: Command) -> Command:
     return wrapped  # type: ignore[return-value]  # likewise
 
 
-def image_option(*, required: bool) -> Callable[[Command], Command]:
-    """`--image` -> ``image``, read; None if it is not required and not given."""
+def image_option(command: Command) -> Command:
+    """`--image` -> ``image``, read; None if it is not given."""
+    path = click.Path(exists=True, dir_okay=False, path_type=Path)
 
-    def decorate(command: Command) -> Command:
-        path = click.Path(exists=True, dir_okay=False, path_type=Path)
+    @option("--image", type=path, metavar="FILE", help="The metadata image, a JSON file; else the catalog's, if any.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, image: Path | None, **others: Any) -> Any:
+        return command(*args, image=None if image is None else load_image_file(image), **others)
 
-        @option("--image", type=path, required=required, metavar="FILE", help="The metadata image, a JSON file.")
-        @functools.wraps(command)
-        def wrapped(*args: Any, image: Path | None, **others: Any) -> Any:
-            return command(*args, image=None if image is None else load_image_file(image), **others)
+    return wrapped  # type: ignore[return-value]  # likewise
 
-        return wrapped  # type: ignore[return-value]  # likewise
 
-    return decorate
+@dataclass(frozen=True, slots=True)
+class OpenedReader:
+    """An accelerator, and where the objects lie that it finds."""
+
+    accelerator: ReadAccelerator
+    layout: ObjectLayout
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderChoice:
-    """What a lookup is made with."""
+    """What a lookup is made with; without an image, that of the store's catalog."""
 
-    image: MetadataImage
+    image: MetadataImage | None
     store: StoreChoice
     policy: str
 
     @contextmanager
-    def open(self, store: ObjectStore) -> Iterator[ReadAccelerator]:
-        """An accelerator for one command, over the opened store."""
-        with ReadAccelerator(StaticImages(self.image), store, settings=Settings(policy=self.policy)) as accelerator:
-            yield accelerator
+    def open(self, store: CountingStore) -> Iterator[OpenedReader]:
+        """An accelerator for one command, over the opened store. What it took to read a catalog is not counted.
+
+        Raises:
+            click.UsageError: no image is named, and there is no catalog.
+        """
+        with self._images(store) as (images, namespace):
+            settings = Settings(policy=self.policy)
+            store.reset()
+            with ReadAccelerator(images, store, settings=settings) as accelerator:
+                yield OpenedReader(accelerator, ObjectLayout(namespace=namespace))
+
+    @contextmanager
+    def _images(self, store: CountingStore) -> Iterator[tuple[ImageSource, str]]:
+        if self.image is not None:
+            yield StaticImages(self.image), self.image.namespace
+            return
+        with _catalog_instead_of_image(store) as catalog:
+            yield catalog.images(), catalog.format.namespace
+
+
+def _catalog_instead_of_image(store: CountingStore) -> ObjectCatalog:
+    try:
+        return ObjectCatalog.open(store)
+    except CatalogMissing as error:
+        found = "the store has no catalog, which would be used without one"
+        raise click.UsageError(f"Missing option '--image' (or ACCEL_IMAGE): {found}.") from error
 
 
 def reader_options(command: Command) -> Command:
     """`--policy`, `--image` and all of `store_options` -> ``reader``."""
 
     @option("--policy", type=POLICY, default="spread", show_default=True, help="Which objects to open next.")
-    @image_option(required=True)
+    @image_option
     @store_options
     @functools.wraps(command)
-    def wrapped(*args: Any, policy: str, image: MetadataImage, store: StoreChoice, **others: Any) -> Any:
+    def wrapped(*args: Any, policy: str, image: MetadataImage | None, store: StoreChoice, **others: Any) -> Any:
         return command(*args, reader=ReaderChoice(image, store, policy), **others)
 
     return wrapped  # type: ignore[return-value]  # likewise
@@ -196,7 +224,7 @@ class Place:
 def place_options(command: Command) -> Command:
     """`--image`, `--namespace` and all of `store_options`, none of them required -> ``place``."""
 
-    @image_option(required=False)
+    @image_option
     @option("--namespace", type=_Parsed("name", _layout), help="Of the objects, where no image says it.")
     @store_options
     @functools.wraps(command)

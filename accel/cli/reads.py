@@ -112,8 +112,8 @@ def read(
     """
     if max_bytes < 1:
         raise click.BadParameter(f"expected at least 1 byte, found {max_bytes}", param_hint="'--max-bytes'")
-    with reader.open(reader.store.open(output)) as accelerator:
-        reading = accelerator.read(stream_id, start, end, max_bytes=max_bytes)
+    with reader.open(reader.store.open(output)) as opened:
+        reading = opened.accelerator.read(stream_id, start, end, max_bytes=max_bytes)
         summary = ReadSummary(start, reading)
         output.show_each(_lines(reading, summary, payload))
     output.summary(summary)

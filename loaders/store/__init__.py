@@ -1,8 +1,8 @@
 """The store seam: S3 and what stands in for it, behind one small protocol.
 
 `base` says what a store can do; `open_store` makes one from a URL. `MemoryStore`, `S3Store` (boto3) and
-`ObstoreStore` (obstore) hold objects; `PrefixedStore`, `CountingStore`, `LatencyStore` and `FaultStore` go around
-another store. One suite of tests holds all of them to the same promises.
+`ObstoreStore` (obstore) hold objects; `PrefixedStore`, `CountingStore`, `LatencyStore`, `FaultStore` and `CrashStore`
+go around another store. One suite of tests holds all of them to the same promises.
 
 The two S3 stores are imported when they are first asked for: boto3 takes a while to load, obstore is an extra.
 """
@@ -28,6 +28,7 @@ from loaders.store.base import (
     PartReceipt,
 )
 from loaders.store.counting import CountingStore, OperationCount, StoreCounts
+from loaders.store.crashing import Crash, CrashStore
 from loaders.store.faults import Fault, FaultStore
 from loaders.store.latency import LatencyModel, LatencyStore, VirtualClock
 from loaders.store.memory import MemoryStore
@@ -45,6 +46,8 @@ __all__ = [
     "Body",
     "Condition",
     "CountingStore",
+    "Crash",
+    "CrashStore",
     "CreateOnly",
     "DeleteFailure",
     "Fault",

@@ -107,6 +107,11 @@ class FaultStore(DecoratedStore):
         with self._lock:
             self._schedule.extend(faults)
 
+    def clear(self) -> None:
+        """Forget what is left of the schedule: from here on all goes well, but for the probabilities."""
+        with self._lock:
+            self._schedule.clear()
+
     @property
     def injected(self) -> Counter[Fault]:
         """How often each fault struck."""

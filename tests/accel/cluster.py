@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
-from accel.system import Components
+from accel.system import NONCE_SIZE_BYTES, Components
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from tests.accel.driving import Clock
@@ -14,6 +15,11 @@ from tests.models.worlds import World
 
 STREAM = 7
 NODE = 1
+
+STARTED_SECONDS = 1_800_000_000
+"""Seconds since 1970 when a test's clock stands at 0."""
+
+_numbers = itertools.count(1)  # one for the whole session: no two systems ever give the same nonce
 
 
 def store_of(world: World) -> MemoryStore:
@@ -39,13 +45,19 @@ def put(
 
 
 def system(clock: Clock | None = None) -> Components:
-    """A clock that moves when told, sleep that moves it, and no chance."""
+    """A clock that moves when told, sleep that moves it, no chance, and nonces that are counted."""
     clock = clock or Clock()
 
     def sleep(seconds: float) -> None:
         clock.seconds += seconds
 
-    return Components(timer=clock, sleep=sleep, jitter=lambda: 0.5)
+    return Components(
+        timer=clock,
+        sleep=sleep,
+        jitter=lambda: 0.5,
+        clock=lambda: STARTED_SECONDS + clock.seconds,
+        nonce=lambda: next(_numbers).to_bytes(NONCE_SIZE_BYTES, "big"),
+    )
 
 
 def line_image(objects: list[int], version: int = 0, *, end: int = 10_000, **facts: Any) -> MetadataImage:

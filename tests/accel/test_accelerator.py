@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from accel import (
     Ending,
     ImageRefused,
+    ImageVersion,
     InvalidRequest,
     KeyMissing,
     MetadataImage,
@@ -152,7 +153,7 @@ class PushOnWait(StaticImages):
         super().__init__(image)
         self.newest = newest
 
-    def wait_newer(self, version: int, timeout_seconds: float) -> MetadataImage | None:
+    def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
         self.push(self.newest)
         return super().wait_newer(version, timeout_seconds)
 
@@ -205,7 +206,7 @@ def test_an_image_source_that_fails_does_not_fail_lookups(caplog: pytest.LogCapt
                 raise OSError("no metadata today")
             return super().current()
 
-        def wait_newer(self, version: int, timeout_seconds: float) -> MetadataImage | None:
+        def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
             raise OSError("no metadata today", version, timeout_seconds)
 
     asked: list[int] = []

@@ -8,7 +8,16 @@ from typing import Any, TypeVar
 
 import pytest
 
-from accel import AsyncReadAccelerator, CorruptObject, Ending, MetadataImage, ObjectLost, StaticImages, StillPending
+from accel import (
+    AsyncReadAccelerator,
+    CorruptObject,
+    Ending,
+    ImageVersion,
+    MetadataImage,
+    ObjectLost,
+    StaticImages,
+    StillPending,
+)
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore
 from tests.accel.cluster import STREAM, line_image, line_store, system
@@ -94,7 +103,7 @@ def test_many_waiting_fetches_hold_one_thread_and_keep_their_time() -> None:
         waiting = 0
         waiting_max = 0
 
-        def wait_newer(self, version: int, timeout_seconds: float) -> MetadataImage | None:
+        def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
             if timeout_seconds:
                 self.waiting += 1
                 self.waiting_max = max(self.waiting, self.waiting_max)

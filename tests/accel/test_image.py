@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from accel.errors import ImageRefused
-from accel.image import MetadataImage, ObjectRef, make_node
+from accel.image import MetadataImage, ObjectRef, make_node, node_of_columns
 from accel.image_source import JsonFile, PolledImages, StaticImages, load_image_file
 from tests.accel.driving import Clock
 
@@ -47,6 +47,30 @@ def test_sizes_and_attributes_are_kept_and_unknown_ones_are_minus_one() -> None:
 
 def test_a_node_that_is_not_known_has_an_empty_list() -> None:
     assert len(image().node(99)) == 0
+
+
+def test_objects_one_by_one_are_those_of_the_whole_list() -> None:
+    pairs = [(order, ObjectRef(100 - order, order, 36, order % 3)) for order in range(5)]
+    one, two = make_node(4, pairs), make_node(4, pairs[::-1])
+    assert [one.ref(position) for position in range(5)] == [ref for _, ref in pairs]
+    assert one.ref(2) is one.ref(2)
+    assert one.refs == two.refs
+    assert one.refs is one.refs
+    assert all(one.position_of[ref.object_id] == position for position, ref in enumerate(two.refs))
+
+
+@pytest.mark.parametrize(("orders", "ids"), [([2, 1], [5, 6]), ([1, 1], [5, 6]), ([1, 2], [5, 5])])
+def test_columns_of_a_list_must_be_in_its_order(orders: list[int], ids: list[int]) -> None:
+    facts = np.zeros(2, dtype=np.int64)
+    with pytest.raises(ImageRefused, match="node 4: expected each"):
+        node_of_columns(
+            4,
+            object_ids=np.array(ids),
+            order_ids=np.array(orders),
+            sizes_bytes=facts,
+            index_sizes_bytes=facts,
+            attributes=facts,
+        )
 
 
 def test_positions_of_many_ids_are_minus_one_where_not_listed() -> None:

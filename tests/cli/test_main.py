@@ -13,7 +13,10 @@ import pytest
 from accel.cli import main as main_module
 from tests.cli.worlds import World, run
 
-COMMANDS = (("get-objects",), ("explain",), ("read",), ("object", "inspect"), ("object", "verify"), ("demo",))
+COMMANDS = (
+    *(("get-objects",), ("explain",), ("read",), ("object", "inspect"), ("object", "verify"), ("demo",)),
+    *(("catalog", "init"), ("catalog", "status"), ("catalog", "refresh"), ("table", "list"), ("table", "get")),
+)
 
 
 def test_the_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,9 @@
     ACCEL_TEST_S3_ACCESS_KEY   credentials that may create and delete buckets there
     ACCEL_TEST_S3_SECRET_KEY
 
+Tests that take the named server get the marker `named_server` by themselves: those that use `named_endpoint`, and the
+cases of parametrised ones that have `named` in their id ("boto3-named"). `make test-s3` runs what has the marker.
+
 Tests see no other AWS configuration than the one made here: nothing real can be reached.
 """
 
@@ -23,10 +26,32 @@ from accel.cli.embedded_s3 import embedded_s3
 from tests.servers.scripted import ScriptedServer, scripted_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from types_boto3_s3 import S3Client
+
+VARIABLES = ("ACCEL_TEST_S3_ENDPOINT", "ACCEL_TEST_S3_ACCESS_KEY", "ACCEL_TEST_S3_SECRET_KEY")
+MARKER = "named_server"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", f"{MARKER}: takes the S3 server that {VARIABLES[0]} names")
+
+
+@pytest.hookimpl(tryfirst=True)  # before anybody selects by markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what takes the named server."""
+    for item in items:
+        if isinstance(item, pytest.Function) and takes_named_server(item):
+            item.add_marker(MARKER)
+
+
+def takes_named_server(item: pytest.Function) -> bool:
+    """Whether a test takes the named server, by its fixtures or by the id of its case."""
+    case = item.callspec.id if hasattr(item, "callspec") else ""
+    return "named_endpoint" in item.fixturenames or "named" in case.split("-")
 
 
 @dataclass(frozen=True)
@@ -57,12 +82,23 @@ def moto_endpoint() -> Iterator[Endpoint]:
 @pytest.fixture(scope="session")
 def named_endpoint() -> Endpoint:
     """The server that the environment names; skips where it names none."""
-    url = os.environ.get("ACCEL_TEST_S3_ENDPOINT", "")
-    if not url:
-        pytest.skip("ACCEL_TEST_S3_ENDPOINT names no server")
-    access, secret = (os.environ.get(f"ACCEL_TEST_S3_{name}_KEY", "") for name in ("ACCESS", "SECRET"))
+    if not is_server_named(os.environ):
+        pytest.skip(f"{VARIABLES[0]} names no server")
+    if unset := unset_variables(os.environ):
+        pytest.fail(f"{VARIABLES[0]} names a server, but {' and '.join(unset)} is not set")
+    url, access, secret = (os.environ[name] for name in VARIABLES)
     client = _client(url, access, secret)
     return Endpoint(url, access, secret, client, _wants_quotes(client), is_lasting=True)
+
+
+def is_server_named(environment: Mapping[str, str]) -> bool:
+    """Whether an environment names a server."""
+    return bool(environment.get(VARIABLES[0]))
+
+
+def unset_variables(environment: Mapping[str, str]) -> list[str]:
+    """Those of `VARIABLES` that an environment lacks."""
+    return [name for name in VARIABLES if not environment.get(name)]
 
 
 def _client(url: str, access_key: str, secret_key: str) -> S3Client:
@@ -79,16 +115,25 @@ def _client(url: str, access_key: str, secret_key: str) -> S3Client:
 def _wants_quotes(client: S3Client) -> bool:
     bucket = new_bucket(client)
     try:
+        # Only one of the two writes can be refused for its form: the ETag is the object's.
         etag = client.put_object(Bucket=bucket, Key="k", Body=b"1")["ETag"]
+        if _takes(client, bucket, etag):
+            return True
+        if _takes(client, bucket, etag.strip('"')):
+            return False
+        pytest.fail(f"the server refuses If-Match with the ETag that it gave ({etag}), with quotes and without")
+    finally:
+        drop_bucket(client, bucket)
+
+
+def _takes(client: S3Client, bucket: str, etag: str) -> bool:
+    try:
         client.put_object(Bucket=bucket, Key="k", Body=b"2", IfMatch=etag)
     except ClientError as error:
         if error.response["Error"]["Code"] != "PreconditionFailed":
             raise
         return False
-    else:
-        return True
-    finally:
-        drop_bucket(client, bucket)
+    return True
 
 
 def new_bucket(client: S3Client) -> str:

@@ -1,0 +1,339 @@
+"""The object catalog: the metadata image, kept in versioned tables next to the objects.
+
+    store = open_store("s3://bucket/prefix")
+    ObjectCatalog.init(store, namespace="shop")           once a bucket
+    with ObjectCatalog.open(store) as catalog:
+        with catalog.open_node(4) as writer: ...          a broker writes: see `node_writer`
+        catalog.image()                                   anybody reads
+        ReadAccelerator(catalog.images(), store)          ... and looks up, with images that follow the catalog
+
+Readers need no right to write. What is where, byte by byte: docs/formats.md; why it is safe: docs/catalog.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from accel.catalog import list_rules, stream_rules
+from accel.catalog.bucket_edits import trim_streams
+from accel.catalog.claims import stream_object_rows
+from accel.catalog.compacting import Compaction, commit_compaction
+from accel.catalog.learning import learn_ends
+from accel.catalog.node_writer import NodeWriter
+from accel.catalog.opening import catalog_parts, make_catalog
+from accel.catalog.parts import MILLISECONDS, CatalogParts
+from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.session import open_session
+from accel.catalog.settings import CatalogSettings
+from accel.catalog.watch import Snapshot, Watch
+from accel.errors import CatalogMissing, CommitRefused
+from accel.image import MetadataImage
+from accel.image_parts import StreamImage, StreamObject
+from accel.image_source import PolledImages
+from accel.system import SYSTEM, Components
+from loaders.object_ref import ObjectRef
+from loaders.store import ObjectStore
+from loaders.tables import FormatRecord
+
+
+class ObjectCatalog:
+    """A catalog that is there; `open` gives one.
+
+    Threads: any. No lock is held over I/O.
+    """
+
+    def __init__(self, parts: CatalogParts, threads: tuple[ThreadPoolExecutor, ...]) -> None:
+        self._parts = parts
+        self._threads = threads
+        self._watch = Watch(parts.cells, parts.format.namespace, parts.format.stream_buckets, parts.executor)
+
+    @classmethod
+    def init(
+        cls,
+        store: ObjectStore,
+        wanted: FormatRecord,
+        *,
+        settings: CatalogSettings | None = None,
+        system: Components = SYSTEM,
+    ) -> None:
+        """Make an empty catalog; one that is there already, made with the same choices, is left alone.
+
+        Args:
+            store: where.
+            wanted: its namespace, and the times that all users agree on.
+            settings: choices of this process.
+            system: clock, sleep and chance.
+
+        Raises:
+            CommitRefused: a catalog made with other choices lies there.
+            RequestRefused: the endpoint does not keep its word on conditional writes.
+        """
+        make_catalog(store, wanted, settings or CatalogSettings(), system)
+
+    @classmethod
+    def open(
+        cls, store: ObjectStore, *, settings: CatalogSettings | None = None, system: Components = SYSTEM
+    ) -> ObjectCatalog:
+        """Open the catalog of a store. One request; nothing is written.
+
+        Raises:
+            CatalogMissing: none is there.
+            FormatTooNew: a newer release made it.
+        """
+        settings = settings or CatalogSettings()
+        threads = tuple(
+            ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix=f"accel-catalog-{name}")
+            for name in ("requests", "objects")
+        )
+        try:
+            return cls(catalog_parts(store, settings, system, *threads), threads)
+        except BaseException:
+            _shut_down(threads)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop its threads; what is under way ends first. Sessions and image sources of it are of no use then."""
+        _shut_down(self._threads)
+
+    @property
+    def format(self) -> FormatRecord:
+        """What all users of this catalog agree on."""
+        return self._parts.format
+
+    @property
+    def parts(self) -> CatalogParts:
+        """What maintenance works with."""
+        return self._parts
+
+    # Reading
+
+    def image(self) -> MetadataImage:
+        """The image as it was read last; reads it if that never happened."""
+        return self._watch.snapshot().built.image
+
+    def refresh(self) -> MetadataImage:
+        """Catch up, and give the image: one conditional GET a key that is watched; what did not change sends no body.
+
+        Raises:
+            StoreError: the catalog cannot be read now.
+            CatalogMissing, CorruptObject, FormatTooNew: it is not what it should be.
+        """
+        return self.refresh_snapshot().built.image
+
+    def refresh_snapshot(self) -> Snapshot:
+        """Catch up, and give all that was read."""
+        return self._watch.refresh()
+
+    def images(self, poll_seconds: float = 1.0) -> PolledImages:
+        """A source of images for an accelerator. It asks every so often, and when a lookup comes out short.
+
+        An image that could not be confirmed for `max_image_age_seconds` is not served any more: `ImageTooOld`.
+        """
+        system = self._parts.system
+        return PolledImages(
+            self.refresh,
+            timer=system.timer,
+            sleep=system.sleep,
+            poll_seconds=poll_seconds,
+            max_age_seconds=self.format.max_image_age_seconds,
+        )
+
+    def stream_end(self, stream_id: int) -> int:
+        """Where a stream ends now.
+
+        Requests: a refresh; for an open stream those of `learning` besides.
+
+        Raises:
+            CommitRefused: an unknown stream.
+        """
+        return self._ends([stream_id])[stream_id]
+
+    # Writing
+
+    def open_node(self, node_id: int) -> NodeWriter:
+        """Begin to write for a node; from then on older sessions of it are refused.
+
+        Requests: see `session`.
+        """
+        return NodeWriter(self._parts, *open_session(self._parts, node_id))
+
+    def prepare(self, node_id: int, count: int, deadline_seconds: float | None = None) -> list[int]:
+        """Promise ids to a compactor of a node's objects; the node's session goes on.
+
+        Args:
+            node_id: in whose list the outputs will stand.
+            count: how many ids.
+            deadline_seconds: how long they are good for; the format record's `prepared_seconds` by default.
+        """
+        seconds = self.format.prepared_seconds if deadline_seconds is None else deadline_seconds
+        if seconds <= 0:
+            raise ValueError(f"expected a deadline above 0, found {seconds} seconds")
+        ids = self._parts.ids.take(count)
+        deadline_ms = self._parts.now_ms() + int(seconds * MILLISECONDS)
+
+        def change(found: NodeList | None) -> NodeList | None:
+            return list_rules.with_prepared(_there(found, node_id), ids, deadline_ms, None)
+
+        self._parts.cells.node_list(node_id).change(change)
+        return ids
+
+    def discard(self, node_id: int, object_ids: Iterable[int]) -> None:
+        """Give up prepared ids and delete what was written under them; what was committed meanwhile stays.
+
+        Raises:
+            CommitRefused: none of them; those that are listed are left alone.
+        """
+        wanted = list(object_ids)
+        taken: list[int] = []
+
+        def change(found: NodeList | None) -> NodeList | None:
+            now = _there(found, node_id)
+            taken[:] = [each for each in wanted if each in now.prepared["object_id"]]
+            return list_rules.without_prepared(now, wanted)
+
+        self._parts.cells.node_list(node_id).change(change)
+        failures = self._parts.store.delete_many([self._parts.layout.object_key(each) for each in taken])
+        for failure in failures[:1]:
+            raise failure.error
+
+    def commit_compaction(
+        self,
+        node_id: int,
+        removed: Iterable[ObjectRef],
+        added: ObjectRef | None,
+        stream_objects: Iterable[tuple[int, StreamObject]] = (),
+    ) -> None:
+        """Swap a run of a node's objects for what was made of them; see `compacting`.
+
+        Args:
+            node_id: whose list.
+            removed: the sources, neighbours in the list, with their sizes.
+            added: the object made of them, prepared before, with its sizes; None if there is none.
+            stream_objects: (stream id, object of that stream alone) pairs made of them.
+
+        Raises:
+            CommitRefused: a source is gone, the outputs do not hold what the sources hold, or a promise has run out:
+                give up the group (`discard`).
+            StoreError, AmbiguousWrite, DataConflict: it may have happened; commit the same group again.
+        """
+        commit_compaction(self._parts, Compaction(node_id, tuple(removed), added, tuple(stream_objects)))
+
+    def close_streams(self, stream_ids: Iterable[int]) -> dict[int, int]:
+        """Close streams whose owner is dead: its sessions are fenced, and the ends found at the tail of its list.
+
+        Returns:
+            stream id -> the end of its last range.
+        """
+        image = self.refresh()
+        by_node: dict[int, list[int]] = {}
+        ends: dict[int, int] = {}
+        for stream_id in stream_ids:
+            last = _known(image, stream_id).ranges[-1]
+            if last.end == stream_rules.OPEN:
+                by_node.setdefault(last.node_id, []).append(stream_id)
+            else:
+                ends[stream_id] = last.end
+        for node_id, mine in by_node.items():
+            with self.open_node(node_id) as writer:
+                ends |= writer.close_streams(mine)
+        return ends
+
+    def trim(self, offsets: Mapping[int, int]) -> None:
+        """Let go what streams hold below an offset: {stream id: offset}.
+
+        Raises:
+            CommitRefused: an unknown stream, or an offset beyond its end.
+        """
+        ends = self._ends(offsets)
+        for stream_id, offset in offsets.items():
+            if offset > ends[stream_id]:
+                found = f"{offset}; it ends at {ends[stream_id]}"
+                raise CommitRefused(f"stream {stream_id}: expected to trim to at most its end, found {found}")
+        trim_streams(self._parts, offsets)
+
+    def register_stream_object(self, stream_id: int, stream_object: StreamObject, replaces: Iterable[int]) -> None:
+        """Swap neighbouring objects of one stream for one that was made of them.
+
+        An object that continues a stream is registered by the session of its node instead.
+
+        Args:
+            stream_id: the stream.
+            stream_object: the new one, prepared before; it holds just the offsets that the others hold.
+            replaces: the ids of these.
+
+        Raises:
+            CommitRefused: one of them is gone, they do not cover the new one exactly, or its promise has run out.
+        """
+        rows = stream_object_rows([(stream_id, stream_object)], 0, self._parts.now_ms())
+        gone = list(replaces)
+        number = stream_rules.bucket_of(stream_id, self.format.stream_buckets)
+
+        def change(found: StreamBucket | None) -> StreamBucket | None:
+            bucket = StreamBucket(number) if found is None else found
+            changed = stream_rules.with_replacement(bucket, stream_id, rows, gone, self._parts.now_ms())
+            if changed is not None:
+                self._extend_promise(stream_object.ref.object_id)
+            return changed
+
+        self._parts.cells.bucket(number).change(change)
+
+    def _extend_promise(self, object_id: int) -> None:
+        # The promise stands in another key than what is about to be written, so no single write can check both: it is
+        # made to last far longer than the write may take. The collector drops it later, and finds the object listed.
+        deadline_ms = self._parts.now_ms() + int(self.format.prepared_seconds * MILLISECONDS)
+        for node_id, seen in self.refresh_snapshot().lists.items():
+            if object_id in seen.value.prepared["object_id"]:
+                extend = partial(_extended, node_id=node_id, object_id=object_id, deadline_ms=deadline_ms)
+                self._parts.cells.node_list(node_id).change(extend, seen=seen)
+                return
+        raise CommitRefused(f"object {object_id}: expected an id that is promised, found no promise (any more)")
+
+    def _ends(self, stream_ids: Iterable[int]) -> dict[int, int]:
+        snapshot = self.refresh_snapshot()
+        image, buckets = snapshot.built.image, [seen.value for seen in snapshot.buckets]
+        ends: dict[int, int] = {}
+        learned = {}
+        for stream_id in stream_ids:
+            last = _known(image, stream_id).ranges[-1]
+            if last.end != stream_rules.OPEN:
+                ends[stream_id] = last.end
+                continue
+            if last.node_id not in learned:
+                node_list = snapshot.lists[last.node_id].value
+                learned[last.node_id] = learn_ends(self._parts, node_list, buckets).ends
+            ends[stream_id] = learned[last.node_id].end(stream_id) or 0
+        return ends
+
+
+def _known(image: MetadataImage, stream_id: int) -> StreamImage:
+    stream = image.streams.get(stream_id)
+    if stream is None or not stream.ranges:
+        raise CommitRefused(f"expected a stream of this catalog, found {stream_id}")
+    return stream
+
+
+def _extended(found: NodeList | None, *, node_id: int, object_id: int, deadline_ms: int) -> NodeList | None:
+    return list_rules.with_extended(_there(found, node_id), [object_id], deadline_ms, None)
+
+
+def _there(found: NodeList | None, node_id: int) -> NodeList:
+    if found is None:
+        raise CatalogMissing(f"expected a list of node {node_id}, found none: the node was never opened")
+    return found
+
+
+def _shut_down(threads: Iterable[ThreadPoolExecutor]) -> None:
+    for each in threads:
+        each.shutdown(wait=True)

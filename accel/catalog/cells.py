@@ -1,0 +1,40 @@
+"""Every key of the catalog, with the form of its value: the one place that joins tables, keys and forms."""
+
+from __future__ import annotations
+
+from accel.catalog import forms, places
+from accel.catalog.cell import Cell
+from accel.catalog.records import Checkpoint, ListVersion, NodeDirectory, NodeList, ObjectIdCounter, StreamBucket
+from loaders.tables import Tables
+
+
+class CatalogCells:
+    """The catalog's keys. Threads: any."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+
+    def directory(self) -> Cell[NodeDirectory]:
+        """Which nodes have a list."""
+        return Cell(self.tables.table(places.NODES), places.DIRECTORY_KEY, forms.NODE_DIRECTORY)
+
+    def node_list(self, node_id: int) -> Cell[NodeList]:
+        """A node's objects."""
+        return Cell(self.tables.table(places.NODE_LISTS), places.node_key(node_id), forms.NODE_LIST)
+
+    def list_version(self, node_id: int, sequence: int) -> Cell[ListVersion]:
+        """A node's list as it stood at one of its sequence numbers."""
+        key = places.list_version_key(node_id, sequence)
+        return Cell(self.tables.table(places.NODE_LIST_HISTORY), key, forms.LIST_VERSION)
+
+    def bucket(self, number: int) -> Cell[StreamBucket]:
+        """A part of the streams."""
+        return Cell(self.tables.table(places.STREAM_BUCKETS), places.bucket_key(number), forms.STREAM_BUCKET)
+
+    def checkpoint(self, node_id: int) -> Cell[Checkpoint]:
+        """Where a node's streams ended some commits ago."""
+        return Cell(self.tables.table(places.NODE_CHECKPOINTS), places.node_key(node_id), forms.CHECKPOINT)
+
+    def object_ids(self) -> Cell[ObjectIdCounter]:
+        """The next object id that nobody has."""
+        return Cell(self.tables.table(places.COUNTERS), places.OBJECT_IDS_KEY, forms.OBJECT_ID_COUNTER)

@@ -1,0 +1,209 @@
+"""Does a compaction keep the truth? What its outputs claim is compared with what its sources hold.
+
+    sources, in list order     A [0, 10)  B [10, 25)          C [40, 50)     of one stream; [25, 40) is a hole
+    outputs                    one object [0, 25)    and one stream object [40, 50)
+
+    nothing is lost        every kept offset of a source is claimed by an output
+    nothing is invented    no output claims an offset that no source holds
+    no hole is bridged     a claim is one run without a gap, so [0, 50) would say that [25, 40) is there
+    nothing is twice       no two outputs claim the same offset
+    order                  in list order the offsets of a stream ascend through the sources
+
+Offsets below a stream's first kept one may be left out. Where a source's own range has a hole inside, its index as a
+whole does not say where: then its first and last offset must be claimed, and no claim may hold all of it.
+
+Complexity: O(n log n) in the ranges of all objects, no loop over streams in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.catalog.list_commits import STREAM_OBJECTS_A_COMMIT_MAX
+from accel.catalog.rows import Rows, by_stream, starts_of
+from accel.errors import CommitRefused
+from range_index import ObjectRanges
+
+STREAMS_AN_OBJECT_MAX = 20_000
+"""As in the production system: the most streams of one stream set object."""
+
+PROBLEMS_OF_A_KIND_MAX = 10
+
+
+class _Spans(NamedTuple):
+    """Ranges [start, end) of streams, and the object that each is of: its place among the sources or the outputs."""
+
+    stream_ids: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    objects: NDArray[np.int64]
+
+    def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> _Spans:
+        return _Spans(*(column[chosen] for column in self))
+
+    def text(self, at: int) -> str:
+        return f"[{self.starts[at]}, {self.ends[at]}) of stream {self.stream_ids[at]}"
+
+
+def refuse_lossy_compaction(
+    sources: Sequence[ObjectRanges], output: ObjectRanges | None, stream_objects: Rows, streams: Rows
+) -> None:
+    """Raise for the problems that `check_compaction` finds.
+
+    Raises:
+        CommitRefused: there is at least one; all are named.
+    """
+    problems = check_compaction(sources, output, stream_objects, streams)
+    if problems:
+        raise CommitRefused("expected outputs that hold exactly what the sources hold: " + "; ".join(problems))
+
+
+def check_compaction(
+    sources: Sequence[ObjectRanges], output: ObjectRanges | None, stream_objects: Rows, streams: Rows
+) -> list[str]:
+    """What is wrong with a compaction, one sentence each; empty if nothing is.
+
+    Args:
+        sources: what each of them holds, in list order.
+        output: what the object of many streams holds; None if there is none.
+        stream_objects: STREAM_OBJECT rows of the objects of one stream.
+        streams: STREAM rows with the first kept offset of each stream, in any order; others are kept from 0.
+    """
+    problems = list(_limits(output, stream_objects))
+    held, is_holed = _held(sources)
+    claimed = _claimed(output, stream_objects)
+    unordered = [*_unordered(held), *_claimed_twice(claimed)]
+    if unordered:  # what follows joins ranges end to end, and would only confuse
+        return problems + unordered
+    kept, still_kept = _kept(held, np.sort(streams, order="stream_id"))
+    problems += _lost(kept, is_holed[still_kept], claimed)
+    problems += _invented(held, claimed)
+    problems += _bridged(kept.where(is_holed[still_kept]), claimed)
+    return problems
+
+
+def _limits(output: ObjectRanges | None, stream_objects: Rows) -> Iterator[str]:
+    if len(stream_objects) > STREAM_OBJECTS_A_COMMIT_MAX:
+        yield f"expected at most {STREAM_OBJECTS_A_COMMIT_MAX} stream objects, found {len(stream_objects)}"
+    if output is None:
+        return
+    if len(output) > STREAMS_AN_OBJECT_MAX:
+        yield f"expected at most {STREAMS_AN_OBJECT_MAX} streams in the output, found {len(output)}"
+    for stream_id in output.stream_ids[output.holed[:PROBLEMS_OF_A_KIND_MAX]]:
+        yield f"expected one run of each stream in the output, found a hole inside stream {stream_id}"
+
+
+def _held(sources: Sequence[ObjectRanges]) -> tuple[_Spans, NDArray[np.bool_]]:
+    holed = [np.zeros(len(each), dtype=np.bool_) for each in sources]
+    for marks, each in zip(holed, sources, strict=True):
+        marks[each.holed] = True
+    spans = _joined([_of_object(each, number) for number, each in enumerate(sources)])
+    order = np.lexsort((spans.objects, spans.stream_ids))
+    order = order[spans.ends[order] > spans.starts[order]]
+    return spans.where(order), np.concatenate([np.empty(0, dtype=np.bool_), *holed])[order]
+
+
+def _claimed(output: ObjectRanges | None, stream_objects: Rows) -> _Spans:
+    rows = by_stream(stream_objects, "start")
+    own = _Spans(rows["stream_id"], rows["start"], rows["end"], np.ones(len(rows), dtype=np.int64))
+    spans = _joined([own] if output is None else [_of_object(output, 0), own])
+    return spans.where(np.lexsort((spans.starts, spans.stream_ids)))
+
+
+def _of_object(ranges: ObjectRanges, number: int) -> _Spans:
+    return _Spans(ranges.stream_ids, ranges.starts, ranges.ends, np.full(len(ranges), number, dtype=np.int64))
+
+
+def _joined(parts: Sequence[_Spans]) -> _Spans:
+    none = np.empty(0, dtype=np.int64)
+    return _Spans(*(np.concatenate([none, *columns]) for columns in zip(*parts, strict=True))) if parts else _NOTHING
+
+
+def _unordered(held: _Spans) -> Iterator[str]:
+    wrong = _follow_badly(held)
+    for at in wrong[:PROBLEMS_OF_A_KIND_MAX]:
+        found = (
+            f"{held.text(at)} in source {held.objects[at]} before {held.text(at + 1)} in source {held.objects[at + 1]}"
+        )
+        yield f"expected ascending offsets through the sources, found {found}{_more(wrong)}"
+
+
+def _claimed_twice(claimed: _Spans) -> Iterator[str]:
+    wrong = _follow_badly(claimed)
+    for at in wrong[:PROBLEMS_OF_A_KIND_MAX]:
+        yield f"expected each offset in one output, found {claimed.text(at)} and {claimed.text(at + 1)}{_more(wrong)}"
+
+
+def _follow_badly(spans: _Spans) -> NDArray[np.int64]:
+    same = spans.stream_ids[1:] == spans.stream_ids[:-1]
+    found: NDArray[np.int64] = np.flatnonzero(same & (spans.starts[1:] < spans.ends[:-1]))
+    return found
+
+
+def _kept(held: _Spans, streams: Rows) -> tuple[_Spans, NDArray[np.bool_]]:
+    starts = np.maximum(held.starts, starts_of(streams, held.stream_ids))
+    still_kept = starts < held.ends
+    return held._replace(starts=starts).where(still_kept), still_kept
+
+
+def _lost(kept: _Spans, is_holed: NDArray[np.bool_], claimed: _Spans) -> Iterator[str]:
+    runs = _runs(claimed)
+    holed = kept.where(is_holed)
+    edges = (holed._replace(ends=holed.starts + 1), holed._replace(starts=holed.ends - 1))
+    for wanted in (kept.where(~is_holed), *edges):
+        lost = np.flatnonzero(~_lie_within(wanted, runs))
+        for at in lost[:PROBLEMS_OF_A_KIND_MAX]:
+            found = f"{wanted.text(at)} of source {wanted.objects[at]} claimed by none or in part"
+            yield f"expected all kept offsets in the outputs, found {found}{_more(lost)}"
+
+
+def _invented(held: _Spans, claimed: _Spans) -> Iterator[str]:
+    filled = claimed.where(claimed.ends > claimed.starts)
+    invented = np.flatnonzero(~_lie_within(filled, _runs(held)))
+    for at in invented[:PROBLEMS_OF_A_KIND_MAX]:
+        yield f"expected claims that the sources hold without a gap, found {filled.text(at)}{_more(invented)}"
+
+
+def _bridged(holed: _Spans, claimed: _Spans) -> Iterator[str]:
+    bridged = np.flatnonzero(_lie_within(holed, claimed))
+    for at in bridged[:PROBLEMS_OF_A_KIND_MAX]:
+        found = f"{holed.text(at)} of source {holed.objects[at]} in one piece"
+        yield f"expected outputs without the hole of a source, found {found}{_more(bridged)}"
+
+
+def _runs(spans: _Spans) -> _Spans:
+    """Touching spans of a stream as one; for spans that do not overlap, ascending by (stream id, start)."""
+    filled = spans.where(spans.ends > spans.starts)
+    if not len(filled.starts):
+        return filled
+    begins = np.ones(len(filled.starts), dtype=np.bool_)
+    begins[1:] = (filled.stream_ids[1:] != filled.stream_ids[:-1]) | (filled.starts[1:] != filled.ends[:-1])
+    lasts = np.append(np.flatnonzero(begins)[1:], len(begins)) - 1
+    return filled.where(begins)._replace(ends=filled.ends[lasts])
+
+
+def _lie_within(inner: _Spans, outer: _Spans) -> NDArray[np.bool_]:
+    """Which spans lie within a single one of others that ascend by (stream id, start) and do not overlap."""
+    if not len(outer.starts):
+        return np.zeros(len(inner.starts), dtype=np.bool_)
+    both = _joined([outer, inner])
+    is_inner = np.arange(len(both.starts)) >= len(outer.starts)
+    order = np.lexsort((is_inner, both.starts, both.stream_ids))
+    # Sorted together, the last outer span before an inner one is the only one that may hold it.
+    floors = np.maximum.accumulate(np.where(is_inner[order], -1, order))
+    floor = np.empty(len(inner.starts), dtype=np.int64)
+    floor[order[is_inner[order]] - len(outer.starts)] = floors[is_inner[order]]
+    same = (floor >= 0) & (outer.stream_ids[floor] == inner.stream_ids)
+    found: NDArray[np.bool_] = same & (outer.ends[floor] >= inner.ends)
+    return found
+
+
+def _more(found: NDArray[np.int64]) -> str:
+    return f" ({len(found)} alike)" if len(found) > 1 else ""
+
+
+_NOTHING = _Spans(*(np.empty(0, dtype=np.int64) for _ in range(4)))

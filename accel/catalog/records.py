@@ -1,0 +1,207 @@
+"""The records that the catalog keeps, one a key of its tables.
+
+    NodeList            what a node has: live objects in order, promised ids, retired objects
+    ListVersion         a node's list as it was, so that a bad commit can be undone
+    StreamBucket        a part of all streams: first offsets, owners, objects of their own
+    Checkpoint          where a node's streams ended some commits ago
+    NodeDirectory       which nodes have a list
+    ObjectIdCounter     the next id that no object has
+
+A record holds arrays of rows (see `rows`). It takes them over and makes them read-only; whoever changes a list or a
+bucket makes a new one (`list_rules`, `stream_rules`). Making a record checks that its rows stand in their order,
+because all searches rely on it: bytes from outside are checked by the same code as the program's own.
+
+Threads: all records are immutable, any thread may read them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.catalog.rows import (
+    LIVE,
+    OWNED_RANGE,
+    PREPARED,
+    RETIRED,
+    RETIRED_STREAM_OBJECT,
+    STREAM,
+    STREAM_END,
+    STREAM_OBJECT,
+    Dtype,
+    Rows,
+    frozen,
+    no_rows,
+)
+
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeList:
+    """A node's stream set objects and what is on its way to become one or to be deleted.
+
+    Args:
+        node_id: the node.
+        epoch: of the newest session that writes for the node; 0 = never opened.
+        next_order_id: the number of the next commit; above every order id in the list.
+        live: LIVE rows, ascending by order id; the spans [order_id, last_order_id] do not overlap.
+        prepared: PREPARED rows, ascending by object id.
+        retired: RETIRED rows; `doomed` ones are being deleted and never come back.
+        stream_objects: STREAM_OBJECT rows that were committed here and have not been moved to their buckets yet.
+        withdrawn_commits: commits that were undone, whose stream objects are still to be withdrawn from the buckets.
+
+    Raises:
+        ValueError: rows of the wrong type or out of order, or a number below 0.
+    """
+
+    node_id: int
+    epoch: int = 0
+    next_order_id: int = 0
+    live: Rows = field(default_factory=lambda: no_rows(LIVE))
+    prepared: Rows = field(default_factory=lambda: no_rows(PREPARED))
+    retired: Rows = field(default_factory=lambda: no_rows(RETIRED))
+    stream_objects: Rows = field(default_factory=lambda: no_rows(STREAM_OBJECT))
+    withdrawn_commits: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        where = f"list of node {self.node_id}"
+        _check_least(where, 0, node_id=self.node_id, epoch=self.epoch, next_order_id=self.next_order_id)
+        _take_over(where, live=(self.live, LIVE), prepared=(self.prepared, PREPARED), retired=(self.retired, RETIRED))
+        _take_over(where, stream_objects=(self.stream_objects, STREAM_OBJECT))
+        _check_order(f"{where}, live", self.live["order_id"])
+        _check_order(f"{where}, prepared", self.prepared["object_id"])
+        _check_stream_order(f"{where}, stream objects", self.stream_objects, "start")
+        if len(self.live) and int(self.live["order_id"][-1]) >= self.next_order_id:
+            found = f"{self.next_order_id} after order id {int(self.live['order_id'][-1])}"
+            raise ValueError(f"{where}: expected next_order_id above all order ids, found {found}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListVersion:
+    """A node's list as it stood.
+
+    Args:
+        sequence: of the key at that time.
+        node_list: the whole list.
+    """
+
+    sequence: int
+    node_list: NodeList
+
+    def __post_init__(self) -> None:
+        _check_least("list version", 1, sequence=self.sequence)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamBucket:
+    """The streams whose ids hash to one bucket.
+
+    Args:
+        bucket: its number.
+        streams: STREAM rows, ascending by stream id.
+        ranges: OWNED_RANGE rows, ascending by (stream id, range index); an end of -1 is open.
+        stream_objects: STREAM_OBJECT rows, ascending by (stream id, start).
+        retired: RETIRED_STREAM_OBJECT rows, ascending by (stream id, object id).
+
+    Raises:
+        ValueError: rows of the wrong type or out of order.
+    """
+
+    bucket: int
+    streams: Rows = field(default_factory=lambda: no_rows(STREAM))
+    ranges: Rows = field(default_factory=lambda: no_rows(OWNED_RANGE))
+    stream_objects: Rows = field(default_factory=lambda: no_rows(STREAM_OBJECT))
+    retired: Rows = field(default_factory=lambda: no_rows(RETIRED_STREAM_OBJECT))
+
+    def __post_init__(self) -> None:
+        where = f"bucket {self.bucket} of streams"
+        _check_least(where, 0, bucket=self.bucket)
+        _take_over(where, streams=(self.streams, STREAM), ranges=(self.ranges, OWNED_RANGE))
+        _take_over(
+            where, stream_objects=(self.stream_objects, STREAM_OBJECT), retired=(self.retired, RETIRED_STREAM_OBJECT)
+        )
+        _check_order(f"{where}, streams", self.streams["stream_id"])
+        _check_stream_order(f"{where}, ranges", self.ranges, "range_index")
+        _check_stream_order(f"{where}, stream objects", self.stream_objects, "start")
+        _check_stream_order(f"{where}, retired stream objects", self.retired, "object_id")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """Where a node's streams ended after some commit.
+
+    Args:
+        node_id: the node.
+        order_id: all objects whose last order id is at most this are in it.
+        ends: STREAM_END rows, ascending by stream id.
+    """
+
+    node_id: int
+    order_id: int
+    ends: Rows = field(default_factory=lambda: no_rows(STREAM_END))
+
+    def __post_init__(self) -> None:
+        where = f"checkpoint of node {self.node_id}"
+        _check_least(where, 0, node_id=self.node_id)
+        _check_least(where, -1, order_id=self.order_id)
+        _take_over(where, ends=(self.ends, STREAM_END))
+        _check_order(f"{where}, ends", self.ends["stream_id"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeDirectory:
+    """Which nodes have a list.
+
+    Args:
+        node_ids: ascending, each once.
+    """
+
+    node_ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        self.node_ids.flags.writeable = False
+        _check_order("directory of nodes", self.node_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectIdCounter:
+    """The next id that no object has; all below it are given out."""
+
+    next_object_id: int
+
+    def __post_init__(self) -> None:
+        _check_least("counter of object ids", 0, next_object_id=self.next_object_id)
+
+
+def _check_least(where: str, least: int, **numbers: int) -> None:
+    for name, number in numbers.items():
+        if not least <= number <= INT64_MAX:
+            raise ValueError(f"{where}: expected {name} of {least} to {INT64_MAX}, found {number}")
+
+
+def _take_over(where: str, **fields: tuple[Rows, Dtype]) -> None:
+    for name, (rows, dtype) in fields.items():
+        if rows.dtype != dtype or rows.ndim != 1:
+            raise ValueError(f"{where}: expected {name} with the fields {dtype.names}, found {rows.dtype}")
+        frozen(rows)
+
+
+def _check_order(where: str, keys: NDArray[np.int64]) -> None:
+    wrong = np.flatnonzero(keys[1:] <= keys[:-1])
+    if len(wrong):
+        before, after = keys[wrong[0] : wrong[0] + 2].tolist()
+        raise ValueError(f"{where}: expected ascending keys, each once, found {before} before {after}")
+    if len(keys) and keys[0] < 0:
+        raise ValueError(f"{where}: expected keys of at least 0, found {int(keys[0])}")
+
+
+def _check_stream_order(where: str, rows: Rows, then: str) -> None:
+    streams, keys = rows["stream_id"], rows[then]
+    steps = streams[1:] - streams[:-1]
+    wrong = np.flatnonzero((steps < 0) | ((steps == 0) & (keys[1:] <= keys[:-1])))
+    if len(wrong):
+        pairs = [(int(streams[at]), int(keys[at])) for at in (wrong[0], wrong[0] + 1)]
+        raise ValueError(f"{where}: expected ascending (stream_id, {then}), found {pairs[0]} before {pairs[1]}")

@@ -1,0 +1,187 @@
+"""The rows of the catalog: structured arrays of 64-bit integers, one type for each kind of thing that is listed.
+
+    LIVE                     a stream set object in a node's list             ascending by order id
+    PREPARED                 an id that was promised to a writer              ascending by object id
+    RETIRED                  a stream set object that compaction replaced     in the order in which they were retired
+    STREAM                   a stream and its first kept offset               ascending by stream id
+    OWNED_RANGE              from which offset on which node wrote a stream   ascending by (stream id, range index)
+    STREAM_OBJECT            an object of one stream                          ascending by (stream id, start)
+    RETIRED_STREAM_OBJECT    one that was replaced, trimmed or withdrawn      ascending by (stream id, object id)
+    STREAM_END               where a stream ended                             ascending by stream id
+
+Every commit to a node's list has a number: the list's counter shows it beforehand and one more afterwards. An uploaded
+object's order id is the number of its commit. `added_by` and `retired_by` name the commits that listed and that retired
+a row, so that a bad commit can be undone, with all that was built on it and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from accel.errors import CommitRefused
+from loaders.object_ref import UNKNOWN, ObjectRef
+
+Rows: TypeAlias = NDArray[np.void]
+Dtype: TypeAlias = np.dtype[np.void]
+
+_FIELD = "<i8"
+NO_COMMIT: Final = -1
+"""As `added_by`: no commit of a node's list brought this row, so none takes it away when it is undone.
+As `retired_by`: an undo withdrew it, so it never comes back."""
+
+
+def _dtype(*names: str) -> Dtype:
+    return np.dtype([(name, _FIELD) for name in names])
+
+
+_LIVE = (
+    "object_id",
+    "order_id",
+    "last_order_id",
+    "data_time_ms",
+    "size_bytes",
+    "index_size_bytes",
+    "attributes",
+    "added_by",
+)
+_STREAM_OBJECT = (
+    "object_id",
+    "stream_id",
+    "start",
+    "end",
+    "size_bytes",
+    "index_size_bytes",
+    "attributes",
+    "data_time_ms",
+    "node_id",
+    "added_by",
+)
+
+LIVE: Final = _dtype(*_LIVE)
+PREPARED: Final = _dtype("object_id", "deadline_ms")
+RETIRED: Final = _dtype(*_LIVE, "retired_at_ms", "retired_by", "doomed")
+STREAM: Final = _dtype("stream_id", "start_offset")
+OWNED_RANGE: Final = _dtype("stream_id", "range_index", "epoch", "start", "end", "node_id")
+STREAM_OBJECT: Final = _dtype(*_STREAM_OBJECT)
+RETIRED_STREAM_OBJECT: Final = _dtype(*_STREAM_OBJECT, "retired_at_ms", "doomed")
+STREAM_END: Final = _dtype("stream_id", "end")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFacts:
+    """What a writer knows of a stream set object that it has written.
+
+    Args:
+        object_id: prepared for it.
+        data_time_ms: when its oldest data was written, milliseconds since 1970; a compaction takes that of its sources.
+        size_bytes: of the whole object.
+        index_size_bytes: of its block index, so that opening it takes exactly one request.
+        attributes: kind and placement bits, -1 where they are not set.
+    """
+
+    object_id: int
+    data_time_ms: int
+    size_bytes: int
+    index_size_bytes: int
+    attributes: int = UNKNOWN
+
+    def checked(self) -> ObjectFacts:
+        """The same, if every number can be true.
+
+        Raises:
+            CommitRefused: a negative one.
+        """
+        for name in ("object_id", "data_time_ms", "size_bytes", "index_size_bytes"):
+            if (value := getattr(self, name)) < 0:
+                raise CommitRefused(f"object {self.object_id}: expected {name} of at least 0, found {value}")
+        return self
+
+
+def no_rows(dtype: Dtype) -> Rows:
+    """No rows of this type, read-only."""
+    return frozen(np.empty(0, dtype=dtype))
+
+
+def make_rows(dtype: Dtype, **columns: ArrayLike) -> Rows:
+    """Rows from one column or one number for every field.
+
+    >>> make_rows(PREPARED, object_id=[3, 5], deadline_ms=60_000).tolist()
+    [(3, 60000), (5, 60000)]
+
+    Raises:
+        ValueError: a field without a column, a column without a field, or columns of different lengths.
+    """
+    names = dtype.names or ()
+    if set(names) != set(columns):
+        raise ValueError(f"expected columns {', '.join(names)}, found {', '.join(columns)}")
+    arrays = np.broadcast_arrays(*(np.atleast_1d(np.asarray(columns[name], dtype=np.int64)) for name in names))
+    rows = np.empty(len(arrays[0]), dtype=dtype)
+    for name, column in zip(names, arrays, strict=True):
+        rows[name] = column
+    return rows
+
+
+def retyped(rows: Rows, dtype: Dtype, added: Mapping[str, ArrayLike] | None = None) -> Rows:
+    """A copy of rows with the fields of another type: taken over where both have them, else from `added`.
+
+    Raises:
+        ValueError: a field that neither has.
+    """
+    columns = {name: rows[name] for name in rows.dtype.names or () if name in (dtype.names or ())}
+    copied = np.empty(len(rows), dtype=dtype)
+    for name in dtype.names or ():
+        source = {**columns, **(added or {})}.get(name)
+        if source is None:
+            raise ValueError(f"expected a column {name}, found {', '.join(columns)}")
+        copied[name] = source
+    return copied
+
+
+def frozen(rows: Rows) -> Rows:
+    """The same rows, no longer writable."""
+    rows.flags.writeable = False
+    return rows
+
+
+def joined(first: Rows, second: Rows) -> Rows:
+    """Both, one behind the other."""
+    return np.concatenate((first, second))
+
+
+def by_stream(rows: Rows, then: str) -> Rows:
+    """The rows ascending by stream id, and within a stream by a second field. Complexity: O(n log n)."""
+    return rows[np.lexsort((rows[then], rows["stream_id"]))]
+
+
+def positions_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each wanted id stands among ids in any order, each once; -1 if it does not. O((n + m) log n)."""
+    if not len(ids):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    order = np.argsort(ids, kind="stable")
+    slots = order[np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)]
+    return np.where(ids[slots] == wanted, slots, -1)
+
+
+def starts_of(streams: Rows, stream_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first kept offset of each stream by STREAM rows; -1 for streams that are not known. O(m log n)."""
+    if not len(streams):
+        return np.full(len(stream_ids), -1, dtype=np.int64)
+    slots = np.minimum(np.searchsorted(streams["stream_id"], stream_ids), len(streams) - 1)
+    return np.where(streams["stream_id"][slots] == stream_ids, streams["start_offset"][slots], -1)
+
+
+def refs_of(rows: Rows) -> tuple[ObjectRef, ...]:
+    """The objects that LIVE, RETIRED or STREAM_OBJECT rows list, for whoever opens them; one Python object a row."""
+    names = ("object_id", "size_bytes", "index_size_bytes", "attributes")
+    return tuple(ObjectRef(*facts) for facts in zip(*(rows[name].tolist() for name in names), strict=True))
+
+
+def some(ids: NDArray[np.int64] | list[int]) -> str:
+    """Ids for an error's text: the first few, and how many there are."""
+    shown = ", ".join(str(each) for each in list(ids)[:5])
+    return shown if len(ids) <= 5 else f"{shown}, ... ({len(ids)} in all)"

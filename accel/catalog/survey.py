@@ -1,0 +1,164 @@
+"""All of a catalog, read afresh, and all objects that lie in the bucket: what maintenance compares.
+
+Lists are read before buckets, because objects of one stream move from a list to a bucket and stand in the bucket first:
+read in this order, nothing that is listed is missed. Whoever wants to know which objects nobody lists goes through the
+bucket before that: what was promised, written and committed meanwhile is then listed for sure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.catalog import places
+from accel.catalog.cell import Cell, Seen
+from accel.catalog.parts import CatalogParts
+from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.rows import Rows
+from accel.errors import CatalogMissing
+from loaders.store import ObjectInfo
+
+T = TypeVar("T")
+Ids = NDArray[np.int64]
+Progress = Callable[[int], object]
+"""Called with how many are done so far."""
+
+_PAGE_KEYS = 1000
+_OBJECT = np.dtype([("object_id", "<i8"), ("size_bytes", "<i8"), ("modified_ms", "<i8")])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Survey:
+    """What the catalog says, each key read once. Threads: immutable.
+
+    Args:
+        lists: node id -> its list.
+        buckets: all of them, by number.
+    """
+
+    lists: dict[int, Seen[NodeList]]
+    buckets: tuple[Seen[StreamBucket], ...]
+
+    def kept_ids(self) -> Ids:
+        """Ids of all that must not be deleted: live, promised, waiting for a bucket, retired and not doomed."""
+        waiting = (rows["object_id"][rows["doomed"] == 0] for rows in self._retired())
+        return joined_ids([self.live_ids(), *self._promised(), *waiting])
+
+    def live_ids(self) -> Ids:
+        """Ids of all that readers may be told of, those that wait for a bucket among them."""
+        lists = [seen.value for seen in self.lists.values()]
+        live = [rows["object_id"] for each in lists for rows in (each.live, each.stream_objects)]
+        return joined_ids([*live, *(seen.value.stream_objects["object_id"] for seen in self.buckets)])
+
+    def listed_ids(self) -> Ids:
+        """Ids of all that is or was live: all that is known but those that are only promised."""
+        return joined_ids([self.live_ids(), *(rows["object_id"] for rows in self._retired())])
+
+    def doomed_ids(self) -> Ids:
+        """Ids of all that is being deleted."""
+        return joined_ids(rows["object_id"][rows["doomed"] != 0] for rows in self._retired())
+
+    def known_ids(self) -> Ids:
+        """Ids of all that stands anywhere in the catalog."""
+        return joined_ids([self.listed_ids(), *self._promised()])
+
+    def _promised(self) -> Iterator[Ids]:
+        return (seen.value.prepared["object_id"] for seen in self.lists.values())
+
+    def _retired(self) -> Iterator[Rows]:
+        yield from (seen.value.retired for seen in self.lists.values())
+        yield from (seen.value.retired for seen in self.buckets)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredObjects:
+    """The objects that a listing of the bucket showed, ascending by id; other keys are left out.
+
+    Args:
+        ids: of the objects.
+        sizes_bytes: of the same length.
+        modified_ms: likewise, milliseconds since 1970, by the store's clock.
+    """
+
+    ids: Ids
+    sizes_bytes: NDArray[np.int64]
+    modified_ms: NDArray[np.int64]
+
+    def size_bytes(self, object_id: int) -> int | None:
+        """The size of an object; None if it does not lie there. O(log n)."""
+        at = int(np.searchsorted(self.ids, object_id))
+        return int(self.sizes_bytes[at]) if at < len(self.ids) and self.ids[at] == object_id else None
+
+    def unknown_to(self, known: Ids) -> StoredObjects:
+        """Those whose ids are not among these."""
+        chosen = ~np.isin(self.ids, known)
+        return StoredObjects(self.ids[chosen], self.sizes_bytes[chosen], self.modified_ms[chosen])
+
+
+def joined_ids(parts: Iterable[Ids]) -> Ids:
+    """All ids, ascending, each once."""
+    return np.unique(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
+
+
+def read_survey(parts: CatalogParts) -> Survey:
+    """Read all lists and all buckets. One request each, without a body where nothing changed, and one or two more.
+
+    A list counts even if the directory does not name its node: the directory is written second.
+
+    Raises:
+        CatalogMissing: a list or a bucket is not there.
+        StoreError, TableError, CorruptObject, FormatTooNew: something could not be read.
+    """
+    node_ids = list_node_ids(parts)
+    lists = parts.executor.map(lambda node_id: must_read(parts.cells.node_list(node_id)), node_ids)
+    by_node = dict(zip(node_ids, lists, strict=True))
+    buckets = parts.executor.map(
+        lambda number: must_read(parts.cells.bucket(number)), range(parts.format.stream_buckets)
+    )
+    return Survey(by_node, tuple(buckets))
+
+
+def list_node_ids(parts: CatalogParts) -> list[int]:
+    """All nodes that the directory names or that have a list, ascending."""
+    directory = must_read(parts.cells.directory()).value
+    keys = parts.cells.tables.table(places.NODE_LISTS).keys()
+    found = {node_id for node_id in map(places.parse_node_key, keys) if node_id is not None}
+    return sorted(found | set(directory.node_ids.tolist()))
+
+
+def must_read(cell: Cell[T]) -> Seen[T]:
+    """What stands in a key.
+
+    Raises:
+        CatalogMissing: nothing does.
+    """
+    seen = cell.read()
+    if seen is None:
+        raise CatalogMissing(f"expected a catalog with {cell.where}, found none there: its tables are incomplete")
+    return seen
+
+
+def list_objects(parts: CatalogParts, progress: Progress | None = None) -> StoredObjects:
+    """Go through the whole bucket. One request for 1,000 keys; 24 bytes of memory an object."""
+    chunks = [np.empty(0, dtype=_OBJECT)]
+    infos = parts.store.list("")
+    seen = 0
+    while page := list(islice(infos, _PAGE_KEYS)):
+        chunks.append(np.array(list(_objects_of(parts, page)), dtype=_OBJECT))
+        seen += len(page)
+        if progress is not None:
+            progress(seen)
+    rows = np.sort(np.concatenate(chunks), order="object_id")
+    return StoredObjects(rows["object_id"], rows["size_bytes"], rows["modified_ms"])
+
+
+def _objects_of(parts: CatalogParts, page: Iterable[ObjectInfo]) -> Iterator[tuple[int, int, int]]:
+    for info in page:
+        object_id = parts.layout.parse_object_key(info.key)
+        if object_id is not None:
+            yield object_id, info.size_bytes, int(info.modified_seconds * 1000)

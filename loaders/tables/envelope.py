@@ -1,0 +1,141 @@
+"""The bytes around every stored value.
+
+    | at  | bytes | field          | meaning                                                           |
+    |-----|-------|----------------|-------------------------------------------------------------------|
+    | 0   | 4     | magic          | AC 56 41 4C                                                       |
+    | 4   | 1     | version        | of this envelope: 1                                               |
+    | 5   | 1     | flags          | 1: a tombstone; 2: a final value                                  |
+    | 6   | 2     | reserved       | zero                                                              |
+    | 8   | 8     | sequence       | 1 for the first version of a key, +1 with every write             |
+    | 16  | 16    | nonce          | drawn for this write alone                                        |
+    | 32  | 128   | ancestors      | nonces of the 8 versions before, newest first; zero where none    |
+    | 160 | 4     | CRC-32         | of all bytes but these four                                       |
+    | 164 | 4     | value's length | not in a tombstone                                                |
+    | 168 | n     | value          | likewise                                                          |
+
+All integers are big endian.
+
+A tombstone is what a versioned delete leaves: 164 bytes, which no live value can have, so a listing tells the two
+apart by size. The nonce makes every write's bytes, and with them its ETag, unlike any other's: a value that comes back
+does not look unchanged to a writer who read it long ago. The nonces of earlier versions settle what became of a write
+whose reply was lost, even after others have written over it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+from loaders.errors import CorruptObject, FormatLimit, FormatTooNew
+from loaders.tables.versions import Entry, Version
+
+MAGIC = b"\xacVAL"
+ENVELOPE_VERSION = 1
+TOMBSTONE_SIZE_BYTES = 164
+"""Size of a stored tombstone, and of nothing else."""
+
+VALUE_START = 168
+VALUE_SIZE_BYTES_MAX = 64 << 20
+"""Longest value: one PUT, one GET, and memory for both."""
+
+_HEAD = struct.Struct(">4sBB2xQ16s128s")
+_NUMBER = struct.Struct(">I")
+_VERSION_AT = 4
+_RESERVED = slice(6, 8)
+_TOMBSTONE = 1
+_FINAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A stored value or tombstone.
+
+    Args:
+        value: the value; of a tombstone None.
+        version: which version it is.
+    """
+
+    value: bytes | None
+    version: Version
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether the key is deleted."""
+        return self.value is None
+
+    @property
+    def entry(self) -> Entry | None:
+        """The value with its version; None for a tombstone."""
+        return None if self.value is None else Entry(self.value, self.version)
+
+
+def encode_stored(stored: Stored) -> bytes:
+    """The bytes to put. O(size); the ETag is not part of them.
+
+    Raises:
+        FormatLimit: the value is too long.
+    """
+    version, value = stored.version, stored.value
+    flags = (_TOMBSTONE if value is None else 0) | (_FINAL if version.final else 0)
+    ancestors = version.ancestors or bytes(128)
+    head = _HEAD.pack(MAGIC, ENVELOPE_VERSION, flags, version.sequence, version.nonce, ancestors)
+    body = b""
+    if value is not None:
+        if len(value) > VALUE_SIZE_BYTES_MAX:
+            raise FormatLimit(f"a value has at most {VALUE_SIZE_BYTES_MAX} bytes, this one {len(value)}")
+        body = _NUMBER.pack(len(value)) + value
+    return b"".join((head, _NUMBER.pack(_checksum(head, body)), body))
+
+
+def decode_stored(data: bytes, *, etag: str, where: str) -> Stored:
+    """Read what a key holds. O(size).
+
+    Args:
+        data: all bytes of the object.
+        etag: its ETag, which becomes part of the version.
+        where: the object's key, for the error's sake.
+
+    Raises:
+        FormatTooNew: a newer release wrote it.
+        CorruptObject: damage.
+
+    Source: docs/tables.md, "A stored value".
+    """
+    _check_head(data, where)
+    _, _, flags, sequence, nonce, ancestors = _HEAD.unpack_from(data)
+    version = Version(etag, sequence, nonce, bool(flags & _FINAL), ancestors)
+    if flags & _TOMBSTONE:
+        _expect(len(data) == TOMBSTONE_SIZE_BYTES, data, where, "a tombstone of 164 bytes", f"{len(data)}")
+        return Stored(None, version)
+    _expect(len(data) >= VALUE_START, data, where, f"at least {VALUE_START} bytes", f"{len(data)}")
+    length = _NUMBER.unpack_from(data, TOMBSTONE_SIZE_BYTES)[0]
+    _expect(length == len(data) - VALUE_START, data, where, f"a value of {length} bytes", f"{len(data) - VALUE_START}")
+    return Stored(data[VALUE_START:], version)
+
+
+def _check_head(data: bytes, where: str) -> None:
+    # The version before everything that a newer one may have changed, and nothing before the magic.
+    known_start = len(data) > _VERSION_AT and data.startswith(MAGIC)
+    _expect(known_start, data, where, f"a stored value, which begins with {MAGIC.hex()}", data[:8].hex() or "nothing")
+    version = data[_VERSION_AT]
+    if version > ENVELOPE_VERSION:
+        raise FormatTooNew(f"object {where!r} has an envelope of version {version}, known is {ENVELOPE_VERSION}")
+    _expect(version == ENVELOPE_VERSION, data, where, f"an envelope of version {ENVELOPE_VERSION}", f"{version}")
+    _expect(len(data) >= TOMBSTONE_SIZE_BYTES, data, where, f"at least {TOMBSTONE_SIZE_BYTES} bytes", f"{len(data)}")
+    checksum = _NUMBER.unpack_from(data, _HEAD.size)[0]
+    actual = _checksum(data[: _HEAD.size], memoryview(data)[TOMBSTONE_SIZE_BYTES:])
+    _expect(actual == checksum, data, where, f"a CRC-32 of {checksum:#010x}", f"{actual:#010x}")
+    flags = data[_VERSION_AT + 1]
+    _expect(flags in {0, _TOMBSTONE, _FINAL}, data, where, "flags of 0, 1 or 2", f"{flags}")
+    _expect(not any(data[_RESERVED]), data, where, "two zero bytes in reserve", data[_RESERVED].hex())
+    _expect(any(data[8:16]), data, where, "a sequence number of at least 1", "0")
+
+
+def _checksum(head: bytes, body: bytes | memoryview) -> int:
+    return zlib.crc32(body, zlib.crc32(head))
+
+
+def _expect(holds: bool, data: bytes, where: str, expected: str, found: str) -> None:
+    if not holds:
+        raise CorruptObject(where, len(data), expected=expected, found=found)

@@ -1,0 +1,129 @@
+"""The format record: what holds for a whole bucket, and which release may touch it.
+
+It lies at ``accel/format``, in the envelope and the form of table values, though in no table: it is what is read first.
+Readers and writers alike take from it how old an image may be, how long deleted objects stay, how many buckets the
+streams are spread over, and how the endpoint wants If-Match, which only a writer could find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from loaders.errors import AmbiguousWrite, CorruptObject, FormatTooNew, KeyMissing
+from loaders.layout import FORMAT_KEY
+from loaders.store.base import ObjectStore
+from loaders.tables.envelope import Stored, decode_stored
+from loaders.tables.forms import RecordForm
+from loaders.tables.retry import Patience, RetrySettings
+from loaders.tables.settle import ConditionalWriter
+
+FORMAT_VERSION = 1
+"""The newest layout of a whole bucket that this release knows."""
+
+STREAM_BUCKETS_MAX = 1 << 16
+
+
+class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for a bucket. Immutable.
+
+    Attributes:
+        version: of the whole layout: keys, tables, and what they mean together.
+        namespace: the cluster's name in the keys of objects.
+        max_image_age_seconds: readers serve from no older image.
+        retention_seconds: how long a compacted object stays, at least.
+        prepared_seconds: how long a writer may take from preparing an object to committing it, unless it says.
+        orphan_seconds: how old an object that nothing lists must be before it may be deleted.
+        clock_skew_seconds: how far the clocks of two machines may differ.
+        stream_buckets: over how many keys the streams are spread; never changes.
+        if_match_quotes: whether the endpoint wants quotes around the ETag of If-Match; None = not found out.
+    """
+
+    version: int = FORMAT_VERSION
+    namespace: str
+    max_image_age_seconds: float = 600.0
+    retention_seconds: float = 3600.0
+    prepared_seconds: float = 86400.0
+    orphan_seconds: float = 259200.0
+    clock_skew_seconds: float = 60.0
+    stream_buckets: int = 32
+    if_match_quotes: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not self.namespace or "/" in self.namespace:
+            raise ValueError(f"expected a namespace of one path element, found {self.namespace!r}")
+        if not 1 <= self.stream_buckets <= STREAM_BUCKETS_MAX:
+            raise ValueError(f"expected 1 to {STREAM_BUCKETS_MAX} stream buckets, found {self.stream_buckets}")
+        if self.version < 1:
+            raise ValueError(f"expected a format version of at least 1, found {self.version}")
+        for name in ("max_image_age", "prepared", "orphan"):
+            _check_seconds(f"{name}_seconds", getattr(self, f"{name}_seconds"), is_zero_allowed=False)
+        for name in ("retention", "clock_skew"):
+            _check_seconds(f"{name}_seconds", getattr(self, f"{name}_seconds"), is_zero_allowed=True)
+
+    @property
+    def retired_seconds(self) -> float:
+        """How long an object that was compacted away stays: no reader may still have it in an image by then."""
+        return max(self.retention_seconds, 2 * self.max_image_age_seconds) + self.clock_skew_seconds
+
+
+FORMAT_FORM = RecordForm("format", 1, FormatRecord)
+
+
+def read_format(store: ObjectStore) -> FormatRecord | None:
+    """Read the format record; None where there is none. One request.
+
+    Raises:
+        FormatTooNew: a newer release made this bucket.
+        CorruptObject: damage.
+    """
+    try:
+        found = store.get(FORMAT_KEY)
+    except KeyMissing:
+        return None
+    return _decoded(decode_stored(found.body, etag=found.etag, where=FORMAT_KEY))
+
+
+def create_format(
+    store: ObjectStore,
+    record: FormatRecord,
+    nonce: Callable[[], bytes],
+    *,
+    sleep: Callable[[float], object] = lambda _: None,
+    jitter: Callable[[], float] = lambda: 0.0,
+) -> FormatRecord:
+    """Write the format record where there is none, and return what stands there: this one, or another's.
+
+    Args:
+        store: where.
+        record: what to write.
+        nonce: draws 16 random bytes.
+        sleep: waits between repetitions; by default it does not.
+        jitter: a number in [0, 1), each time another.
+
+    Raises:
+        AmbiguousWrite: the reply was lost, and the record cannot be read.
+        FormatTooNew, CorruptObject: as `read_format`.
+    """
+    writer = ConditionalWriter(store, nonce, Patience(RetrySettings(), sleep, jitter))
+    settled = writer.write(FORMAT_KEY, FORMAT_FORM.encode(record), None)
+    if settled.current is None:
+        detail = "the reply was lost, and it cannot be told whether the format record was written"
+        raise AmbiguousWrite("", FORMAT_KEY, detail) from settled.cause
+    return _decoded(settled.current)
+
+
+def _decoded(stored: Stored) -> FormatRecord:
+    if stored.value is None:
+        raise CorruptObject(FORMAT_KEY, -1, expected="a format record", found="a tombstone")
+    record = FORMAT_FORM.decode(stored.value, FORMAT_KEY)
+    if record.version > FORMAT_VERSION:
+        raise FormatTooNew(f"the bucket has format version {record.version}, known are 1 to {FORMAT_VERSION}")
+    return record
+
+
+def _check_seconds(name: str, seconds: float, *, is_zero_allowed: bool) -> None:
+    # Not a number is neither, and no time without an end is one.
+    if not (0 <= seconds < float("inf")) or (seconds == 0 and not is_zero_allowed):
+        raise ValueError(f"expected {name} of {'at least' if is_zero_allowed else 'more than'} 0, found {seconds}")

@@ -1,0 +1,360 @@
+"""One versioned table: values by key, written only by who has seen what stands there.
+
+Reading, creating, changing and deleting one key; `keys` and `items` go through many. What each outcome means:
+
+    | error          | what it says                                 | written?  | what to do                       |
+    |----------------|----------------------------------------------|-----------|----------------------------------|
+    | DataExists     | there is a live value already                | no        | read it                          |
+    | DataNotFound   | there is none                                | no        | create it, if it should be there |
+    | TableMissing   | (a DataNotFound) not even the table          | no        | create the table                 |
+    | DataConflict   | another version than the caller's            | no        | read, decide, write again        |
+    | AmbiguousWrite | the reply was lost, and later writes hide it | not known | read, decide by meaning          |
+    | StoreError     | the store does not answer, or refuses        | no        | see its advice                   |
+
+A read is one request (none for a final value in the cache). A write is one when all goes well, and a read more for
+each doubt; `settle` has the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NoReturn, TypeAlias
+
+from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, StoreError
+from loaders.store.base import ObjectInfo
+from loaders.tables.envelope import Stored
+from loaders.tables.folder import TableFolder
+from loaders.tables.retry import patiently
+from loaders.tables.settle import Outcome, Settled
+from loaders.tables.versions import UNKNOWN_ETAG, Entry, Version
+
+Change: TypeAlias = Callable[[bytes | None], bytes | None]
+"""Makes a new value of an old one; None stands for "there is none", and as an answer for "leave it as it is"."""
+
+FRESH_FROM_ATTEMPT = 6
+"""From here on `update_with` reads again after its pause."""
+
+ITEMS_BATCH_MAX = 64
+"""Values that `items` fetches at a time."""
+
+
+class Table:
+    """A table; `Tables.table` makes it, without a request. Threads: any.
+
+    Args:
+        folder: where it lies, and what is known of it.
+    """
+
+    def __init__(self, folder: TableFolder) -> None:
+        self.name = folder.table
+        self._folder = folder
+        self._writer = folder.parts.writer
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    # Reading one key
+
+    def get(self, key: str) -> Entry:
+        """Read a value. One request; none for a final value in the cache, no body for another one that stands still.
+
+        Raises:
+            DataNotFound: it does not exist, or is deleted.
+            TableMissing: the table does not exist.
+        """
+        entry = self.find(key)
+        if entry is None:
+            raise self._not_found(key)
+        return entry
+
+    def find(self, key: str) -> Entry | None:
+        """Read a value; None where there is none. Otherwise as `get`."""
+        stored = self._folder.look(key)
+        if stored is None:
+            self._folder.check_exists()
+            return None
+        return stored.entry
+
+    def get_if_newer(self, key: str, version: Version) -> Entry | None:
+        """Read a value unless it still is this version: then None, and no body is sent. At most one request.
+
+        Raises:
+            DataNotFound, TableMissing: as `get`.
+        """
+        if version.final:
+            return None
+        stored = self._folder.look(key, version)
+        if stored is None:
+            self._folder.check_exists()
+        if stored is None or stored.entry is None:
+            raise self._not_found(key)
+        return None if stored.version == version else stored.entry
+
+    def exists(self, key: str) -> bool:
+        """Whether there is a live value. Costs as much as reading it."""
+        return self.find(key) is not None
+
+    # Writing one key
+
+    def create(self, key: str, value: bytes, *, final: bool = False) -> Version:
+        """Write a value where none is. One request; three over a tombstone.
+
+        Args:
+            key: its key.
+            value: what to write.
+            final: it will never be written again, so that it may be cached for ever.
+
+        Raises:
+            DataExists: there is one.
+            TableMissing: the table does not exist.
+            AmbiguousWrite: see the table at the top.
+        """
+        settled = self._create(key, value, final=final)
+        if settled.outcome is Outcome.LOST:
+            raise DataExists(self.name, key, f"expected no value, found {_described(settled)}")
+        return self._version(key, settled)
+
+    def create_if_absent(self, key: str, value: bytes, *, final: bool = False) -> Entry:
+        """Write a value where none is, and return what stands there afterwards: this one, or another's.
+
+        Raises:
+            TableMissing: as `create`.
+            AmbiguousWrite: likewise, but only if nothing stands there any more.
+        """
+        kept = self._folder.kept(key)
+        if kept is not None and kept.version.final:
+            return kept
+        settled = self._create(key, value, final=final)
+        if settled.current is not None and settled.current.entry is not None:
+            return settled.current.entry
+        return Entry(value, self._version(key, settled))
+
+    def update(self, key: str, value: bytes, version: Version, *, final: bool = False) -> Version:
+        """Write a value over this version of it. One request.
+
+        Raises:
+            DataNotFound: it does not exist any more, or is deleted.
+            DataConflict: another version stands there; the error's `entry` is that one.
+            TableMissing, AmbiguousWrite: as `create`.
+            ValueError: the version is final.
+        """
+        settled = self._write(key, value, version, final=final)
+        if settled.outcome is Outcome.LOST:
+            self._lost(key, version, settled)
+        return self._version(key, settled)
+
+    def delete(self, key: str, version: Version | None = None) -> None:
+        """Delete a value by writing a tombstone over it. One request with a version, two without.
+
+        Args:
+            key: its key; one that does not exist, or is deleted, is a success.
+            version: what may be deleted; None = whatever stands there.
+
+        Raises:
+            DataConflict: another version stands there.
+            TableMissing, AmbiguousWrite: as `create`.
+            ValueError: the value is final: `erase` it.
+        """
+        if version is not None:
+            settled = self._delete(key, version)
+            if settled.outcome is Outcome.LOST and not settled.is_gone:
+                self._lost(key, version, settled)
+            return
+        stored = self._folder.look(key)
+        for attempt in range(1, self._attempts + 1):
+            if stored is None:
+                self._folder.check_exists()
+            if stored is None or stored.is_tombstone:
+                return
+            settled = self._delete(key, stored.version)
+            if settled.outcome is not Outcome.LOST:
+                return
+            stored = settled.current
+            self._writer.patience.pause(attempt)
+        raise self._others_were_faster(key, stored)
+
+    def erase(self, key: str) -> None:
+        """Delete a key plainly: for keys that are never written again. One request.
+
+        Where anybody may write the key later, `delete` it: real servers lose plain deletes that race with conditional
+        writes. A missing key is a success.
+
+        Raises:
+            TableMissing: the table does not exist.
+        """
+        store_key = self._folder.store_key(key)
+        self._folder.check_exists()
+        self._folder.forget(key)
+        try:
+            patiently(self._writer.patience, lambda: self._folder.parts.store.delete(store_key))
+        finally:
+            self._folder.forget(key)
+
+    def update_with(self, key: str, change: Change, *, repeatable: bool = False) -> Entry:
+        """Read, change and write, again and again until nobody else wrote in between. Two requests if undisturbed.
+
+        Args:
+            key: its key.
+            change: makes the new value of the old one, None standing for "there is none"; may be called many times.
+                Returning None leaves everything as it is. What it raises goes to the caller.
+            repeatable: applied to a value that has it already, the change leaves that alone (returns None). A write
+                whose outcome nobody can tell is then followed by another attempt instead of an error.
+
+        Returns:
+            What was written; or what is there, if that was left alone.
+
+        Raises:
+            DataConflict: others were faster, `RetrySettings.attempts` times.
+            DataNotFound: nothing is there, and the change made nothing of it.
+            TableMissing, AmbiguousWrite: as `create`.
+            ValueError: the value is final.
+        """
+        return self._rewrite(key, change, self._attempts, repeatable=repeatable)
+
+    # Many keys
+
+    def keys(self, prefix: str = "", after: str = "") -> Iterator[str]:
+        """Go through the live keys that start with `prefix` and come after `after`, in the order of encoded names.
+
+        Lazy: one request for 1,000 keys, tombstones included.
+
+        Raises:
+            TableMissing: the table does not exist; when the first key is asked for.
+        """
+        return (key for key, _ in self._folder.listed(prefix, after))
+
+    def items(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, Entry]]:
+        """The same with values, fetched 64 at a time (in the executor, if there is one).
+
+        What is deleted between the listing and the fetch is left out. A value in the cache is not fetched if the
+        listing shows it unchanged.
+        """
+        listed = self._folder.listed(prefix, after)
+        while batch := list(islice(listed, ITEMS_BATCH_MAX)):
+            executor = self._folder.parts.executor
+            fetched = executor.map(self._fetch_listed, batch) if executor else map(self._fetch_listed, batch)
+            for (key, _), entry in zip(batch, fetched, strict=True):
+                if entry is not None:
+                    yield key, entry
+
+    # Inside
+
+    @property
+    def _attempts(self) -> int:
+        return self._writer.patience.settings.attempts
+
+    def _fetch_listed(self, listed: tuple[str, ObjectInfo]) -> Entry | None:
+        key, info = listed
+        kept = self._folder.kept(key)
+        if kept is not None and kept.version.etag == info.etag:
+            return kept
+        stored = self._folder.look(key)
+        return None if stored is None else stored.entry
+
+    def _create(self, key: str, value: bytes, *, final: bool = False) -> Settled:
+        self._folder.check_exists()
+        base: Version | None = None
+        for attempt in range(1, self._attempts + 1):
+            settled = self._write(key, value, base, final=final)
+            if settled.outcome is not Outcome.LOST or not settled.is_gone:
+                return settled
+            if base is not None:
+                self._writer.patience.pause(attempt)
+            # Creating over a tombstone is an update of it.
+            base = None if settled.current is None else settled.current.version
+        raise self._others_were_faster(key, None)
+
+    def _delete(self, key: str, version: Version) -> Settled:
+        settled = self._write(key, None, version)
+        if settled.is_gone and settled.current is None:
+            self._folder.check_exists()
+        if not settled.is_gone and settled.outcome is Outcome.AMBIGUOUS:
+            self._version(key, settled)
+        return settled
+
+    def _rewrite(self, key: str, change: Change, attempts: int, *, repeatable: bool) -> Entry:
+        stored = self._folder.look(key)
+        for attempt in range(1, attempts + 1):
+            entry = None if stored is None else stored.entry
+            value = change(None if entry is None else entry.value)
+            if value is None:
+                return self._left_alone(key, entry)
+            settled = self._write(key, value, stored.version) if stored else self._create(key, value)
+            if settled.outcome is not Outcome.LOST:
+                return self._rewritten(key, value, settled, change if repeatable else None, attempts - attempt)
+            self._writer.patience.pause(attempt)
+            # What was read while settling saves a request, unless so many write that it is out of date after the pause.
+            stored = settled.current if attempt < FRESH_FROM_ATTEMPT else self._folder.look(key)
+        raise self._others_were_faster(key, stored)
+
+    def _rewritten(self, key: str, value: bytes, settled: Settled, change: Change | None, attempts: int) -> Entry:
+        if settled.outcome is Outcome.WRITTEN or change is None or attempts == 0:
+            return Entry(value, self._version(key, settled))
+        try:
+            return self._rewrite(key, change, attempts, repeatable=True)
+        except (StoreError, DataConflict) as error:
+            # These say "not written", but the write in doubt may have happened.
+            raise self._ambiguous(key, settled) from error
+
+    def _write(self, key: str, value: bytes | None, base: Version | None, *, final: bool = False) -> Settled:
+        store_key = self._folder.store_key(key)
+        if base is not None and base.final:
+            raise ValueError(f"table {self.name!r}, key {key!r}: a final value is never written again, only erased")
+        self._folder.forget(key)
+        if base is not None and base.etag == UNKNOWN_ETAG:
+            return Settled(Outcome.LOST, self._writer.read(store_key))
+        ticket = self._folder.ticket(key)
+        written = None
+        try:
+            settled = self._writer.write(store_key, value, base, final=final)
+            written = settled.current if settled.outcome is Outcome.WRITTEN else None
+        finally:
+            if written is None:
+                self._folder.forget(key)
+        self._folder.keep(key, written, ticket)
+        return settled
+
+    def _version(self, key: str, settled: Settled) -> Version:
+        if settled.version is None:
+            raise self._ambiguous(key, settled) from settled.cause
+        return settled.version
+
+    def _left_alone(self, key: str, entry: Entry | None) -> Entry:
+        if entry is None:
+            self._folder.check_exists()
+            raise self._not_found(key)
+        return entry
+
+    def _lost(self, key: str, version: Version, settled: Settled) -> NoReturn:
+        if settled.current is None:
+            self._folder.check_exists()
+        detail = f"expected version {version.sequence} ({version.nonce.hex()}), found {_described(settled)}"
+        if settled.is_gone:
+            raise DataNotFound(self.name, key, detail)
+        raise self._conflict(key, detail, settled.current)
+
+    def _not_found(self, key: str) -> DataNotFound:
+        return DataNotFound(self.name, key, "expected a value, found none")
+
+    def _ambiguous(self, key: str, settled: Settled) -> AmbiguousWrite:
+        detail = "the reply was lost, and what stands there now does not tell whether it was written"
+        return AmbiguousWrite(self.name, key, f"{detail}: {_described(settled)}")
+
+    def _others_were_faster(self, key: str, current: Stored | None) -> DataConflict:
+        return self._conflict(key, f"others wrote first, {self._attempts} times in a row", current)
+
+    def _conflict(self, key: str, detail: str, current: Stored | None) -> DataConflict:
+        error = DataConflict(self.name, key, detail)
+        error.entry = None if current is None else current.entry
+        return error
+
+
+def _described(settled: Settled) -> str:
+    if not settled.is_current_known:
+        return "it cannot be read"
+    if settled.current is None:
+        return "nothing"
+    version = settled.current.version
+    kind = "a tombstone, version" if settled.current.is_tombstone else "version"
+    return f"{kind} {version.sequence} ({version.nonce.hex()})"

@@ -1,0 +1,160 @@
+"""All tables under one prefix of a store: making, finding and dropping them.
+
+    from accel.system import SYSTEM
+    from loaders.store import open_store
+    from loaders.tables import Tables
+
+    tables = Tables(open_store("s3://bucket/prefix"), nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
+    tables.create_table("owners")
+    owners = tables.table("owners")
+    version = owners.create("stream-7", b"node 3")
+    owners.update("stream-7", b"node 4", version)
+
+A table exists if and only if its marker does. A name that may come again, after the table was dropped, should have a
+unique part: then nothing that is left of the old table, here or in anybody's cache, can be taken for the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from threading import Lock
+
+from cachetools import LRUCache
+
+from loaders.errors import AmbiguousWrite, StoreUnavailable
+from loaders.layout import TABLE_MARKER, TABLES_PREFIX
+from loaders.store.base import DELETE_BATCH_KEYS_MAX, DeleteFailures, ObjectStore
+from loaders.tables.cache import ValueCache
+from loaders.tables.folder import TableFolder, TableParts, TableState
+from loaders.tables.names import decode_name, encode_prefix, marker_key, table_folder
+from loaders.tables.retry import Patience, RetrySettings, patiently
+from loaders.tables.settle import ConditionalWriter, Outcome
+from loaders.tables.table import Table
+
+TABLE_STATES_MAX = 1024
+"""Tables whose existence is remembered."""
+
+# "name" and this sorts after everything in the folder "name/", and before whatever follows that folder.
+_AFTER_FOLDER = chr(ord("/") + 1)
+
+
+class Tables:
+    """All tables under one prefix of a store. Makes no request by itself. Threads: any.
+
+    Args:
+        store: where they lie.
+        nonce: draws 16 random bytes; `accel.system.SYSTEM.nonce` is the real one.
+        sleep: waits for so many seconds, between repetitions.
+        jitter: a number in [0, 1), each time another.
+        cache: keeps what was read; may be shared with others. None = nothing is kept.
+        executor: fetches the values of `Table.items` side by side; None = one after the other. Not to be the one that
+            the caller of `items` runs in, unless it has threads to spare.
+        prefix: what all keys begin with; ends with a slash.
+        if_match_quotes: whether this endpoint wants quotes around the ETag of If-Match, as `probe_conditions` finds
+            out and the format record remembers; None = what the store's settings say.
+        retry: bounds on repetition.
+    """
+
+    def __init__(  # noqa: PLR0913 - the outer world comes in here, by name
+        self,
+        store: ObjectStore,
+        *,
+        nonce: Callable[[], bytes],
+        sleep: Callable[[float], object],
+        jitter: Callable[[], float],
+        cache: ValueCache | None = None,
+        executor: Executor | None = None,
+        prefix: str = TABLES_PREFIX,
+        if_match_quotes: bool | None = None,
+        retry: RetrySettings = RetrySettings(),  # noqa: B008 - immutable
+    ) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._patience = Patience(retry, sleep, jitter)
+        self._writer = ConditionalWriter(store, nonce, self._patience, if_match_quotes=if_match_quotes)
+        self._parts = TableParts(store, self._writer, cache, executor)
+        self._lock = Lock()
+        self._states: LRUCache[str, TableState] = LRUCache(TABLE_STATES_MAX)
+
+    def table(self, name: str) -> Table:
+        """The table of this name, whether it exists or not. No request.
+
+        Raises:
+            ValueError: not a name; see `loaders.tables.names`.
+        """
+        return Table(TableFolder(name, table_folder(self._prefix, name), self._parts, self._state(name)))
+
+    def create_table(self, name: str) -> bool:
+        """Make a table; False if it was there. One request, two if it was there.
+
+        Raises:
+            AmbiguousWrite: the reply was lost, and the table is gone again.
+        """
+        settled = self._writer.write(marker_key(table_folder(self._prefix, name)), b"", None, final=True)
+        self._state(name).forget()
+        if settled.outcome is Outcome.AMBIGUOUS and settled.current is None:
+            raise AmbiguousWrite(name, "", "the reply was lost, and it cannot be told whether the table was made")
+        return settled.outcome is Outcome.WRITTEN
+
+    def drop_table(self, name: str) -> None:
+        """Delete a table with all its keys, the marker first; a missing one is a success.
+
+        What a drop left behind that was cut short, another one deletes. Requests: 2, and 2 more for every 1,000 keys.
+
+        Raises:
+            StoreUnavailable: some keys are still there; the table is not. Drop it again.
+        """
+        folder = table_folder(self._prefix, name)
+        state = self._state(name)
+        state.forget()
+        try:
+            patiently(self._patience, lambda: self._store.delete(marker_key(folder)))
+            while batch := [info.key for info in self._store.list(folder, limit=DELETE_BATCH_KEYS_MAX)]:
+                self._delete(batch)
+        finally:
+            state.forget()
+
+    def table_exists(self, name: str) -> bool:
+        """Whether there is a table of this name, asked anew. One request."""
+        return self._writer.read(marker_key(table_folder(self._prefix, name))) is not None
+
+    def table_names(self, prefix: str = "") -> Iterator[str]:
+        """Go through the tables whose names start with `prefix`, in the order of their folders.
+
+        That is the order of the encoded names with a slash behind: "a-b" comes before "a". Lazy. At most one request a
+        table, and fewer where tables are small: 1,000 keys come with each.
+        """
+        listed_prefix = self._prefix + encode_prefix(prefix)
+        start_after = ""
+        while True:
+            page = self._store.list_page(listed_prefix, start_after)
+            for info in page.objects:
+                segment, _, rest = info.key[len(self._prefix) :].partition("/")
+                if rest == TABLE_MARKER and (name := _name_of(segment)) is not None:
+                    yield name
+            if not page.more or not page.objects:
+                return
+            last = page.objects[-1].key[len(self._prefix) :]
+            start_after = self._prefix + last.partition("/")[0] + _AFTER_FOLDER
+
+    def _state(self, name: str) -> TableState:
+        with self._lock:
+            return self._states.setdefault(name, TableState())
+
+    def _delete(self, keys: list[str]) -> None:
+        def delete() -> DeleteFailures:
+            failures = self._store.delete_many(keys)
+            if any(isinstance(failure.error, StoreUnavailable) for failure in failures):
+                raise next(failure.error for failure in failures if isinstance(failure.error, StoreUnavailable))
+            return failures
+
+        for failure in patiently(self._patience, delete):
+            raise failure.error
+
+
+def _name_of(segment: str) -> str | None:
+    try:
+        return decode_name(segment)
+    except ValueError:
+        return None

@@ -1,0 +1,58 @@
+"""What callers of a table hold in their hands: values and their versions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+NONCE_SIZE_BYTES = 16
+ANCESTORS_MAX = 8
+"""How many earlier versions a stored value names."""
+
+UNKNOWN_ETAG = ""
+"""In a version that was overwritten before its ETag was learned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of one key; what `update` and `delete` want to see. Immutable.
+
+    Two versions are equal if they are the same write.
+
+    Attributes:
+        etag: what the store calls it. Empty where the write was overwritten before this was learned; nothing can be
+            updated with such a version, which is right, since it is not the newest one.
+        sequence: 1 for the first version of a key, and one more with every write, deletes included.
+        nonce: 16 bytes drawn for this write alone.
+        final: never written again, and never deleted by version.
+        ancestors: the nonces of up to 8 versions before this one, the newest first; zeros where there was none.
+    """
+
+    etag: str
+    sequence: int
+    nonce: bytes
+    final: bool = field(default=False, compare=False)
+    ancestors: bytes = field(default=b"", compare=False, repr=False)
+
+    def nonce_at(self, sequence: int) -> bytes | None:
+        """The nonce that the version with this sequence number had; None where that is not known."""
+        if sequence == self.sequence:
+            return self.nonce
+        start = (self.sequence - sequence - 1) * NONCE_SIZE_BYTES
+        if start < 0:
+            return None
+        nonce = self.ancestors[start : start + NONCE_SIZE_BYTES]
+        return nonce if any(nonce) else None
+
+    @property
+    def lineage(self) -> bytes:
+        """What the next version has for ancestors: 128 bytes."""
+        size_bytes = ANCESTORS_MAX * NONCE_SIZE_BYTES
+        return (self.nonce + self.ancestors)[:size_bytes].ljust(size_bytes, b"\0")
+
+
+class Entry(NamedTuple):
+    """A value, and the version it is."""
+
+    value: bytes
+    version: Version

@@ -1,0 +1,142 @@
+"""Packed columns are read back as they were written, from any numbers; and damage is refused, not believed."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from loaders.errors import CorruptObject, FormatLimit, FormatTooNew
+from loaders.tables.columns import ROWS_MAX, is_packed, pack_columns, unpack_any, unpack_columns
+
+PAIR = np.dtype([("key", "<i8"), ("value", "<i8")])
+INT64 = st.integers(-(2**63), 2**63 - 1)
+NUMBERS = st.one_of(INT64, st.integers(-300, 300), st.sampled_from([-(2**63), 2**63 - 1, 0, -1, 255, 256, 2**32]))
+
+
+def rows_of(pairs: list[tuple[int, int]]) -> NDArray[np.void]:
+    return np.array(pairs, dtype=PAIR)
+
+
+def unpack(data: bytes, rows_max: int = 1000) -> NDArray[np.void]:
+    return unpack_columns(data, PAIR, "there", rows_max=rows_max)
+
+
+def repacked(raw: bytes, *, version: int = 1, size: int | None = None, tell_size: bool = False) -> bytes:
+    frame = zstandard.ZstdCompressor(write_content_size=tell_size).compress(raw)
+    return struct.pack(">4sBI", b"ACol", version, len(raw) if size is None else size) + frame
+
+
+def raw_of(data: bytes) -> bytes:
+    return zstandard.ZstdDecompressor().decompress(data[9:], max_output_size=1 << 20)
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=60))
+def test_any_numbers_are_read_back_as_they_were_written(pairs: list[tuple[int, int]]) -> None:
+    assert unpack(pack_columns(rows_of(pairs))).tolist() == pairs
+
+
+@given(NUMBERS, st.lists(st.integers(0, 2**40), max_size=60))
+def test_ascending_numbers_are_read_back_whatever_their_steps(first: int, steps: list[int]) -> None:
+    keys = np.cumsum(np.array([first, *steps], dtype=np.int64))
+    rows = rows_of([(key, 7) for key in keys.tolist()])
+    assert unpack(pack_columns(rows)).tolist() == rows.tolist()
+
+
+def test_even_steps_and_equal_values_take_no_bytes_a_row() -> None:
+    few, many = (pack_columns(rows_of([(5 + 3 * i, -1) for i in range(count)])) for count in (2, 1000))
+    assert len(raw_of(few)) == len(raw_of(many))
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20), st.data())
+def test_damaged_bytes_never_cause_another_error_than_the_two_of_the_contract(
+    pairs: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    packed = bytearray(pack_columns(rows_of(pairs)))
+    at = data.draw(st.integers(0, len(packed) - 1))
+    packed[at] ^= data.draw(st.integers(1, 255))
+    cut = data.draw(st.integers(0, len(packed)))
+    for damaged in (bytes(packed), bytes(packed[:cut]), bytes(packed) + b"x"):
+        with contextlib.suppress(CorruptObject, FormatTooNew):
+            assert unpack(damaged).dtype == PAIR
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_within_a_frame_cause_another_error_than_the_two_of_the_contract(raw: bytes) -> None:
+    with pytest.raises((CorruptObject, FormatTooNew)):
+        unpack(repacked(raw))
+
+
+def test_more_rows_than_the_reader_takes_are_refused_before_they_are_unpacked() -> None:
+    packed = pack_columns(rows_of([(1, 1)] * 11))
+    assert len(unpack(packed, rows_max=11)) == 11
+    with pytest.raises(CorruptObject, match="expected at most 10 rows, found 11"):
+        unpack(packed, rows_max=10)
+
+
+def test_a_size_that_lies_is_refused_and_allocates_nothing() -> None:
+    raw = raw_of(pack_columns(rows_of([(1, 2)])))
+    for size in (len(raw) - 1, len(raw) + 1, 2**32 - 1, 0):
+        with pytest.raises(CorruptObject, match="there"):
+            unpack(repacked(raw, size=size))
+    bomb = b"\0" * (1 << 20)  # its frame says how large it is, which a decompressor would believe
+    with pytest.raises(CorruptObject, match="expected a frame of 100 bytes, found 1048576"):
+        unpack(repacked(bomb, size=100, tell_size=True))
+
+
+def test_a_field_that_the_reader_does_not_know_is_refused_as_too_new() -> None:
+    wider = np.zeros(3, dtype=[("key", "<i8"), ("value", "<i8"), ("colour", "<i8")])
+    with pytest.raises(FormatTooNew, match="there: expected columns among key, value, found also colour"):
+        unpack(pack_columns(wider))
+
+
+def test_a_missing_field_is_filled_only_where_the_reader_gives_a_default() -> None:
+    narrower = pack_columns(np.array([(3,), (5,)], dtype=[("key", "<i8")]))
+    filled = unpack_columns(narrower, PAIR, "there", defaults={"value": -1})
+    assert filled.tolist() == [(3, -1), (5, -1)]
+    with pytest.raises(CorruptObject, match="expected columns key, value, found none named value"):
+        unpack(narrower)
+
+
+def test_fields_are_found_by_name_in_any_order() -> None:
+    turned = np.array([(2, 1), (4, 3)], dtype=[("value", "<i8"), ("key", "<i8")])
+    assert unpack(pack_columns(turned)).tolist() == [(1, 2), (3, 4)]
+
+
+def test_a_newer_version_is_refused_as_too_new() -> None:
+    raw = raw_of(pack_columns(rows_of([(1, 2)])))
+    with pytest.raises(FormatTooNew, match="version 1 or lower, found 2"):
+        unpack(repacked(raw, version=2))
+
+
+def test_other_bytes_are_not_taken_for_columns() -> None:
+    assert is_packed(pack_columns(rows_of([])))
+    assert not is_packed(b"ACo")
+    with pytest.raises(CorruptObject, match="begin with b'ACol', found b'AAAA'"):
+        unpack(b"A" * 50)
+
+
+def test_a_person_can_look_at_columns_without_knowing_their_fields() -> None:
+    rows = unpack_any(pack_columns(rows_of([(1, 2), (3, 4)])), "there")
+    assert rows.dtype.names == ("key", "value")
+    assert rows.tolist() == [(1, 2), (3, 4)]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [[("key", "<i4")], [("k" * 64, "<i8")], [("schlüssel", "<i8")], [(f"f{number}", "<i8") for number in range(33)]],
+)
+def test_fields_that_have_no_form_are_refused(dtype: list[tuple[str, str]]) -> None:
+    with pytest.raises(ValueError, match="expected 1 to 32 fields of type <i8 with ASCII names"):
+        pack_columns(np.zeros(1, dtype=dtype))
+
+
+def test_more_rows_than_the_format_allows_are_not_written() -> None:
+    with pytest.raises(FormatLimit, match=f"expected at most {ROWS_MAX} rows .*found {ROWS_MAX + 1}"):
+        pack_columns(np.zeros(ROWS_MAX + 1, dtype=PAIR))

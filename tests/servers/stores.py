@@ -1,0 +1,44 @@
+"""The stores on S3 that tests run on: each client on each server."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from loaders.store import ObstoreStore, S3Settings, S3Store
+from tests.servers.fixtures import Endpoint, drop_bucket, is_server_named, new_bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+CLIENTS: dict[str, type[S3Store | ObstoreStore]] = {"boto3": S3Store, "obstore": ObstoreStore}
+SERVERS = ("moto", "named") if is_server_named(os.environ) else ("moto",)
+S3_STORES = tuple(f"{client}-{server}" for server in SERVERS for client in CLIENTS)
+"""Parameters for `store_on_s3`: client and server."""
+
+
+@contextmanager
+def store_on_s3(
+    request: pytest.FixtureRequest, name: str, *, knows_quotes: bool = True
+) -> Iterator[S3Store | ObstoreStore]:
+    """An empty bucket of its own, by way of one client on one server.
+
+    Args:
+        request: of the fixture that gives the store to a test.
+        name: one of `S3_STORES`.
+        knows_quotes: whether the store's settings say how the server wants If-Match; otherwise they are left as they
+            are by default, and whoever writes has to find out.
+    """
+    client, server = name.split("-")
+    endpoint: Endpoint = request.getfixturevalue(f"{server}_endpoint")
+    environment: pytest.MonkeyPatch = request.getfixturevalue("aws_environment")
+    environment.setenv("AWS_ACCESS_KEY_ID", endpoint.access_key)
+    environment.setenv("AWS_SECRET_ACCESS_KEY", endpoint.secret_key)
+    quotes = endpoint.etag_quotes if knows_quotes else S3Settings().etag_quotes
+    bucket = new_bucket(endpoint.client)
+    yield CLIENTS[client](bucket, S3Settings(endpoint_url=endpoint.url, etag_quotes=quotes))
+    if endpoint.is_lasting:
+        drop_bucket(endpoint.client, bucket)

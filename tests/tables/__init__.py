@@ -1,0 +1,1 @@
+"""Versioned tables: one contract for every store, and what each part promises."""

@@ -1,0 +1,135 @@
+"""The bytes around a value are those of the golden files, and damage to any of them is found."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loaders.errors import CorruptObject, FormatLimit, FormatTooNew
+from loaders.store import MemoryStore
+from loaders.tables import Version, envelope
+from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES, Stored, decode_stored, encode_stored
+from tests.tables.golden import golden
+from tests.tables.worlds import World
+
+NONCE = bytes(range(0xA0, 0xB0))
+EARLIER = b"".join(bytes([each]) * 16 for each in (0xB3, 0xB2, 0xB1)).ljust(128, b"\0")
+GOLDEN = {
+    "envelope-value": Stored(b"node 3", Version("e", 4, NONCE, ancestors=EARLIER)),
+    "envelope-final": Stored(b"", Version("e", 1, NONCE, final=True, ancestors=bytes(128))),
+    "envelope-tombstone": Stored(None, Version("e", 4, NONCE, ancestors=EARLIER)),
+}
+
+
+def resealed(data: bytes) -> bytes:
+    """The same bytes with a checksum that fits them."""
+    checksum = zlib.crc32(data[164:], zlib.crc32(data[:160]))
+    return data[:160] + checksum.to_bytes(4, "big") + data[164:]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_bytes_are_pinned(name: str) -> None:
+    assert encode_stored(GOLDEN[name]) == golden(name)
+    found = decode_stored(golden(name), etag="e", where="k")
+    assert found == GOLDEN[name]
+    assert (found.version.final, found.version.ancestors) == (
+        GOLDEN[name].version.final,
+        GOLDEN[name].version.ancestors,
+    )
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_every_damaged_byte_and_every_cut_is_found(name: str) -> None:
+    data = golden(name)
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 0x40
+        with pytest.raises((CorruptObject, FormatTooNew), match="accel/tables/t/k"):
+            decode_stored(bytes(damaged), etag="e", where="accel/tables/t/k")
+        with pytest.raises(CorruptObject):
+            decode_stored(data[:position], etag="e", where="accel/tables/t/k")
+    with pytest.raises(CorruptObject):
+        decode_stored(data + b"\0", etag="e", where="k")
+
+
+@given(st.binary(max_size=400))
+def test_foreign_bytes_are_corrupt_and_nothing_else(data: bytes) -> None:
+    with pytest.raises(CorruptObject):
+        decode_stored(data, etag="e", where="k")
+
+
+@pytest.mark.parametrize(
+    ("at", "byte", "expected"),
+    [
+        (5, 3, "flags"),
+        (5, 4, "flags"),
+        (6, 1, "reserve"),
+        (15, 0, "sequence"),
+        (167, 7, "a value of 7 bytes"),
+        (164, 0xFF, "a value of 4278190086 bytes"),
+        (5, 1, "a tombstone of 164 bytes"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_although_its_checksum_fits(at: int, byte: int, expected: str) -> None:
+    data = bytearray(golden("envelope-value"))
+    data[at] = byte
+    with pytest.raises(CorruptObject, match=expected):
+        decode_stored(resealed(bytes(data)), etag="e", where="k")
+
+
+def test_a_tombstone_without_its_flag_is_refused() -> None:
+    data = bytearray(golden("envelope-tombstone"))
+    data[5] = 0
+    with pytest.raises(CorruptObject, match="at least 168 bytes"):
+        decode_stored(resealed(bytes(data)), etag="e", where="k")
+
+
+@pytest.mark.parametrize("version", [2, 255])
+def test_a_newer_envelope_is_refused_whatever_follows_it(version: int) -> None:
+    data = bytearray(golden("envelope-value"))
+    data[4] = version
+    for newer in (bytes(data), bytes(data[:20])):
+        with pytest.raises(FormatTooNew, match=f"'k' has an envelope of version {version}, known is 1"):
+            decode_stored(newer, etag="e", where="k")
+
+
+def test_no_live_value_has_the_size_of_a_tombstone() -> None:
+    empty = encode_stored(replace(GOLDEN["envelope-value"], value=b""))
+    assert len(golden("envelope-tombstone")) == TOMBSTONE_SIZE_BYTES < len(empty)
+
+
+def test_a_value_too_long_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelope, "VALUE_SIZE_BYTES_MAX", 10)
+    world = World(MemoryStore())
+    table = world.table()
+    table.create("k", b"x" * 10)
+    with pytest.raises(FormatLimit, match="at most 10 bytes, this one 11"):
+        table.create("k2", b"x" * 11)
+    assert list(table.keys()) == ["k"]
+
+
+def test_damage_in_a_table_names_the_key_and_a_newer_value_is_not_written_over() -> None:
+    world = World(MemoryStore())
+    table = world.table()
+    version = table.create("k", b"1")
+    world.store.put("accel/tables/t/k", b"garbage")
+    for touch in (lambda: table.get("k"), lambda: list(table.items()), lambda: table.create("k", b"2")):
+        with pytest.raises(CorruptObject, match="'accel/tables/t/k'"):
+            touch()
+    newer = bytearray(golden("envelope-value"))
+    newer[4] = 2
+    world.store.put("accel/tables/t/k", bytes(newer))
+    for write in (
+        lambda: table.get("k"),
+        lambda: table.update("k", b"2", version),
+        lambda: table.update_with("k", lambda _: b"2"),
+        lambda: table.delete("k"),
+        lambda: table.create_if_absent("k", b"2"),
+    ):
+        with pytest.raises(FormatTooNew):
+            write()
+    assert world.store.get("accel/tables/t/k").body == bytes(newer)
