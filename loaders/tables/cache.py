@@ -23,7 +23,7 @@ from loaders.tables.versions import Entry
 CacheKey: TypeAlias = tuple[str, object, str]
 """Table, its id, key."""
 
-ENTRY_OVERHEAD_BYTES = 600
+ENTRY_OVERHEAD_BYTES = 850
 """What an entry takes besides its value and its names: measured with tracemalloc, rounded up."""
 
 _STRIPES = 256

@@ -293,3 +293,21 @@ def test_the_end_of_a_stream_is_found_without_its_writer() -> None:
         assert catalog.stream_end(1) == 50
         with pytest.raises(CommitRefused, match="a stream of this catalog"):
             catalog.stream_end(77)
+
+
+def test_a_merged_stream_object_whose_promise_ran_out_is_refused() -> None:
+    world = World()
+    with world.open() as catalog:
+        _, refs = _five(world, catalog)
+        ids = catalog.prepare(4, 2)
+        own = [
+            (1, world.put_stream_object(object_id, 1, *span))
+            for object_id, span in zip(ids, [(10, 20), (20, 30)], strict=True)
+        ]
+        catalog.commit_compaction(4, refs[1:3], _merge(world, catalog, {2: [(10, 30)]}), own)
+        [whole] = catalog.prepare(4, 1)
+        merged = world.put_stream_object(whole, 1, 10, 30)
+        catalog.discard(4, [whole])
+        with pytest.raises(CommitRefused):
+            catalog.register_stream_object(1, merged, ids)
+        assert [object_id for object_id, *_ in held(catalog, 1)][1:3] == ids

@@ -252,5 +252,5 @@ class ListHistory(RuleBasedStateMachine):
         return ObjectRanges.from_ranges([(stream, *run) for stream, run in self.contents[object_id].items()])
 
 
-ListHistory.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+ListHistory.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
 TestListHistory = ListHistory.TestCase
