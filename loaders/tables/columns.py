@@ -173,7 +173,8 @@ def _narrowed(name: str, values: NDArray[np.int64]) -> tuple[_Head, bytes]:
         step_low, step_high = int(steps.min()), int(steps.max())
         if step_high - step_low < high - low:
             width = _width(step_high - step_low)
-            stored = np.concatenate(([0], steps.view(np.uint64) - np.uint64(step_low % _WRAP))).astype(np.uint64)
+            stored = np.zeros(len(values), dtype=np.uint64)
+            stored[1:] = steps.view(np.uint64) - np.uint64(step_low % _WRAP)
             return _Head(name, _DELTA, width, step_low, int(values[0])), _shuffled(stored, width)
     width = _width(high - low)
     return _Head(name, _PLAIN, width, low, 0), _shuffled(values.view(np.uint64) - np.uint64(low % _WRAP), width)

@@ -49,6 +49,11 @@ def test_ascending_numbers_are_read_back_whatever_their_steps(first: int, steps:
     assert unpack(pack_columns(rows)).tolist() == rows.tolist()
 
 
+def test_steps_beyond_the_precision_of_floating_point_are_kept() -> None:
+    pairs = [(0, 0), (0, 0), (0, 1), (0, 2**53 + 2)]
+    assert unpack(pack_columns(rows_of(pairs))).tolist() == pairs
+
+
 def test_even_steps_and_equal_values_take_no_bytes_a_row() -> None:
     few, many = (pack_columns(rows_of([(5 + 3 * i, -1) for i in range(count)])) for count in (2, 1000))
     assert len(raw_of(few)) == len(raw_of(many))

@@ -24,7 +24,7 @@ def prepare(tables: Tables, name: str) -> None:
 
 def picture(tables: Tables, name: str) -> object:
     """All that a reader can see of a table, except for nonces and ETags."""
-    others = list(tables.table_names(name + "/"))
+    others = [each.removeprefix(name) for each in tables.table_names(name + "/")]
     try:
         items = {key: (value, version.sequence, version.final) for key, (value, version) in tables.table(name).items()}
     except TableMissing:
