@@ -6,8 +6,12 @@
     with ReadAccelerator(StaticImages(image), open_store("s3://bucket")) as accelerator:
         answer = accelerator.get_objects(stream_id=420000, start=1000, end=1600, limit=4)
 
-These are the public names. Start with `ReadAccelerator`; README.md has a tour, docs/how-it-works.md the reasons.
+These are the public names. Start with `ReadAccelerator`; README.md has a tour, docs/how-it-works.md the reasons. Those
+of the object catalog are loaded when they are first asked for: who pushes images in needs none of it.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from accel.accelerator import ReadAccelerator, Reading
 from accel.answer import Answer, Ending, FoundObject, Kind, Request, check_ranges
@@ -16,6 +20,9 @@ from accel.errors import (
     AccelError,
     AccessDenied,
     BucketMissing,
+    CatalogError,
+    CatalogMissing,
+    CommitRefused,
     CorruptObject,
     FormatError,
     FormatLimit,
@@ -29,6 +36,7 @@ from accel.errors import (
     PreconditionFailed,
     RangeInvalid,
     RequestRefused,
+    SessionFenced,
     StillPending,
     StoreError,
     StoreUnavailable,
@@ -36,13 +44,17 @@ from accel.errors import (
 )
 from accel.explain import Explanation
 from accel.image import MetadataImage, NodeChange, NodeImage, ObjectRef, OwnershipRange, StreamImage, StreamObject
-from accel.image_source import ImageSource, JsonFile, PolledImages, StaticImages, load_image_file
+from accel.image_source import ImageSource, JsonFile, PolledImages, PollingSource, StaticImages, load_image_file
 from accel.metrics import AcceleratorStats, LookupStats
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from accel.version import ImageVersion, VersionVector, is_newer
 from accel.wrap import Difference, accelerate
 from loaders.store import S3Settings, open_store
+
+if TYPE_CHECKING:
+    from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
+    from loaders.tables import FormatRecord
 
 __all__ = [
     "SYSTEM",
@@ -53,6 +65,10 @@ __all__ = [
     "AsyncReadAccelerator",
     "AsyncReading",
     "BucketMissing",
+    "CatalogError",
+    "CatalogMissing",
+    "CatalogSettings",
+    "CommitRefused",
     "Components",
     "CorruptObject",
     "Difference",
@@ -60,6 +76,7 @@ __all__ = [
     "Explanation",
     "FormatError",
     "FormatLimit",
+    "FormatRecord",
     "FoundObject",
     "ImageRefused",
     "ImageSource",
@@ -75,10 +92,13 @@ __all__ = [
     "MissingExtra",
     "NodeChange",
     "NodeImage",
+    "NodeWriter",
+    "ObjectCatalog",
     "ObjectLost",
     "ObjectRef",
     "OwnershipRange",
     "PolledImages",
+    "PollingSource",
     "PreconditionFailed",
     "RangeInvalid",
     "ReadAccelerator",
@@ -86,6 +106,7 @@ __all__ = [
     "Request",
     "RequestRefused",
     "S3Settings",
+    "SessionFenced",
     "Settings",
     "StaticImages",
     "StillPending",
@@ -101,3 +122,22 @@ __all__ = [
     "load_image_file",
     "open_store",
 ]
+
+_LOADED_WHEN_ASKED_FOR = {
+    "CatalogSettings": "accel.catalog",
+    "FormatRecord": "loaders.tables",
+    "NodeWriter": "accel.catalog",
+    "ObjectCatalog": "accel.catalog",
+}
+
+if not TYPE_CHECKING:  # a checker that saw this would take any name for a public one
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LOADED_WHEN_ASKED_FOR:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_LOADED_WHEN_ASKED_FOR[name]), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LOADED_WHEN_ASKED_FOR})

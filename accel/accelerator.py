@@ -16,15 +16,15 @@ from concurrent.futures import wait
 from types import TracebackType
 from typing import Self
 
-from accel.answer import Answer, Ending, Request
-from accel.base import AcceleratorBase, still_pending
+from accel.answer import Answer, Request
+from accel.base import AcceleratorBase, ReadingBase, still_pending
 from accel.deadline import Deadline
 from accel.engine import Engine
 from accel.errors import AccelError, InvalidRequest
 from accel.explain import Explanation
 from accel.image import OPEN_END
 from accel.lookup import NeedImage, Sent
-from accel.reading import BYTES_MAX, Batches, FetchSpan, OpenObject, ReadEnd, ReadSent
+from accel.reading import BYTES_MAX, CurrentImage, FetchSpan, OpenObject, ReadSent, Step
 from accel.search import Wanted
 from accel.story import Story
 from loaders.format import RecordBatch
@@ -141,7 +141,7 @@ class ReadAccelerator(AcceleratorBase):
         the batch that brings the payload to ``max_bytes``, at the end, or at a hole; `Reading.ending` says which.
 
         Raises:
-            As `get_objects`, while iterating.
+            As `get_objects`, while iterating; and again whenever a read that failed is asked for more.
         """
         return Reading(self._engine, stream_id, start, end, max_bytes)
 
@@ -149,7 +149,7 @@ class ReadAccelerator(AcceleratorBase):
         deadline = Deadline(self._engine.system.timer, deadline_seconds)
         sent: Sent = None
         try:
-            steps = self._engine.start_lookup(request, story)
+            steps = self._engine.start_lookup(request, self._engine.image(), story)
             while True:
                 step = steps.send(sent)
                 sent = _answer_step(self._engine, step, deadline, story)
@@ -161,41 +161,19 @@ class ReadAccelerator(AcceleratorBase):
             raise
 
 
-class Reading(Iterator[RecordBatch]):
-    """Record batches as they are read. One thread at a time.
-
-    `next_offset` is where a later read goes on after the batches given so far; `ending` says, once iteration is over,
-    whether the end, the byte budget (LIMIT) or a hole ended it.
-    """
-
-    def __init__(self, engine: Engine, stream_id: int, start: int, end: int, max_bytes: int) -> None:
-        self._engine = engine
-        self._steps = engine.start_read(stream_id, start, end, max_bytes)
-        self._ready: list[RecordBatch] = []
-        self._sent: ReadSent = None
-        self.next_offset = start
-        self.ending: Ending | None = None
+class Reading(ReadingBase, Iterator[RecordBatch]):
+    """Record batches as they are read. One thread at a time."""
 
     def __next__(self) -> RecordBatch:
-        while not self._ready:
-            self._advance()
-        batch = self._ready.pop()
-        self.next_offset = max(self.next_offset, batch.end_offset)
-        return batch
-
-    def _advance(self) -> None:
-        if self.ending is not None:
-            raise StopIteration
-        try:
-            step = self._steps.send(self._sent)
-        except StopIteration as stop:
-            end: ReadEnd = stop.value
-            self.ending, self.next_offset = end.ending, end.next_offset
-            raise StopIteration from None
-        if isinstance(step, Batches):
-            self._ready, self._sent = step.batches[::-1], None
-        else:
-            self._sent = _answer_read_step(self._engine, step)
+        while (step := self._wanted()) is not None:
+            try:
+                self._answer(_answer_read_step(self._engine, step))
+            except Exception as error:
+                self._error = error
+                raise
+        if self._ready:
+            return self._take()
+        raise StopIteration
 
 
 def _answer_step(engine: Engine, step: Wanted | NeedImage, deadline: Deadline, story: Story | None) -> Sent:
@@ -211,7 +189,9 @@ def _answer_step(engine: Engine, step: Wanted | NeedImage, deadline: Deadline, s
     return pending.replies()
 
 
-def _answer_read_step(engine: Engine, step: Wanted | NeedImage | OpenObject | FetchSpan) -> ReadSent:
+def _answer_read_step(engine: Engine, step: Step) -> ReadSent:
+    if isinstance(step, CurrentImage):
+        return engine.image()
     try:
         if isinstance(step, OpenObject):
             return engine.open_one(step).result()

@@ -1,18 +1,22 @@
 """The accelerator for asyncio: the same steps as `accelerator.py`, awaited instead of waited for.
 
-Loads run in the accelerator's own threads, so that one event loop can have thousands of lookups under way. A task that
-is cancelled while it waits leaves the load alone: others may wait for the same one, and its result is kept.
+Loads run in the accelerator's own threads, and so does every question to the source of images that may take a while, so
+that one event loop can have thousands of lookups under way. A task that is cancelled while it waits leaves the load
+alone: others may wait for the same one, and its result is kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from accel.answer import Answer, Ending, Request
-from accel.base import AcceleratorBase, still_pending
+from accel.answer import Answer, Request
+from accel.async_images import AsyncImages
+from accel.base import AcceleratorBase, ReadingBase, still_pending
 from accel.deadline import Deadline
 from accel.engine import Engine
 from accel.errors import AccelError, InvalidRequest
@@ -20,8 +24,7 @@ from accel.explain import Explanation
 from accel.image import OPEN_END
 from accel.image_source import ImageSource
 from accel.lookup import NeedImage, Sent
-from accel.newer_images import NewerImages
-from accel.reading import BYTES_MAX, Batches, FetchSpan, OpenObject, ReadEnd, ReadSent
+from accel.reading import BYTES_MAX, CurrentImage, FetchSpan, OpenObject, ReadSent, Step
 from accel.search import Wanted
 from accel.settings import Settings
 from accel.story import Story
@@ -36,6 +39,10 @@ T = TypeVar("T")
 class AsyncReadAccelerator(AcceleratorBase):
     """Lookups and reads for asyncio; the methods are those of `ReadAccelerator`, to be awaited.
 
+    A source that asks for its images itself (`PolledImages`, `ObjectCatalog.images`) is asked in a thread: the task
+    whose lookup finds its image due waits for that, the others go on with the image at hand. Only making an accelerator
+    may block, if its source is due then; on a running loop make both together, or in a thread.
+
     Threads: one event loop. Close it, or use it as an asynchronous context manager.
     """
 
@@ -48,7 +55,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         system: Components = SYSTEM,
     ) -> None:
         super().__init__(source, store, settings=settings, system=system)
-        self._newer = NewerImages(source)
+        self._images = AsyncImages(self._engine)
 
     async def __aenter__(self) -> Self:
         return self
@@ -60,7 +67,7 @@ class AsyncReadAccelerator(AcceleratorBase):
 
     async def close(self) -> None:
         """Stop loading; ends when what is under way has ended."""
-        self._newer.close()
+        self._images.close()
         await asyncio.to_thread(self._engine.close)
 
     async def get_objects(
@@ -109,20 +116,20 @@ class AsyncReadAccelerator(AcceleratorBase):
             answer = await self.get_objects(stream_id, start, end, limit)
             if answer.satisfies_fetch:
                 return answer
-            newer = await self._newer.wait(answer.image_version, waiting)
+            newer = await self._images.newer(answer.image_version, waiting)
             if newer is None:
                 raise still_pending(answer)
-            self._engine.replace_image(newer)
+            await _in_pool(self._engine, partial(self._engine.replace_image, newer))
 
     def read(self, stream_id: int, start: int, end: int = OPEN_END, *, max_bytes: int = BYTES_MAX) -> AsyncReading:
         """The record batches of offsets [start, end), for ``async for``; see `ReadAccelerator.read`."""
-        return AsyncReading(self._engine, stream_id, start, end, max_bytes)
+        return AsyncReading(self._engine, self._images, stream_id, start, end, max_bytes)
 
     async def _look_up(self, request: Request, deadline_seconds: float | None, story: Story | None = None) -> Answer:
         deadline = Deadline(self._engine.system.timer, deadline_seconds)
         sent: Sent = None
         try:
-            steps = self._engine.start_lookup(request, story)
+            steps = self._engine.start_lookup(request, await self._images.current(), story)
             while True:
                 step = steps.send(sent)
                 sent = await _answer_step(self._engine, step, deadline, story)
@@ -134,37 +141,28 @@ class AsyncReadAccelerator(AcceleratorBase):
             raise
 
 
-class AsyncReading(AsyncIterator[RecordBatch]):
-    """Record batches as they are read; `next_offset` and `ending` as in `Reading`. One task at a time."""
+class AsyncReading(ReadingBase, AsyncIterator[RecordBatch]):
+    """Record batches as they are read; `next_offset` and `ending` as in `Reading`. One task at a time.
 
-    def __init__(self, engine: Engine, stream_id: int, start: int, end: int, max_bytes: int) -> None:
-        self._engine = engine
-        self._steps = engine.start_read(stream_id, start, end, max_bytes)
-        self._ready: list[RecordBatch] = []
-        self._sent: ReadSent = None
-        self.next_offset = start
-        self.ending: Ending | None = None
+    A task that was cancelled while it waited for a batch, as by `asyncio.wait_for`, may ask again and misses none.
+    """
+
+    def __init__(
+        self, engine: Engine, images: AsyncImages, stream_id: int, start: int, end: int, max_bytes: int
+    ) -> None:
+        super().__init__(engine, stream_id, start, end, max_bytes)
+        self._images = images
 
     async def __anext__(self) -> RecordBatch:
-        while not self._ready:
-            await self._advance()
-        batch = self._ready.pop()
-        self.next_offset = max(self.next_offset, batch.end_offset)
-        return batch
-
-    async def _advance(self) -> None:
-        if self.ending is not None:
-            raise StopAsyncIteration
-        try:
-            step = self._steps.send(self._sent)
-        except StopIteration as stop:
-            end: ReadEnd = stop.value
-            self.ending, self.next_offset = end.ending, end.next_offset
-            raise StopAsyncIteration from None
-        if isinstance(step, Batches):
-            self._ready, self._sent = step.batches[::-1], None
-        else:
-            self._sent = await _answer_read_step(self._engine, step)
+        while (step := self._wanted()) is not None:
+            try:
+                self._answer(await _answer_read_step(self._engine, self._images, step))
+            except Exception as error:
+                self._error = error
+                raise
+        if self._ready:
+            return self._take()
+        raise StopAsyncIteration
 
 
 async def _answer_step(engine: Engine, step: Wanted | NeedImage, deadline: Deadline, story: Story | None) -> Sent:
@@ -174,9 +172,7 @@ async def _answer_step(engine: Engine, step: Wanted | NeedImage, deadline: Deadl
     started = engine.system.timer()
     pending = engine.open(step)
     # The loads cannot be cancelled, so a cancelled task, or one that is out of time, only stops waiting for them.
-    waiters = [asyncio.wrap_future(future) for future in pending.futures()]
-    for waiter in waiters:
-        waiter.add_done_callback(_look_at)
+    waiters = [_waiter(future) for future in pending.futures()]
     _, late = await asyncio.wait(waiters, timeout=deadline.left_seconds())
     if late:
         return None
@@ -185,10 +181,14 @@ async def _answer_step(engine: Engine, step: Wanted | NeedImage, deadline: Deadl
     return pending.replies()
 
 
-async def _answer_read_step(engine: Engine, step: Wanted | NeedImage | OpenObject | FetchSpan) -> ReadSent:
+async def _answer_read_step(engine: Engine, images: AsyncImages, step: Step) -> ReadSent:
+    if isinstance(step, CurrentImage):
+        return await images.current()
     try:
         if isinstance(step, OpenObject):
-            return await asyncio.wrap_future(engine.open_one(step))
+            opening = _waiter(engine.open_one(step))
+            await asyncio.wait({opening})
+            return opening.result()
         if isinstance(step, FetchSpan):
             return await _in_pool(engine, lambda: engine.fetch(step))
     except AccelError as error:
@@ -198,6 +198,13 @@ async def _answer_read_step(engine: Engine, step: Wanted | NeedImage | OpenObjec
 
 async def _in_pool(engine: Engine, call: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(engine.executor, call)
+
+
+def _waiter(load: Future[OpenedObject]) -> asyncio.Future[OpenedObject]:
+    """To be waited for by `asyncio.wait`, which leaves the load alone when its own task is cancelled."""
+    waiter = asyncio.wrap_future(load)
+    waiter.add_done_callback(_look_at)
+    return waiter
 
 
 def _look_at(waiter: asyncio.Future[OpenedObject]) -> None:

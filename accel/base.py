@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from accel.answer import Answer
-from accel.engine import Engine, RangesGiven, ranges_of
+from accel.answer import Answer, Ending
+from accel.engine import Engine
 from accel.errors import StillPending
 from accel.image import MetadataImage, ObjectRef
 from accel.image_source import ImageSource
 from accel.metrics import AcceleratorStats
+from accel.ranges_given import RangesGiven, ranges_of
+from accel.reading import Batches, ReadEnd, ReadSent, Step
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
+from loaders.format import RecordBatch
 from loaders.store import ObjectStore
 
 
@@ -72,6 +75,63 @@ class AcceleratorBase:
     def stats(self) -> AcceleratorStats:
         """Counts, and memory against its bounds. Complexity: O(1) but for sums over caches."""
         return self._engine.stats()
+
+
+class ReadingBase:
+    """Common to reads of both accelerators: the batches at hand, the step that is wanted, and how it ended.
+
+    `next_offset` is where a later read goes on after the batches given so far; `ending` says, once iteration is over,
+    whether the end, the byte budget (LIMIT) or a hole ended it.
+
+    A read that failed stays failed: asked again, it raises the same error, so that nobody takes it for one that has
+    ended; a new read from `next_offset` goes on. One that was interrupted while it waited, as by cancelling its task,
+    loses nothing and may be asked again.
+    """
+
+    def __init__(self, engine: Engine, stream_id: int, start: int, end: int, max_bytes: int) -> None:
+        self._engine = engine
+        self._steps = engine.start_read(stream_id, start, end, max_bytes)
+        self._step: Step | None = None
+        self._sent: ReadSent = None
+        self._ready: list[RecordBatch] = []
+        self._error: BaseException | None = None
+        self.next_offset = start
+        self.ending: Ending | None = None
+
+    def _take(self) -> RecordBatch:
+        batch = self._ready.pop()
+        self.next_offset = max(self.next_offset, batch.end_offset)
+        return batch
+
+    def _wanted(self) -> Step | None:
+        """What has to be done before there are more batches; None if there are some, or the read is over.
+
+        Raises:
+            What the read failed with.
+        """
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        while self._step is None and not self._ready and self.ending is None:
+            self._go_on()
+        return self._step
+
+    def _go_on(self) -> None:
+        try:
+            step = self._steps.send(self._sent)
+        except StopIteration as stop:
+            end: ReadEnd = stop.value
+            self.ending, self.next_offset = end.ending, end.next_offset
+            return
+        except BaseException as error:
+            self._error = error
+            raise
+        if isinstance(step, Batches):
+            self._ready, self._sent = step.batches[::-1], None
+        else:
+            self._step = step
+
+    def _answer(self, sent: ReadSent) -> None:
+        self._step, self._sent = None, sent
 
 
 def still_pending(answer: Answer) -> StillPending:

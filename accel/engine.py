@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from accel.answer import Answer, Request
 from accel.errors import AccelError, ImageRefused, ImageTooOld
 from accel.image import MetadataImage, NodeImage, ObjectRef
-from accel.image_source import DatedSource, ImageSource
+from accel.image_source import DatedSource, ImageSource, PollingSource
 from accel.knowledge import SharedKnowledge
-from accel.lookup import Inputs, Steps, lookup
+from accel.lookup import Inputs, RefreshFailed, Steps, lookup
 from accel.metrics import AcceleratorStats, Counters
 from accel.plain import PlainKnowledge
 from accel.reading import FetchSpan, OpenObject, ReadSteps, read_range
@@ -81,6 +81,7 @@ class Engine:
         self._answered_seconds = system.timer()
         self._image = source.current()
         self._image_seconds = system.timer()
+        self._polling = source if isinstance(source, PollingSource) else None
         self._lock = threading.Lock()
         self._refreshed_seconds: float | None = None
         self.layout = ObjectLayout(namespace=self._image.namespace)
@@ -113,11 +114,14 @@ class Engine:
             ImageTooOld: nothing may be served from it, and there is no younger one.
         """
         offered = self._ask(self.source.current)
-        if offered is not None and offered is not self._image:
-            before = self._install(offered)
-            if before is not None:
-                self.executor.submit(self.knowledge.follow, before, offered)
-        return self._image
+        return self._installed(offered) if isinstance(offered, MetadataImage) else self._image
+
+    def image_at_hand(self) -> MetadataImage | None:
+        """As `image`, if nobody has to be asked for it; None if the source would have to ask. Does not block."""
+        if self._polling is None:
+            return self.image()
+        offered = self._polling.at_hand()
+        return None if offered is None else self._installed(offered)
 
     def replace_image(self, image: MetadataImage) -> bool:
         """Install an image if it is newer, and drop what it no longer lists; says whether it was.
@@ -130,9 +134,9 @@ class Engine:
             self.knowledge.follow(before, image)
         return before is not None
 
-    def start_lookup(self, request: Request, story: Story | None = None) -> Steps:
-        """The steps of a lookup."""
-        return lookup(request, self.image(), self._inputs, story)
+    def start_lookup(self, request: Request, image: MetadataImage, story: Story | None = None) -> Steps:
+        """The steps of a lookup that begins with this image."""
+        return lookup(request, image, self._inputs, story)
 
     def start_read(self, stream_id: int, start: int, end: int, max_bytes: int) -> ReadSteps:
         """The steps of a read."""
@@ -141,7 +145,6 @@ class Engine:
             start,
             end,
             max_bytes,
-            self.image,
             self._inputs,
             span_size_bytes_max=self.settings.read_ahead_size_bytes,
         )
@@ -163,8 +166,11 @@ class Engine:
         """
         return self.store.get_range(self.layout.object_key(command.object_id), command.start, command.end).body
 
-    def newer_image(self, version: ImageVersion) -> MetadataImage | None:
+    def newer_image(self, version: ImageVersion) -> MetadataImage | RefreshFailed | None:
         """Ask the source for an image newer than this version, and install it; may block for one request.
+
+        Returns:
+            None if there is none; `RefreshFailed` if nobody knows.
 
         Raises:
             ImageTooOld: the source has none, and what is at hand may not be served from any more.
@@ -172,7 +178,7 @@ class Engine:
         self.counters.refreshed()
         self._refreshed_seconds = self.system.timer()
         image = self._ask(lambda: self.source.wait_newer(version, 0))
-        if image is not None:
+        if isinstance(image, MetadataImage):
             self.replace_image(image)
         return image
 
@@ -220,7 +226,15 @@ class Engine:
             self._image_seconds = self.system.timer()
             return before
 
-    def _ask(self, question: Callable[[], MetadataImage | None]) -> MetadataImage | None:
+    def _installed(self, offered: MetadataImage) -> MetadataImage:
+        """Install an image if it is newer; gives the one that is installed then."""
+        if offered is not self._image:
+            before = self._install(offered)
+            if before is not None:
+                self.executor.submit(self.knowledge.follow, before, offered)
+        return self._image
+
+    def _ask(self, question: Callable[[], MetadataImage | None]) -> MetadataImage | RefreshFailed | None:
         """Ask the source; one that fails does not fail lookups while the image at hand can still answer them.
 
         Raises:
@@ -231,10 +245,10 @@ class Engine:
             image = question()
         except ImageTooOld:
             raise
-        except Exception:
+        except Exception as error:
             self.counters.source_failed()
             logger.warning("the image source failed; image version %s stays", self._image.version, exc_info=True)
-            return None
+            return RefreshFailed(self._unconfirmed_seconds(), f"{type(error).__name__}: {error}")
         self._answered_seconds = started_seconds
         return image
 
@@ -267,15 +281,3 @@ def _reply(load: Load) -> Reply:
     if isinstance(error, AccelError):
         return error
     raise error
-
-
-RangesGiven = ObjectRanges | Mapping[int, tuple[int, int]] | Iterable[tuple[int, int, int]]
-"""What an object holds: ready, {stream id: (start, end)}, or (stream id, start, end) rows."""
-
-
-def ranges_of(ranges: RangesGiven) -> ObjectRanges:
-    """What a broker says an object holds, as arrays."""
-    if isinstance(ranges, ObjectRanges):
-        return ranges
-    rows = [(key, *span) for key, span in ranges.items()] if isinstance(ranges, Mapping) else list(ranges)
-    return ObjectRanges.from_ranges((stream_id, start, end) for stream_id, start, end in rows)

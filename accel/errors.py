@@ -27,7 +27,8 @@ one to read. `retryable` says whether the same call may succeed later by itself;
     │   ├── CatalogMissing         no catalog lies here
     │   ├── CommitRefused          a commit contradicts what the catalog holds
     │   ├── SessionFenced          a newer session writes for this node
-    │   └── MaintenanceRefused     it would not be safe to delete, undo or import now
+    │   ├── MaintenanceRefused     it would not be safe to delete, undo or import now
+    │   └── MaintenanceStopped     a collection ended half-way
     ├── ImageTooOld                the image at hand is older than readers may serve from     (retryable)
     ├── ImageRefused               a metadata image contradicts itself
     ├── InvalidRequest             the arguments of a lookup make no sense for this image
@@ -38,6 +39,8 @@ one to read. `retryable` says whether the same call may succeed later by itself;
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from loaders.errors import (
     AccelError,
@@ -62,6 +65,9 @@ from loaders.errors import (
     WriteConflict,
 )
 
+if TYPE_CHECKING:
+    from accel.catalog.collection_plan import CollectionReport
+
 __all__ = [
     "AccelError",
     "AccessDenied",
@@ -83,6 +89,7 @@ __all__ = [
     "InvalidRequest",
     "KeyMissing",
     "MaintenanceRefused",
+    "MaintenanceStopped",
     "MissingExtra",
     "ObjectLost",
     "PreconditionFailed",
@@ -123,7 +130,25 @@ class SessionFenced(CatalogError):
 class MaintenanceRefused(CatalogError):
     """Deleting, undoing or importing would not be safe as things stand; nothing was changed."""
 
-    advice = "the message says what is missing; look at it before anything is forced"
+    advice = "nothing was changed; the message says what was expected: look at that before anything is forced"
+
+
+class MaintenanceStopped(CatalogError):
+    """A collection ended half-way: what it had done by then stands, and its journals tell of it.
+
+    Args:
+        message: how far it came, and why no further.
+        report: the same as data: a `CollectionReport`.
+    """
+
+    advice = "nothing that was deleted comes back, and nothing that is needed was; look at the reason, then start again"
+
+    def __init__(self, message: str, report: CollectionReport) -> None:
+        super().__init__(message)
+        self.report = report
+
+    def __reduce__(self) -> tuple[type[MaintenanceStopped], tuple[str, CollectionReport]]:
+        return type(self), (str(self), self.report)
 
 
 class ImageTooOld(AccelError):
@@ -157,23 +182,38 @@ class InconsistentAnswer(AccelError):
 class ObjectLost(AccelError):
     """The newest image lists an object that does not exist.
 
+    If no newer image could be had, because the source of images failed, the object may well have left the list since:
+    then the message says so, and a retry helps once the source answers.
+
     Args:
         object_id: the object's id.
         key: where it should lie.
         node_id: the node whose list names it; -1 for an object of one stream.
+        unconfirmed_seconds: how long ago the image was last known to be the newest; None if it was asked for just now.
+        reason: why a newer image could not be had.
     """
 
     advice = "restore the object, or have the list corrected; reads of its offsets fail until then"
 
-    def __init__(self, object_id: int, key: str, node_id: int) -> None:
+    def __init__(
+        self, object_id: int, key: str, node_id: int, unconfirmed_seconds: float | None = None, reason: str = ""
+    ) -> None:
         where = f"for node {node_id}" if node_id >= 0 else "as a stream's own"
-        super().__init__(f"object {object_id} at {key!r} is listed {where} in the newest image, and is gone")
+        image, failure = "the newest image", ""
+        if unconfirmed_seconds is not None:
+            image = f"an image that was last known to be the newest {unconfirmed_seconds:.1f} s ago"
+            failure = f"; a newer one could not be had: {reason}"
+            self.retryable = True  # type: ignore[misc]  # in this case alone: the newest image may not list it
+            self.advice = "look at the source of images first: the object may have left the list since"  # type: ignore[misc]  # likewise
+        super().__init__(f"object {object_id} at {key!r} is listed {where} in {image}, and is gone{failure}")
         self.object_id = object_id
         self.key = key
         self.node_id = node_id
+        self.unconfirmed_seconds = unconfirmed_seconds
+        self.reason = reason
 
-    def __reduce__(self) -> tuple[type[ObjectLost], tuple[int, str, int]]:
-        return type(self), (self.object_id, self.key, self.node_id)
+    def __reduce__(self) -> tuple[type[ObjectLost], tuple[int, str, int, float | None, str]]:
+        return type(self), (self.object_id, self.key, self.node_id, self.unconfirmed_seconds, self.reason)
 
 
 class StillPending(AccelError, TimeoutError):

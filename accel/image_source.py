@@ -2,7 +2,8 @@
 
 A reader needs two things of whoever owns the metadata: the newest image that it knows, and a way to wait for one that
 is newer. `ImageSource` is just that; a broker with its own metadata implements it in a few lines. Three are at hand:
-one image for ever, a JSON file that is read again when it changes, and any callable.
+images that are pushed in, a JSON file that is read again when it changes, and any callable. The last is also the way of
+the object catalog (`ObjectCatalog.images`), where the metadata lies in the bucket.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class ImageSource(Protocol):
     """
 
     def current(self) -> MetadataImage:
-        """The newest image that is at hand; must not block on I/O for long, it is asked before each lookup."""
+        """The newest image that is at hand; must not block on I/O for long, it is asked before each lookup.
+
+        A source that asks somebody here now and then should be a `PollingSource`, so that event loops need not wait.
+        """
         ...
 
     def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
@@ -39,6 +43,15 @@ class ImageSource(Protocol):
         With a time of 0 it asks the truth once and does not wait: a lookup that came out short does so before it
         believes that there is no more.
         """
+        ...
+
+
+@runtime_checkable
+class PollingSource(ImageSource, Protocol):
+    """A source whose `current` asks somebody now and then. On an event loop it is asked in a thread then."""
+
+    def at_hand(self) -> MetadataImage | None:
+        """What `current` would give without asking anybody; None where it would have to ask. Never blocks."""
         ...
 
 
@@ -129,6 +142,10 @@ class PolledImages:
     def age_seconds(self) -> float:
         """Seconds since the image at hand was known to be the newest: since that `fetch` started."""
         return self._timer() - self._confirmed_seconds
+
+    def at_hand(self) -> MetadataImage | None:
+        """The image, if it was asked for at most `poll_seconds` ago and is not too old. Never blocks."""
+        return None if self._is_too_old() or self._is_due() else self._image
 
     def current(self) -> MetadataImage:
         """The newest image, asked for at most `poll_seconds` ago.

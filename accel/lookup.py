@@ -33,7 +33,20 @@ class NeedImage:
     version: ImageVersion
 
 
-Sent = Mapping[int, Reply] | MetadataImage | None
+@dataclass(frozen=True, slots=True)
+class RefreshFailed:
+    """Whether there is a newer image is not known: the source of images failed.
+
+    Args:
+        unconfirmed_seconds: how long ago the image at hand was last known to be the newest.
+        reason: what went wrong, for people.
+    """
+
+    unconfirmed_seconds: float
+    reason: str
+
+
+Sent = Mapping[int, Reply] | MetadataImage | RefreshFailed | None
 Steps = Generator[Wanted | NeedImage, Sent, Answer]
 
 
@@ -63,6 +76,7 @@ def lookup(request: Request, image: MetadataImage, inputs: Inputs, story: Story 
         AccelError: an object that the answer needs could not be opened.
     """
     looked_again = False
+    failed: RefreshFailed | None = None
     while True:
         if story is not None:
             story.begins(image.version)
@@ -70,16 +84,26 @@ def lookup(request: Request, image: MetadataImage, inputs: Inputs, story: Story 
             answer = yield from _search(request, image, inputs, story, tolerate_gone=looked_again)
         except ImageStale as stale:
             if looked_again:
-                raise ObjectLost(stale.ref.object_id, inputs.key_of(stale.ref.object_id), stale.node_id) from stale
+                raise lost(stale.ref.object_id, stale.node_id, inputs, failed) from stale
             looked_again = True
-            image = (yield from _newer(image)) or image
+            newer = yield from _newer(image)
+            if isinstance(newer, RefreshFailed):
+                failed = newer
+            else:
+                image = newer or image
             continue
         if answer.ending is not Ending.HOLE or looked_again or not inputs.may_refresh():
             return answer
         newer = yield from _newer(image)
-        if newer is None:
+        if not isinstance(newer, MetadataImage):
             return answer
         looked_again, image = True, newer
+
+
+def lost(object_id: int, node_id: int, inputs: Inputs, failed: RefreshFailed | None) -> ObjectLost:
+    """The error of a listed object that is gone; it says so if a newer image could not be had."""
+    unconfirmed = (None, "") if failed is None else (failed.unconfirmed_seconds, failed.reason)
+    return ObjectLost(object_id, inputs.key_of(object_id), node_id, *unconfirmed)
 
 
 def _search(
@@ -91,8 +115,8 @@ def _search(
         wanted = next(steps)
         while True:
             reply = yield wanted
-            if isinstance(reply, MetadataImage):
-                raise TypeError("expected what the wanted objects hold, found an image")
+            if isinstance(reply, MetadataImage | RefreshFailed):
+                raise TypeError(f"expected what the wanted objects hold, found {type(reply).__name__}")
             sent = reply
             wanted = steps.send(sent)
     except StopIteration as stop:
@@ -100,6 +124,8 @@ def _search(
         return answer
 
 
-def _newer(image: MetadataImage) -> Generator[Wanted | NeedImage, Sent, MetadataImage | None]:
+def _newer(image: MetadataImage) -> Generator[Wanted | NeedImage, Sent, MetadataImage | RefreshFailed | None]:
     reply = yield NeedImage(image.version)
+    if isinstance(reply, RefreshFailed):
+        return reply
     return reply if isinstance(reply, MetadataImage) and is_newer(reply.version, image.version) else None

@@ -4,6 +4,7 @@ The records of a range lie in blocks of the objects that a lookup finds. For eac
 say where, the bytes are fetched (neighbouring blocks in one request), and batches come out in offset order. This too is
 a generator without I/O; besides the steps of a lookup it yields
 
+- `CurrentImage`: please give the newest image at hand; each lookup of a read begins with it,
 - `OpenObject`: please open this object's index; answered with an `OpenedObject`,
 - `FetchSpan`: please fetch these bytes; answered with them,
 - `Batches`: here are records; answered with None.
@@ -11,13 +12,13 @@ a generator without I/O; besides the steps of a lookup it yields
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from accel.answer import Answer, Ending, FoundObject, Request
-from accel.errors import AccelError, AccessDenied, KeyMissing, ObjectLost
+from accel.errors import AccelError, AccessDenied, KeyMissing
 from accel.image import OPEN_END, MetadataImage
-from accel.lookup import Inputs, NeedImage, Sent, lookup
+from accel.lookup import Inputs, NeedImage, RefreshFailed, Sent, lookup, lost
 from accel.search import Wanted
 from loaders.format import BlockRow, RecordBatch, decode_block_bytes, find
 from loaders.object_index import OpenedObject
@@ -28,6 +29,11 @@ LOOKUP_LIMIT = 4
 
 BYTES_MAX = 2**31 - 1
 """The largest budget of one read; larger ones are cut to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentImage:
+    """Please give the newest image at hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +69,9 @@ class ReadEnd:
     next_offset: int
 
 
-Command = Wanted | NeedImage | OpenObject | FetchSpan | Batches
+Step = Wanted | NeedImage | CurrentImage | OpenObject | FetchSpan
 ReadSent = Sent | OpenedObject | bytes | AccelError
-ReadSteps = Generator[Command, ReadSent, ReadEnd]
+ReadSteps = Generator[Step | Batches, ReadSent, ReadEnd]
 
 
 def read_range(
@@ -73,7 +79,6 @@ def read_range(
     start: int,
     end: int,
     max_bytes: int,
-    current_image: Callable[[], MetadataImage],
     inputs: Inputs,
     *,
     span_size_bytes_max: int,
@@ -91,7 +96,7 @@ def read_range(
     if max_bytes < 1:
         raise ValueError(f"expected max_bytes of at least 1, found {max_bytes}")
     reader = _Reader(stream_id, start, end, min(max_bytes, BYTES_MAX), span_size_bytes_max, inputs)
-    return reader.run(current_image)
+    return reader.run()
 
 
 class _Gone(Exception):
@@ -122,11 +127,15 @@ class _Reader:
         self.inputs = inputs
         self.key_of = inputs.key_of
 
-    def run(self, current_image: Callable[[], MetadataImage]) -> ReadSteps:
+    def run(self) -> ReadSteps:
         retried_at = -1
+        refreshed: ReadSent = None
         while True:
             request = Request(self.stream_id, self.next, self.end, LOOKUP_LIMIT)
-            answer: Answer = yield from lookup(request, current_image(), self.inputs)
+            image = yield CurrentImage()
+            if not isinstance(image, MetadataImage):
+                raise TypeError(f"expected an image, found {type(image).__name__}")
+            answer: Answer = yield from lookup(request, image, self.inputs)
             if not answer.objects:
                 return ReadEnd(answer.ending, self.next)
             try:
@@ -134,19 +143,20 @@ class _Reader:
             except _Gone as gone:
                 # Compacted away between the lookup and the read: what lies there now stands in a newer image.
                 if retried_at == self.next:
-                    raise self._lost(gone) from gone.error
+                    raise self._lost(gone, refreshed) from gone.error
                 retried_at = self.next
-                yield NeedImage(answer.image_version)  # what comes of it is the current image then
+                refreshed = yield NeedImage(answer.image_version)  # an image that comes of it is the current one then
                 continue
             if ending is not None:
                 return ReadEnd(ending, self.next)
 
-    def _lost(self, gone: _Gone) -> AccelError:
+    def _lost(self, gone: _Gone, refreshed: ReadSent) -> AccelError:
         if isinstance(gone.error, AccessDenied):
             return gone.error
-        return ObjectLost(gone.object_id, self.key_of(gone.object_id), gone.node_id)
+        failed = refreshed if isinstance(refreshed, RefreshFailed) else None
+        return lost(gone.object_id, gone.node_id, self.inputs, failed)
 
-    def _read_objects(self, answer: Answer) -> Generator[Command, ReadSent, Ending | None]:
+    def _read_objects(self, answer: Answer) -> Generator[Step | Batches, ReadSent, Ending | None]:
         """Read what a lookup found; the ending if the read is over."""
         for found in answer.objects:
             yield from self._read_object(found)
@@ -158,7 +168,7 @@ class _Reader:
                 return Ending.HOLE  # the object's range has a hole inside
         return Ending.HOLE if answer.ending is Ending.HOLE else None
 
-    def _read_object(self, found: FoundObject) -> Generator[Command, ReadSent, None]:
+    def _read_object(self, found: FoundObject) -> Generator[Step | Batches, ReadSent, None]:
         node_id = -1 if found.node_id is None else found.node_id
         opened = yield OpenObject(node_id, found.ref)
         if isinstance(opened, AccelError):

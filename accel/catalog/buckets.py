@@ -22,7 +22,7 @@ _MASK = 2**64 - 1
 
 
 def bucket_of(stream_id: int, buckets: int) -> int:
-    """The bucket of one stream.
+    """The bucket of one stream, 0 to buckets - 1. Complexity: O(1).
 
     >>> [bucket_of(stream_id, 32) for stream_id in (0, 1, 2, 420_000)]
     [15, 1, 14, 1]
@@ -37,19 +37,27 @@ def bucket_of(stream_id: int, buckets: int) -> int:
     Source: docs/formats.md, "Buckets of streams".
     """
     _check_count(buckets)
-    mixed = (
-        stream_id + _STEP & _MASK
-    )  # plain integers: every lookup asks for one stream, and arrays take 20 times as long
+    # Plain integers: every lookup asks for one stream, and arrays take 20 times as long.
+    mixed = stream_id + _STEP & _MASK
     for shift, factor in _MIX:
         mixed = (mixed ^ mixed >> shift) * factor & _MASK
     return (mixed ^ mixed >> 31) % buckets
 
 
 def buckets_of(stream_ids: NDArray[np.int64], buckets: int) -> NDArray[np.int64]:
-    """The bucket of each of many streams; see `bucket_of`.
+    """The bucket of each of many streams; see `bucket_of`. Complexity: O(n), no loop in Python.
+
+    Args:
+        stream_ids: n ids of at least 0.
+        buckets: how many there are, as the format record says.
+
+    Returns:
+        n numbers of buckets, in the order of the ids.
 
     Raises:
         ValueError: fewer than one bucket.
+
+    Source: docs/formats.md, "Buckets of streams".
     """
     _check_count(buckets)
     mixed = stream_ids.astype(np.uint64) + np.uint64(_STEP)

@@ -18,11 +18,15 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+
 from accel.catalog import list_rules, stream_rules
 from accel.catalog.bucket_edits import trim_streams
 from accel.catalog.claims import stream_object_rows
-from accel.catalog.compacting import Compaction, commit_compaction
+from accel.catalog.compacting import Compaction, CompactionRanges, commit_compaction
+from accel.catalog.discarding import discard
 from accel.catalog.learning import learn_ends
+from accel.catalog.merging import refuse_undoable
 from accel.catalog.node_writer import NodeWriter
 from accel.catalog.opening import catalog_parts, make_catalog
 from accel.catalog.parts import MILLISECONDS, CatalogParts
@@ -190,23 +194,11 @@ class ObjectCatalog:
         return ids
 
     def discard(self, node_id: int, object_ids: Iterable[int]) -> None:
-        """Give up prepared ids and delete what was written under them; what was committed meanwhile stays.
+        """Give up prepared ids and delete what was written under them; what was committed or registered stays.
 
-        Raises:
-            CommitRefused: none of them; those that are listed are left alone.
+        Requests and errors: see `discarding`.
         """
-        wanted = list(object_ids)
-        taken: list[int] = []
-
-        def change(found: NodeList | None) -> NodeList | None:
-            now = _there(found, node_id)
-            taken[:] = [each for each in wanted if each in now.prepared["object_id"]]
-            return list_rules.without_prepared(now, wanted)
-
-        self._parts.cells.node_list(node_id).change(change)
-        failures = self._parts.store.delete_many([self._parts.layout.object_key(each) for each in taken])
-        for failure in failures[:1]:
-            raise failure.error
+        discard(self._parts, node_id, object_ids)
 
     def commit_compaction(
         self,
@@ -214,6 +206,8 @@ class ObjectCatalog:
         removed: Iterable[ObjectRef],
         added: ObjectRef | None,
         stream_objects: Iterable[tuple[int, StreamObject]] = (),
+        *,
+        ranges: CompactionRanges | None = None,
     ) -> None:
         """Swap a run of a node's objects for what was made of them; see `compacting`.
 
@@ -222,13 +216,15 @@ class ObjectCatalog:
             removed: the sources, neighbours in the list, with their sizes.
             added: the object made of them, prepared before, with its sizes; None if there is none.
             stream_objects: (stream id, object of that stream alone) pairs made of them.
+            ranges: what sources and output hold, from whoever has just read it: saves opening each of them.
 
         Raises:
             CommitRefused: a source is gone, the outputs do not hold what the sources hold, or a promise has run out:
                 give up the group (`discard`).
             StoreError, AmbiguousWrite, DataConflict: it may have happened; commit the same group again.
         """
-        commit_compaction(self._parts, Compaction(node_id, tuple(removed), added, tuple(stream_objects)))
+        compaction = Compaction(node_id, tuple(removed), added, tuple(stream_objects), ranges)
+        commit_compaction(self._parts, compaction)
 
     def close_streams(self, stream_ids: Iterable[int]) -> dict[int, int]:
         """Close streams whose owner is dead: its sessions are fenced, and the ends found at the tail of its list.
@@ -274,7 +270,8 @@ class ObjectCatalog:
             replaces: the ids of these.
 
         Raises:
-            CommitRefused: one of them is gone, they do not cover the new one exactly, or its promise has run out.
+            CommitRefused: one of them is gone or can still be taken away by an undo (see `merging`), they do not cover
+                the new one exactly, or its promise has run out.
         """
         rows = stream_object_rows([(stream_id, stream_object)], 0, self._parts.now_ms())
         gone = list(replaces)
@@ -284,6 +281,8 @@ class ObjectCatalog:
             bucket = StreamBucket(number) if found is None else found
             changed = stream_rules.with_replacement(bucket, stream_id, rows, gone, self._parts.now_ms())
             if changed is not None:
+                sources = np.isin(bucket.stream_objects["object_id"], gone)
+                refuse_undoable(self._parts, bucket.stream_objects[sources])
                 self._extend_promise(stream_object.ref.object_id)
             return changed
 

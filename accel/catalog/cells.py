@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from accel.catalog import forms, places
 from accel.catalog.cell import Cell
+from accel.catalog.import_records import ImportRun, ReadBatch
 from accel.catalog.records import Checkpoint, ListVersion, NodeDirectory, NodeList, ObjectIdCounter, StreamBucket
 from loaders.tables import Tables
 
@@ -38,3 +39,11 @@ class CatalogCells:
     def object_ids(self) -> Cell[ObjectIdCounter]:
         """The next object id that nobody has."""
         return Cell(self.tables.table(places.COUNTERS), places.OBJECT_IDS_KEY, forms.OBJECT_ID_COUNTER)
+
+    def import_run(self) -> Cell[ImportRun]:
+        """What an import that is under way has done to the counter of ids."""
+        return Cell(self.tables.table(places.IMPORT_PROGRESS), places.IMPORT_RUN_KEY, forms.IMPORT_RUN)
+
+    def import_batch(self, key: str) -> Cell[ReadBatch]:
+        """Indexes that an import has read."""
+        return Cell(self.tables.table(places.IMPORT_PROGRESS), key, forms.IMPORT_BATCH)

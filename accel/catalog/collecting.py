@@ -18,130 +18,36 @@ most 1,000 objects:
 
 A collector may die between any two steps, and two may run at once: doomed rows stay until their objects are gone, and
 promises that were taken out leave orphans. An id that this catalog never gave out is no orphan but somebody else's
-object, waiting for an import perhaps; it is left alone. Do not collect while an import runs.
+object, waiting for an import perhaps; it is left alone. While an import runs nothing is collected.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 
 import numpy as np
 
 from accel.catalog import list_rules, places, stream_rules
 from accel.catalog.catalog import ObjectCatalog
+from accel.catalog.collection_journal import write_journal
+from accel.catalog.collection_plan import Collectable, CollectionPlan, CollectionReport, Reason, Tally
+from accel.catalog.legwork import Legwork, OwnLegwork
+from accel.catalog.lost_lists import lost_lists
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import Rows
-from accel.catalog.survey import Ids, Progress, StoredObjects, Survey, list_objects, must_read, read_survey
-from accel.errors import AccelError, MaintenanceRefused
-from loaders.layout import JOURNAL_PREFIX
+from accel.catalog.survey import Ids, Progress, StoredObjects, Survey, must_read, read_survey
+from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
 from loaders.store.base import DELETE_BATCH_KEYS_MAX
-
-NO_SEQUENCE = -1
-"""As the sequence of an orphan: no key names it."""
-
-
-class Reason(StrEnum):
-    """Why an object may go."""
-
-    RETIRED = "retired"
-    PREPARED = "prepared"
-    ORPHAN = "orphan"
-
-
-@dataclass(frozen=True, slots=True)
-class Collectable:
-    """One object that may go.
-
-    Args:
-        object_id: which.
-        key: where it lies.
-        size_bytes: as the bucket's listing says; 0 if it does not lie there (any more).
-        reason: why it may go.
-        since_ms: when it was retired, its promise ran out, or it was written; milliseconds since 1970.
-        table: where it is named: `node-lists`, `stream-buckets`, or empty for an orphan.
-        number: the node or bucket there; -1 for an orphan.
-        sequence: of that key when it was read; -1 for an orphan.
-    """
-
-    object_id: int
-    key: str
-    size_bytes: int
-    reason: Reason
-    since_ms: int
-    table: str = ""
-    number: int = -1
-    sequence: int = NO_SEQUENCE
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """So many objects, and their bytes together."""
-
-    objects: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CollectionPlan:
-    """What a collection would delete.
-
-    Args:
-        planned_at_ms: when it was made, milliseconds since 1970; promises with a deadline up to it are void.
-        retired_before_ms: what was retired before that may go.
-        objects: retired ones first, then prepared ones, then orphans.
-        young: objects that stand nowhere in the catalog and are not old enough.
-        foreign: objects with ids that this catalog never gave out; they are left alone.
-        allow_empty_nodes: nodes whose list may have no live object although the node has committed before.
-    """
-
-    planned_at_ms: int
-    retired_before_ms: int
-    objects: tuple[Collectable, ...]
-    young: Tally
-    foreign: Tally
-    allow_empty_nodes: frozenset[int]
-
-    def tallies(self) -> dict[Reason, Tally]:
-        """For each reason, how much."""
-        return tallies_of(self.objects)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CollectionReport:
-    """What a collection did.
-
-    Args:
-        deleted: gone now.
-        spared: planned, and not touched: needed again, or collected by somebody else meanwhile.
-        failed: not deleted, and what the store said; the next collection tries again.
-        journals: keys of what was written about the deleted ones.
-    """
-
-    deleted: tuple[Collectable, ...]
-    spared: tuple[Collectable, ...]
-    failed: tuple[tuple[Collectable, str], ...]
-    journals: tuple[str, ...]
-
-    def tallies(self) -> dict[Reason, Tally]:
-        """For each reason, how much was deleted."""
-        return tallies_of(self.deleted)
-
-
-def tallies_of(objects: Iterable[Collectable]) -> dict[Reason, Tally]:
-    """For each reason, how many objects and bytes."""
-    sizes: dict[Reason, list[int]] = {reason: [] for reason in Reason}
-    for each in objects:
-        sizes[each.reason].append(each.size_bytes)
-    return {reason: Tally(len(found), sum(found)) for reason, found in sizes.items()}
 
 
 def plan_collection(
-    catalog: ObjectCatalog, *, allow_empty_nodes: frozenset[int] = frozenset(), progress: Progress | None = None
+    catalog: ObjectCatalog,
+    *,
+    allow_empty_nodes: frozenset[int] = frozenset(),
+    progress: Progress | None = None,
+    legwork: Legwork | None = None,
 ) -> CollectionPlan:
     """Find out what may be deleted now. Nothing is written.
 
@@ -150,8 +56,9 @@ def plan_collection(
         allow_empty_nodes: nodes whose list may have no live object although the node has committed before: such a
             list is otherwise taken for a damaged one.
         progress: called with the number of keys of the bucket that were seen so far.
+        legwork: who goes through the bucket; this process by default.
 
-    Requests: one for 1,000 keys of the bucket, and one a list and bucket of streams.
+    Requests: one for 1,000 keys of the bucket, two a list, and one a bucket of streams.
 
     Raises:
         MaintenanceRefused: a list is empty that should not be, or something could not be read.
@@ -160,7 +67,7 @@ def plan_collection(
     now_ms = parts.now_ms()
     retired_before_ms = now_ms - int(parts.format.retired_seconds * MILLISECONDS)
     try:
-        stored = list_objects(parts, progress)  # before the catalog: see `survey`
+        stored = (legwork or OwnLegwork()).list_objects(parts, progress)  # before the catalog: see `survey`
     except AccelError as error:
         raise _unreadable(error) from error
     survey = _safe_survey(parts, allow_empty_nodes)
@@ -184,44 +91,90 @@ def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
         plan: of `plan_collection`.
         progress: called with the number of objects that were dealt with so far.
 
-    Requests: one or two a list and bucket in the beginning; a batch needs one each, two, and one each that it touches.
+    Requests: two or three a list and one or two a bucket in the beginning; a batch needs two a list and one a bucket
+    to look, two, and one a list and bucket that it touches.
 
     Raises:
-        MaintenanceRefused: a list is empty that should not be, or something could not be read. Batches that are done
-            stay done; their journals tell.
-        StoreError, TableError: something could not be written; likewise.
+        MaintenanceRefused: a list is empty that should not be, or something could not be read; nothing was changed.
+        MaintenanceStopped: the same, or a write that failed, further on. Batches that are done stay done; the error's
+            `report` says which.
     """
     parts = catalog.parts
-    _let_go(parts, _safe_survey(parts, plan.allow_empty_nodes), plan)
-    deleted: list[Collectable] = []
-    spared: list[Collectable] = []
-    failed: list[tuple[Collectable, str]] = []
-    journals: list[str] = []
-    for number, start in enumerate(range(0, len(plan.objects), DELETE_BATCH_KEYS_MAX)):
-        batch = plan.objects[start : start + DELETE_BATCH_KEYS_MAX]
-        going = _still_collectable(_safe_survey(parts, plan.allow_empty_nodes), batch)
-        spared += [each for each in batch if each not in going]
+    survey = _safe_survey(parts, plan.allow_empty_nodes)
+    round_ = _Round(parts, plan)
+    try:
+        _let_go(parts, survey, plan)
+        for number, start in enumerate(range(0, len(plan.objects), DELETE_BATCH_KEYS_MAX)):
+            round_.do_batch(number, plan.objects[start : start + DELETE_BATCH_KEYS_MAX])
+            if progress is not None:
+                progress(round_.done)
+    except AccelError as error:
+        report = round_.report()
+        so_far = f"{len(report.deleted)} of {len(plan.objects)} objects deleted"
+        if report.journals:
+            so_far += f", journals up to {report.journals[-1]!r}"
+        raise MaintenanceStopped(f"the collection ended half-way, with {so_far}: {error}", report) from error
+    return round_.report()
+
+
+class _Round:
+    """What becomes of a plan, batch by batch. Threads: one.
+
+    Args:
+        parts: of the catalog.
+        plan: what is carried out.
+    """
+
+    def __init__(self, parts: CatalogParts, plan: CollectionPlan) -> None:
+        self._parts = parts
+        self._plan = plan
+        self._deleted: list[Collectable] = []
+        self._spared: list[Collectable] = []
+        self._failed: list[tuple[Collectable, str]] = []
+        self._journals: list[str] = []
+
+    @property
+    def done(self) -> int:
+        """Objects that were dealt with so far."""
+        return len(self._deleted) + len(self._spared) + len(self._failed)
+
+    def report(self) -> CollectionReport:
+        """What was done so far. Batches are dealt with in the plan's order, so the rest was not reached."""
+        outcomes = (tuple(self._deleted), tuple(self._spared), tuple(self._failed), tuple(self._journals))
+        return CollectionReport(*outcomes, not_reached=self._plan.objects[self.done :])
+
+    def do_batch(self, number: int, batch: Sequence[Collectable]) -> None:
+        """Check, write down, delete, forget."""
+        going = _still_collectable(_safe_survey(self._parts, self._plan.allow_empty_nodes), batch)
+        errors: dict[str, str] = {}
         if going:
-            journals.append(_write_journal(parts, plan, number, list(going)))
-            errors = {each.key: str(each.error) for each in parts.store.delete_many([each.key for each in going])}
-            failed += [(each, errors[each.key]) for each in going if each.key in errors]
-            gone = [each for each in going if each.key not in errors]
-            _forget(parts, gone)
-            deleted += gone
-        if progress is not None:
-            progress(len(deleted) + len(spared) + len(failed))
-    return CollectionReport(tuple(deleted), tuple(spared), tuple(failed), tuple(journals))
+            self._journals.append(write_journal(self._parts, self._plan, number, going))
+            failures = self._parts.store.delete_many([each.key for each in going])
+            errors = {each.key: str(each.error) for each in failures}
+        gone = [each for each in going if each.key not in errors]
+        self._spared += [each for each in batch if each not in going]
+        self._failed += [(each, errors[each.key]) for each in going if each.key in errors]
+        self._deleted += gone
+        _forget(self._parts, gone)
 
 
 def _safe_survey(parts: CatalogParts, allow_empty_nodes: frozenset[int]) -> Survey:
     try:
         survey = read_survey(parts)
+        lost = [each for each in lost_lists(parts, survey) if each[0] not in allow_empty_nodes]
+    except MaintenanceRefused:
+        raise  # an import is under way
     except AccelError as error:
         raise _unreadable(error) from error
     for node_id, seen in survey.lists.items():
         if not len(seen.value.live) and seen.value.next_order_id and node_id not in allow_empty_nodes:
             found = f"none after {seen.value.next_order_id} commits"
             raise MaintenanceRefused(f"list of node {node_id}: expected live objects, found {found}: damaged?")
+    for node_id, known, commits in lost:
+        expected = f"the {known} commits that its checkpoint knows"
+        raise MaintenanceRefused(
+            f"list of node {node_id}: expected {expected}, found {commits}: deleted and made anew?"
+        )
     return survey
 
 
@@ -311,29 +264,6 @@ def _still_collectable(survey: Survey, batch: Sequence[Collectable]) -> dict[Col
     wants_doomed = np.array([each.reason is Reason.RETIRED for each in batch], dtype=np.bool_)
     going = ~is_kept & (is_doomed == wants_doomed)
     return dict.fromkeys(each for each, goes in zip(batch, going.tolist(), strict=True) if goes)
-
-
-def _write_journal(parts: CatalogParts, plan: CollectionPlan, number: int, going: Sequence[Collectable]) -> str:
-    nonce = parts.system.nonce().hex()[-16:]
-    key = f"{JOURNAL_PREFIX}{plan.planned_at_ms:015d}-{number:06d}-{nonce}.jsonl"
-    now_ms = parts.now_ms()
-    parts.store.put(key, "".join(_journal_line(each, now_ms) for each in going).encode())
-    return key
-
-
-def _journal_line(each: Collectable, now_ms: int) -> str:
-    facts = {
-        "object_id": each.object_id,
-        "key": each.key,
-        "size_bytes": each.size_bytes,
-        "reason": each.reason.value,
-        "time_ms": now_ms,
-        "since_ms": each.since_ms,
-        "table": each.table,
-        "number": each.number,
-        "sequence": each.sequence,
-    }
-    return json.dumps(facts, separators=(",", ":")) + "\n"
 
 
 def _forget(parts: CatalogParts, gone: Iterable[Collectable]) -> None:

@@ -31,8 +31,22 @@ from accel.catalog.rows import Rows
 from accel.errors import AccelError, CatalogMissing
 from accel.image_parts import StreamObject
 from loaders.object_ref import ObjectRef
+from range_index import ObjectRanges
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompactionRanges:
+    """What sources and output hold, as whoever merged them read it from their indexes. Picklable.
+
+    Args:
+        sources: in the order of `Compaction.removed`.
+        output: what the object of many streams holds; None if there is none.
+    """
+
+    sources: tuple[ObjectRanges, ...]
+    output: ObjectRanges | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,22 +58,25 @@ class Compaction:
         removed: the sources, with their sizes; neighbours in the list.
         added: the object made of them, with its sizes; None if there is none.
         stream_objects: (stream id, object of that stream alone) pairs made of them.
+        ranges: what sources and output hold, if that was read already; else their indexes are opened.
     """
 
     node_id: int
     removed: Sequence[ObjectRef]
     added: ObjectRef | None
     stream_objects: Sequence[tuple[int, StreamObject]]
+    ranges: CompactionRanges | None = None
 
 
 def commit_compaction(parts: CatalogParts, compaction: Compaction) -> NodeList:
     """Commit a group; gives the list as it is then. Repeated, it changes nothing.
 
-    Requests: one an index of sources and output, one a bucket that has some of their streams, and six or more for the
-    list and its versions.
+    Requests: one an index of sources and output (none if their ranges are given), one a bucket that has some of their
+    streams, and six or more for the list and its versions.
 
     Raises:
         CommitRefused: a source is gone, the outputs do not hold what the sources hold, or a promise has run out.
+        ValueError: ranges of other objects than are given.
         StoreError, AmbiguousWrite, DataConflict: it may have happened; commit the same group again.
     """
     node_id = compaction.node_id
@@ -101,14 +118,28 @@ def erase_old_versions(parts: CatalogParts, node_id: int) -> None:
 
 
 def _check_outputs(parts: CatalogParts, compaction: Compaction, rows: Rows) -> None:
-    sources = [each.ranges for each in parts.open_all(compaction.node_id, compaction.removed)]
-    added = [] if compaction.added is None else [compaction.added]
-    outputs = [each.ranges for each in parts.open_all(compaction.node_id, added)]
-    ids = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(each.stream_ids for each in sources)]))
+    held = _opened(parts, compaction) if compaction.ranges is None else _given(compaction, compaction.ranges)
+    none = np.empty(0, dtype=np.int64)
+    ids = np.unique(np.concatenate([none, *(each.stream_ids for each in held.sources)]))
     numbers = np.unique(buckets_of(ids, parts.format.stream_buckets)).tolist()
     streams = [bucket.streams for bucket in parts.executor.map(partial(_read_bucket, parts), numbers)]
     known = np.concatenate([StreamBucket(0).streams, *streams])
-    refuse_lossy_compaction(sources, outputs[0] if outputs else None, rows, known[np.isin(known["stream_id"], ids)])
+    refuse_lossy_compaction(held.sources, held.output, rows, known[np.isin(known["stream_id"], ids)])
+
+
+def _opened(parts: CatalogParts, compaction: Compaction) -> CompactionRanges:
+    sources = tuple(each.ranges for each in parts.open_all(compaction.node_id, compaction.removed))
+    added = [] if compaction.added is None else [compaction.added]
+    outputs = [each.ranges for each in parts.open_all(compaction.node_id, added)]
+    return CompactionRanges(sources, outputs[0] if outputs else None)
+
+
+def _given(compaction: Compaction, ranges: CompactionRanges) -> CompactionRanges:
+    given = (len(ranges.sources), ranges.output is not None)
+    wanted = (len(compaction.removed), compaction.added is not None)
+    if given != wanted:
+        raise ValueError(f"expected ranges of (sources, is there an output) {wanted}, found {given}")
+    return ranges
 
 
 def _read_bucket(parts: CatalogParts, number: int) -> StreamBucket:

@@ -2,6 +2,7 @@
 
 Numbers and names stand as MessagePack fields; rows stand in it as packed columns (see `loaders.tables.columns`). Bytes
 that were read make the same checked records as the program's own; rows out of order or of unknown fields are refused.
+Every field with its unit, and which release writes which version: docs/formats.md, "Records" and what follows it.
 
     | form              | fields                                                                                   |
     |-------------------|------------------------------------------------------------------------------------------|
@@ -12,8 +13,10 @@ that were read make the same checked records as the program's own; rows out of o
     | node-checkpoint   | node_id, order_id; columns ends                                                          |
     | node-directory    | node_ids                                                                                 |
     | object-id-counter | next_object_id                                                                           |
+    | import-batch      | columns objects, ranges                                                                  |
+    | import-run        | counter_before, raised_to                                                                |
 
-A list of 5,000 objects takes about 40 kB.
+A list of 5,000 objects takes about 44 kB.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import numpy as np
 
+from accel.catalog.import_records import READ_OBJECT, READ_RANGE, ImportRun, ReadBatch
 from accel.catalog.records import (
     Checkpoint,
     ListVersion,
@@ -66,7 +70,7 @@ class CatalogForm(Generic[T, S]):
         self._restored = restored
 
     def encode(self, value: T) -> bytes:
-        """The record as bytes.
+        """The record as bytes; what `loaders.tables` puts into its envelope. Complexity: O(rows * fields).
 
         Raises:
             FormatLimit: more than 1,048,576 rows of one kind.
@@ -74,10 +78,14 @@ class CatalogForm(Generic[T, S]):
         return self.record.encode(self._stored(value))
 
     def decode(self, data: bytes, where: str) -> T:
-        """The record in these bytes.
+        """The record in these bytes. Complexity: O(rows * fields).
+
+        Args:
+            data: what `encode` made, in this release or an earlier one.
+            where: table and key, for the error's sake.
 
         Raises:
-            FormatTooNew: a newer release wrote it.
+            FormatTooNew: a newer release wrote it: another version of the form or of its columns, or a column more.
             CorruptObject: another form, or no record of this one.
         """
         fields = self.record.decode(data, where)
@@ -140,6 +148,20 @@ class StoredCounter(msgspec.Struct, frozen=True):
     """The stored fields of an `ObjectIdCounter`."""
 
     next_object_id: int
+
+
+class StoredBatch(msgspec.Struct, frozen=True):
+    """The stored fields of a `ReadBatch`."""
+
+    objects: bytes
+    ranges: bytes
+
+
+class StoredRun(msgspec.Struct, frozen=True):
+    """The stored fields of an `ImportRun`."""
+
+    counter_before: int
+    raised_to: list[int]
 
 
 def _stored_list(node_list: NodeList) -> StoredList:
@@ -215,6 +237,25 @@ def _restored_counter(fields: StoredCounter, where: str) -> ObjectIdCounter:  # 
     return ObjectIdCounter(fields.next_object_id)
 
 
+def _stored_batch(batch: ReadBatch) -> StoredBatch:
+    return StoredBatch(pack_columns(batch.objects), pack_columns(batch.ranges))
+
+
+def _restored_batch(fields: StoredBatch, where: str) -> ReadBatch:
+    return ReadBatch(
+        objects=unpack_columns(fields.objects, READ_OBJECT, f"{where}, objects"),
+        ranges=unpack_columns(fields.ranges, READ_RANGE, f"{where}, ranges"),
+    )
+
+
+def _stored_run(run: ImportRun) -> StoredRun:
+    return StoredRun(run.counter_before, list(run.raised_to))
+
+
+def _restored_run(fields: StoredRun, where: str) -> ImportRun:  # noqa: ARG001 - the others' arguments
+    return ImportRun(fields.counter_before, tuple(fields.raised_to))
+
+
 NODE_LIST = CatalogForm(RecordForm("node-list", 1, StoredList), _stored_list, _restored_list)
 LIST_VERSION = CatalogForm(RecordForm("list-version", 1, StoredListVersion), _stored_version, _restored_version)
 STREAM_BUCKET = CatalogForm(RecordForm("stream-bucket", 1, StoredBucket), _stored_bucket, _restored_bucket)
@@ -222,10 +263,24 @@ CHECKPOINT = CatalogForm(RecordForm("node-checkpoint", 1, StoredCheckpoint), _st
 NODE_DIRECTORY = CatalogForm(RecordForm("node-directory", 1, StoredDirectory), _stored_directory, _restored_directory)
 OBJECT_ID_COUNTER = CatalogForm(RecordForm("object-id-counter", 1, StoredCounter), _stored_counter, _restored_counter)
 
+IMPORT_BATCH = CatalogForm(RecordForm("import-batch", 1, StoredBatch), _stored_batch, _restored_batch)
+IMPORT_RUN = CatalogForm(RecordForm("import-run", 1, StoredRun), _stored_run, _restored_run)
+
+_FORMS: tuple[CatalogForm[Any, Any], ...] = (
+    NODE_LIST,
+    LIST_VERSION,
+    STREAM_BUCKET,
+    CHECKPOINT,
+    NODE_DIRECTORY,
+    OBJECT_ID_COUNTER,
+    IMPORT_BATCH,
+    IMPORT_RUN,
+)
+
 
 def register_forms(registry: FormRegistry) -> None:
     """Add the catalog's forms to those that people can look at."""
-    for form in (NODE_LIST, LIST_VERSION, STREAM_BUCKET, CHECKPOINT, NODE_DIRECTORY, OBJECT_ID_COUNTER):
+    for form in _FORMS:
         _register(registry, form)
 
 

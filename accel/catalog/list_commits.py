@@ -7,6 +7,9 @@ the list is refused, and then nothing has changed.
 **An id must be promised before its object is written, and the promise must stand when the object is committed.** The
 collector takes expired promises out of the list before it deletes such objects. So a writer that was too slow is
 refused here, and never lists an object that is gone.
+
+Complexity of each rule: O(n log n) in the rows of the list and what is added, no loop over rows in Python; the list
+that is given shares no writable memory with the one that follows it.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ NO_STREAM_OBJECTS = no_rows(STREAM_OBJECT)
 
 
 def opened(now: NodeList) -> NodeList:
-    """A new session begins: the epoch rises, and sessions of lower epochs may not commit any more."""
+    """A new session begins: the epoch rises by one, and sessions of lower epochs may not commit any more."""
     return replace(now, epoch=now.epoch + 1)
 
 
@@ -59,9 +62,12 @@ def with_prepared(
 
     Args:
         now: the list.
-        object_ids: never used before.
+        object_ids: never used before; in any order.
         deadline_ms: milliseconds since 1970.
         epoch: of the session that asks; None for those that commit without one, such as compactors.
+
+    Returns:
+        None if all of them are promised at least so long already.
 
     Raises:
         SessionFenced: a newer session writes for the node.
@@ -92,6 +98,12 @@ def with_extended(
 ) -> NodeList | None:
     """Give promises a later deadline. Unlike `with_prepared` it makes none anew: what has expired is lost.
 
+    Args:
+        now, object_ids, deadline_ms, epoch: as for `with_prepared`.
+
+    Returns:
+        None if all of them are promised at least so long already.
+
     Raises:
         SessionFenced: a newer session writes for the node.
         CommitRefused: an id that is not promised (any more).
@@ -107,8 +119,8 @@ def with_upload(
 ) -> NodeList | None:
     """List what a node has uploaded: an object of many streams, objects of one stream each, or both.
 
-    The object's order id is the number of this commit, higher than all before it. Complexity: O(n) copied bytes, no
-    loop over objects or streams.
+    The object's order id is the number of this commit, higher than all before it. That its streams go on where they
+    ended is not looked at here: the session knows their ends (`stream_ends`).
 
     Args:
         now: the list.
@@ -121,7 +133,8 @@ def with_upload(
 
     Raises:
         SessionFenced: a newer session writes for the node, and these objects are not listed.
-        CommitRefused: an id that is not promised (any more), or nothing to commit.
+        CommitRefused: an id that is not promised (any more), one that is listed beside others that are promised, an
+            overlap of stream objects, more than 10,000 of them, a negative number, or nothing to commit.
     """
     ids = _new_ids(now, added, stream_objects)
     if not len(ids):
@@ -156,8 +169,11 @@ def with_compaction(
         None if this was done before.
 
     Raises:
-        CommitRefused: a source that is gone or of another size, sources that are not neighbours, or an id that is not
-            promised (any more). Whoever gets this gives up the group; the list tells which objects nobody needs.
+        CommitRefused: a source that is gone or of another size, sources that are not neighbours, an id that is not
+            promised (any more), or stream objects as in `with_upload`. Whoever gets this gives up the group; the list
+            tells which objects nobody needs.
+
+    Source: docs/catalog.md, "Commits".
     """
     sources = np.array([object_id for object_id, _ in removed], dtype=np.int64)
     ids = _new_ids(now, added, stream_objects)
@@ -172,7 +188,13 @@ def with_compaction(
 
 
 def retired_rows(rows: Rows, now_ms: int, commit: int) -> Rows:
-    """RETIRED rows of LIVE ones that a commit takes out of the list."""
+    """RETIRED rows of LIVE ones that a commit takes out of the list.
+
+    Args:
+        rows: LIVE rows.
+        now_ms: milliseconds since 1970; when that is.
+        commit: its number; `NO_COMMIT` for an undo.
+    """
     return retyped(rows, RETIRED, {"retired_at_ms": now_ms, "retired_by": commit, "doomed": 0})
 
 

@@ -15,7 +15,7 @@ list exactly the objects of the earlier version below its next order id; otherwi
 Objects of one stream that the commits made lie in the streams' buckets, or wait in the list for that. Those in the list
 go at once; for the others the list remembers the commits (`withdrawn_commits`), until `stream_rules.without_commits`
 has been applied to all buckets. In between both the sources and the objects made of them are found: twice, not never.
-An object of one stream that was merged into another one since stays where it is.
+None of them was merged into another one meanwhile: see `merging`.
 """
 
 from __future__ import annotations

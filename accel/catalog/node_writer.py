@@ -35,9 +35,9 @@ from accel.catalog.moving import move_stream_objects
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import Checkpoint, NodeList
 from accel.catalog.rows import STREAM_END, make_rows
-from accel.engine import RangesGiven, ranges_of
 from accel.errors import AccelError, CatalogMissing, CommitRefused, SessionFenced
 from accel.image_parts import StreamObject
+from accel.ranges_given import RangesGiven, ranges_of
 from loaders.object_ref import ObjectRef
 
 DOUBTFUL_MAX = 1000

@@ -6,8 +6,11 @@
     stream-buckets      <bucket>                       StreamBucket
     node-checkpoints    <node>                         Checkpoint
     counters            object-ids                     ObjectIdCounter
+    import-progress     run                            ImportRun       only while an import is under way
+    import-progress     batch-<hash of what it covers> ReadBatch       likewise; never written again
 
-Numbers are padded with zeros, because listings come in the order of their characters.
+Numbers are padded with zeros, because listings come in the order of their characters. What stands in each record:
+docs/formats.md, "Records".
 """
 
 from __future__ import annotations
@@ -23,6 +26,11 @@ TABLES = (NODES, NODE_LISTS, NODE_LIST_HISTORY, STREAM_BUCKETS, NODE_CHECKPOINTS
 
 DIRECTORY_KEY = "directory"
 OBJECT_IDS_KEY = "object-ids"
+
+IMPORT_PROGRESS = "import-progress"
+"""The table of an import that is under way; there is none otherwise."""
+
+IMPORT_RUN_KEY = "run"
 
 _NODE_DIGITS, _SEQUENCE_DIGITS, _BUCKET_DIGITS = 10, 20, 5
 

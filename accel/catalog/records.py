@@ -9,7 +9,10 @@
 
 A record holds arrays of rows (see `rows`). It takes them over and makes them read-only; whoever changes a list or a
 bucket makes a new one (`list_rules`, `stream_rules`). Making a record checks that its rows stand in their order,
-because all searches rely on it: bytes from outside are checked by the same code as the program's own.
+because all searches rely on it: bytes from outside are checked by the same code as the program's own. That is O(n), and
+checks order and types only; what else must be true, `list_checks` and `stream_checks` look at.
+
+Where each lies, and its bytes: docs/formats.md, "Records".
 
 Threads: all records are immutable, any thread may read them.
 """
@@ -84,8 +87,11 @@ class ListVersion:
     """A node's list as it stood.
 
     Args:
-        sequence: of the key at that time.
+        sequence: of the key at that time, 1 or above.
         node_list: the whole list.
+
+    Raises:
+        ValueError: a sequence below 1.
     """
 
     sequence: int
@@ -100,7 +106,7 @@ class StreamBucket:
     """The streams whose ids hash to one bucket.
 
     Args:
-        bucket: its number.
+        bucket: its number, from 0.
         streams: STREAM rows, ascending by stream id.
         ranges: OWNED_RANGE rows, ascending by (stream id, range index); an end of -1 is open.
         stream_objects: STREAM_OBJECT rows, ascending by (stream id, start).
@@ -135,8 +141,11 @@ class Checkpoint:
 
     Args:
         node_id: the node.
-        order_id: all objects whose last order id is at most this are in it.
+        order_id: all objects whose last order id is at most this are in it; -1 = none is.
         ends: STREAM_END rows, ascending by stream id.
+
+    Raises:
+        ValueError: rows of the wrong type or out of order, or an order id below -1.
     """
 
     node_id: int
@@ -156,7 +165,10 @@ class NodeDirectory:
     """Which nodes have a list.
 
     Args:
-        node_ids: ascending, each once.
+        node_ids: ascending, each once, 0 or above.
+
+    Raises:
+        ValueError: ids out of order.
     """
 
     node_ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -168,7 +180,11 @@ class NodeDirectory:
 
 @dataclass(frozen=True, slots=True)
 class ObjectIdCounter:
-    """The next id that no object has; all below it are given out."""
+    """The next id that no object has; all below it are given out.
+
+    Raises:
+        ValueError: below 0, or beyond 63 bits.
+    """
 
     next_object_id: int
 

@@ -12,6 +12,8 @@
 Every commit to a node's list has a number: the list's counter shows it beforehand and one more afterwards. An uploaded
 object's order id is the number of its commit. `added_by` and `retired_by` name the commits that listed and that retired
 a row, so that a bad commit can be undone, with all that was built on it and nothing else.
+
+Every column with its unit: docs/formats.md, "Rows".
 """
 
 from __future__ import annotations
@@ -108,13 +110,18 @@ def no_rows(dtype: Dtype) -> Rows:
 
 
 def make_rows(dtype: Dtype, **columns: ArrayLike) -> Rows:
-    """Rows from one column or one number for every field.
+    """Rows from one column or one number for every field. Complexity: O(rows * fields).
 
     >>> make_rows(PREPARED, object_id=[3, 5], deadline_ms=60_000).tolist()
     [(3, 60000), (5, 60000)]
 
+    Args:
+        dtype: one of this module's types.
+        columns: for each field a column of n int64 numbers, or one number for all rows; n = 1 if all are numbers.
+
     Raises:
         ValueError: a field without a column, a column without a field, or columns of different lengths.
+        OverflowError: a number that 64 bits cannot say.
     """
     names = dtype.names or ()
     if set(names) != set(columns):
@@ -127,7 +134,12 @@ def make_rows(dtype: Dtype, **columns: ArrayLike) -> Rows:
 
 
 def retyped(rows: Rows, dtype: Dtype, added: Mapping[str, ArrayLike] | None = None) -> Rows:
-    """A copy of rows with the fields of another type: taken over where both have them, else from `added`.
+    """A copy of rows with the fields of another type. Complexity: O(rows * fields).
+
+    Args:
+        rows: of any of this module's types.
+        dtype: of the copy; fields that only `rows` has are left out.
+        added: field -> column of as many rows, or one number for all; it goes before what `rows` has.
 
     Raises:
         ValueError: a field that neither has.
@@ -143,23 +155,31 @@ def retyped(rows: Rows, dtype: Dtype, added: Mapping[str, ArrayLike] | None = No
 
 
 def frozen(rows: Rows) -> Rows:
-    """The same rows, no longer writable."""
+    """The same rows, no longer writable: not a copy, so whoever made them must not write to them either."""
     rows.flags.writeable = False
     return rows
 
 
 def joined(first: Rows, second: Rows) -> Rows:
-    """Both, one behind the other."""
+    """A copy of both, one behind the other; of the same type. Complexity: O(n + m)."""
     return np.concatenate((first, second))
 
 
 def by_stream(rows: Rows, then: str) -> Rows:
-    """The rows ascending by stream id, and within a stream by a second field. Complexity: O(n log n)."""
+    """A copy of the rows, ascending by `stream_id`, and within a stream by the field `then`. Complexity: O(n log n)."""
     return rows[np.lexsort((rows[then], rows["stream_id"]))]
 
 
 def positions_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each wanted id stands among ids in any order, each once; -1 if it does not. O((n + m) log n)."""
+    """Where each wanted id stands among others; -1 if it does not. Complexity: O((n + m) log n).
+
+    Args:
+        ids: n ids in any order, each once.
+        wanted: m ids in any order; they may repeat.
+
+    Returns:
+        m positions in `ids`, in the order of the wanted.
+    """
     if not len(ids):
         return np.full(len(wanted), -1, dtype=np.int64)
     order = np.argsort(ids, kind="stable")
@@ -168,7 +188,15 @@ def positions_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[n
 
 
 def starts_of(streams: Rows, stream_ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The first kept offset of each stream by STREAM rows; -1 for streams that are not known. O(m log n)."""
+    """The first kept offset of each stream; -1 for streams that are not known. Complexity: O(m log n).
+
+    Args:
+        streams: n STREAM rows, ascending by stream id, each once.
+        stream_ids: m ids in any order.
+
+    Returns:
+        m offsets, in the order of the ids.
+    """
     if not len(streams):
         return np.full(len(stream_ids), -1, dtype=np.int64)
     slots = np.minimum(np.searchsorted(streams["stream_id"], stream_ids), len(streams) - 1)

@@ -3,6 +3,9 @@
 They lie in the bucket of their stream. Of one stream no two overlap: an offset is found in at most one of them. An
 object that is not needed any more is retired first, then doomed, then deleted, as those of nodes' lists are (see
 `list_collection`).
+
+Rules give None where nothing is to be done. All of them are O(n log n) in the rows of the bucket and what is added,
+without a loop over rows in Python; times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ def with_stream_objects(now: StreamBucket, rows: Rows, now_ms: int) -> StreamBuc
         now_ms: milliseconds since 1970.
 
     Raises:
-        CommitRefused: an unknown stream, an object that overlaps another one, or an id that lies here with other facts.
+        CommitRefused: an unknown stream, an object that overlaps another one, an id that lies here with other facts, an
+            id twice, a negative number or an empty range.
+        ValueError: rows of another type.
     """
     where = f"bucket {now.bucket}"
     check_new_rows(rows, where)
@@ -62,7 +67,8 @@ def with_replacement(
 ) -> StreamBucket | None:
     """Swap neighbouring objects of a stream for one that holds just what they hold.
 
-    Undoing a commit that had made one of them does not take the merged object away.
+    Undoing a commit that had made one of them would not take the merged object away; so they are looked at before (see
+    `merging`).
 
     Args:
         now: the bucket of the stream.
@@ -76,7 +82,9 @@ def with_replacement(
         None if the object lies here already.
 
     Raises:
-        CommitRefused: a removed object that is gone, or ranges that do not cover the new one exactly.
+        CommitRefused: a removed object that is gone, ranges that do not cover the new one exactly, more than one new
+            row, or one of another stream.
+        ValueError: rows of another type.
     """
     where = f"bucket {now.bucket}"
     check_new_rows(added, where)
@@ -104,7 +112,10 @@ def without_commits(now: StreamBucket, node_id: int, commits: Iterable[int], now
         now: the bucket.
         node_id: whose list.
         commits: their numbers.
-        now_ms: milliseconds since 1970.
+        now_ms: milliseconds since 1970; what goes is retired at that time.
+
+    Returns:
+        None if the bucket has nothing of them.
     """
     numbers = np.fromiter(commits, dtype=np.int64)
     made = (now.stream_objects["node_id"] == node_id) & np.isin(now.stream_objects["added_by"], numbers)
@@ -123,6 +134,7 @@ def with_withdrawn(now: StreamBucket, rows: Rows, now_ms: int) -> StreamBucket |
 
     Raises:
         CommitRefused: an unknown stream, or an id that lies here with other facts.
+        ValueError: rows of another type.
     """
     check_new_rows(rows, f"bucket {now.bucket}")
     _refuse_unknown_streams(now, rows)
@@ -137,6 +149,10 @@ def with_doomed_stream_objects(
     now: StreamBucket, retired_before_ms: int
 ) -> tuple[StreamBucket | None, NDArray[np.int64]]:
     """Doom what was retired before a time; see `list_collection.with_doomed`.
+
+    Args:
+        now: the bucket.
+        retired_before_ms: what was retired at that very time is spared.
 
     Returns:
         The bucket with the marks (None: all that is old enough has them), and the ids of all doomed objects.
@@ -154,7 +170,7 @@ def with_doomed_stream_objects(
 def without_collected_stream_objects(
     now: StreamBucket, object_ids: Iterable[int] | NDArray[np.int64]
 ) -> StreamBucket | None:
-    """Forget doomed objects that are deleted. Ids that do not lie here any more count as done.
+    """Forget doomed objects that are deleted. Ids that do not lie here any more count as done; None if all do.
 
     Raises:
         CommitRefused: an id that is not doomed.

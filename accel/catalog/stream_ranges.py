@@ -5,7 +5,8 @@ and the next node continues exactly at that end. So at any time at most one node
 has one owner. Trimming raises the first kept offset; what lies wholly below it is retired or forgotten.
 
 A broker opens, closes and trims thousands of streams at once: the rules take columns of streams, and loop over none. As
-all rules they give None where everything is done already, and refuse the whole call if one stream contradicts it.
+all rules they give None where everything is done already, and refuse the whole call if one stream contradicts it. For m
+streams and a bucket of n rows each is O((n + m) log n), and copies the bucket's rows once.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def with_open_ranges(
     A stream that is open on this node already stays as it is. A new stream begins at the start that is asked for, or 0.
 
     Args:
-        now: the bucket of these streams.
-        stream_ids: in any order, each once.
+        now: the bucket of these streams; that they hash to it is not checked.
+        stream_ids: m ids in any order, each once.
         node_id: the node.
         epoch: of its session; stands in the range.
         starts: for each stream where the caller believes that it ends; -1 (the default, for all) = no matter where.
@@ -128,12 +129,15 @@ def with_starts(now: StreamBucket, stream_ids: ArrayLike, offsets: ArrayLike, no
         return None
     streams = now.streams.copy()
     streams["start_offset"][positions[raised]] = starts[raised]
-    trimmed = replace(now, streams=streams, ranges=_without_trimmed(streams, now.ranges))
+    trimmed = replace(now, streams=streams, ranges=_without_trimmed(streams, now.ranges, ids[raised]))
     return retire_trimmed(trimmed, now_ms)
 
 
-def _without_trimmed(streams: Rows, ranges: Rows) -> Rows:
-    below = (ranges["end"] != OPEN) & (ranges["end"] <= starts_of(streams, ranges["stream_id"]))
+def _without_trimmed(streams: Rows, ranges: Rows, raised: Column) -> Rows:
+    # Only of the streams whose start was raised: elsewhere an empty range may lie at the start (opened and closed
+    # without a write), and whoever closed it may have to say so once more.
+    below = np.isin(ranges["stream_id"], raised) & (ranges["end"] != OPEN)
+    below &= ranges["end"] <= starts_of(streams, ranges["stream_id"])
     below[_last_ranges(ranges, streams["stream_id"])] = False
     kept: Rows = ranges[~below]
     return kept

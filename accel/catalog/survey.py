@@ -20,7 +20,7 @@ from accel.catalog.cell import Cell, Seen
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import Rows
-from accel.errors import CatalogMissing
+from accel.errors import CatalogMissing, MaintenanceRefused
 from loaders.store import ObjectInfo
 
 T = TypeVar("T")
@@ -111,9 +111,11 @@ def read_survey(parts: CatalogParts) -> Survey:
     A list counts even if the directory does not name its node: the directory is written second.
 
     Raises:
+        MaintenanceRefused: an import is under way.
         CatalogMissing: a list or a bucket is not there.
         StoreError, TableError, CorruptObject, FormatTooNew: something could not be read.
     """
+    refuse_during_import(parts)  # before anything else: what an import lists afterwards is then read as listed
     node_ids = list_node_ids(parts)
     lists = parts.executor.map(lambda node_id: must_read(parts.cells.node_list(node_id)), node_ids)
     by_node = dict(zip(node_ids, lists, strict=True))
@@ -121,6 +123,17 @@ def read_survey(parts: CatalogParts) -> Survey:
         lambda number: must_read(parts.cells.bucket(number)), range(parts.format.stream_buckets)
     )
     return Survey(by_node, tuple(buckets))
+
+
+def refuse_during_import(parts: CatalogParts) -> None:
+    """Nothing may be taken for needless while an import is under way: it lists its objects last. One request.
+
+    Raises:
+        MaintenanceRefused: one is.
+    """
+    if parts.cells.tables.table_exists(places.IMPORT_PROGRESS):
+        found = f"an import that is under way or was broken off (table {places.IMPORT_PROGRESS!r})"
+        raise MaintenanceRefused(f"expected a catalog at rest, found {found}: repeat the import, or abandon it")
 
 
 def list_node_ids(parts: CatalogParts) -> list[int]:
@@ -143,17 +156,31 @@ def must_read(cell: Cell[T]) -> Seen[T]:
     return seen
 
 
-def list_objects(parts: CatalogParts, progress: Progress | None = None) -> StoredObjects:
-    """Go through the whole bucket. One request for 1,000 keys; 24 bytes of memory an object."""
+def list_objects(parts: CatalogParts, progress: Progress | None = None, prefix: str = "") -> StoredObjects:
+    """Go through the bucket, or its keys with a prefix. One request for 1,000 keys; 24 bytes of memory an object."""
     chunks = [np.empty(0, dtype=_OBJECT)]
-    infos = parts.store.list("")
+    infos = parts.store.list(prefix)
     seen = 0
     while page := list(islice(infos, _PAGE_KEYS)):
         chunks.append(np.array(list(_objects_of(parts, page)), dtype=_OBJECT))
         seen += len(page)
         if progress is not None:
             progress(seen)
-    rows = np.sort(np.concatenate(chunks), order="object_id")
+    return _stored(np.concatenate(chunks))
+
+
+def joined_objects(parts: Iterable[StoredObjects]) -> StoredObjects:
+    """Objects of several listings that share none."""
+    chunks = [np.empty(0, dtype=_OBJECT)]
+    for each in parts:
+        rows = np.empty(len(each.ids), dtype=_OBJECT)
+        rows["object_id"], rows["size_bytes"], rows["modified_ms"] = each.ids, each.sizes_bytes, each.modified_ms
+        chunks.append(rows)
+    return _stored(np.concatenate(chunks))
+
+
+def _stored(rows: NDArray[np.void]) -> StoredObjects:
+    rows = np.sort(rows, order="object_id")
     return StoredObjects(rows["object_id"], rows["size_bytes"], rows["modified_ms"])
 
 

@@ -7,6 +7,10 @@
 A key that did not change answers 304, without a body, and what was built from it stays. Lists are read before streams,
 because writers write the other way round: an object of one stream appears in a bucket before a list drops what it
 replaces, so a reader sees data twice rather than not at all.
+
+An undo cannot keep that order: its first write is the list's. If one comes between rounds 1 and 3, the buckets have let
+go of what it takes away, and the lists do not show yet what it brings back. That can be seen (`undoable`), and then all
+is asked once more.
 """
 
 from __future__ import annotations
@@ -21,11 +25,15 @@ from accel.catalog.cell import Cell, Seen
 from accel.catalog.cells import CatalogCells
 from accel.catalog.image_builder import BuiltImage, build_image
 from accel.catalog.records import NodeDirectory, NodeList, StreamBucket
+from accel.catalog.undoable import is_led_back
 from accel.errors import CatalogMissing
 from accel.version import VersionVector, is_newer
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+UNDOS_MAX = 3
+"""So many undos that come in between make a refresh ask again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +85,10 @@ class Watch:
         """
         before = self._snapshot
         after = self._read(before)
+        for _ in range(UNDOS_MAX):
+            if not _is_torn(after, before):
+                break
+            before, after = after, self._read(after)
         with self._lock:
             if self._snapshot is None or is_newer(after.version, self._snapshot.version):
                 self._snapshot = after
@@ -125,6 +137,13 @@ def _there(cell: Cell[T]) -> Seen[T]:
     if seen is None:
         raise CatalogMissing(f"expected a catalog with {cell.where}, found none there: its tables are incomplete")
     return seen
+
+
+def _is_torn(after: Snapshot, before: Snapshot | None) -> bool:
+    known = before.buckets if before is not None else (None,) * len(after.buckets)
+    changed = [seen.value for seen, other in zip(after.buckets, known, strict=True) if seen is not other]
+    lists = after.node_lists() if changed else {}
+    return any(is_led_back(lists, bucket) for bucket in changed)
 
 
 def _version(

@@ -16,6 +16,10 @@ from rich.table import Table
 from accel.catalog import ObjectCatalog
 from accel.catalog.records import NodeList
 from accel.catalog.watch import Snapshot
+from accel.cli.catalog_gc import gc
+from accel.cli.catalog_import import import_command
+from accel.cli.catalog_undo import undo
+from accel.cli.catalog_verify import verify
 from accel.cli.image_file import image_data
 from accel.cli.options import TIME, StoreChoice, examples, option, output_options, store_options
 from accel.cli.output import Output, Rendered
@@ -115,6 +119,10 @@ class Refreshes:
 def catalog_group() -> None:
     """Make the object catalog of a bucket, and look at it."""
 
+
+catalog_group.add_command(import_command)
+for command in (verify, gc, undo):
+    catalog_group.add_command(command)
 
 _DEFAULTS = FormatRecord(namespace="any")
 _TIMES = {

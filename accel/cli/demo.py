@@ -1,7 +1,8 @@
 """`accel demo`: the main job on this machine alone, and what each policy costs.
 
 Three nodes: the example of the issue that Accel began with, written by the project's own writer; objects that a
-production writer wrote; both on an S3 server inside this process. And a large generated node in memory.
+production writer wrote; both on an S3 server inside this process. And a large generated node in memory. The image of
+each comes from the catalog that lies beside its objects.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from accel.cli.demo_nodes import DemoNode, load_production_node, write_generated_node, write_issue_node
+from accel.cli.demo_nodes import DemoNode, generated_nodes, issue_node, production_node
 from accel.cli.demo_report import DemoReport
 from accel.cli.demo_runs import POLICIES, NodeRun, run_node
 from accel.cli.embedded_s3 import embedded_s3
@@ -64,17 +65,18 @@ def demo(ctx: click.Context, *, objects: Path | None, nodes_objects: int, seed: 
     """
     rng = random.Random(seed)  # noqa: S311 - a demo that can be repeated, no secrets
     runs: list[NodeRun] = []
-    with _embedded_buckets(output) as bucket:
-        with _stage(output, "writing the example node of the issue to it"):
-            issue_node = write_issue_node(bucket("issue"), rng)
-        runs += _run_all(output, [issue_node], seed)
+    with _embedded_buckets(output) as bucket, ExitStack() as opened:
+        with _stage(output, "writing the example node of the issue to it, and a catalog of it"):
+            node = opened.enter_context(issue_node(bucket("issue"), rng))
+        runs += _run_all(output, [node], seed)
         if objects is not None:
-            with _stage(output, "copying the objects of a production writer to it"):
-                production_node = load_production_node(objects, bucket("production"))
-            runs += _run_all(output, [production_node], seed)
-    with _stage(output, f"writing a node of {nodes_objects} objects to memory"):
-        generated = write_generated_node(MemoryStore(), nodes_objects, rng)
-    runs += _run_all(output, generated, seed)
+            with _stage(output, "copying the objects of a production writer to it, and making a catalog of them"):
+                node = opened.enter_context(production_node(objects, bucket("production")))
+            runs += _run_all(output, [node], seed)
+    with ExitStack() as opened:
+        with _stage(output, f"writing and committing a node of {nodes_objects} objects to memory"):
+            nodes = opened.enter_context(generated_nodes(MemoryStore(), nodes_objects, rng))
+        runs += _run_all(output, nodes, seed)
     report = DemoReport(runs, seed)
     output.show(report)
     ctx.exit(0 if report.same_answers else 1)
@@ -104,7 +106,7 @@ def _stage(output: Output, what: str) -> Iterator[None]:
 
 @contextmanager
 def _embedded_buckets(output: Output) -> Iterator[Callable[[str], S3Store]]:
-    """An S3 server, and a function that creates a bucket on it."""
+    """An S3 server, and a function that creates an empty bucket on it."""
     with ExitStack() as stack:
         stack.enter_context(_environment(_OF_ITS_OWN))
         with _stage(output, "starting an S3 server in this process"):
@@ -114,7 +116,9 @@ def _embedded_buckets(output: Output) -> Iterator[Callable[[str], S3Store]]:
                 raise MissingExtra(str(error)) from error
 
         def create(name: str) -> S3Store:
-            store = S3Store(name, S3Settings(endpoint_url=url, region="us-east-1"))
+            # Servers of one process share their buckets, and an earlier demo in it has left its own.
+            unique_name = f"{name}-{SYSTEM.nonce().hex()}"
+            store = S3Store(unique_name, S3Settings(endpoint_url=url, region="us-east-1"))
             store.create_bucket()
             return store
 

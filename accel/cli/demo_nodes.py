@@ -1,6 +1,7 @@
 """The nodes of the demo: what their objects hold, the objects themselves, and the reads that are made.
 
-Each node comes with the plain truth of what was written into it, so that answers can be checked by walking over it.
+Each node comes with the plain truth of what was written into it, so that answers can be checked by walking over it. Its
+image comes from a catalog, which is open for as long as the node is.
 """
 
 from __future__ import annotations
@@ -8,26 +9,24 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from accel.answer import Request
+from accel.cli.demo_catalog import NODE_ID, Contents, ImageCost, import_objects, opened, upload, write_object
 from accel.errors import AccelError
-from accel.image import MetadataImage
-from loaders.format import RecordBatch
+from accel.image_source import ImageSource
 from loaders.layout import ObjectLayout
-from loaders.object_ref import ObjectRef
-from loaders.object_writer import ObjectWriter
 from loaders.store import ObjectStore
 
 STREAM_ID = 420_000
 RARE_STREAM_ID = 420_001
 RARE_SHARE = 0.1
-NODE_ID = 4
 LIMIT = 4
-RANDOM_READS = 8
+RANDOM_READS = 6
 
 ISSUE_READS = ((100, 200), (400, 600), (1000, 1600), (1980, -1))
 """The four reads of AutoMQ issue 2731, sections 3.1 to 3.4."""
@@ -39,9 +38,6 @@ ISSUE_OBJECTS = (
     *((38, 1678, 1732), (42, 1850, 2000)),
 )
 """Object id, start and end offset of stream 420000: the example node of AutoMQ issue 2731."""
-
-Contents = Mapping[int, tuple[int, int]]
-"""Stream id -> (start, end): what one object holds."""
 
 Found = list[tuple[int, int, int]]
 """Object id, start, end: what a read gets."""
@@ -67,39 +63,42 @@ class DemoNode:
 
     Args:
         title: for people.
-        image: lists its objects.
-        store: holds them.
+        images: of the catalog that lists its objects.
+        image_cost: what such an image costs.
+        store: holds the objects.
         contents: what each object holds, in the order of the list.
         reads: what is asked of it.
         recorded: answers that somebody else gave, by request.
     """
 
     title: str
-    image: MetadataImage
+    images: ImageSource
+    image_cost: ImageCost
     store: ObjectStore
     contents: Sequence[tuple[int, Contents]]
     reads: tuple[Read, ...]
     recorded: Mapping[Request, Found]
 
 
-def write_issue_node(store: ObjectStore, rng: random.Random) -> DemoNode:
-    """The example of the issue, with a few other streams in each object, written by this project's own writer."""
+@contextmanager
+def issue_node(store: ObjectStore, rng: random.Random) -> Iterator[DemoNode]:
+    """The example of the issue, with a few other streams in each object, written by this project's own writer.
+
+    The example has holes, which a session would refuse to commit: its objects are imported, as they came to be there.
+    """
     filler = _Filler(rng, streams=200, per_object=20)
     contents = [(object_id, {**filler.next(), STREAM_ID: (start, end)}) for object_id, start, end in ISSUE_OBJECTS]
-    refs = [write_object(store, object_id, held) for object_id, held in contents]
-    image = _image(refs, {STREAM_ID: (0, 2000)})
-    return DemoNode(
-        "the example node of AutoMQ issue 2731: 21 objects on the embedded S3",
-        image,
-        store,
-        contents,
-        _issue_reads(),
-        {},
-    )
+    for object_id, held in contents:
+        write_object(store, object_id, held)
+    import_objects(store, STREAM_ID)
+    title = "the example node of AutoMQ issue 2731: 21 objects on the embedded S3"
+    with opened(store) as (catalog, cost):
+        yield DemoNode(title, catalog.images(), cost, store, contents, _issue_reads(), {})
 
 
-def load_production_node(folder: Path, store: ObjectStore) -> DemoNode:
-    """Objects that a production writer wrote, copied to the store as they are.
+@contextmanager
+def production_node(folder: Path, store: ObjectStore) -> Iterator[DemoNode]:
+    """Objects that a production writer wrote, copied to the store as they are and imported into a catalog.
 
     Raises:
         NoProductionObjects: the folder holds something else.
@@ -115,12 +114,14 @@ def load_production_node(folder: Path, store: ObjectStore) -> DemoNode:
         raise NoProductionObjects(f"{folder}: expected a manifest of objects and their answers: {error}") from error
     for row, body in zip(rows, bodies, strict=True):
         store.put(ObjectLayout().object_key(row["objectId"]), body)
-    image = _image([ObjectRef(row["objectId"], row["size"]) for row in rows], {STREAM_ID: (0, 2000)})
+    import_objects(store, STREAM_ID)
     title = f"a node of a production writer: {len(rows)} objects on the embedded S3"
-    return DemoNode(title, image, store, contents, _issue_reads(), recorded)
+    with opened(store) as (catalog, cost):
+        yield DemoNode(title, catalog.images(), cost, store, contents, _issue_reads(), recorded)
 
 
-def write_generated_node(store: ObjectStore, objects: int, rng: random.Random) -> list[DemoNode]:
+@contextmanager
+def generated_nodes(store: ObjectStore, objects: int, rng: random.Random) -> Iterator[list[DemoNode]]:
     """A large node, as two: seen by a stream that every object holds, and by one that a tenth of them hold.
 
     The rates of the streams wander, so that an offset does not tell a position in the list.
@@ -128,25 +129,18 @@ def write_generated_node(store: ObjectStore, objects: int, rng: random.Random) -
     filler = _Filler(rng, streams=400, per_object=24)
     dense, rare = _Wandering(rng), _Wandering(rng)
     holders = set(rng.sample(range(objects), max(1, round(objects * RARE_SHARE))))
-    contents: list[tuple[int, Contents]] = []
+    written: list[Contents] = []
     for number in range(objects):
         held = {**filler.next(), STREAM_ID: dense.next()}
-        contents.append((number, {**held, RARE_STREAM_ID: rare.next()} if number in holders else held))
-    refs = [write_object(store, object_id, held) for object_id, held in contents]
-    image = _image(refs, {STREAM_ID: (0, dense.end), RARE_STREAM_ID: (0, rare.end)})
+        written.append({**held, RARE_STREAM_ID: rare.next()} if number in holders else held)
+    contents = list(zip(upload(store, written), written, strict=True))
     every, some = (f"a generated node: {objects} objects in memory, the stream in {n}" for n in ("all", len(holders)))
-    return [
-        DemoNode(every, image, store, contents, _spread_reads(STREAM_ID, dense.end, rng), {}),
-        DemoNode(some, image, store, contents, _spread_reads(RARE_STREAM_ID, rare.end, rng), {}),
-    ]
-
-
-def write_object(store: ObjectStore, object_id: int, held: Contents) -> ObjectRef:
-    """Write an object with the project's own writer; its metadata tells its size, as metadata does, and no more."""
-    with ObjectWriter(store, ObjectLayout(), object_id) as writer:
-        for stream_id, (start, end) in sorted(held.items()):
-            writer.write(stream_id, [RecordBatch(stream_id, 1, start, end - start, b"demo" * 16)])
-    return ObjectRef(object_id, writer.ref.size_bytes)
+    with opened(store) as (catalog, cost):
+        images = catalog.images()
+        yield [
+            DemoNode(every, images, cost, store, contents, _spread_reads(STREAM_ID, dense.end, rng), {}),
+            DemoNode(some, images, cost, store, contents, _spread_reads(RARE_STREAM_ID, rare.end, rng), {}),
+        ]
 
 
 class _Wandering:
@@ -206,29 +200,6 @@ def _recorded(answers: dict[str, Any]) -> dict[Request, Found]:
         Request(*question): [(object_id, start, end) for object_id, _, start, end in objects]
         for question, objects in found.items()
     }
-
-
-def _image(refs: Iterable[ObjectRef], streams: Mapping[int, tuple[int, int]]) -> MetadataImage:
-    return MetadataImage.from_dict(
-        {
-            "streams": [
-                {
-                    "stream_id": stream_id,
-                    "start_offset": start,
-                    "ranges": [{"range_index": 0, "start": start, "end": end, "node_id": NODE_ID}],
-                }
-                for stream_id, (start, end) in streams.items()
-            ],
-            "nodes": [
-                {
-                    "node_id": NODE_ID,
-                    "stream_set_objects": [
-                        {"object_id": ref.object_id, "order_id": ref.object_id, "size": ref.size_bytes} for ref in refs
-                    ],
-                }
-            ],
-        }
-    )
 
 
 def _offsets(start: int, end: int) -> str:

@@ -12,6 +12,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from accel.cli.demo_catalog import ImageCost
 from accel.cli.demo_runs import CONNECTIONS, MODEL, Cost, NodeRun, Row
 from accel.cli.output import Rendered
 from accel.units import size_text, time_text
@@ -41,7 +42,10 @@ class DemoReport:
                 "bytes_per_second": MODEL.bytes_per_second,
                 "connections": CONNECTIONS,
             },
-            "nodes": [{"node": run.title, "rows": [_row_dict(row) for row in run.rows]} for run in self.runs],
+            "nodes": [
+                {"node": run.title, "image": asdict(run.image), "rows": [_row_dict(row) for row in run.rows]}
+                for run in self.runs
+            ],
             "answers_checked": sum(run.answers for run in self.runs),
             "recorded_answers_checked": sum(run.recorded_answers for run in self.runs),
             "same_answers": self.same_answers,
@@ -53,6 +57,7 @@ class DemoReport:
         for run in self.runs:
             yield ""
             yield Text(run.title, style="bold")
+            yield _image_text(run.image)
             yield _table(run.rows)
         yield ""
         yield (
@@ -80,6 +85,14 @@ class DemoReport:
         yield Text("Every policy gave the same answer, cold and warm.", style="bold green")
         also = f", {recorded} of them to those that the production system recorded" if recorded else ""
         yield f"{answers} answers were compared to a plain walk over all objects{also}."
+
+
+def _image_text(cost: ImageCost) -> str:
+    cold, unchanged = size_text(cost.cold_bytes), size_text(cost.unchanged_bytes)
+    return (
+        f"its image, from the catalog beside it: {cost.cold_requests} requests, {cold}; "
+        f"asked again with nothing new: {cost.unchanged_requests} requests, {unchanged}"
+    )
 
 
 def _table(rows: list[Row]) -> Table:

@@ -17,9 +17,9 @@ from typing import TypeVar
 
 from accel.accelerator import ReadAccelerator
 from accel.answer import Request
-from accel.cli.demo_nodes import Contents, DemoNode, Found
+from accel.cli.demo_catalog import Contents, ImageCost
+from accel.cli.demo_nodes import DemoNode, Found
 from accel.explain import Explanation
-from accel.image_source import StaticImages
 from accel.settings import Settings
 from loaders.store import CountingStore, LatencyModel, ObjectStore, VirtualClock
 from loaders.store.decorated import Call, DecoratedStore, received_bytes
@@ -71,6 +71,7 @@ class NodeRun:
     """Everything measured on one node."""
 
     title: str
+    image: ImageCost
     rows: list[Row]
     differences: list[Difference]
     answers: int
@@ -94,7 +95,7 @@ def run_node(node: DemoNode, seed: int, advance: Callable[[], object]) -> NodeRu
     questions = [request for read in node.reads for request in read.requests]
     recorded = sum(request in node.recorded for request in questions)
     answers = 2 * len(POLICIES)
-    return NodeRun(node.title, rows, differences, answers * len(questions), answers * recorded)
+    return NodeRun(node.title, node.image_cost, rows, differences, answers * len(questions), answers * recorded)
 
 
 def plain_walk(contents: Iterable[tuple[int, Contents]], request: Request) -> Found:
@@ -128,7 +129,10 @@ class _SizeLog(DecoratedStore):
 
 
 class _Measured:
-    """An accelerator that knows nothing at first, over a store that counts."""
+    """An accelerator that knows nothing at first but the image, over a store that counts.
+
+    The image comes from the catalog through a store of its own: what is counted here is what lookups open.
+    """
 
     def __init__(self, node: DemoNode, policy: str, seed: int) -> None:
         self.differences: list[Difference] = []
@@ -139,7 +143,7 @@ class _Measured:
         self._store = CountingStore(self._log)
         # One thread: time is simulated, and an object in memory comes no sooner to several.
         settings = Settings(policy=policy, parallel_loads=1, hashed_ids_max=16_384)
-        self._accelerator = ReadAccelerator(StaticImages(node.image), self._store, settings=settings)
+        self._accelerator = ReadAccelerator(node.images, self._store, settings=settings)
 
     def close(self) -> None:
         """Stop loading."""

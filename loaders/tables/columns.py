@@ -32,7 +32,8 @@ ones and so on: alike bytes lie side by side, which is what a compressor wants.
 All integers are big endian, and all sums wrap at 64 bits, so any column of any int64 values has a form. The names make
 the bytes speak for themselves: a reader finds its fields by name, in any order. **A field that the reader does not know
 is refused**: a newer release wrote it, and writing the rows back would lose it. A field that is missing is filled with
-a default, if the reader gives one for it; otherwise the bytes are corrupt.
+a default, if the reader gives one for it; otherwise the bytes are corrupt. An example, byte by byte: docs/formats.md,
+"A record in full".
 """
 
 from __future__ import annotations
@@ -122,6 +123,9 @@ def unpack_columns(
     Raises:
         CorruptObject: damage, too many rows, or a field that is missing and has no default.
         FormatTooNew: a newer form, or a field that the caller does not know.
+        ValueError: a type with a field that is not ``<i8``, or whose name is not 1 to 63 ASCII characters.
+
+    Source: docs/formats.md, "Packed columns".
     """
     found = unpack_any(data, where, rows_max=rows_max)
     found_names, names = _checked_names(found.dtype), _checked_names(dtype)
@@ -139,6 +143,13 @@ def unpack_columns(
 
 def unpack_any(data: bytes | memoryview, where: str, *, rows_max: int = ROWS_MAX) -> NDArray[np.void]:
     """The rows in these bytes, with the fields that the bytes name; for people who look at them.
+
+    Complexity: as `unpack_columns`.
+
+    Args:
+        data: what `pack_columns` made.
+        where: names the place in errors.
+        rows_max: more rows than this are refused before they are unpacked.
 
     Raises:
         CorruptObject, FormatTooNew: as `unpack_columns`.

@@ -100,7 +100,7 @@ def decode_stored(data: bytes, *, etag: str, where: str) -> Stored:
         FormatTooNew: a newer release wrote it.
         CorruptObject: damage.
 
-    Source: docs/tables.md, "A stored value".
+    Source: docs/tables.md, "The bytes around a value".
     """
     _check_head(data, where)
     _, _, flags, sequence, nonce, ancestors = _HEAD.unpack_from(data)

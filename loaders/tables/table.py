@@ -293,7 +293,7 @@ class Table:
             return Entry(value, self._version(key, settled))
         try:
             return self._rewrite(key, change, attempts, repeatable=True)
-        except (StoreError, DataConflict) as error:
+        except (StoreError, DataConflict, DataNotFound) as error:
             # These say "not written", but the write in doubt may have happened.
             raise self._ambiguous(key, settled) from error
 

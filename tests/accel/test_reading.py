@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel import AccessDenied, Ending, MetadataImage, ObjectLost, ReadAccelerator
+from accel import (
+    AccessDenied,
+    AsyncReadAccelerator,
+    Ending,
+    InvalidRequest,
+    MetadataImage,
+    ObjectLost,
+    ReadAccelerator,
+    StaticImages,
+)
 from loaders.errors import KeyMissing
 from loaders.format import BlockIndex, LinkedObject, ObjectEncoder, RecordBatch, encode_composite
 from loaders.layout import ObjectLayout
@@ -172,3 +182,61 @@ def test_a_denied_object_may_be_one_that_is_gone_and_is_looked_for_once() -> Non
 def test_a_budget_below_one_byte_is_refused() -> None:
     with accelerator(line_store(1), line_image([0])) as one, pytest.raises(ValueError, match="at least 1"):
         one.read(STREAM, 0, max_bytes=0)
+
+
+def test_a_read_that_failed_raises_its_error_again_and_does_not_look_like_one_that_ended() -> None:
+    store = line_store(3)
+    with accelerator(store, line_image([0, 1, 2])) as one:
+        one.get_objects(STREAM, 0, 30)
+        store.delete(ObjectLayout().object_key(1))
+        reading = one.read(STREAM, 0, 30)
+        assert next(reading).base_offset == 0
+        for _ in range(3):
+            with pytest.raises(ObjectLost, match="object 1 "):
+                next(reading)
+        assert (reading.ending, reading.next_offset) == (None, 10)
+        assert spans(list(one.read(STREAM, 20, 30))) == [(20, 30)]
+
+
+def test_a_read_of_a_stream_that_is_not_there_says_so_each_time() -> None:
+    with accelerator(line_store(1), line_image([0])) as one:
+        reading = one.read(999, 0)
+        for _ in range(2):
+            with pytest.raises(InvalidRequest, match="999"):
+                next(reading)
+
+
+def test_a_read_that_ended_stays_at_its_end() -> None:
+    with accelerator(line_store(1), line_image([0])) as one:
+        reading = one.read(STREAM, 0, 10)
+        assert spans(list(reading)) == [(0, 10)]
+        assert list(reading) == []
+        assert reading.ending is Ending.END
+
+
+def test_the_same_holds_for_asyncio() -> None:
+    async def scenario() -> None:
+        store = line_store(2)
+        async with AsyncReadAccelerator(StaticImages(line_image([0, 1])), store, system=system()) as one:
+            store.delete(ObjectLayout().object_key(1))
+            reading = one.read(STREAM, 10, 20)
+            for _ in range(3):
+                with pytest.raises(ObjectLost, match="object 1 "):
+                    await anext(reading)
+            ended = one.read(STREAM, 0, 10)
+            assert [batch.base_offset async for batch in ended] == [0]
+            assert [batch async for batch in ended] == []
+
+    asyncio.run(scenario())
+
+
+def test_an_error_that_is_not_ours_ends_a_read_as_well() -> None:
+    class Broken(CountingStore):
+        def get_range(self, key: str, start: int, end: int) -> Fetched:
+            raise RuntimeError(f"a bug somewhere: {key} {start} {end}")
+
+    with accelerator(Broken(line_store(2)), line_image([0, 1])) as one:
+        reading = one.read(STREAM, 0, 20)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="a bug somewhere"):
+                next(reading)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from accel.catalog.import_records import READ_OBJECT, READ_RANGE, ImportRun, ReadBatch
 from accel.catalog.records import (
     Checkpoint,
     ListVersion,
@@ -146,3 +147,23 @@ def golden_directory() -> NodeDirectory:
 def golden_counter() -> ObjectIdCounter:
     """A counter beyond 32 bits."""
     return ObjectIdCounter(2**40 + 1)
+
+
+def golden_batch() -> ReadBatch:
+    """Three objects, one of them empty, and a range with a hole."""
+    objects = make_rows(
+        READ_OBJECT,
+        object_id=[3, 2**40, 2**40 + 1],
+        size_bytes=[48, 8_400_123, 83_886_080],
+        index_size_bytes=[0, 72, 36],
+        streams=[0, 2, 1],
+    )
+    ranges = make_rows(
+        READ_RANGE, stream_id=[17, 420_000, 17], start=[0, 1000, 100], end=[100, 2**33, 100], holed=[0, 1, 0]
+    )
+    return ReadBatch(objects, ranges)
+
+
+def golden_run() -> ImportRun:
+    """A counter that was raised twice."""
+    return ImportRun(7, (1314, 2**40 + 2))

@@ -222,9 +222,6 @@ def test_runs_of_a_stream_may_go_to_objects_of_their_own() -> None:
         expected = [(refs[0].object_id, 0, 10), (ids[0], 10, 30), (ids[1], 30, 40), (refs[4].object_id, 40, 50)]
         assert held(catalog, 1) == expected
         assert len(catalog.refresh_snapshot().lists[4].value.stream_objects) == 0
-        [whole] = catalog.prepare(4, 1)
-        catalog.register_stream_object(1, world.put_stream_object(whole, 1, 10, 40), ids)
-        assert held(catalog, 1) == [(refs[0].object_id, 0, 10), (whole, 10, 40), (refs[4].object_id, 40, 50)]
 
 
 def test_a_merged_stream_object_must_hold_just_what_the_others_hold() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -12,8 +13,11 @@ from typing import TypeVar
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.collecting import Reason, collect, plan_collection
-from accel.errors import CommitRefused, MaintenanceRefused
+from accel.catalog.collecting import collect, plan_collection
+from accel.catalog.collection_plan import Reason
+from accel.catalog.verification import Kind
+from accel.catalog.verifying import verify
+from accel.errors import CommitRefused, MaintenanceRefused, MaintenanceStopped
 from loaders.errors import StoreUnavailable
 from loaders.layout import JOURNAL_PREFIX
 from loaders.object_ref import ObjectRef
@@ -314,15 +318,18 @@ def _ignoring_refusal(act: Callable[[], None]) -> None:
 def test_a_promise_whose_object_lies_in_a_bucket_is_forgotten_and_the_object_stays() -> None:
     world = AgingWorld()
     with world.open() as catalog:
-        ids = catalog.prepare(4, 2)
-        own = world.put_stream_object(ids[0], 1, 0, 4)
+        [object_id] = catalog.prepare(4, 1)
+        own = world.put_stream_object(object_id, 1, 0, 4)
         catalog.commit_compaction(4, [world.target, world.sources[3]], None, [(1, own)])
-        merged = world.put_stream_object(ids[1], 1, 0, 4)
+        world.wait(DAY_SECONDS)
+        collect(catalog, plan_collection(catalog, allow_empty_nodes=frozenset({4})))
+        [object_id] = catalog.prepare(4, 1)
+        merged = world.put_stream_object(object_id, 1, 0, 4)
         catalog.register_stream_object(1, merged, [own.ref.object_id])
         world.wait(10 * DAY_SECONDS)
         collect(catalog, plan_collection(catalog, allow_empty_nodes=frozenset({4})))
-        assert ids[1] in world.object_ids()
-        assert held(catalog, 1) == [(ids[1], 0, 4)]
+        assert object_id in world.object_ids()
+        assert held(catalog, 1) == [(object_id, 0, 4)]
         assert not len(catalog.parts.cells.node_list(4).change(lambda _: None).value.prepared)
 
 
@@ -340,3 +347,102 @@ def test_objects_that_could_not_be_deleted_stay_for_the_next_time() -> None:
         assert [each for each, _ in report.failed] == list(plan.objects)
     with world.open() as catalog:
         assert len(collect(catalog, plan_collection(catalog)).deleted) == 3
+
+
+class FailsLater(CrashStore):
+    """A store that takes so many writes and no more."""
+
+    def __init__(self, store: ObjectStore, writes: int) -> None:
+        super().__init__(store, None)
+        self._left = writes
+
+    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        if call.operation in WRITES:
+            self._left -= 1
+            if self._left < 0:
+                raise StoreUnavailable(call.operation, call.key, "busy")
+        return super()._around(call, send)
+
+
+def crowded() -> AgingWorld:
+    """A world with 1,500 orphans that are old enough, and a few retired and promised ones: two batches."""
+    world = AgingWorld()
+    with world.open() as catalog:
+        for object_id in catalog.parts.ids.take(1500):
+            world.memory.put(LAYOUT.object_key(object_id), b"orphan")
+    world.wait(10 * DAY_SECONDS)
+    return world
+
+
+def test_a_collection_that_is_refused_in_the_middle_tells_what_it_has_done() -> None:
+    world = crowded()
+    with world.open() as catalog, world.open() as other:
+
+        def damage(_: int) -> None:
+            other.parts.cells.node_list(4).change(
+                lambda now: replace(now, live=now.live[:0]) if now is not None and len(now.live) else None
+            )
+
+        plan = plan_collection(catalog)
+        with pytest.raises(
+            MaintenanceStopped, match=r"with 1000 of 1507 objects deleted, journals up to 'accel/jou"
+        ) as caught:
+            collect(catalog, plan, progress=damage)
+    report = caught.value.report
+    assert isinstance(caught.value.__cause__, MaintenanceRefused)
+    assert report.deleted == plan.objects[:1000]
+    assert report.not_reached == plan.objects[1000:]
+    assert list(report.journals) == [info.key for info in world.memory.list(JOURNAL_PREFIX)]
+    assert not {each.object_id for each in report.deleted} & world.object_ids()
+    assert pickle.loads(pickle.dumps(caught.value)).report.journals == report.journals  # noqa: S301 - made here
+
+
+def test_a_collection_whose_writes_fail_tells_what_it_has_done() -> None:
+    whole = crowded()
+    counting = CrashStore(whole.memory, None)
+    whole.collect_all(counting)
+    for writes in range(counting.writes - 1):
+        world = crowded()
+        with world.open(FailsLater(world.memory, writes)) as catalog:
+            plan = plan_collection(catalog)
+            before = world.object_ids()
+            try:
+                report = collect(catalog, plan)
+            except MaintenanceStopped as error:
+                report = error.report
+            assert {each.object_id for each in report.deleted} & before == before - world.object_ids()
+            assert report.journals == tuple(info.key for info in world.memory.list(JOURNAL_PREFIX))
+
+
+def test_a_collection_that_is_refused_at_once_has_changed_nothing() -> None:
+    world = AgingWorld()
+    world.wait(10 * DAY_SECONDS)
+    with world.open() as catalog:
+        plan = plan_collection(catalog)
+        [first, *_] = [info.key for info in world.memory.list("accel/tables/node-lists/") if "!" not in info.key]
+        world.memory.put(first, b"damaged")
+        before = {info.key: info.etag for info in world.memory.list("")}
+        with pytest.raises(MaintenanceRefused):
+            collect(catalog, plan)
+        assert {info.key: info.etag for info in world.memory.list("")} == before
+
+
+def test_a_list_that_was_deleted_and_made_anew_stops_everything() -> None:
+    world = AgingWorld()
+    with world.open() as catalog:
+        [orphan_id] = catalog.parts.ids.take(1)
+        with catalog.open_node(5) as other:
+            other.open_streams([3])
+            world.upload(other, {3: (0, 1)})
+    world.put(orphan_id, [(1, 0, 1)])
+    [first, *_] = [info.key for info in world.memory.list("accel/tables/node-lists/") if "!" not in info.key]
+    world.memory.delete(first)
+    with world.open() as catalog:
+        catalog.open_node(4)
+        world.wait(10 * DAY_SECONDS)
+        with pytest.raises(
+            MaintenanceRefused, match="node 4: expected the 4 commits that its checkpoint knows, found 0"
+        ):
+            plan_collection(catalog)
+        assert plan_collection(catalog, allow_empty_nodes=frozenset({4})).objects
+        assert [each.kind for each in verify(catalog).problems] == [Kind.LIST]

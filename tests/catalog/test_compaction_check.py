@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.catalog.compaction_check import check_compaction, refuse_lossy_compaction
@@ -14,6 +14,7 @@ from accel.catalog.rows import STREAM, Rows, make_rows, no_rows
 from accel.errors import CommitRefused
 from range_index import ObjectRanges
 from tests.catalog.building import stream_objects
+from tests.examples import examples
 
 Spans = list[tuple[int, int, int]]
 NONE_TRIMMED = no_rows(STREAM)
@@ -130,6 +131,7 @@ RUNS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max
 NUDGES = st.sampled_from([0] * 12 + [-1, 1])
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(RUNS, min_size=1, max_size=3), st.data())
 def test_the_check_agrees_with_a_comparison_of_single_offsets(
     streams: list[list[tuple[int, int]]], data: st.DataObject

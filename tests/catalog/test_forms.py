@@ -53,6 +53,10 @@ def same_directory(first: Any, second: Any) -> bool:
     return bool(np.array_equal(first.node_ids, second.node_ids))
 
 
+def same_batch(first: Any, second: Any) -> bool:
+    return same_rows(first.objects, second.objects) and same_rows(first.ranges, second.ranges)
+
+
 CASES: dict[str, tuple[CatalogForm[Any, Any], Callable[[], Any], Callable[[Any, Any], bool]]] = {
     "node-list": (forms.NODE_LIST, golden.golden_list, same_list),
     "list-version": (forms.LIST_VERSION, golden.golden_version, same_version),
@@ -60,6 +64,8 @@ CASES: dict[str, tuple[CatalogForm[Any, Any], Callable[[], Any], Callable[[Any, 
     "node-checkpoint": (forms.CHECKPOINT, golden.golden_checkpoint, same_checkpoint),
     "node-directory": (forms.NODE_DIRECTORY, golden.golden_directory, same_directory),
     "object-id-counter": (forms.OBJECT_ID_COUNTER, golden.golden_counter, lambda first, second: first == second),
+    "import-batch": (forms.IMPORT_BATCH, golden.golden_batch, same_batch),
+    "import-run": (forms.IMPORT_RUN, golden.golden_run, lambda first, second: first == second),
 }
 every_form = pytest.mark.parametrize("name", CASES)
 

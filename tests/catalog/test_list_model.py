@@ -40,6 +40,7 @@ from accel.catalog.stream_rules import (
 from accel.errors import CommitRefused, SessionFenced
 from range_index import ObjectRanges
 from tests.catalog.building import NODE, bucket_of_streams, done, facts, live_ids, size_of, stream_objects
+from tests.examples import examples
 
 STREAMS = (3, 4, 5)
 RETENTION_MS = 50
@@ -252,5 +253,5 @@ class ListHistory(RuleBasedStateMachine):
         return ObjectRanges.from_ranges([(stream, *run) for stream, run in self.contents[object_id].items()])
 
 
-ListHistory.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+ListHistory.TestCase.settings = settings(max_examples=examples(50), stateful_step_count=40, deadline=None)
 TestListHistory = ListHistory.TestCase

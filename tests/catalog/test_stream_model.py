@@ -24,6 +24,7 @@ from accel.catalog.stream_rules import (
 )
 from accel.errors import CommitRefused
 from tests.catalog.building import done, stream_objects
+from tests.examples import examples
 
 STREAMS = st.sampled_from([3, 4, 9])
 NODES = st.sampled_from([1, 2])
@@ -224,5 +225,5 @@ def spans(rows: Rows) -> list[tuple[int, int]]:
     return list(zip(rows["start"].tolist(), rows["end"].tolist(), strict=True))
 
 
-BucketHistory.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+BucketHistory.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestBucketHistory = BucketHistory.TestCase

@@ -115,6 +115,14 @@ def test_ranges_wholly_below_the_start_are_forgotten_but_the_last_one_stays() ->
     assert ranges_of(done(with_open_ranges(bucket, 3, OTHER, 1)), 3) == [(2, 25, 30, NODE), (3, 30, OPEN, OTHER)]
 
 
+def test_trimming_a_stream_leaves_the_ranges_of_others_alone() -> None:
+    bucket = done(with_closed_ranges(bucket_of_streams(3, 5), 5, NODE, 0))
+    bucket = done(with_open_ranges(bucket, 5, OTHER, 1))
+    bucket = done(with_starts(bucket, 3, 1, 1000))
+    assert ranges_of(bucket, 5) == [(0, 0, 0, NODE), (1, 0, OPEN, OTHER)]
+    assert with_closed_ranges(bucket, 5, NODE, 0) is None  # who closed it may say so once more
+
+
 def test_stream_objects_wholly_below_the_start_are_retired() -> None:
     bucket = done(with_stream_objects(moved_twice(), stream_objects((20, 3, 0, 5), (21, 3, 5, 15), (22, 5, 0, 4)), 500))
     bucket = done(with_starts(bucket, 3, 5, 1000))

@@ -13,7 +13,8 @@ from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import joined
 from accel.catalog.stream_rules import bucket_of
 from accel.catalog.undoing import undo
-from accel.catalog.verifying import Kind, Outcome, Verification, verify
+from accel.catalog.verification import Kind, Outcome, Verification
+from accel.catalog.verifying import verify
 from loaders.errors import AccessDenied
 from loaders.store import Fetched, MemoryStore, ObjectStore
 from loaders.store.crashing import CrashStore
@@ -95,10 +96,10 @@ def test_nothing_is_written() -> None:
 
 
 def test_progress_counts_objects() -> None:
-    seen: list[int] = []
+    seen: list[tuple[int, int]] = []
     with Tidy().open() as catalog:
-        verify(catalog, progress=seen.append)
-    assert seen == [1, 2, 3, 4, 5]
+        verify(catalog, progress=lambda *numbers: seen.append(numbers))
+    assert seen == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
 
 
 @pytest.mark.parametrize("which", ["live", "own"])
@@ -230,7 +231,7 @@ def test_contradictions_of_a_catalog_that_changes_meanwhile_are_not_told_as_prob
     world = Tidy()
     world.change_list(swap)
     with world.open() as catalog, world.open() as other:
-        found = verify(catalog, progress=lambda _: touch(other))
+        found = verify(catalog, progress=lambda *_: touch(other))
     assert found.outcome is Outcome.NOT_CHECKED
 
 

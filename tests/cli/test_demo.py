@@ -11,16 +11,11 @@ from random import Random
 
 import pytest
 
+from accel import ObjectCatalog
 from accel.answer import Request
 from accel.cli import demo_runs
-from accel.cli.demo_nodes import (
-    ISSUE_OBJECTS,
-    NODE_ID,
-    STREAM_ID,
-    Contents,
-    write_generated_node,
-    write_issue_node,
-)
+from accel.cli.demo_catalog import NODE_ID, Contents
+from accel.cli.demo_nodes import ISSUE_OBJECTS, STREAM_ID, generated_nodes, issue_node
 from accel.cli.demo_runs import POLICIES, NodeRun, plain_walk, run_node
 from loaders.store import MemoryStore
 from tests.cli.worlds import PRODUCTION, run
@@ -44,13 +39,17 @@ def test_the_demo_as_json() -> None:
         *("seed", "simulated", "nodes", "answers_checked", "recorded_answers_checked", "same_answers", "differences"),
     ]
     assert found["same_answers"] is True
-    assert found["answers_checked"] == 2 * 4 * (4 + 4 + 11 + 11)  # cold and warm, policies, reads of each node
+    assert found["answers_checked"] == 2 * 4 * (4 + 4 + 9 + 9)  # cold and warm, policies, reads of each node
     assert found["recorded_answers_checked"] == 2 * 4 * 4
     assert len(found["nodes"]) == 4
     for node in found["nodes"]:
         assert {row["policy"] for row in node["rows"]} == set(POLICIES)
         assert all(row["warm_gets"] == 0 for row in node["rows"])
         assert all(row["simulated_latency_seconds"] > 0 for row in node["rows"])
+        cost = node["image"]
+        # Cold: the format record, the directory, one list, four buckets of streams. Again: all but the format record.
+        assert (cost["cold_requests"], cost["unchanged_requests"], cost["unchanged_bytes"]) == (7, 6, 0)
+        assert 1000 < cost["cold_bytes"] < 20_000
     row = found["nodes"][0]["rows"][0]
     assert list(row) == [
         *("policy", "read", "cold_gets", "rounds", "bytes", "simulated_latency_seconds", "warm_gets"),
@@ -61,43 +60,56 @@ def test_the_demo_as_text_tells_each_stage_and_the_verdict() -> None:
     result = run("demo", *SMALL)
     assert result.exit_code == 0
     assert "starting an S3 server in this process" in result.stderr
-    assert "writing a node of 20 objects to memory" in result.stderr
+    assert "writing and committing a node of 20 objects to memory" in result.stderr
     lines = result.stdout.splitlines()
     assert "Every policy gave the same answer, cold and warm." in lines
-    assert "208 answers were compared to a plain walk over all objects." in lines
+    assert "176 answers were compared to a plain walk over all objects." in lines
     assert any(line.startswith("GETs and bytes are counted. Latency is simulated") for line in lines)
-    assert lines[2].split() == [
+    assert lines[2].startswith("its image, from the catalog beside it: 7 requests, ")
+    assert lines[2].endswith("; asked again with nothing new: 6 requests, 0 B")
+    assert lines[3].split() == [
         *("read", "policy", "cold", "GETs", "rounds", "bytes", "latency", "(simulated)", "warm", "GETs")
     ]
 
 
 def test_the_same_seed_gives_the_same_tables() -> None:
     def tables(seed: int) -> list[NodeRun]:
-        return [
-            run_node(each, seed, lambda: None) for each in write_generated_node(MemoryStore(), 20, Random(seed))[:1]
-        ]
+        with generated_nodes(MemoryStore(), 20, Random(seed)) as nodes:
+            return [run_node(each, seed, lambda: None) for each in nodes[:1]]
 
     assert tables(5) == tables(5)
     assert tables(5) != tables(6)
 
 
 def test_the_counts_of_the_issues_reads_are_known() -> None:
-    node = write_issue_node(MemoryStore(), Random(1))
-    rows = run_node(node, 1, lambda: None).rows
+    with issue_node(MemoryStore(), Random(1)) as node:
+        rows = run_node(node, 1, lambda: None).rows
     counts = {(row.read, row.policy): (row.cold.gets, row.cold.rounds) for row in rows}
     assert [counts[read, "load-all"] for read in FOUR_READS] == [(21, 1)] * 4
     assert [counts[read, "window"] for read in FOUR_READS] == [(5, 1), (10, 2), (15, 3), (21, 5)]
 
 
-def test_the_image_lists_what_was_written() -> None:
+def test_the_catalog_lists_what_was_written() -> None:
     store = MemoryStore()
-    node = write_issue_node(store, Random(1))
-    listed = node.image.node(NODE_ID)
-    assert listed.object_ids.tolist() == [object_id for object_id, _, _ in ISSUE_OBJECTS]
-    assert len(store) == 21
-    every, some = write_generated_node(MemoryStore(), 40, Random(1))
-    assert sum(STREAM_ID in held for _, held in every.contents) == 40
-    assert sum(some.reads[0].requests[0].stream_id in held for _, held in some.contents) == 4
+    with issue_node(store, Random(1)) as node, ObjectCatalog.open(store) as catalog:
+        for image in (node.images.current(), catalog.image()):
+            assert image.node(NODE_ID).object_ids.tolist() == [object_id for object_id, _, _ in ISSUE_OBJECTS]
+            assert [(each.start, each.end) for each in image.streams[STREAM_ID].ranges] == [(0, 2000)]
+        objects = [each for each in store.list_page("").objects if not each.key.startswith("accel/")]
+        assert len(objects) == 21
+        assert catalog.parts.ids.take(1) == [43]  # no id of an object that was there is given out again
+    with generated_nodes(MemoryStore(), 40, Random(1)) as (every, some):
+        assert [object_id for object_id, _ in every.contents] == list(range(40))
+        assert sum(STREAM_ID in held for _, held in every.contents) == 40
+        assert sum(some.reads[0].requests[0].stream_id in held for _, held in some.contents) == 4
+
+
+def test_what_is_counted_for_lookups_are_their_own_requests() -> None:
+    """Those for images go another way: opening everything costs just one request an object."""
+    with generated_nodes(MemoryStore(), 40, Random(1)) as nodes:
+        runs = [run_node(each, 1, lambda: None) for each in nodes]
+    for row in (row for each in runs for row in each.rows if row.policy == "load-all"):
+        assert (row.cold.gets, row.cold.rounds, row.warm.gets) == (40, 1, 0)
 
 
 def test_the_plain_walk_is_the_plain_scan_of_the_rules() -> None:
@@ -126,7 +138,7 @@ def test_a_different_answer_is_told_and_ends_with_1(monkeypatch: pytest.MonkeyPa
     result = run("demo", *SMALL)
     assert result.exit_code == 1
     assert "DIFFERENT  load-all, cold, stream 420000 [100, 200): expected [(2, 105, 128)" in result.stdout
-    assert "208 of 208 answers differ from a plain walk" in result.stdout
+    assert "176 of 176 answers differ from a plain walk" in result.stdout
 
 
 def test_an_answer_that_is_not_the_recorded_one_is_a_difference(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFoun
 from loaders.store import Fault, FaultStore, MemoryStore
 from loaders.store.decorated import WRITES, Call, DecoratedStore
 from loaders.tables import Entry, RetrySettings, Table, ValueCache, Version
+from tests.examples import examples
 from tests.tables.worlds import Between, World
 
 if TYPE_CHECKING:
@@ -26,7 +27,20 @@ Answer = TypeVar("Answer")
 
 FAULTS = [fault for fault in Fault if fault is not Fault.SHORT_BODY]
 KEYS = ["a", "b"]
-ACTIONS = ["create", "create_if_absent", "update", "delete", "delete any", "update_with", "repeatable", "get", "list"]
+WRITING = [
+    "create",
+    "create_if_absent",
+    "update",
+    "delete",
+    "delete any",
+    "erase",
+    "update_with",
+    "repeatable",
+    "existing",
+]
+READING = ["get", "get if newer", "exists", "keys", "items", "items after"]
+UNCONDITIONAL = {Fault.CONFLICT, Fault.PRECONDITION}
+"""What cannot happen to a write without a condition."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +49,8 @@ class Step:
 
     Attributes:
         client: which of the two; both have caches of their own.
-        action: one of `ACTIONS`.
+        action: one of `WRITING` or `READING`; "repeatable" and "existing" are `update_with` of a change that may be
+            repeated, the latter only where there is something.
         key: what it is done to.
         faults: what happens to its writes, one after the other.
         others: so many writes of a third client come right after the first of its writes that fails.
@@ -55,7 +70,7 @@ class Step:
 STEPS = st.builds(
     Step,
     st.integers(0, 1),
-    st.sampled_from(ACTIONS),
+    st.sampled_from(WRITING + READING),
     st.sampled_from(KEYS),
     st.lists(st.sampled_from([None, *FAULTS]), max_size=4).map(tuple),
     st.sampled_from([0, 0, 1, 2, 9]),
@@ -127,10 +142,14 @@ class Run:
         table = self.client(step, faults)
         version = self.version(step)
         before = dict(self.model.values)
-        self.model.writer = (name, None if step.action.startswith("delete") else value)
-        faults.schedule(*[fault for fault in step.faults if step.action not in {"get", "list"}])
-        told = self.told(table, step, value, version)
-        self.check(step, told, self.model.happened.get(name, 0), before)
+        self.model.writer = (name, None if step.action.startswith(("delete", "erase")) else value)
+        if step.action in READING:
+            self.check_reading(step, self.told(table, step, value, version), version)
+        else:
+            impossible = UNCONDITIONAL if step.action == "erase" else set()
+            faults.schedule(*[fault for fault in step.faults if fault not in impossible])
+            told = self.told(table, step, value, version)
+            self.check(step, told, self.model.happened.get(name, 0), before)
         assert {key: entry.value for key, entry in self.observer.items()} == self.model.values
 
     def client(self, step: Step, faults: FaultStore) -> Table:
@@ -173,8 +192,16 @@ class Run:
             "repeatable": lambda: table.update_with(
                 step.key, lambda old: None if old == value else value, repeatable=True
             ),
+            "existing": lambda: table.update_with(
+                step.key, lambda old: None if old in (None, value) else value, repeatable=True
+            ),
+            "erase": lambda: table.erase(step.key),
             "get": lambda: table.find(step.key),
-            "list": lambda: {key: entry.value for key, entry in table.items()},
+            "get if newer": lambda: table.get_if_newer(step.key, version),
+            "exists": lambda: table.exists(step.key),
+            "keys": lambda: list(table.keys()),
+            "items": lambda: [(key, entry.value) for key, entry in table.items()],
+            "items after": lambda: [(key, entry.value) for key, entry in table.items(after=KEYS[0])],
         }
         try:
             return actions[step.action]()
@@ -183,12 +210,11 @@ class Run:
 
     def check(self, step: Step, told: object, happened: int, before: dict[str, bytes]) -> None:
         """No false success, no false failure, and no failure without a reason."""
-        if step.action == "list":
-            assert told == self.model.values
-        elif step.action == "get":
-            assert (None if told is None else getattr(told, "value", told)) == self.model.values.get(step.key)
+        repeats = step.action in {"repeatable", "existing"}
+        if step.action == "erase":
+            self.check_erased(step, told, happened)
         elif isinstance(told, AmbiguousWrite):
-            assert happened <= 1 + (step.action == "repeatable")
+            assert happened <= 1 + repeats
             assert set(step.faults) - {None, Fault.PRECONDITION}, "a refusal is an answer"
         elif isinstance(told, Exception):
             assert happened == 0, f"told {told!r} of a write that happened"
@@ -199,7 +225,36 @@ class Run:
         elif step.action.startswith("delete"):
             assert happened == 1 or step.key not in before or step.others_end
         else:
-            assert happened == 1 or (step.action == "repeatable" and happened == 2)
+            assert happened == 1 or (repeats and happened == 2)
+
+    def check_reading(self, step: Step, told: object, version: Version) -> None:
+        """What is read is what stands there."""
+        found = self.observer.find(step.key)
+        items = sorted(self.model.values.items())
+        if step.action == "get if newer":
+            if found is None:
+                assert isinstance(told, DataNotFound)
+            else:
+                assert told == (None if found.version == version else found)
+            return
+        expected: dict[str, object] = {
+            "get": found,
+            "exists": step.key in self.model.values,
+            "keys": [key for key, _ in items],
+            "items": items,
+            "items after": [(key, value) for key, value in items if key > KEYS[0]],
+        }
+        assert told == expected[step.action]
+
+    def check_erased(self, step: Step, told: object, happened: int) -> None:
+        """A plain delete may be repeated, and has happened if nothing is raised."""
+        if isinstance(told, Exception):
+            assert isinstance(told, StoreError)
+            assert len([fault for fault in step.faults if fault not in {None, *UNCONDITIONAL}]) >= 3
+        else:
+            assert told is None
+            assert happened >= 1
+            assert step.key not in self.model.values
 
     def check_reason(self, step: Step, told: Exception, before: dict[str, bytes]) -> None:
         """The error says what was the case: before the operation, or after a third client was there."""
@@ -217,7 +272,7 @@ class Run:
             assert len([fault for fault in step.faults if fault is not None]) >= 3, "patience was not used up"
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.lists(STEPS, max_size=12))
 def test_no_false_success_and_no_false_failure(steps: list[Step]) -> None:
     run = Run()

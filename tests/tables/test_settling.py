@@ -291,3 +291,17 @@ def test_a_version_names_eight_before_it_and_no_other(memory: World) -> None:
         versions[1].nonce,
         None,
     ]
+
+
+def test_a_write_in_doubt_stays_in_doubt_when_the_change_makes_nothing_of_what_is_left(memory: World) -> None:
+    table = memory.table()
+    table.create("k", b"1")
+
+    def third() -> None:
+        for number in range(9):
+            table.update_with("k", lambda _, number=number: b"third %d" % number)  # type: ignore[misc] # bound now
+        table.delete("k")
+
+    tables = memory.unlucky(Fault.LOST_REPLY, third=third)
+    with pytest.raises(AmbiguousWrite):  # it was written, so nobody may be told that nothing was found
+        tables.table("t").update_with("k", lambda old: None if old in (None, b"mine") else b"mine", repeatable=True)

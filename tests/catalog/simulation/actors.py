@@ -6,10 +6,9 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from accel.catalog import NodeWriter, ObjectCatalog
-from accel.catalog.buckets import bucket_of
 from accel.catalog.collecting import collect, plan_collection
 from accel.catalog.rows import refs_of
-from accel.errors import CommitRefused, MaintenanceRefused, SessionFenced
+from accel.errors import CommitRefused, MaintenanceRefused, MaintenanceStopped, SessionFenced
 from accel.image import MetadataImage
 from accel.image_parts import StreamObject
 from loaders.errors import KeyMissing, StoreError, StoreUnavailable, TableError
@@ -117,7 +116,7 @@ class Uploader:
         if not chosen:
             return
         spans = [(each, ends[each], ends[each] + self.bucket.random.randrange(1, 20)) for each in chosen]
-        own = [span for span in spans if self.bucket.random.random() < 0.15]
+        own = [span for span in spans if self.bucket.random.random() < 0.25]
         shared = [span for span in spans if span not in own]
         ids = self.bucket.oracle.give(writer.prepare(len(own) + bool(shared), PROMISE_SECONDS))
         objects = {span[0]: self._stream_object(ids.pop(), span) for span in own}
@@ -147,7 +146,7 @@ class Compactor:
         """A process: some groups."""
         for _ in range(self.bucket.random.randrange(1, 8)):
             if self.bucket.random.random() < self.merges:
-                self._merge(catalog, self.bucket.random.choice(STREAMS))
+                self._merge(catalog, self.bucket.random.randrange(catalog.format.stream_buckets))
             else:
                 self._compact(catalog, self.bucket.random.choice(NODES))
             self.bucket.scheduler.sleep(self.bucket.random.uniform(0, 3))
@@ -186,20 +185,21 @@ class Compactor:
             if random.random() < 0.7:
                 catalog.discard(node_id, ids)
 
-    def _merge(self, catalog: ObjectCatalog, stream_id: int) -> None:
-        number = bucket_of(stream_id, catalog.format.stream_buckets)
+    def _merge(self, catalog: ObjectCatalog, number: int) -> None:
         seen = catalog.parts.cells.bucket(number).read()
         rows = [] if seen is None else seen.value.stream_objects[["stream_id", "start", "end", "object_id"]].tolist()
-        for first, second in pairwise(row for row in rows if row[0] == stream_id):
-            if first[2] == second[1]:
-                ids = self.bucket.oracle.give(catalog.prepare(NODES[0], 1, PROMISE_SECONDS))
-                ref, _ = self.bucket.write(ids[0], [(stream_id, first[1], second[2])])
-                self._be_slow()
-                merged = StreamObject(ref, first[1], second[2])
-                sources = [first[3], second[3]]
-                if insist(self.bucket, lambda: catalog.register_stream_object(stream_id, merged, sources)):  # noqa: B023 - called at once
-                    self.bucket.count("merges")
-                return
+        pairs = [(first, second) for first, second in pairwise(rows) if (first[0], first[2]) == second[:2]]
+        if not pairs:
+            return
+        (stream_id, start, _, *one), (_, _, end, *other) = self.bucket.random.choice(pairs)
+        [object_id] = self.bucket.oracle.give(catalog.prepare(NODES[0], 1, PROMISE_SECONDS))
+        merged = StreamObject(self.bucket.write(object_id, [(stream_id, start, end)])[0], start, end)
+        self._be_slow()
+        try:
+            if insist(self.bucket, lambda: catalog.register_stream_object(stream_id, merged, one + other)):
+                self.bucket.count("merges")
+        except CommitRefused:
+            self.bucket.count("merges refused")
 
     def _be_slow(self) -> None:
         random = self.bucket.random
@@ -333,6 +333,9 @@ class CollectorActor:
         except MaintenanceRefused:
             self.bucket.count("collections refused")
             return
+        except MaintenanceStopped as error:
+            self.bucket.count("collections ended half-way")
+            report = error.report
         for reason, tally in report.tallies().items():
             self.bucket.oracle.counts[f"collected: {reason}"] += tally.objects
         self.bucket.oracle.counts["spared"] += len(report.spared)

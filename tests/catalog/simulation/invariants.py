@@ -7,7 +7,7 @@
 
 A stream object is on its way from a list to its bucket: it may stand in both, under the same id, and counts once. A row
 of a list does not count if the bucket had that id and retired it, if it was trimmed, or if one object of the bucket
-holds all of it.
+holds all of it. A row of a bucket does not count if its list says that the commit that made it is being undone.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class Invariants:
             for object_id in node_list.live["object_id"].tolist():
                 yield from ((object_id, *span) for span in self._content(object_id))
         fields = ["object_id", "stream_id", "start", "end"]
-        moved = [row for bucket in buckets for row in bucket.stream_objects[fields].tolist()]
+        undone = {(each.node_id, commit) for each in lists for commit in each.withdrawn_commits}
+        rows = [row for bucket in buckets for row in bucket.stream_objects]
+        moved = [row[fields].tolist() for row in rows if (row["node_id"], row["added_by"]) not in undone]
         known = {row[0] for row in moved} | {
             each for bucket in buckets for each in bucket.retired["object_id"].tolist()
         }

@@ -1,0 +1,120 @@
+"""Giving up: promised ids are given back, and what was written under them is deleted.
+
+Step by step:
+
+    1. the indexes of the objects are opened, to learn which of them hold one stream alone
+    2. the ids are taken out of the promises; what is not promised any more is left alone, for it may be listed
+    3. an object of one stream may be listed in the bucket of its stream, for a promise outlasts that; then it is left
+       alone, too. Else the bucket is written anew, as it is: a registration that is on its way (of somebody who gave it
+       up as lost, say) loses its race by that, asks for the promise again, and is refused
+    4. the rest is deleted; the collector does what is left undone here
+
+An object that cannot be read may be of any stream: all buckets are asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.catalog import list_rules
+from accel.catalog.moving import read_list
+from accel.catalog.parts import CatalogParts
+from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.stream_rules import bucket_of
+from accel.catalog.survey import must_read
+from accel.errors import FormatError, KeyMissing
+from loaders.object_index import Load
+from loaders.object_ref import ObjectRef
+
+_MANY = -1
+"""As the stream of an object that holds any other number of streams than one."""
+
+
+def discard(parts: CatalogParts, node_id: int, object_ids: Iterable[int]) -> None:
+    """Give up ids that were promised to a writer of a node's objects; what was committed meanwhile stays.
+
+    Requests: one an object, one or two for the list, two a bucket that is touched, and one for 1,000 deletes.
+
+    Raises:
+        CatalogMissing: the node has no list.
+        StoreError, TableError: what could not be deleted now is deleted by the collector.
+    """
+    wanted = list(dict.fromkeys(object_ids))
+    written = _written(parts, node_id, wanted)
+    taken = _taken_back(parts, node_id, wanted)
+    listed = _registered(parts, {each: written[each] for each in taken if each in written})
+    going = [each for each in taken if each in written and each not in listed]
+    for failure in parts.store.delete_many([parts.layout.object_key(each) for each in going])[:1]:
+        raise failure.error
+
+
+def _written(parts: CatalogParts, node_id: int, object_ids: list[int]) -> dict[int, int | None]:
+    """Object id -> the only stream that it holds, or _MANY; None if it cannot be read. Without those that are not."""
+    found: dict[int, int | None] = {}
+    waiting = iter(object_ids)
+    while batch := list(islice(waiting, parts.settings.parallel_requests)):
+        for load in [parts.loader.open(node_id, ObjectRef(each)) for each in batch]:
+            try:
+                found[load.ref.object_id] = _stream_of(load)
+            except KeyMissing as error:
+                if error.key != parts.layout.object_key(load.ref.object_id):  # it links objects that are gone
+                    found[load.ref.object_id] = None
+            except FormatError:
+                found[load.ref.object_id] = None
+    return found
+
+
+def _stream_of(load: Load) -> int:
+    stream_ids = load.result.result().ranges.stream_ids
+    return int(stream_ids[0]) if len(stream_ids) == 1 else _MANY
+
+
+def _taken_back(parts: CatalogParts, node_id: int, object_ids: list[int]) -> list[int]:
+    taken: list[int] = []
+    cell = parts.cells.node_list(node_id)
+
+    def change(found: NodeList | None) -> NodeList | None:
+        now = NodeList(node_id) if found is None else found
+        promised = set(now.prepared["object_id"].tolist())
+        taken[:] = [each for each in object_ids if each in promised]
+        return list_rules.without_prepared(now, object_ids)
+
+    cell.change(change, seen=read_list(cell, node_id))
+    return taken
+
+
+def _registered(parts: CatalogParts, streams: dict[int, int | None]) -> set[int]:
+    """Which of these objects stand in buckets; those of one stream cannot come there any more."""
+    unknown = [object_id for object_id, stream_id in streams.items() if stream_id is None]
+    by_bucket: dict[int, list[int]] = {}
+    for object_id, stream_id in streams.items():
+        if stream_id is not None and stream_id != _MANY:
+            by_bucket.setdefault(bucket_of(stream_id, parts.format.stream_buckets), []).append(object_id)
+    found: set[int] = set()
+    for number, object_ids in by_bucket.items():
+        found |= _registered_in(parts, number, np.array(object_ids, dtype=np.int64))
+    for number in range(parts.format.stream_buckets if unknown else 0):
+        found |= _known(must_read(parts.cells.bucket(number)).value, np.array(unknown, dtype=np.int64))
+    return found
+
+
+def _registered_in(parts: CatalogParts, number: int, ids: NDArray[np.int64]) -> set[int]:
+    found: set[int] = set()
+
+    def change(now: StreamBucket | None) -> StreamBucket | None:
+        nonlocal found
+        bucket = StreamBucket(number) if now is None else now
+        found = _known(bucket, ids)
+        return None if len(found) == len(ids) else bucket
+
+    parts.cells.bucket(number).change(change)
+    return found
+
+
+def _known(bucket: StreamBucket, ids: NDArray[np.int64]) -> set[int]:
+    known = np.concatenate((bucket.stream_objects["object_id"], bucket.retired["object_id"]))
+    return set(ids[np.isin(ids, known)].tolist())

@@ -1,0 +1,175 @@
+"""What docs/formats.md says of the catalog's bytes is what the code has."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import zstandard
+
+from accel.catalog import forms, import_records, places, rows
+from accel.catalog.buckets import bucket_of, buckets_of
+from accel.catalog.places import bucket_key
+from loaders.tables import FORMAT_FORM, FormRegistry
+from loaders.tables.columns import COLUMNS_MAX, ROWS_MAX, VERSION
+from loaders.tables.envelope import ENVELOPE_VERSION
+from loaders.tables.format_record import FORMAT_VERSION, STREAM_BUCKETS_MAX, FormatRecord
+from tests.catalog.golden import golden_bytes
+from tests.docs.pages import ROOT
+
+PAGE = (ROOT / "docs" / "formats.md").read_text()
+FORMS = {
+    each.record.name: each.record
+    for each in (
+        forms.NODE_DIRECTORY,
+        forms.NODE_LIST,
+        forms.LIST_VERSION,
+        forms.STREAM_BUCKET,
+        forms.CHECKPOINT,
+        forms.OBJECT_ID_COUNTER,
+        forms.IMPORT_RUN,
+        forms.IMPORT_BATCH,
+    )
+}
+KINDS = {
+    "live object": rows.LIVE,
+    "promise": rows.PREPARED,
+    "retired object": rows.RETIRED,
+    "stream": rows.STREAM,
+    "owned range": rows.OWNED_RANGE,
+    "stream object": rows.STREAM_OBJECT,
+    "retired stream object": rows.RETIRED_STREAM_OBJECT,
+    "stream end": rows.STREAM_END,
+    "read object": import_records.READ_OBJECT,
+    "read range": import_records.READ_RANGE,
+}
+_DUMP_LINE = re.compile(r" *(?P<at>\d+)  (?P<bytes>[0-9a-f]+( [0-9a-f]+)*)(  .*)?")
+
+
+def section(heading: str) -> str:
+    """What stands under a heading."""
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert found, heading
+    return found[1]
+
+
+def cells(text: str) -> list[list[str]]:
+    """The rows of the tables in a text, without their heads."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    split = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    marks = [at for at, row in enumerate(split) if set(row[0]) == {"-"}]
+    return [row for at, row in enumerate(split) if at not in marks and at + 1 not in marks]
+
+
+def code(text: str) -> list[str]:
+    """What stands in backticks."""
+    return re.findall(r"`([^`]+)`", text)
+
+
+def dumps(heading: str) -> list[bytes]:
+    """The bytes of a section's hexadecimal dumps; each line has to begin at the position that it names."""
+    found = []
+    for block in re.findall(r"^```\n(.*?)^```$", section(heading), re.MULTILINE | re.DOTALL):
+        data = b""
+        for line in block.splitlines():
+            match = _DUMP_LINE.fullmatch(line)
+            assert match, line
+            assert int(match["at"]) == len(data), line
+            data += bytes.fromhex(match["bytes"])
+        found.append(data)
+    return found
+
+
+def test_the_record_in_full_is_a_golden_file_and_what_stands_in_its_frame() -> None:
+    record, unpacked = dumps("A record in full")
+    assert record == golden_bytes("node-checkpoint-1")
+    frame = record[record.index(b"ACol") + 9 :]
+    assert zstandard.ZstdDecompressor().decompress(frame, max_output_size=len(unpacked)) == unpacked
+
+
+def test_the_record_in_full_says_what_it_is_said_to_say() -> None:
+    found = forms.CHECKPOINT.decode(dumps("A record in full")[0], "docs/formats.md")
+    assert (found.node_id, found.order_id) == (7, 39)
+    assert found.ends["stream_id"].tolist() == [3, 17, 420_000]
+    assert found.ends["end"].tolist() == [130, 900, 8_589_934_592]
+
+
+def test_examples_of_the_hash_are_true() -> None:
+    examples = [row for row in cells(section("Buckets of streams")) if row[0].isdigit()]
+    assert len(examples) >= 5
+    for stream_id, final, *buckets in examples:
+        mixed = int(final.strip("`"), 16)
+        assert [int(each) for each in buckets] == [mixed % count for count in (8, 32, 1000)]
+        assert [int(each) for each in buckets] == [bucket_of(int(stream_id), count) for count in (8, 32, 1000)]
+        for count in (8, 32, 1000):
+            assert buckets_of(np.array([int(stream_id)]), count).tolist() == [bucket_of(int(stream_id), count)]
+
+
+def test_the_hash_as_the_page_writes_it_gives_its_steps() -> None:
+    formula = re.search(r"```\n(.*?)```", section("Buckets of streams"), re.DOTALL)
+    assert formula
+    names = {"id": 420_000, "stream_buckets": 32}
+    steps = []
+    for line in formula[1].splitlines():
+        name, _, expression = line.strip().partition(" = ")
+        # The page writes mod, and drops what overflows; the text is our own.
+        names[name] = eval(expression.replace("mod", "%"), {}, dict(names)) & (2**64 - 1)  # noqa: S307
+        steps.append(names["z"])
+    assert f"In steps for stream 420000: {', '.join(f'`{each:016X}`' for each in steps[:4])}." in PAGE
+    assert names["bucket"] == bucket_of(420_000, 32)
+    assert f"`accel/tables/stream-buckets/{bucket_key(names['bucket'])}`" in section("Buckets of streams")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_rows_has_the_columns_that_the_page_names(kind: str) -> None:
+    named = {row[0]: row[1] for row in cells(section("Rows")) if not row[0].startswith("`")}
+    assert named.keys() == KINDS.keys()
+    columns = code(named[kind])
+    base = re.match(r"those of a ([a-z ]+),", named[kind])
+    inherited = list(KINDS[base[1]].names or ()) if base else []
+    assert tuple(inherited + columns) == KINDS[kind].names
+
+
+def test_each_column_is_explained() -> None:
+    explained = [code(row[0])[0] for row in cells(section("Rows")) if row[0].startswith("`")]
+    assert len(set(explained)) == len(explained)
+    assert set(explained) == {name for dtype in KINDS.values() for name in dtype.names or ()}
+
+
+def test_each_form_stands_in_the_page_with_its_fields_in_their_order() -> None:
+    text = section("Records")
+    for name, form in {**FORMS, "format": FORMAT_FORM}.items():
+        start = text.index(f"**`{name}`**")
+        part = text[start : text.find("\n**`", start + 1) if "\n**`" in text[start + 1 :] else len(text)]
+        shown = [each for each in code(part) if each in form.struct.__struct_fields__]
+        assert tuple(dict.fromkeys(shown)) == form.struct.__struct_fields__, name
+
+
+def test_each_table_and_form_stands_in_the_page() -> None:
+    rows_of_forms = [row for row in cells(section("Records")) if len(row) == 4 and code(row[0])]
+    named = {code(row[0])[0]: code(row[1])[0] for row in rows_of_forms if code(row[0])[0] in FORMS}
+    assert named.keys() == FORMS.keys()
+    assert set(named.values()) == {*places.TABLES, places.IMPORT_PROGRESS}
+
+
+def test_no_form_is_left_out() -> None:
+    registry = FormRegistry()
+    forms.register_forms(registry)
+    assert registry.names() == sorted(FORMS)
+
+
+def test_every_version_stands_in_the_page() -> None:
+    shown = {row[0].strip("`"): row[2:] for row in cells(section("Which release writes what"))}
+    versions = {name: form.version for name, form in {**FORMS, "format": FORMAT_FORM}.items()}
+    versions |= {"layout of the bucket": FORMAT_VERSION, "envelope": ENVELOPE_VERSION, "packed columns": VERSION}
+    expected = {name: ["1" if version == 1 else f"1 to {version}", str(version)] for name, version in versions.items()}
+    assert shown == expected
+
+
+def test_bounds_stand_in_the_page() -> None:
+    assert f"At most {ROWS_MAX:,} rows" in section("Packed columns")
+    assert f"1 to {COLUMNS_MAX} " in section("Packed columns")
+    assert f"1 to {STREAM_BUCKETS_MAX:,}" in section("Records")
+    fields = [code(row[0])[0] for row in cells(section("Records")) if len(row) == 4 and code(row[0])]
+    assert set(FormatRecord.__struct_fields__) <= set(fields)

@@ -1,0 +1,117 @@
+"""What docs/operations.md and docs/catalog.md say that a catalog costs is what its requests add up to."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from accel.catalog import CatalogSettings, ObjectCatalog
+from accel.catalog.buckets import buckets_of
+from accel.catalog.forms import STREAM_BUCKET
+from accel.catalog.records import StreamBucket
+from accel.catalog.rows import OWNED_RANGE, STREAM, make_rows
+from benchmarks import catalog_refresh
+from loaders.object_ref import ObjectRef
+from loaders.store import CountingStore, MemoryStore
+from loaders.tables import FormatRecord
+from loaders.tables.envelope import VALUE_START
+from tests.docs.pages import ROOT, table_rows
+
+OPERATIONS = ROOT / "docs" / "operations.md"
+MONTH_SECONDS = 30 * 86_400
+GET_USD, PUT_USD = 0.0004 / 1000, 0.005 / 1000
+UPLOADS = MONTH_SECONDS // 60
+NODES = catalog_refresh.NODES
+
+
+def rows_of(first_cell: str) -> list[list[str]]:
+    """The rows of the operations page whose first cell matches."""
+    return [row for row in table_rows(OPERATIONS) if re.fullmatch(first_cell, row[0])]
+
+
+def requests_a_refresh(buckets: int) -> int:
+    return NODES + buckets + 1
+
+
+def reader_gets(poll_seconds: int, buckets: int = FormatRecord(namespace="any").stream_buckets) -> int:
+    return requests_a_refresh(buckets) * MONTH_SECONDS // poll_seconds
+
+
+@pytest.mark.parametrize(
+    ("what", "gets", "puts"),
+    [
+        ("one reader that asks every 10 s", reader_gets(10), 0),
+        ("one reader that asks every second.*", reader_gets(1), 0),
+        ("one node's commits", UPLOADS // 64, UPLOADS + UPLOADS // 64),
+        ("one node's objects.*", 0, UPLOADS),
+        ("10 nodes that also read.*", 10 * (reader_gets(10) + UPLOADS // 64), 10 * (2 * UPLOADS + UPLOADS // 64)),
+    ],
+)
+def test_the_costs_of_a_month_are_requests_times_prices(what: str, gets: int, puts: int) -> None:
+    [row] = rows_of(what)
+    told = [f"{count:,} {verb}" for count, verb in ((gets, "GETs"), (puts, "PUTs")) if count]
+    assert sorted(row[1].split(", ")) == sorted(told)
+    assert row[2] == f"{gets * GET_USD + puts * PUT_USD:.2f}"
+
+
+def test_the_costs_of_buckets_are_requests_times_prices() -> None:
+    rows = rows_of(r"\d+ buckets.*")
+    assert len(rows) == 3
+    for row in rows:
+        buckets = int(row[0].split()[0])
+        told = [str(requests_a_refresh(buckets)), f"{reader_gets(10, buckets) * GET_USD:.2f}"]
+        assert [row[1], row[2], row[4]] == [*told, str(2 * buckets)]
+
+
+def bucket_bytes(streams: int, buckets: int) -> int:
+    """What one of many buckets takes, envelope included; first offsets at random, one open range a stream."""
+    chance = np.random.default_rng(1)
+    ids = np.arange(streams)
+    mine = ids[buckets_of(ids, buckets) == 1]
+    starts, nodes = chance.integers(0, 10_000_000, len(mine)), chance.integers(0, NODES, len(mine))
+    ranges = make_rows(OWNED_RANGE, stream_id=mine, range_index=0, epoch=1, start=0, end=-1, node_id=nodes)
+    bucket = StreamBucket(1, make_rows(STREAM, stream_id=mine, start_offset=starts), ranges)
+    return len(STREAM_BUCKET.encode(bucket)) + VALUE_START
+
+
+def test_the_bytes_of_a_bucket_are_what_the_page_says() -> None:
+    for row in rows_of(r"\d+ buckets.*"):
+        told_kilobytes = int(row[3].removesuffix(" KB"))
+        assert bucket_bytes(200_000, int(row[0].split()[0])) / 1000 == pytest.approx(told_kilobytes, rel=0.05)
+    assert "a million of them in 32\nbuckets make 170 KB each" in OPERATIONS.read_text()
+    assert bucket_bytes(1_000_000, 32) / 1000 == pytest.approx(170, rel=0.1)
+
+
+def test_an_upload_is_one_put_and_a_64th_writes_a_checkpoint() -> None:
+    store = CountingStore(MemoryStore())
+    ObjectCatalog.init(store, FormatRecord(namespace="shop", stream_buckets=1))
+    with ObjectCatalog.open(store) as catalog, catalog.open_node(4) as writer:
+        writer.open_streams([1])
+        every = CatalogSettings().checkpoint_commits
+        for number in range(3 * every):
+            if number == every:
+                store.reset()  # ids for a while are there, and so is a first checkpoint
+            [object_id] = writer.prepare()
+            writer.commit_upload(ObjectRef(object_id, 1000, 36), {1: (number, number + 1)})
+        counted = store.snapshot().by_operation
+    assert every == 64
+    assert {name: count.requests for name, count in counted.items()} == {"put": 2 * every + 2, "get": 2}
+
+
+def test_a_refresh_costs_what_the_catalog_page_says() -> None:
+    found = {line.name + line.unit: line for line in catalog_refresh.run()}
+    nothing, one = (f"catalog_refresh: {name}" for name in ("nothing new", "one node of ten changed"))
+    text = (ROOT / "docs" / "catalog.md").read_text()
+    told = {row[0]: row[1:] for row in table_rows(ROOT / "docs" / "catalog.md") if len(row) == 3}
+    assert told["a cold image"][0] == f"{found[nothing + 'requests'].peer_value:,}"
+    assert told["a refresh with nothing new"] == [f"{found[nothing + 'requests'].value:,}", "0"]
+    assert told["a refresh after one upload"][0] == f"{found[one + 'requests'].value:,}"
+    # What zstd makes of the same numbers differs a little from release to release.
+    for line, key in (
+        (found[one + "B"].value, "a refresh after one upload"),
+        (found[one + "B"].peer_value, "a cold image"),
+    ):
+        assert int(told[key][1].replace(",", "")) == pytest.approx(line, rel=0.05)
+    assert "python -m benchmarks catalog_refresh" in text

@@ -1,0 +1,44 @@
+"""Pictures name what the code has, can be read aloud, and suit dark pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from accel.catalog.places import TABLES
+from loaders.layout import FORMAT_KEY
+from loaders.tables import FormatRecord
+from tests.docs.pages import ROOT, name
+
+FOLDER = ROOT / "docs" / "img"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def texts(picture: Path) -> list[str]:
+    """All that is written in a picture."""
+    root = ET.parse(picture).getroot()  # noqa: S314 - our own pictures
+    return ["".join(each.itertext()) for each in root.iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize("picture", sorted(FOLDER.glob("*.svg")), ids=name)
+def test_every_picture_has_a_title_a_description_and_dark_colours(picture: Path) -> None:
+    root = ET.parse(picture).getroot()  # noqa: S314 - our own pictures
+    assert all((root.findtext(f"{SVG}{part}") or "").strip() for part in ("title", "desc"))
+    assert "prefers-color-scheme: dark" in (root.findtext(f"{SVG}style") or "")
+
+
+def test_the_picture_of_the_catalog_names_every_table() -> None:
+    assert {FORMAT_KEY, *TABLES} <= set(texts(FOLDER / "catalog-tables.svg"))
+
+
+def test_the_picture_of_an_objects_life_names_every_time_of_the_format_record() -> None:
+    written = " ".join(texts(FOLDER / "object-life.svg"))
+    times = [each for each in FormatRecord.__struct_fields__ if each.endswith("_seconds")]
+    assert [each for each in times if each not in written] == []
+    record = FormatRecord(namespace="any")
+    assert f"{record.retired_seconds / 60:g} min" in written
+    assert f"{record.prepared_seconds / 3600:g} h" in written
+    assert f"{record.max_image_age_seconds / 60:g} min" in written
+    assert f"{record.orphan_seconds / 86400:g} days" in written
