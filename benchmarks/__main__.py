@@ -31,6 +31,7 @@ BENCHMARKS: Final = {
     "warm_lookup": "benchmarks.warm_lookup",
     "cold_requests": "benchmarks.cold_requests",
     "catalog_refresh": "benchmarks.catalog_refresh",
+    "compaction_copy": "benchmarks.compaction_copy",
 }
 """name -> module with ``run(rounds) -> list[Comparison]``, imported when it is asked for."""
 
@@ -45,7 +46,7 @@ def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
     """Measure ours against a peer, both sides in one run, and print the ratio.
 
     NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, cold_requests,
-    catalog_refresh. Without one all of them run.
+    catalog_refresh, compaction_copy. Without one all of them run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
