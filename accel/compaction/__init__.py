@@ -1,0 +1,35 @@
+"""Compaction by object count: many small objects of a node become few, and what they hold stays the same.
+
+`plan_compaction` finds out which neighbours to merge, `compact` does it. All of it runs in one process; an engine that
+has many runs `plan_node` and `run_group` there.
+"""
+
+from __future__ import annotations
+
+from accel.compaction.executing import GroupFailure, GroupOutcome, run_group, try_group
+from accel.compaction.plan import CompactionPlan, Group, NodePlan, Skipped, assemble_plan
+from accel.compaction.planning import NodeSurvey, plan_compaction, plan_node, survey_nodes
+from accel.compaction.running import CompactionReport, GroupResult, RunGroups, Status, compact
+from accel.compaction.settings import CompactionSettings
+
+__all__ = [
+    "CompactionPlan",
+    "CompactionReport",
+    "CompactionSettings",
+    "Group",
+    "GroupFailure",
+    "GroupOutcome",
+    "GroupResult",
+    "NodePlan",
+    "NodeSurvey",
+    "RunGroups",
+    "Skipped",
+    "Status",
+    "assemble_plan",
+    "compact",
+    "plan_compaction",
+    "plan_node",
+    "run_group",
+    "survey_nodes",
+    "try_group",
+]

@@ -1,0 +1,189 @@
+"""What planning has to know of a node's objects, found in one pass over their ranges in list order.
+
+    position   0          1          2          3
+    stream 7   [0, 10)    [10, 20)              [30, 40)      barrier of 3: position 1, where the stream broke off
+    stream 8   [5, 9)                [9, 12)    [12, 20)
+    seen last  -          7: 0       8: 0       7: 1, 8: 2    "at which position did this stream occur before?"
+
+**A barrier** is the last position that an object may not share a group with. One object names one [start, end) a
+stream, so a group that held both sides of a hole would claim offsets that it does not have. A stream whose offsets go
+back is a barrier as well: nothing is built on a list that is out of order.
+
+**Distinct streams of any run of neighbours** follow from where each stream occurred before, counted by position: of the
+streams of object b, a run that begins at a has those already that occurred at a or later. That is exact, and it takes
+neither the streams of all objects in memory nor a second pass.
+
+What lies wholly below a stream's first kept offset is dropped by a merge, so it makes no hole and counts as no stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.compaction.stream_slots import StreamSlots
+from range_index import ObjectRanges
+
+Integers = NDArray[np.int64]
+
+NOWHERE = -1
+"""As a position: none. As an offset: below all."""
+
+NO_POSITIONS: Integers = np.empty(0, dtype=np.int64)
+NO_POSITIONS.flags.writeable = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObjectFacts:
+    """One object of a list.
+
+    Args:
+        size_bytes: of the object.
+        index_size_bytes: of its block index.
+        streams: how many it holds.
+        barrier: the last position that it must not share a group with; -1 = none.
+        seen_at: ascending positions at which some of its streams occurred before, each stream at its last one.
+        seen_counts: how many streams, for each of these.
+        is_excluded: whether it stays as it is, whatever it holds: no group contains it.
+    """
+
+    size_bytes: int
+    index_size_bytes: int = 0
+    streams: int = 0
+    barrier: int = NOWHERE
+    seen_at: Integers = field(default_factory=lambda: NO_POSITIONS)
+    seen_counts: Integers = field(default_factory=lambda: NO_POSITIONS)
+    is_excluded: bool = False
+
+
+class StreamTrail:
+    """Where each stream was seen last, on the way through a list. Threads: one.
+
+    Memory: up to 80 bytes a distinct stream of the list.
+
+    Args:
+        trimmed_ids: streams whose first kept offset is above 0, ascending.
+        trimmed_starts: these offsets.
+        split_holes: whether holes are no barriers, because a merge gives each run an object of its own.
+    """
+
+    def __init__(self, trimmed_ids: Integers, trimmed_starts: Integers, *, split_holes: bool = False) -> None:
+        self._trimmed_ids = trimmed_ids
+        self._trimmed_starts = trimmed_starts
+        self._split_holes = split_holes
+        self._slots = StreamSlots()
+        self._columns = np.empty((4, 1024), dtype=np.int64)
+
+    def add(self, position: int, ranges: ObjectRanges, size_bytes: int, index_size_bytes: int) -> ObjectFacts:
+        """Go on to the next object. Complexity: O(streams log distinct), and now and then O(distinct).
+
+        Args:
+            position: in the list; above all before.
+            ranges: what the object holds.
+            size_bytes: of the object.
+            index_size_bytes: of its block index.
+        """
+        ids, starts, ends = ranges.stream_ids, ranges.starts, ranges.ends
+        slots = self._slots_of(ids)
+        first_kept, ended_at, seen_at, kept_at = self._columns
+        firsts, before = first_kept[slots], ended_at[slots]
+        goes_back = starts < before
+        jumps = (starts > before) & (before > firsts)
+        apart = goes_back if self._split_holes else goes_back | jumps
+        barrier = int(seen_at[slots][apart].max()) if apart.any() else NOWHERE
+        is_kept = (ends > firsts) | (starts >= firsts)
+        counted = _counted(kept_at[slots][is_kept])
+        ended_at[slots], seen_at[slots] = ends, position
+        kept_at[slots[is_kept]] = position
+        return ObjectFacts(size_bytes, index_size_bytes, int(is_kept.sum()), barrier, *counted)
+
+    def _slots_of(self, ids: Integers) -> Integers:
+        known = len(self._slots)
+        slots, new = self._slots.slots_of(ids)
+        if len(self._slots) > self._columns.shape[1]:
+            more = np.empty((4, len(self._slots)), dtype=np.int64)
+            self._columns = np.concatenate((self._columns, more), axis=1)
+        self._columns[:, known : len(self._slots)] = NOWHERE
+        self._columns[0, known : len(self._slots)] = self._first_offsets(new)
+        return slots
+
+    def _first_offsets(self, ids: Integers) -> Integers:
+        if not len(self._trimmed_ids):
+            return np.full(len(ids), NOWHERE, dtype=np.int64)
+        slots = np.minimum(self._trimmed_ids.searchsorted(ids), len(self._trimmed_ids) - 1)
+        return np.where(self._trimmed_ids[slots] == ids, self._trimmed_starts[slots], NOWHERE)
+
+
+def _counted(positions: Integers) -> tuple[Integers, Integers]:
+    counts = np.bincount(positions[positions >= 0])
+    found = np.flatnonzero(counts)
+    return found, counts[found]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """What sources of one group may be together."""
+
+    size_bytes: int
+    index_size_bytes: int
+    streams: int
+    sources: int
+
+
+def earliest_starts(facts: list[ObjectFacts], limits: GroupLimits) -> list[int]:
+    """For each position b the lowest a for which the objects of [a, b] may be a group; b itself if it stands alone.
+
+    Every run within a permitted one is permitted, so these numbers ascend and say all there is to know.
+
+    Complexity: O(objects + all their `seen_at`).
+    """
+    window = _Window(facts, limits)
+    return list(window.starts())
+
+
+class _Window:
+    """A run of neighbours that moves through the list, and the sums over it."""
+
+    def __init__(self, facts: list[ObjectFacts], limits: GroupLimits) -> None:
+        self._facts = facts
+        self._limits = limits
+        self._first = self._size_bytes = self._index_size_bytes = self._streams = 0
+        self._last_excluded = NOWHERE
+        self._occur_later: Integers = np.zeros(len(facts), dtype=np.int64)
+        """For each position: how many of its streams occur again, up to the window's end."""
+
+    def starts(self) -> Iterator[int]:
+        for last, each in enumerate(self._facts):
+            self._append(each)
+            while self._first < last and self._is_too_much(each, last):
+                self._drop_first()
+            yield self._first
+            if each.is_excluded:
+                self._last_excluded = last
+
+    def _append(self, each: ObjectFacts) -> None:
+        self._size_bytes += each.size_bytes
+        self._index_size_bytes += each.index_size_bytes
+        self._occur_later[each.seen_at] += each.seen_counts
+        have_already = each.seen_counts[each.seen_at.searchsorted(self._first) :]
+        self._streams += each.streams - int(have_already.sum())
+
+    def _drop_first(self) -> None:
+        gone = self._facts[self._first]
+        self._size_bytes -= gone.size_bytes
+        self._index_size_bytes -= gone.index_size_bytes
+        self._streams -= gone.streams - int(self._occur_later[self._first])
+        self._first += 1
+
+    def _is_too_much(self, last: ObjectFacts, position: int) -> bool:
+        return (
+            last.is_excluded
+            or self._first <= max(last.barrier, self._last_excluded)
+            or self._size_bytes > self._limits.size_bytes
+            or self._index_size_bytes > self._limits.index_size_bytes
+            or self._streams > self._limits.streams
+            or position - self._first >= self._limits.sources
+        )

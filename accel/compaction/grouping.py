@@ -1,0 +1,138 @@
+"""Which neighbours become one object, so that enough objects go and few bytes are rewritten.
+
+A group of k objects costs their bytes and removes k - 1 objects. Wanted are groups that remove so many objects for the
+least bytes. Put a price on objects instead: a group is worth (k - 1) * price minus its bytes, and the best groups for a
+price are found in one walk over the list:
+
+    best(i) = the least of   best(i - 1)                                     object i - 1 stays alone
+                             best(a) + bytes[a, i) - price * (i - 1 - a)     it ends a group that begins at a
+
+where a runs over the permitted starts of a group that ends there. These move forward through the list, so the least of
+them is kept in a queue, and a walk is O(objects). A higher price removes more objects; the lowest price that removes
+enough is found by halving. The groups for it are the cheapest of all that remove as many.
+
+A price buys whole groups at once, so they may remove more than is wanted. Then there are two ways to hit the mark, and
+the cheaper one is taken: from these groups objects at the ends are left out again, dearest first; or the groups for the
+next lower price, which remove too few, are joined with their neighbours, cheapest first (`joining`).
+
+Joining alone is simpler and gets stuck: of objects with 6, 4, 4 and 6 bytes where 10 fit a group, it joins the middle
+ones and is at its end.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from itertools import accumulate
+
+from accel.compaction.joining import Run, join_neighbours, removed, rewritten_bytes
+
+
+def choose_groups(
+    sizes_bytes: Sequence[int], earliest: Sequence[int], wanted: int, bytes_max: int | None = None
+) -> list[Run]:
+    """The groups that remove so many objects for the least bytes, or as many as can be removed.
+
+    Args:
+        sizes_bytes: of the objects, in list order.
+        earliest: for each position, where a group that ends there may begin at the earliest (`earliest_starts`).
+        wanted: objects to remove.
+        bytes_max: of all groups together; None = no limit.
+
+    Returns:
+        Groups of at least two neighbours, ascending; together they remove at most `wanted`.
+
+    Complexity: O(n log(n * bytes)).
+    """
+    if wanted < 1 or not sizes_bytes:
+        return []
+    market = _Market(sizes_bytes, earliest)
+    bytes_max = market.total_bytes if bytes_max is None else bytes_max
+    low, high = 0, market.price_max
+    while low < high:
+        middle = (low + high) // 2
+        groups = market.groups(middle)
+        if removed(groups) >= wanted or rewritten_bytes(groups, market.sums) > bytes_max:
+            high = middle
+        else:
+            low = middle + 1
+    trimmed = _trimmed(market.groups(high), sizes_bytes, market.sums, wanted, bytes_max)
+    joined = join_neighbours(market.groups(high - 1) if high else [], sizes_bytes, earliest, wanted, bytes_max)
+    return min(trimmed, joined, key=lambda groups: (-removed(groups), rewritten_bytes(groups, market.sums)))
+
+
+class _Market:
+    """The best groups for a price.
+
+    Bytes and prices are multiplied by more than there are objects, and one is added to the price: so of two sets of
+    groups that are worth the same the one that removes more wins, in whole numbers.
+    """
+
+    def __init__(self, sizes_bytes: Sequence[int], earliest: Sequence[int]) -> None:
+        self._scale = len(sizes_bytes) + 1
+        self._earliest = earliest
+        self.sums = [0, *accumulate(sizes_bytes)]
+        self._scaled = [each * self._scale for each in self.sums]
+        self.total_bytes = self.sums[-1]
+        self.price_max = (self.total_bytes + 1) * self._scale
+
+    def groups(self, price: int) -> list[Run]:
+        """The best groups, ascending."""
+        price += 1
+        best = [0]
+        begins: list[int] = []
+        queue: deque[tuple[int, int]] = deque()  # (worth of a beginning, its position): both ascend
+        for last in range(len(self._earliest)):
+            if last:
+                first = last - 1
+                worth = best[first] - self._scaled[first] + price * first
+                while queue and queue[-1][0] > worth:
+                    queue.pop()
+                queue.append((worth, first))
+            while queue and queue[0][1] < self._earliest[last]:
+                queue.popleft()
+            joined = queue[0][0] + self._scaled[last + 1] - price * last if queue else best[last]
+            is_joined = bool(queue) and joined < best[last]
+            best.append(joined if is_joined else best[last])
+            begins.append(queue[0][1] if is_joined else last)
+        return _read_back(begins)
+
+
+def _read_back(begins: Sequence[int]) -> list[Run]:
+    groups: list[Run] = []
+    end = len(begins)
+    while end:
+        first = begins[end - 1]
+        if end - first > 1:
+            groups.append((first, end))
+        end = first
+    return groups[::-1]
+
+
+def _trimmed(
+    groups: Sequence[Run], sizes_bytes: Sequence[int], sums: Sequence[int], wanted: int, bytes_max: int
+) -> list[Run]:
+    """Leave objects at the ends of groups out again, those that save most first, while there is too much of it."""
+    removes, size_bytes = removed(groups), rewritten_bytes(groups, sums)
+    heap = [(-_saved(group, sizes_bytes), group) for group in groups]
+    heapq.heapify(heap)
+    while heap and (removes > wanted or size_bytes > bytes_max):
+        saved, group = heapq.heappop(heap)
+        removes, size_bytes = removes - 1, size_bytes + saved
+        if (rest := _without_dearer_end(group, sizes_bytes)) is not None:
+            heapq.heappush(heap, (-_saved(rest, sizes_bytes), rest))
+    return sorted(group for _, group in heap)
+
+
+def _saved(group: Run, sizes_bytes: Sequence[int]) -> int:
+    """Bytes that need not be rewritten if one object is left out; of two, none is left to be joined."""
+    ends = (sizes_bytes[group[0]], sizes_bytes[group[1] - 1])
+    return sum(ends) if group[1] - group[0] == 2 else max(ends)
+
+
+def _without_dearer_end(group: Run, sizes_bytes: Sequence[int]) -> Run | None:
+    first, end = group
+    if end - first == 2:
+        return None
+    return (first + 1, end) if sizes_bytes[first] > sizes_bytes[end - 1] else (first, end - 1)

@@ -1,0 +1,236 @@
+"""What a compaction will do: groups of neighbours, and what becomes of each.
+
+A plan is data. What a dry run prints is `to_dict()` of the very object that a run carries out. It is made from lists
+and indexes as they stood; a group whose sources have gone since fails by itself and harms no other one. So an old plan
+can be carried out, or carried out again: groups that are done are recognised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.compaction.settings import CompactionSettings
+from accel.errors import MaintenanceRefused
+from loaders.object_ref import ObjectRef
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Neighbours in a node's list that are merged and swapped for what comes of it, in one commit.
+
+    The object of many streams takes their place in the list: their lowest order id, and the time of their oldest data.
+
+    Args:
+        node_id: whose list.
+        position: of the first source, when the plan was made.
+        sources: in list order, with their sizes.
+        trimmed_ids: streams of these sources whose first kept offset is above 0, ascending; what lies below is dropped.
+        trimmed_starts: these offsets.
+        streams: distinct streams of the sources.
+        set_objects: objects of many streams that come of it: 1, or 0 if all streams get objects of their own.
+        stream_objects: objects of one stream that come of it.
+        output_bytes: of all these. Where the store copies the data itself, rows are not coalesced, and the index of the
+            object is larger by the rows that this would have saved.
+        dropped_bytes: of the sources' blocks, below first kept offsets.
+    """
+
+    node_id: int
+    position: int
+    sources: tuple[ObjectRef, ...]
+    trimmed_ids: NDArray[np.int64]
+    trimmed_starts: NDArray[np.int64]
+    streams: int
+    set_objects: int
+    stream_objects: int
+    output_bytes: int
+    dropped_bytes: int
+
+    @property
+    def name(self) -> str:
+        """Short and the same in every run of the plan."""
+        return f"node {self.node_id}, objects {self.sources[0].object_id} to {self.sources[-1].object_id}"
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes that are read and written again."""
+        return sum(ref.size_bytes for ref in self.sources)
+
+    @property
+    def removed_objects(self) -> int:
+        """How many objects fewer there are afterwards, objects of one stream counted."""
+        return len(self.sources) - self.set_objects - self.stream_objects
+
+    @property
+    def bytes_per_removed_object(self) -> float:
+        """What it costs: groups are carried out in this order, and those that cost most are left out first."""
+        return self.source_bytes / max(1, self.removed_objects)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for people and logs."""
+        return {
+            "node_id": self.node_id,
+            "position": self.position,
+            "sources": [ref.object_id for ref in self.sources],
+            "source_bytes": self.source_bytes,
+            "streams": self.streams,
+            "set_objects": self.set_objects,
+            "stream_objects": self.stream_objects,
+            "output_bytes": self.output_bytes,
+            "dropped_bytes": self.dropped_bytes,
+            "trimmed_streams": len(self.trimmed_ids),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Objects that could have been compacted, and why they are not.
+
+    Args:
+        node_id: whose list.
+        object_ids: which.
+        reason: why.
+    """
+
+    node_id: int
+    object_ids: tuple[int, ...]
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for people and logs."""
+        return {"node_id": self.node_id, "object_ids": list(self.object_ids), "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodePlan:
+    """What is to be done in one node's list.
+
+    Args:
+        node_id: the node.
+        objects: in its list now.
+        target_objects: how many are wanted.
+        groups: ascending by position.
+        skipped: what stays as it is although it could have been of use.
+    """
+
+    node_id: int
+    objects: int
+    target_objects: int
+    groups: tuple[Group, ...]
+    skipped: tuple[Skipped, ...]
+
+    @property
+    def objects_after(self) -> int:
+        """Objects in its list afterwards; objects of one stream do not stand there."""
+        return self.objects - sum(len(group.sources) - group.set_objects for group in self.groups)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for people and logs."""
+        return {
+            "node_id": self.node_id,
+            "objects": self.objects,
+            "target_objects": self.target_objects,
+            "objects_after": self.objects_after,
+            "groups": len(self.groups),
+            "stream_objects": sum(group.stream_objects for group in self.groups),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class CompactionPlan:
+    """What one run will do. Threads: immutable; picklable.
+
+    Args:
+        planned_at_ms: when it was made, milliseconds since 1970.
+        settings: what it was made with.
+        nodes: those that have too many objects, ascending.
+    """
+
+    planned_at_ms: int
+    settings: CompactionSettings
+    nodes: tuple[NodePlan, ...]
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """All groups, those that cost least for an object removed first."""
+        return tuple(sorted((group for node in self.nodes for group in node.groups), key=_cost))
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """What is left as it is although it could have been of use."""
+        return tuple(each for node in self.nodes for each in node.skipped)
+
+    @property
+    def stream_objects(self) -> int:
+        """Objects of one stream that the run will make."""
+        return sum(group.stream_objects for group in self.groups)
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes that the run will rewrite."""
+        return sum(group.source_bytes for group in self.groups)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: what a dry run prints."""
+        return {
+            "planned_at_ms": self.planned_at_ms,
+            "settings": self.settings.to_dict(),
+            "nodes": [node.to_dict() for node in self.nodes],
+            "groups": [group.to_dict() for group in self.groups],
+            "skipped": [each.to_dict() for each in self.skipped],
+            "rewritten_objects": sum(len(group.sources) for group in self.groups),
+            "rewritten_bytes": self.source_bytes,
+            "added_objects": sum(group.set_objects for group in self.groups),
+            "added_stream_objects": self.stream_objects,
+            "added_bytes": sum(group.output_bytes for group in self.groups),
+        }
+
+
+def assemble_plan(planned_at_ms: int, settings: CompactionSettings, nodes: tuple[NodePlan, ...]) -> CompactionPlan:
+    """Put plans of nodes together: within the bytes that a run may rewrite, the cheapest groups of all.
+
+    Raises:
+        MaintenanceRefused: they would make more objects of one stream than settings allow.
+    """
+    whole = CompactionPlan(planned_at_ms, settings, tuple(sorted(nodes, key=lambda node: node.node_id)))
+    plan = whole if settings.max_bytes is None else _within_bytes(whole, settings.max_bytes)
+    if plan.stream_objects > settings.max_stream_objects:
+        sources = sum(len(group.sources) for group in plan.groups)
+        raise MaintenanceRefused(
+            f"expected a plan with at most max_stream_objects = {settings.max_stream_objects} objects of one stream, "
+            f"found {plan.stream_objects} made of {sources} objects in {len(plan.groups)} groups: raise that setting, "
+            f"or split_size_bytes = {settings.split_size_bytes}"
+        )
+    return plan
+
+
+def _within_bytes(plan: CompactionPlan, bytes_max: int) -> CompactionPlan:
+    left, left_out = bytes_max, set()
+    for group in plan.groups:
+        if group.source_bytes <= left:
+            left -= group.source_bytes
+        else:
+            left_out.add(group)
+    return replace(plan, nodes=tuple(_without(node, left_out, bytes_max) for node in plan.nodes))
+
+
+def _without(node: NodePlan, left_out: set[Group], bytes_max: int) -> NodePlan:
+    skipped = tuple(
+        Skipped(
+            node.node_id,
+            tuple(ref.object_id for ref in group.sources),
+            f"{group.source_bytes} bytes more than what is left of max_bytes = {bytes_max}",
+        )
+        for group in node.groups
+        if group in left_out
+    )
+    kept = tuple(group for group in node.groups if group not in left_out)
+    return replace(node, groups=kept, skipped=node.skipped + skipped)
+
+
+def _cost(group: Group) -> tuple[float, int, int]:
+    return group.bytes_per_removed_object, group.node_id, group.position

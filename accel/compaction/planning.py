@@ -1,0 +1,295 @@
+"""Planning: which neighbours of which nodes become one object.
+
+    survey_nodes     the catalog's lists             which nodes have too many objects; no object is opened
+    plan_node        indexes of that node's list     its groups; one node after another, or a task each
+    assemble_plan    the plans of all nodes          what fits into the bytes of one run
+
+A node is planned in two steps. One pass over its objects in list order tells which runs of neighbours are permitted
+(`facts`), and the cheapest of these are chosen (`grouping`). Then each chosen group is merged on paper, by the code
+that will merge it in earnest: so the plan says exactly how many objects come of it, and a group that would not have
+fewer objects afterwards is left out.
+
+The planner looks at lists, not at sessions: a node that left the cluster years ago is compacted like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.catalog.catalog import ObjectCatalog
+from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
+from accel.catalog.existing import open_each
+from accel.catalog.parts import MILLISECONDS, CatalogParts
+from accel.catalog.rows import Rows, refs_of
+from accel.compaction.facts import GroupLimits, ObjectFacts, StreamTrail, earliest_starts
+from accel.compaction.grouping import choose_groups
+from accel.compaction.joining import Run
+from accel.compaction.plan import CompactionPlan, Group, NodePlan, Skipped, assemble_plan
+from accel.compaction.settings import CompactionSettings
+from accel.errors import AccelError, FormatError, KeyMissing
+from loaders.format import BlockIndex
+from loaders.format.merging import plan_merge
+from loaders.merge_settings import ROW_SIZE_BYTES_MAX
+from loaders.object_index import OpenedObject
+from loaders.object_ref import ObjectRef
+
+Progress = Callable[[int, int], object]
+"""Told (done, in all)."""
+
+INDEXES_KEPT_BYTES_MAX = 64 << 20
+"""Indexes that are kept from the first step for the second one; the others are opened twice."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeSurvey:
+    """A node that has too many objects: all that `plan_node` needs besides the objects. Picklable.
+
+    Args:
+        node_id: the node.
+        live: LIVE rows of its list.
+        target_objects: how many are wanted.
+        surveyed_at_ms: milliseconds since 1970; ages count from then.
+        trimmed_ids: streams whose first kept offset is above 0, ascending.
+        trimmed_starts: these offsets.
+    """
+
+    node_id: int
+    live: Rows
+    target_objects: int
+    surveyed_at_ms: int
+    trimmed_ids: NDArray[np.int64]
+    trimmed_starts: NDArray[np.int64]
+
+
+def plan_compaction(
+    catalog: ObjectCatalog, settings: CompactionSettings, *, progress: Progress | None = None
+) -> CompactionPlan:
+    """Plan a whole run in this process.
+
+    Requests: a refresh, and what `plan_node` sends for each node that has too many objects.
+
+    Args:
+        catalog: whose objects.
+        settings: when and how much.
+        progress: told how many of the objects to open were opened.
+
+    Raises:
+        MaintenanceRefused: the plan would make too many objects of one stream.
+        StoreError: something could not be read now.
+    """
+    surveys = survey_nodes(catalog, settings)
+    tell = _Tally(sum(len(each.live) for each in surveys), progress)
+    nodes = tuple(plan_node(catalog, survey, settings, progress=tell) for survey in surveys)
+    return assemble_plan(catalog.parts.now_ms(), settings, nodes)
+
+
+def survey_nodes(catalog: ObjectCatalog, settings: CompactionSettings) -> tuple[NodeSurvey, ...]:
+    """The nodes that have too many objects, ascending. Requests: a refresh.
+
+    Raises:
+        StoreError: the catalog cannot be read now.
+    """
+    snapshot = catalog.refresh_snapshot()
+    lists = snapshot.node_lists()
+    now_ms = catalog.parts.now_ms()
+    streams = np.sort(np.concatenate([seen.value.streams for seen in snapshot.buckets]), order="stream_id")
+    trimmed = streams[streams["start_offset"] > 0]
+    ids, starts = trimmed["stream_id"].copy(), trimmed["start_offset"].copy()
+    targets = settings.targets({node_id: len(each.live) for node_id, each in lists.items()})
+    return tuple(
+        NodeSurvey(node_id, lists[node_id].live, target, now_ms, ids, starts)
+        for node_id, target in sorted(targets.items())
+    )
+
+
+def plan_node(
+    catalog: ObjectCatalog,
+    survey: NodeSurvey,
+    settings: CompactionSettings,
+    *,
+    progress: Callable[[], object] | None = None,
+) -> NodePlan:
+    """Plan one node.
+
+    Requests: one an object that is old enough and has a neighbour that is; one more a source of a group whose index was
+    not kept.
+
+    Args:
+        catalog: whose objects.
+        survey: the node, of `survey_nodes`.
+        settings: those of the survey.
+        progress: called for each object that was dealt with.
+
+    Raises:
+        StoreError: an object could not be read now. One that is missing or corrupt is left out of all groups instead.
+    """
+    node = _NodePlanner(catalog.parts, survey, settings)
+    facts = node.facts(progress or _nobody)
+    limits = GroupLimits(
+        settings.target_object_size_bytes,
+        settings.group_index_size_bytes_max,
+        STREAMS_AN_OBJECT_MAX,
+        settings.max_sources_per_group,
+    )
+    wanted = len(survey.live) - survey.target_objects
+    sizes_bytes = [each.size_bytes for each in facts]
+    runs = choose_groups(sizes_bytes, earliest_starts(facts, limits), wanted, settings.max_bytes)
+    groups = tuple(group for run in runs for group in node.groups(run))
+    return NodePlan(survey.node_id, len(survey.live), survey.target_objects, groups, tuple(node.skipped))
+
+
+class _NodePlanner:
+    """One node on its way to a plan. Threads: one."""
+
+    def __init__(self, parts: CatalogParts, survey: NodeSurvey, settings: CompactionSettings) -> None:
+        self._parts = parts
+        self._survey = survey
+        self._settings = settings
+        self._refs = refs_of(survey.live)
+        self._kept = _KeptIndexes(INDEXES_KEPT_BYTES_MAX)
+        self.skipped: list[Skipped] = []
+
+    def facts(self, progress: Callable[[], object]) -> list[ObjectFacts]:
+        """What is known of each object, in list order."""
+        trail = StreamTrail(
+            self._survey.trimmed_ids, self._survey.trimmed_starts, split_holes=self._settings.split_holes
+        )
+        candidates = self._candidates()
+        wanted = ((self._survey.node_id, self._refs[at]) for at in np.flatnonzero(candidates).tolist())
+        opened = open_each(self._parts, wanted)
+        facts: list[ObjectFacts] = []
+        for position, ref in enumerate(self._refs):
+            found = next(opened)[1] if candidates[position] else None
+            facts.append(self._facts_of(trail, position, ref, found))
+            progress()
+        return facts
+
+    def groups(self, run: Run) -> Iterator[Group]:
+        """The group of a run of neighbours; nothing if it does not pay."""
+        refs = self._refs[run[0] : run[1]]
+        indexes = self._indexes(refs)
+        streams = _streams_of(indexes)
+        is_here = np.isin(self._survey.trimmed_ids, streams)
+        trimmed = self._survey.trimmed_ids[is_here], self._survey.trimmed_starts[is_here]
+        try:
+            merged = plan_merge(indexes, *trimmed, self._settings.merge_limits)
+        except FormatError as error:
+            self._skip(refs, f"they cannot be merged: {error}")
+            return
+        set_objects = len(merged.outputs) - merged.stream_object_count
+        group = Group(
+            self._survey.node_id,
+            run[0],
+            refs,
+            *trimmed,
+            streams=len(streams),
+            set_objects=set_objects,
+            stream_objects=merged.stream_object_count,
+            output_bytes=sum(output.size_bytes for output in merged.outputs),
+            dropped_bytes=merged.dropped_bytes,
+        )
+        if group.removed_objects > 0:
+            yield group
+        else:
+            made = f"{group.set_objects} of many streams and {group.stream_objects} of one"
+            self._skip(refs, f"{len(refs)} objects would become {made}")
+
+    def _candidates(self) -> NDArray[np.bool_]:
+        live = self._survey.live
+        youngest_ms = self._survey.surveyed_at_ms - int(self._settings.min_age_seconds * MILLISECONDS)
+        is_composite = np.array([ref.is_composite for ref in self._refs], dtype=np.bool_)
+        self._skip_all(is_composite, "composite objects only link others")
+        candidates = (live["data_time_ms"] <= youngest_ms) & ~is_composite
+        has_neighbour = np.zeros(len(live), dtype=np.bool_)
+        has_neighbour[1:] |= candidates[:-1]
+        has_neighbour[:-1] |= candidates[1:]
+        found: NDArray[np.bool_] = candidates & has_neighbour
+        return found
+
+    def _facts_of(
+        self, trail: StreamTrail, position: int, ref: ObjectRef, found: OpenedObject | AccelError | None
+    ) -> ObjectFacts:
+        if isinstance(found, OpenedObject):
+            obstacle = self._obstacle(found)
+            if not obstacle:
+                self._kept.keep(ref, found.index)
+                return trail.add(position, found.ranges, ref.size_bytes, found.index.nbytes)
+            self._skip([ref], obstacle)
+        elif isinstance(found, KeyMissing | FormatError):
+            self._skip([ref], f"it cannot be opened: {found}")
+        elif found is not None:
+            raise found
+        return ObjectFacts(ref.size_bytes, is_excluded=True)
+
+    def _obstacle(self, found: OpenedObject) -> str:
+        if len(found.ranges.holed) and not self._settings.split_holes:
+            return f"{len(found.ranges.holed)} of its streams have holes inside"
+        largest_row = int(found.index.rows["size_bytes"].max(initial=0))
+        if largest_row > ROW_SIZE_BYTES_MAX:
+            return f"a row of its index has {largest_row} bytes, and at most {ROW_SIZE_BYTES_MAX} are moved at once"
+        return ""
+
+    def _indexes(self, refs: Sequence[ObjectRef]) -> list[BlockIndex]:
+        missing = [ref for ref in refs if ref not in self._kept]
+        opened = {ref: found.index for ref, found in zip(missing, self._open_all(missing), strict=True)}
+        return [opened[ref] if ref in opened else self._kept[ref] for ref in refs]
+
+    def _open_all(self, refs: Sequence[ObjectRef]) -> Iterator[OpenedObject]:
+        for _, found in open_each(self._parts, [(self._survey.node_id, ref) for ref in refs]):
+            if isinstance(found, AccelError):
+                raise found
+            yield found
+
+    def _skip_all(self, chosen: NDArray[np.bool_], reason: str) -> None:
+        if chosen.any():
+            self._skip([self._refs[at] for at in np.flatnonzero(chosen).tolist()], reason)
+
+    def _skip(self, refs: Sequence[ObjectRef], reason: str) -> None:
+        self.skipped.append(Skipped(self._survey.node_id, tuple(ref.object_id for ref in refs), reason))
+
+
+class _KeptIndexes:
+    """Indexes in memory, as many as there is room for."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._left_bytes = bytes_max
+        self._kept: dict[ObjectRef, BlockIndex] = {}
+
+    def keep(self, ref: ObjectRef, index: BlockIndex) -> None:
+        """Keep one, if there is room left."""
+        if index.nbytes <= self._left_bytes:
+            self._left_bytes -= index.nbytes
+            self._kept[ref] = index
+
+    def __contains__(self, ref: ObjectRef) -> bool:
+        return ref in self._kept
+
+    def __getitem__(self, ref: ObjectRef) -> BlockIndex:
+        return self._kept[ref]
+
+
+class _Tally:
+    """Counts what is done, and tells."""
+
+    def __init__(self, in_all: int, progress: Progress | None) -> None:
+        self._in_all = in_all
+        self._done = 0
+        self._progress = progress
+
+    def __call__(self) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, self._in_all)
+
+
+def _streams_of(indexes: Sequence[BlockIndex]) -> NDArray[np.int64]:
+    columns = [index.rows["stream_id"].astype(np.int64) for index in indexes]
+    return np.unique(np.concatenate([ids[np.flatnonzero(np.diff(ids, prepend=-1))] for ids in columns]))
+
+
+def _nobody() -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,99 @@
+"""What a compaction may do and when it begins: the choices of the person who runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
+from loaders.format.merging import MergeLimits
+from loaders.merge_settings import DEFAULT_SETTINGS, MergeSettings
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionSettings:
+    """Bounds and choices of one compaction. Frozen and picklable: tasks on other machines get the same.
+
+    Args:
+        max_objects_per_node: a node with more objects in its list is compacted ...
+        target_objects: ... down to so many; by default to 8 tenths of the trigger, so that a node that was just
+            compacted is not compacted again for each further upload.
+        max_objects: for the lists of all nodes together. If they hold more, every node gives in proportion to what it
+            has, until 8 tenths are left; None = no such limit.
+        max_bytes: of sources that one run may rewrite; None = no limit. The cheapest objects go first.
+        min_age_seconds: objects whose oldest data is younger are left alone.
+        target_object_size_bytes: sources of a group have at most so many bytes together.
+        split_size_bytes: a stream with so many bytes in one group gets an object of its own.
+        max_stream_objects: that one run may make; a plan with more is refused.
+        max_sources_per_group: how much work is lost when a group fails.
+        group_index_size_bytes_max: block indexes of one group together, because they are in memory at once.
+        split_holes: whether a group may go on past a hole in a stream, whose runs then become objects of their own. By
+            default the group ends there.
+        nodes: compact these only; None = all.
+        rewrite_all: compact nodes below the trigger, too: to `target_objects`, or as far as it goes.
+        merging: how a group is read and written.
+    """
+
+    max_objects_per_node: int = 1000
+    target_objects: int | None = None
+    max_objects: int | None = None
+    max_bytes: int | None = None
+    min_age_seconds: float = 3600.0
+    target_object_size_bytes: int = 512 * MIB
+    split_size_bytes: int = 8 * MIB
+    max_stream_objects: int = 1000
+    max_sources_per_group: int = 1000
+    group_index_size_bytes_max: int = 6 * MIB
+    split_holes: bool = False
+    nodes: frozenset[int] | None = None
+    rewrite_all: bool = False
+    merging: MergeSettings = DEFAULT_SETTINGS
+
+    def __post_init__(self) -> None:
+        least = dict.fromkeys(("max_stream_objects", "min_age_seconds"), 0) | {"max_sources_per_group": 2}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, int | float) and not isinstance(value, bool) and value < least.get(each.name, 1):
+                raise ValueError(f"expected {each.name} of at least {least.get(each.name, 1)}, found {value}")
+        if self.target_objects is not None and self.target_objects > self.max_objects_per_node:
+            most = f"at most max_objects_per_node = {self.max_objects_per_node}"
+            raise ValueError(f"expected target_objects of {most}, found {self.target_objects}")
+
+    @property
+    def merge_limits(self) -> MergeLimits:
+        """The limits of what a group is merged to."""
+        return MergeLimits(split_size_bytes=self.split_size_bytes, streams_max=STREAMS_AN_OBJECT_MAX)
+
+    def targets(self, counts: dict[int, int]) -> dict[int, int]:
+        """Which nodes have too many objects, and how many they are to have left.
+
+        Nodes share in the cluster's limit in proportion to what they have: those with most give most, and no node is
+        emptied for the others. A node that is over both limits takes the lower target.
+
+        Args:
+            counts: node id -> objects in its list, of all nodes; those that are not to be compacted count as well.
+        """
+        total = sum(counts.values())
+        targets: dict[int, int] = {}
+        for node_id, count in counts.items():
+            if self.nodes is not None and node_id not in self.nodes:
+                continue
+            wanted = [] if not self.rewrite_all else [self.target_objects or 1]
+            if count > self.max_objects_per_node:
+                wanted.append(self.target_objects or _lowered(self.max_objects_per_node))
+            if self.max_objects is not None and total > self.max_objects:
+                wanted.append(max(1, count * _lowered(self.max_objects) // total))
+            if wanted and min(wanted) < count:
+                targets[node_id] = min(wanted)
+        return targets
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for people and logs."""
+        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "merging"}
+        return plain | {"nodes": None if self.nodes is None else sorted(self.nodes)}
+
+
+def _lowered(limit: int) -> int:
+    return max(1, limit * 8 // 10)
