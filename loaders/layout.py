@@ -14,11 +14,19 @@ What is not an object lies below ``<prefix>/accel/``; the prefix itself is put i
     accel/tables/<table>/!table       a table's marker: without it there is no table
     accel/probe/<nonce>               what finds out how the endpoint treats conditional writes; gone at once
     accel/journal/...                 what the collector deleted, and why
+    accel/hints/<kind>/node-<n>/root                      the root of a node's filter packs or index snapshots
+    accel/hints/<kind>/node-<n>/<generation>/<name>       what roots name; the generation as 20 decimal digits
+    accel/hints/<kind>/node-<n>/<generation>/root         a copy of the root of that generation
+
+Hints (docs/hints.md) may be deleted at any time; their kinds are "packs" and "snapshots".
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
 
 FORMAT_KEY = "accel/format"
 """Where the format record lies."""
@@ -35,10 +43,87 @@ PROBE_PREFIX = "accel/probe/"
 JOURNAL_PREFIX = "accel/journal/"
 """Where it is written down what was deleted."""
 
+HINTS_PREFIX = "accel/hints/"
+"""What the keys of all hints begin with."""
+
+HINT_ROOT_NAME = "root"
+"""Last segment of the keys of roots."""
+
 KEY_SIZE_BYTES_MAX = 1024
 """Longest key of S3, in UTF-8 bytes."""
 
 _INT64_MAX = 2**63 - 1
+_HINT_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,127}")
+_GENERATION_DIGITS = 20
+
+
+class HintKind(StrEnum):
+    """What a hint is; the text is a segment of its keys."""
+
+    PACKS = "packs"
+    SNAPSHOTS = "snapshots"
+
+
+class HintFile(NamedTuple):
+    """What the key of an object below a node's hints says."""
+
+    generation: int
+    name: str
+
+
+def hint_node_prefix(kind: HintKind, node_id: int) -> str:
+    """What the keys of a node's hints of one kind begin with.
+
+    >>> hint_node_prefix(HintKind.PACKS, 7)
+    'accel/hints/packs/node-7/'
+
+    Raises:
+        ValueError: a node id below 0 or beyond 64 bits.
+    """
+    if not 0 <= node_id <= _INT64_MAX:
+        raise ValueError(f"expected a node id of 0 to {_INT64_MAX}, found {node_id}")
+    return f"{HINTS_PREFIX}{kind}/node-{node_id}/"
+
+
+def hint_root_key(kind: HintKind, node_id: int) -> str:
+    """Where the root of a node's hints lies.
+
+    >>> hint_root_key(HintKind.SNAPSHOTS, 7)
+    'accel/hints/snapshots/node-7/root'
+    """
+    return hint_node_prefix(kind, node_id) + HINT_ROOT_NAME
+
+
+def hint_file_key(kind: HintKind, node_id: int, generation: int, name: str) -> str:
+    """Where an object of one generation of a node's hints lies.
+
+    >>> hint_file_key(HintKind.PACKS, 7, 1700000000000, "filters-0-00000")
+    'accel/hints/packs/node-7/00000001700000000000/filters-0-00000'
+
+    Raises:
+        ValueError: a generation below 0 or beyond 64 bits; a name of other than 1 to 128 lower-case letters, digits,
+            "-" and ".".
+    """
+    if not 0 <= generation <= _INT64_MAX:
+        raise ValueError(f"expected a generation of 0 to {_INT64_MAX}, found {generation}")
+    if not _HINT_NAME.fullmatch(name):
+        raise ValueError(f"expected a name of lower-case letters, digits, '-' and '.', found {name!r}")
+    return f"{hint_node_prefix(kind, node_id)}{generation:0{_GENERATION_DIGITS}d}/{name}"
+
+
+def parse_hint_file_key(kind: HintKind, node_id: int, key: str) -> HintFile | None:
+    """Generation and name of what lies at this key, or None for a key that ``hint_file_key`` does not make.
+
+    >>> parse_hint_file_key(HintKind.PACKS, 7, "accel/hints/packs/node-7/00000000000000000012/root")
+    HintFile(generation=12, name='root')
+    """
+    digits, _, name = key.removeprefix(hint_node_prefix(kind, node_id)).partition("/")
+    if len(digits) != _GENERATION_DIGITS or not (digits.isascii() and digits.isdigit()):
+        return None
+    generation = int(digits)
+    if generation > _INT64_MAX or not _HINT_NAME.fullmatch(name):
+        return None
+    return HintFile(generation, name) if hint_file_key(kind, node_id, generation, name) == key else None
 
 
 @dataclass(frozen=True, slots=True)

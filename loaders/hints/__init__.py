@@ -1,0 +1,76 @@
+"""Hints that lie in the bucket: filter packs and index snapshots, as formats with writers and readers.
+
+A *pack* holds the filters of all objects of a node, so that a reader that has just started knows which objects lack a
+stream after a handful of requests. A *snapshot* holds the index of all objects of a node sorted by stream, so that it
+knows after one request which object holds an offset, and where in it the bytes lie. Neither is ever needed for an
+answer, and no answer changes with them: what is missing, old, foreign or damaged is a `HintProblem`, and whoever meets
+it goes on without. docs/hints.md has the bytes.
+"""
+
+from __future__ import annotations
+
+from loaders.hints.byte_span import ByteSpan
+from loaders.hints.covered_objects import CoveredObjects
+from loaders.hints.entry_columns import COLUMN_NAMES, EntryColumns, object_entries
+from loaders.hints.errors import HintProblem, HintTrouble
+from loaders.hints.filter_quality import expected_false_positives, is_bad
+from loaders.hints.generations import DeletedGenerations, delete_old_generations, next_generation
+from loaders.hints.pack_reader import (
+    DecodedFilters,
+    PackLoad,
+    decode_pack_span,
+    load_pack,
+    plan_pack_reads,
+    read_pack_root,
+)
+from loaders.hints.pack_root import PackRoot, decode_pack_root
+from loaders.hints.pack_writer import is_worn, write_pack
+from loaders.hints.root_cache import KnownRoot, RootCache, RootCacheStats
+from loaders.hints.snapshot_lookup import StreamEntries, decode_entries, no_entries, plan_entries
+from loaders.hints.snapshot_parquet import can_read_snapshots
+from loaders.hints.snapshot_reader import SnapshotReader
+from loaders.hints.snapshot_root import SnapshotRoot, decode_snapshot_root
+from loaders.hints.snapshot_writer import SnapshotFile, SnapshotFileWriter, finish_snapshot
+from loaders.hints.span_reading import checked_body, read_span, span_problem
+
+__all__ = [
+    "COLUMN_NAMES",
+    "ByteSpan",
+    "CoveredObjects",
+    "DecodedFilters",
+    "DeletedGenerations",
+    "EntryColumns",
+    "HintProblem",
+    "HintTrouble",
+    "KnownRoot",
+    "PackLoad",
+    "PackRoot",
+    "RootCache",
+    "RootCacheStats",
+    "SnapshotFile",
+    "SnapshotFileWriter",
+    "SnapshotReader",
+    "SnapshotRoot",
+    "StreamEntries",
+    "can_read_snapshots",
+    "checked_body",
+    "decode_entries",
+    "decode_pack_root",
+    "decode_pack_span",
+    "decode_snapshot_root",
+    "delete_old_generations",
+    "expected_false_positives",
+    "finish_snapshot",
+    "is_bad",
+    "is_worn",
+    "load_pack",
+    "next_generation",
+    "no_entries",
+    "object_entries",
+    "plan_entries",
+    "plan_pack_reads",
+    "read_pack_root",
+    "read_span",
+    "span_problem",
+    "write_pack",
+]

@@ -1,0 +1,191 @@
+"""Entries of an index snapshot: which object holds which offsets of which stream, and where in it the bytes lie.
+
+One entry for each stream of each object, in columns of equal length:
+
+    | column       | type  | meaning                                                                           |
+    |--------------|-------|-----------------------------------------------------------------------------------|
+    | stream_id    | int64 | the stream                                                                        |
+    | start_offset | int64 | its first offset in the object                                                    |
+    | end_offset   | int64 | one past its last offset in the object                                            |
+    | object_id    | int64 | the object                                                                        |
+    | order_id     | int64 | places the object in its node's list                                              |
+    | position     | int64 | first byte of the stream's blocks in the object; -1: they do not lie together     |
+    | size_bytes   | int64 | bytes of these blocks, headers included; 0 if they do not lie together            |
+    | record_count | int64 | record batches of the stream in the object                                        |
+    | holed        | bool  | some offsets between start and end are missing                                    |
+
+In a snapshot they are sorted by (stream_id, start_offset), so that all entries of a stream lie together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from loaders.format import BlockIndex
+
+Numbers = NDArray[np.int64]
+
+SCATTERED = -1
+"""As a position: the blocks of the stream do not lie together in the object."""
+
+COLUMN_NAMES = (
+    "stream_id",
+    "start_offset",
+    "end_offset",
+    "object_id",
+    "order_id",
+    "position",
+    "size_bytes",
+    "record_count",
+    "holed",
+)
+"""What the columns are called in Parquet, in the order of the fields of `EntryColumns`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EntryColumns:
+    """Entries as columns; see the table above. Threads: nobody writes to the arrays, so any.
+
+    Raises:
+        ValueError: columns of different lengths or types.
+    """
+
+    stream_ids: Numbers
+    starts: Numbers
+    ends: Numbers
+    object_ids: Numbers
+    order_ids: Numbers
+    positions: Numbers
+    sizes: Numbers
+    record_counts: Numbers
+    holed: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        shapes = {column.shape for column in self.columns()}
+        kinds = [column.dtype.str for column in self.columns()]
+        if len(shapes) != 1 or kinds != ["<i8"] * (len(kinds) - 1) + ["|b1"]:
+            raise ValueError(f"expected 8 columns of int64 and one of bool, of one length, found {shapes} of {kinds}")
+
+    @classmethod
+    def from_mapping(cls, columns: Mapping[str, NDArray[Any]]) -> Self:
+        """Build from columns by name, as rows of a table or a data frame have them; integers of any width.
+
+        Raises:
+            ValueError: a column is missing, or does not fit.
+        """
+        missing = [name for name in COLUMN_NAMES if name not in columns]
+        if missing:
+            raise ValueError(f"expected columns {', '.join(COLUMN_NAMES)}, found none named {', '.join(missing)}")
+        kinds: list[Any] = [np.int64] * (len(COLUMN_NAMES) - 1) + [np.bool_]
+        return cls.of(columns[name].astype(kind, copy=False) for name, kind in zip(COLUMN_NAMES, kinds, strict=True))
+
+    @classmethod
+    def from_arrow(cls, batch: Any) -> Self:
+        """Build from an Arrow record batch or table with these columns; any others are left out.
+
+        Raises:
+            ValueError: a column is missing, has nulls, or does not fit.
+        """
+        present = [name for name in COLUMN_NAMES if name in batch.schema.names]
+        if nulls := [name for name in present if batch.column(name).null_count]:
+            raise ValueError(f"expected columns without nulls, found nulls in {', '.join(nulls)}")
+        return cls.from_mapping({name: batch.column(name).to_numpy(zero_copy_only=False) for name in present})
+
+    @classmethod
+    def of(cls, columns: Iterable[NDArray[Any]]) -> Self:
+        """Build from the arrays in the order of `COLUMN_NAMES`."""
+        return cls(*columns)
+
+    @classmethod
+    def none(cls) -> Self:
+        """No entries."""
+        numbers: list[NDArray[Any]] = [np.empty(0, np.int64)] * (len(COLUMN_NAMES) - 1)
+        return cls.of([*numbers, np.empty(0, np.bool_)])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """One after the other; O(entries)."""
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return cls.none()
+        return cls.of(np.concatenate(pair) for pair in zip(*(part.columns() for part in parts), strict=True))
+
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        """The arrays in the order of `COLUMN_NAMES`."""
+        return tuple(getattr(self, each.name) for each in fields(self))
+
+    def __len__(self) -> int:
+        """How many entries."""
+        return len(self.stream_ids)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays: 65 bytes an entry."""
+        return sum(column.nbytes for column in self.columns())
+
+    def take(self, rows: slice | NDArray[np.intp]) -> Self:
+        """Some of the entries; a slice copies nothing."""
+        return self.of(column[rows] for column in self.columns())
+
+    def sorted(self) -> Self:
+        """In the order of a snapshot; entries that are equal in it by object id. O(n log n)."""
+        return self.take(np.lexsort((self.object_ids, self.starts, self.stream_ids)))
+
+    def find_flaw(self) -> str | None:
+        """What is wrong with these as a stretch of a snapshot: what was expected and found; None if nothing is."""
+        if not len(self):
+            return None
+        for name, column in zip(COLUMN_NAMES, self.columns(), strict=True):
+            least = SCATTERED if name == "position" else 0
+            if column.min() < least:
+                return f"expected a {name} of at least {least}, found {int(column.min())}"
+        if (self.ends < self.starts).any():
+            return "expected ends that are no lower than their starts, found others"
+        steps = np.diff(self.stream_ids)
+        if (steps < 0).any() or (np.diff(self.starts)[steps == 0] < 0).any():
+            return "expected entries sorted by stream and offset, found others"
+        if ((self.positions == SCATTERED) != (self.sizes == 0)).any():
+            return "expected a size of 0 if and only if the position is -1, found others"
+        return None
+
+
+def object_entries(object_id: int, order_id: int, index: BlockIndex, *, composite: bool = False) -> EntryColumns:
+    """The entries of one object, sorted by stream; O(rows of its index), no loop in Python.
+
+    Args:
+        object_id: the object.
+        order_id: its place in the list.
+        index: its block index.
+        composite: whether its rows speak of bytes of other objects, so that it has no byte spans of its own.
+    """
+    if not len(index):
+        return EntryColumns.none()
+    rows, ranges = index.rows, index.object_ranges()
+    stream_ids = rows["stream_id"].astype(np.int64)
+    firsts = stream_ids.searchsorted(ranges.stream_ids)
+    positions, sizes = rows["position"].astype(np.int64), rows["size_bytes"].astype(np.int64)
+    breaks = np.ones(len(rows), dtype=np.int64)
+    breaks[1:] = positions[1:] != positions[:-1] + sizes[:-1]
+    breaks[firsts] = 0
+    scattered = np.add.reduceat(breaks, firsts) > 0 if not composite else np.ones(len(firsts), dtype=np.bool_)
+    holed = np.zeros(len(firsts), dtype=np.bool_)
+    holed[ranges.holed] = True
+    return EntryColumns(
+        ranges.stream_ids,
+        ranges.starts,
+        ranges.ends,
+        np.full(len(firsts), object_id, dtype=np.int64),
+        np.full(len(firsts), order_id, dtype=np.int64),
+        np.where(scattered, SCATTERED, positions[firsts]),
+        np.where(scattered, 0, np.add.reduceat(sizes, firsts)),
+        np.add.reduceat(rows["record_count"].astype(np.int64), firsts),
+        holed,
+    )

@@ -1,0 +1,131 @@
+"""Generations of a node's hints: how they are numbered, and how old ones go.
+
+A generation's objects are written once and never changed, then the root is swapped. A pack's root may name objects of
+earlier generations besides its own. A reader may hold the root before the newest for a while, so what the newest few
+roots name stays; all else of generations up to the newest one is what nobody can ask for any more: replaced, or left
+behind by a task that failed or ran twice. What is younger than the newest root may be in the making and stays.
+
+Deleting too early costs a reader one request in vain (its root is stale then), and never an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loaders.hints.errors import HintProblem
+from loaders.hints.pack_root import decode_pack_root
+from loaders.hints.root_bytes import fetch_root
+from loaders.hints.snapshot_root import decode_snapshot_root
+from loaders.layout import (
+    HINT_ROOT_NAME,
+    HintFile,
+    HintKind,
+    hint_file_key,
+    hint_node_prefix,
+    hint_root_key,
+    parse_hint_file_key,
+)
+
+if TYPE_CHECKING:
+    from loaders.store.base import ObjectStore
+
+KEPT_GENERATIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedGenerations:
+    """What was deleted.
+
+    Args:
+        deleted: how many objects.
+        failed: how many could not be; the next run tries again.
+        kept: the generations whose roots count.
+    """
+
+    deleted: int
+    failed: int
+    kept: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedObjects:
+    generation: int
+    keys: frozenset[str]
+
+
+def next_generation(previous: int | None, clock_ms: int) -> int:
+    """The number of a new generation: the time, and more than the one before it."""
+    return max(clock_ms, 0 if previous is None else previous + 1)
+
+
+def delete_old_generations(
+    store: ObjectStore, kind: HintKind, node_id: int, *, namespace: str, keep: int = KEPT_GENERATIONS
+) -> DeletedGenerations:
+    """Delete what neither the node's root nor those of the generations before it name.
+
+    Without a root that can be read nothing is deleted. ``keep + 2`` requests, and one a 1,000 objects deleted.
+
+    Args:
+        store: where they lie.
+        kind: packs or snapshots.
+        node_id: whose.
+        namespace: of the cluster; nothing of a node whose root is another one's is deleted.
+        keep: generations whose objects stay, at least 1.
+
+    Raises:
+        ValueError: to keep none.
+        StoreError: the store could not say.
+    """
+    if keep < 1:
+        raise ValueError(f"expected to keep at least 1 generation, found {keep}")
+    current = _named(store, kind, node_id, namespace, hint_root_key(kind, node_id))
+    if current is None:
+        return DeletedGenerations(0, 0, ())
+    files = _files(store, kind, node_id, current.generation)
+    rooted = sorted({file.generation for file in files.values() if file.name == HINT_ROOT_NAME}, reverse=True)
+    kept, named = [current.generation], set(current.keys)
+    for generation in [each for each in rooted if each != current.generation][: keep - 1]:
+        older = _named(store, kind, node_id, namespace, hint_file_key(kind, node_id, generation, HINT_ROOT_NAME))
+        if older is not None:
+            kept.append(generation)
+            named |= older.keys
+    named |= {hint_file_key(kind, node_id, generation, HINT_ROOT_NAME) for generation in kept}
+    old = [key for key in files if key not in named]
+    failures = store.delete_many(old)
+    return DeletedGenerations(len(old) - len(failures), len(failures), tuple(kept))
+
+
+def _files(store: ObjectStore, kind: HintKind, node_id: int, newest: int) -> dict[str, HintFile]:
+    files = {}
+    for info in store.list(hint_node_prefix(kind, node_id)):
+        file = parse_hint_file_key(kind, node_id, info.key)
+        if file is not None and file.generation <= newest:
+            files[info.key] = file
+    return files
+
+
+def _named(store: ObjectStore, kind: HintKind, node_id: int, namespace: str, key: str) -> _NamedObjects | None:
+    try:
+        fetched = fetch_root(store, key)
+        return None if fetched is None else _NAMED_BY[kind](fetched.body, namespace, node_id)
+    except HintProblem:
+        return None
+
+
+def _named_by_pack(data: bytes, namespace: str, node_id: int) -> _NamedObjects:
+    root = decode_pack_root(data, namespace=namespace, node_id=node_id)
+    return _NamedObjects(root.generation, frozenset(map(root.part_key, range(len(root.parts)))))
+
+
+def _named_by_snapshot(data: bytes, namespace: str, node_id: int) -> _NamedObjects:
+    root = decode_snapshot_root(data, namespace=namespace, node_id=node_id)
+    names = (hint_file_key(HintKind.SNAPSHOTS, node_id, root.generation, file.name) for file in root.files)
+    return _NamedObjects(root.generation, frozenset(names))
+
+
+_NAMED_BY: dict[HintKind, Callable[[bytes, str, int], _NamedObjects]] = {
+    HintKind.PACKS: _named_by_pack,
+    HintKind.SNAPSHOTS: _named_by_snapshot,
+}

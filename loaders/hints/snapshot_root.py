@@ -1,0 +1,315 @@
+"""The root of a node's index snapshot: which objects it covers, and where the entries of a stream lie.
+
+The root is all that a reader keeps. It is a record (form ``snapshot-root``, version 1) in the envelope of every root:
+
+    | field                | meaning                                                                           |
+    |----------------------|-----------------------------------------------------------------------------------|
+    | namespace            | of the cluster's objects                                                          |
+    | node_id              | whose list it is                                                                  |
+    | generation           | of the files; part of their keys                                                  |
+    | covered              | packed columns object_id, size_bytes: objects all of whose entries are included   |
+    | files                | name and size_bytes of each, in the order of their streams                        |
+    | groups               | packed columns, below: the row groups of all files, in order                      |
+    | footers              | the groups' footers end to end, one zstd frame; nothing if there are no groups    |
+
+    | column of a group    | meaning                                                                           |
+    |----------------------|-----------------------------------------------------------------------------------|
+    | file                 | number of the file                                                                |
+    | first_stream, first_start | its least entry                                                              |
+    | last_stream, last_start   | its greatest entry                                                           |
+    | byte_start, size_bytes    | its bytes in the file                                                        |
+    | crc32                | of them                                                                           |
+    | rows                 | entries                                                                           |
+    | footer_size_bytes    | length of its footer                                                              |
+
+A stream lies in one file, and in neighbouring groups of it. So all of a stream's entries are one stretch of bytes,
+found by two binary searches; and a stream that no group may hold is in none of the covered objects, without any read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from loaders.errors import CorruptObject, FormatTooNew
+from loaders.hints.covered_objects import CoveredObjects
+from loaders.hints.errors import HintProblem, HintTrouble
+from loaders.hints.root_bytes import check_identity, open_root, seal_root
+from loaders.hints.snapshot_parquet import GROUP_START, EncodedGroup
+from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key, hint_root_key
+from loaders.tables.columns import pack_columns, unpack_columns
+from loaders.tables.forms import RecordForm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FILES_MAX = 10_000
+GROUP_SIZE_BYTES_LIMIT = 4 << 20
+"""A group longer than this is not read; writers keep to 256,000 bytes."""
+
+GROUP_ROWS_LIMIT = 1 << 20
+FOOTER_SIZE_BYTES_LIMIT = 1 << 16
+FOOTERS_SIZE_BYTES_LIMIT = 64 << 20
+
+_COVERED = np.dtype([("object_id", "<i8"), ("size_bytes", "<i8")])
+GROUP = np.dtype(
+    [
+        (name, "<i8")
+        for name in (
+            "file",
+            "first_stream",
+            "first_start",
+            "last_stream",
+            "last_start",
+            "byte_start",
+            "size_bytes",
+            "crc32",
+            "rows",
+            "footer_size_bytes",
+        )
+    ]
+)
+"""A row group in the root; ``file`` is its number there."""
+
+
+class SnapshotFileName(msgspec.Struct, frozen=True):
+    """One file of a snapshot: the last segment of its key, and its length."""
+
+    name: str
+    size_bytes: int
+
+
+class _StoredRoot(msgspec.Struct, frozen=True):
+    namespace: str
+    node_id: int
+    generation: int
+    covered: bytes
+    files: list[SnapshotFileName]
+    groups: bytes
+    footers: bytes
+
+
+SNAPSHOT_ROOT_FORM = RecordForm("snapshot-root", 1, _StoredRoot)
+"""The stored form."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SnapshotRoot:
+    """The root of one node's snapshot, checked. Threads: immutable.
+
+    Args:
+        namespace: of the cluster's objects.
+        node_id: whose list it is.
+        generation: of its files.
+        covered: all entries of these objects are included.
+        files: in the order of their streams.
+        groups: of dtype `GROUP`, in the order of their entries.
+        footers: those of the groups, end to end.
+        footer_ends: where each group's footer ends in them.
+    """
+
+    namespace: str
+    node_id: int
+    generation: int
+    covered: CoveredObjects
+    files: tuple[SnapshotFileName, ...]
+    groups: NDArray[np.void]
+    footers: bytes
+    footer_ends: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if flaw := _find_flaw(self):
+            raise ValueError(flaw)
+
+    @property
+    def key(self) -> str:
+        """Where the root lies."""
+        return hint_root_key(HintKind.SNAPSHOTS, self.node_id)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        return self.covered.nbytes + self.groups.nbytes + self.footer_ends.nbytes + len(self.footers)
+
+    @property
+    def entries(self) -> int:
+        """Entries in all groups."""
+        return int(self.groups["rows"].sum())
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size_bytes for file in self.files)
+
+    def covers(self, object_ids: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """For each object, whether all its entries are included, size included; O(n log objects)."""
+        return self.covered.covers(object_ids, sizes)
+
+    def file_key(self, group: int) -> str:
+        """Where the file lies that a group is in."""
+        file = self.files[int(self.groups["file"][group])]
+        return hint_file_key(HintKind.SNAPSHOTS, self.node_id, self.generation, file.name)
+
+    def file_size_bytes(self, group: int) -> int:
+        """Length of the file that a group is in."""
+        return self.files[int(self.groups["file"][group])].size_bytes
+
+    def groups_of(self, stream_id: int) -> tuple[int, int]:
+        """The groups that may hold the stream, as ``(first, stop)``; O(log groups)."""
+        first = int(self.groups["last_stream"].searchsorted(stream_id, side="left"))
+        stop = int(self.groups["first_stream"].searchsorted(stream_id, side="right"))
+        return first, max(first, stop)
+
+    def encoded_group(self, group: int, body: bytes) -> EncodedGroup:
+        """A group's bytes with its footer."""
+        end = int(self.footer_ends[group])
+        return EncodedGroup(body, self.footers[end - int(self.groups["footer_size_bytes"][group]) : end])
+
+    def encode(self) -> bytes:
+        """The bytes to put.
+
+        Raises:
+            FormatLimit: more than 1,048,576 objects or groups, or 64 MiB.
+        """
+        covered = np.empty(len(self.covered), dtype=_COVERED)
+        covered["object_id"], covered["size_bytes"] = self.covered.object_ids, self.covered.sizes
+        stored = _StoredRoot(
+            self.namespace,
+            self.node_id,
+            self.generation,
+            pack_columns(covered),
+            list(self.files),
+            pack_columns(self.groups),
+            _packed(self.footers),
+        )
+        return seal_root(SNAPSHOT_ROOT_FORM.encode(stored))
+
+
+def make_snapshot_root(
+    namespace: str,
+    node_id: int,
+    generation: int,
+    *,
+    covered: CoveredObjects,
+    files: Sequence[SnapshotFileName],
+    groups: NDArray[np.void],
+    footers: bytes,
+) -> SnapshotRoot:
+    """A checked root.
+
+    Raises:
+        ValueError: parts that contradict each other.
+    """
+    ends = np.cumsum(groups["footer_size_bytes"], dtype=np.int64)
+    return SnapshotRoot(namespace, node_id, generation, covered, tuple(files), groups, footers, ends)
+
+
+def decode_snapshot_root(data: bytes, *, namespace: str, node_id: int) -> SnapshotRoot:
+    """Read a root: what `SnapshotRoot.encode` made, in this release or another one. O(size).
+
+    Args:
+        data: all bytes of the object at the node's root key.
+        namespace: of the cluster that the reader serves.
+        node_id: whose root was asked for.
+
+    Raises:
+        HintProblem: corrupt; or foreign: of another cluster, node, or a newer release.
+    """
+    where = hint_root_key(HintKind.SNAPSHOTS, node_id)
+    stored = open_root(data, SNAPSHOT_ROOT_FORM, where)
+    check_identity(where, (stored.namespace, stored.node_id), (namespace, node_id))
+    try:
+        covered = unpack_columns(stored.covered, _COVERED, where)
+        groups = unpack_columns(stored.groups, GROUP, where)
+        return make_snapshot_root(
+            namespace,
+            node_id,
+            stored.generation,
+            covered=CoveredObjects(covered["object_id"].copy(), covered["size_bytes"].copy()),
+            files=stored.files,
+            groups=groups,
+            footers=_unpacked(stored.footers, int(groups["footer_size_bytes"].sum())),
+        )
+    except FormatTooNew as error:
+        raise HintProblem(HintTrouble.FOREIGN, where, str(error)) from error
+    except (CorruptObject, ValueError, OverflowError, zstandard.ZstdError) as error:
+        raise HintProblem(HintTrouble.CORRUPT, where, str(error)) from error
+
+
+def _packed(footers: bytes) -> bytes:
+    if not footers:
+        return b""
+    # A size in the frame would be believed by the decompressor before any bound of ours.
+    return zstandard.ZstdCompressor(level=6, write_content_size=False).compress(footers)
+
+
+def _unpacked(frame: bytes, size: int) -> bytes:
+    if not 0 <= size <= FOOTERS_SIZE_BYTES_LIMIT:
+        raise ValueError(f"expected footers of at most {FOOTERS_SIZE_BYTES_LIMIT} bytes, found {size}")
+    if not size and not frame:
+        return b""
+    if zstandard.frame_content_size(frame) not in (-1, size):
+        raise ValueError(f"expected a frame of {size} bytes, found {zstandard.frame_content_size(frame)}")
+    return zstandard.ZstdDecompressor().decompress(frame, max_output_size=size, allow_extra_data=False)
+
+
+def _find_flaw(root: SnapshotRoot) -> str | None:
+    if len(root.files) > FILES_MAX:
+        return f"expected at most {FILES_MAX} files, found {len(root.files)}"
+    hint_file_key(HintKind.SNAPSHOTS, root.node_id, root.generation, HINT_ROOT_NAME)  # raises for what makes no key
+    for file in root.files:
+        hint_file_key(HintKind.SNAPSHOTS, root.node_id, root.generation, file.name)
+    groups = root.groups
+    for name, least, most in _bounds(root):
+        if len(groups) and not (least <= groups[name].min() and groups[name].max() <= most):
+            found = f"{int(groups[name].min())} to {int(groups[name].max())}"
+            return f"expected a {name} of {least} to {most} in each group, found {found}"
+    if len(root.footers) != (int(root.footer_ends[-1]) if len(groups) else 0):
+        return f"expected as many bytes of footers as the groups name, found {len(root.footers)}"
+    return _find_disorder(root) if len(groups) else None
+
+
+def _bounds(root: SnapshotRoot) -> tuple[tuple[str, int, int], ...]:
+    int64_max = 2**63 - 1
+    return (
+        ("file", 0, len(root.files) - 1),
+        ("first_stream", 0, int64_max),
+        ("first_start", 0, int64_max),
+        ("last_stream", 0, int64_max),
+        ("last_start", 0, int64_max),
+        ("byte_start", GROUP_START, 1 << 50),
+        ("size_bytes", 1, GROUP_SIZE_BYTES_LIMIT),
+        ("crc32", 0, 2**32 - 1),
+        ("rows", 1, GROUP_ROWS_LIMIT),
+        ("footer_size_bytes", 1, FOOTER_SIZE_BYTES_LIMIT),
+    )
+
+
+def _find_disorder(root: SnapshotRoot) -> str | None:
+    groups = root.groups
+    ends = groups["byte_start"] + groups["size_bytes"]
+    file_sizes = np.array([file.size_bytes for file in root.files], dtype=np.int64)
+    if (ends > file_sizes[groups["file"]]).any():
+        return "expected groups within their files, found others"
+    if _falls(groups["first_stream"], groups["first_start"], groups["last_stream"], groups["last_start"]).any():
+        return "expected groups whose first entry is not after their last, found others"
+    before, after = groups[:-1], groups[1:]
+    steps = after["file"] - before["file"]
+    if (steps < 0).any() or (after["byte_start"] < ends[:-1])[steps == 0].any():
+        return "expected groups in the order of files and of bytes, found others"
+    falls = _falls(before["last_stream"], before["last_start"], after["first_stream"], after["first_start"])
+    if falls.any() or (before["last_stream"] == after["first_stream"])[steps > 0].any():
+        return "expected groups in the order of their entries, and each stream in one file, found others"
+    return None
+
+
+def _falls(
+    stream: NDArray[np.int64], start: NDArray[np.int64], next_stream: NDArray[np.int64], next_start: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    falls: NDArray[np.bool_] = (stream > next_stream) | ((stream == next_stream) & (start > next_start))
+    return falls

@@ -1,0 +1,236 @@
+"""Writes index snapshots: files of sorted entries, then the root that names them.
+
+    with SnapshotFileWriter(store, node_id=7, generation=g, name="00000-a1") as writer:     in each task
+        writer.write(columns)                                   # sorted; as often as wanted
+    finish_snapshot(store, namespace=..., node_id=7, generation=g, files=[writer.file, ...], covered=...)
+
+A file goes out as it grows: a row group is encoded as soon as enough entries are there, and its bytes join a multipart
+upload. Memory holds the entries of one group (about 65,000), what one call of ``write`` adds, and one part of 16 MiB.
+
+How many entries make a group is not known before they are compressed. The writer takes as many as would fill nine
+tenths of the limit at the rate of the group before, encodes them alone, and halves them if they turn out too large: so
+the limit holds for every group, except for one of a single entry.
+
+Until the root is swapped nobody reads a file, so tasks may fail, and run twice under other names; what no root names is
+deleted with the old generations.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loaders.hints.entry_columns import EntryColumns
+from loaders.hints.root_bytes import swap_root
+from loaders.hints.snapshot_parquet import SnapshotEncoder, encode_group
+from loaders.hints.snapshot_root import GROUP, SnapshotFileName, SnapshotRoot, make_snapshot_root
+from loaders.hints.streamed_object import PART_SIZE_BYTES, StreamedObject
+from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from loaders.hints.covered_objects import CoveredObjects
+    from loaders.store.base import ObjectStore
+
+GROUP_SIZE_BYTES_MAX = 256_000
+"""A smaller group is read and unpacked sooner; a larger one makes a smaller root. Most streams need 1 to 50 kB."""
+
+GROUP_ROWS_MAX = 1 << 16
+_GROUP_ROWS_FIRST = 1 << 13
+_FILL_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SnapshotFile:
+    """A file that is written, as the root will name it; small enough to be sent from a task to the driver.
+
+    Args:
+        file: its name and length.
+        groups: its row groups, of dtype `GROUP`; the number of the file is filled in with the root.
+        footers: the groups' footers, end to end.
+    """
+
+    file: SnapshotFileName
+    groups: NDArray[np.void]
+    footers: bytes
+
+
+class SnapshotFileWriter:
+    """Writes one file of a snapshot; a context manager that is used once.
+
+    Args:
+        store: where to.
+        node_id: whose snapshot.
+        generation: of the snapshot (`next_generation`).
+        name: last segment of the file's key; no two tasks, nor two attempts of one, may use the same.
+        group_size_bytes_max: bytes of a row group, 256,000 by default.
+        group_rows_max: entries of a row group, 65,536 by default: what a reader unpacks in about 5 ms.
+        part_size_bytes: of the upload.
+
+    Threads: one at a time.
+
+    Raises:
+        ModuleNotFoundError: pyarrow is not installed.
+        ValueError: an id or a name that makes no key.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        node_id: int,
+        generation: int,
+        name: str,
+        group_size_bytes_max: int = GROUP_SIZE_BYTES_MAX,
+        group_rows_max: int = GROUP_ROWS_MAX,
+        part_size_bytes: int = PART_SIZE_BYTES,
+    ) -> None:
+        if min(group_size_bytes_max, group_rows_max) < 1:
+            raise ValueError(f"expected groups of at least 1, found {group_size_bytes_max}, {group_rows_max}")
+        if name == HINT_ROOT_NAME:
+            raise ValueError(f"expected a name other than that of the root, found {name!r}")
+        key = hint_file_key(HintKind.SNAPSHOTS, node_id, generation, name)
+        self._name = name
+        self._object = StreamedObject(store, key, part_size_bytes=part_size_bytes)
+        notes = {"accel.hint": "snapshot-entries", "accel.node": f"{node_id}", "accel.generation": f"{generation}"}
+        self._encoder = SnapshotEncoder(self._object.write, notes)
+        self._group_size_bytes_max = group_size_bytes_max
+        self._group_rows_max = group_rows_max
+        self._rows_wanted = min(_GROUP_ROWS_FIRST, group_rows_max)
+        self._pending: list[EntryColumns] = []
+        self._rows_pending = 0
+        self._last: EntryColumns | None = None
+        self._groups: list[tuple[int, ...]] = []
+        self._footers: list[bytes] = []
+        self._file: SnapshotFile | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._object.abort(error)
+            return
+        try:
+            self._finish()
+        except BaseException as failure:
+            self._object.abort(failure)
+            raise
+
+    @property
+    def file(self) -> SnapshotFile | None:
+        """What is written, once it is; None if there was no entry, and so no file."""
+        return self._file
+
+    def write(self, columns: EntryColumns) -> None:
+        """Append entries.
+
+        Complexity: O(entries), about 0.4 us each, and a request for each part that they fill.
+
+        Args:
+            columns: sorted by (stream, start), and none before those of the last call.
+
+        Raises:
+            ValueError: entries out of order, or that make no sense.
+            StoreError: a part could not be sent; leave the block.
+        """
+        if not len(columns):
+            return
+        seam = columns if self._last is None else EntryColumns.joined([self._last, columns.take(slice(0, 1))])
+        if flaw := seam.find_flaw() or columns.find_flaw():
+            raise ValueError(flaw)
+        self._last = columns.take(np.array([len(columns) - 1]))
+        self._pending.append(columns)
+        self._rows_pending += len(columns)
+        if self._rows_pending >= self._rows_wanted:
+            self._write_groups(self._drained())
+
+    def _drained(self) -> EntryColumns:
+        pending, self._pending, self._rows_pending = EntryColumns.joined(self._pending), [], 0
+        return pending
+
+    def _write_groups(self, columns: EntryColumns, *, all_of_them: bool = False) -> None:
+        start = 0
+        while len(columns) - start >= self._rows_wanted or (all_of_them and start < len(columns)):
+            start += self._write_group(columns.take(slice(start, start + self._rows_wanted)))
+        if start < len(columns):
+            self._pending = [columns.take(slice(start, None))]
+            self._rows_pending = len(columns) - start
+
+    def _write_group(self, columns: EntryColumns) -> int:
+        """Write as many of the first entries as fit a group, and return how many."""
+        group = encode_group(columns)
+        while len(group.body) > self._group_size_bytes_max and len(columns) > 1:
+            columns = columns.take(slice(0, len(columns) // 2))
+            group = encode_group(columns)
+        rows, position = len(columns), self._encoder.position
+        self._encoder.add(columns, group)
+        ends = (0, -1)
+        keys = [int(column[end]) for end in ends for column in (columns.stream_ids, columns.starts)]
+        size = len(group.body)
+        self._groups.append((0, *keys, position, size, zlib.crc32(group.body), rows, len(group.footer)))
+        self._footers.append(group.footer)
+        filling = int(rows * self._group_size_bytes_max * _FILL_SHARE / size)
+        self._rows_wanted = max(1, min(filling, self._group_rows_max))
+        return rows
+
+    def _finish(self) -> None:
+        if self._rows_pending:
+            self._write_groups(self._drained(), all_of_them=True)
+        if not self._groups:
+            return
+        self._encoder.close()
+        self._object.finish()
+        file = SnapshotFileName(self._name, self._object.size_bytes)
+        self._file = SnapshotFile(file, np.array(self._groups, dtype=GROUP), b"".join(self._footers))
+
+
+def finish_snapshot(
+    store: ObjectStore,
+    *,
+    namespace: str,
+    node_id: int,
+    generation: int,
+    files: Iterable[SnapshotFile | None],
+    covered: CoveredObjects,
+) -> SnapshotRoot:
+    """Make these files the node's snapshot. Two requests.
+
+    Args:
+        store: where they lie.
+        namespace: of the cluster's objects.
+        node_id: whose snapshot it is.
+        generation: that the files were written for.
+        files: in any order; None for a task that had no entries.
+        covered: the objects all of whose entries are in the files.
+
+    Raises:
+        ValueError: files that hold a stream together, or whose groups make no sense.
+        FormatLimit: more than fits a root.
+        StoreError: the root may or may not have been swapped.
+    """
+    present = [file for file in files if file is not None]
+    present.sort(key=lambda each: (int(each.groups["first_stream"][0]), int(each.groups["first_start"][0])))
+    tables = []
+    for number, each in enumerate(present):
+        tables.append(each.groups.copy())
+        tables[-1]["file"] = number
+    root = make_snapshot_root(
+        namespace,
+        node_id,
+        generation,
+        covered=covered,
+        files=[each.file for each in present],
+        groups=np.concatenate(tables) if tables else np.empty(0, dtype=GROUP),
+        footers=b"".join(each.footers for each in present),
+    )
+    swap_root(store, HintKind.SNAPSHOTS, node_id, generation, root.encode())
+    return root

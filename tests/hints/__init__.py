@@ -1,0 +1,1 @@
+"""Filter packs and index snapshots: formats, writers and readers."""
