@@ -20,11 +20,10 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
-from loaders.errors import FormatLimit
 from loaders.format import ObjectEncoder
 from loaders.format.object_encoder import BLOCK_THRESHOLD_BYTES
 from loaders.object_ref import ObjectRef
-from loaders.store.base import PART_NUMBER_MAX
+from loaders.streamed_object import PART_SIZE_BYTES, StreamedObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,10 +31,8 @@ if TYPE_CHECKING:
 
     from loaders.format import RecordBatch
     from loaders.layout import ObjectLayout
-    from loaders.store import Body, MultipartUpload, ObjectStore, PartReceipt
+    from loaders.store import ObjectStore
     from range_index import ObjectRanges
-
-PART_SIZE_BYTES = 16 << 20
 
 
 class ObjectWriter:
@@ -60,16 +57,10 @@ class ObjectWriter:
         part_size_bytes: int = PART_SIZE_BYTES,
         block_threshold_bytes: int = BLOCK_THRESHOLD_BYTES,
     ) -> None:
-        if part_size_bytes < 1:
-            raise ValueError(f"expected a part size of at least 1 byte, found {part_size_bytes}")
         self.key = layout.object_key(object_id)
         self._object_id = object_id
-        self._store = store
-        self._part_size_bytes = part_size_bytes
+        self._object = StreamedObject(store, self.key, part_size_bytes=part_size_bytes)
         self._encoder = ObjectEncoder(block_threshold_bytes)
-        self._pending = bytearray()
-        self._upload: MultipartUpload | None = None
-        self._receipts: list[PartReceipt] = []
         self._failure: BaseException | None = None
         self._ref: ObjectRef | None = None
         self._ranges: ObjectRanges | None = None
@@ -131,49 +122,24 @@ class ObjectWriter:
         self._append(self._encoder.write(stream_id, batches))
 
     def _append(self, data: bytes) -> None:
-        self._pending += data
         with self._remembered():
-            # More than a part, not a part: an object of exactly one part stays one put.
-            while len(self._pending) > self._part_size_bytes:
-                with memoryview(self._pending) as pending, pending[: self._part_size_bytes] as part:
-                    self._send_part(part)
-                del self._pending[: self._part_size_bytes]
-
-    def _send_part(self, body: Body) -> None:
-        number = len(self._receipts) + 1
-        if number > PART_NUMBER_MAX:
-            most = f"{PART_NUMBER_MAX} parts of {self._part_size_bytes} bytes"
-            raise FormatLimit(f"object {self.key!r}: expected at most {most}, found more")
-        if self._upload is None:
-            self._upload = self._store.start_multipart(self.key)
-        self._receipts.append(self._upload.upload_part(number, body))
+            self._object.write(data)
 
     def _finish(self) -> None:
         end = self._encoder.finish()
         try:
             self._append(end)
-            if self._upload is None:
-                self._store.put(self.key, self._pending)
-            else:
-                self._send_part(self._pending)
-                self._upload.complete(self._receipts)
+            self._object.finish()
         except BaseException as error:
             self._abort(error)
             raise
-        self._pending.clear()
         index = self._encoder.index()
         self._ref = ObjectRef(self._object_id, self._encoder.size_bytes, index.nbytes)
         self._ranges = index.object_ranges()
 
     def _abort(self, failure: BaseException) -> None:
         self._failure = failure
-        self._pending.clear()
-        if self._upload is None:
-            return
-        try:
-            self._upload.abort()
-        except Exception as error:  # noqa: BLE001 - what went wrong first is what has to be told
-            failure.add_note(f"and its upload could not be aborted, so parts of it may remain: {error}")
+        self._object.abort(failure)
 
     @contextmanager
     def _remembered(self) -> Iterator[None]:

@@ -28,8 +28,8 @@ from loaders.hints.entry_columns import EntryColumns
 from loaders.hints.root_bytes import swap_root
 from loaders.hints.snapshot_parquet import SnapshotEncoder, encode_group
 from loaders.hints.snapshot_root import GROUP, SnapshotFileName, SnapshotRoot, make_snapshot_root
-from loaders.hints.streamed_object import PART_SIZE_BYTES, StreamedObject
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key
+from loaders.streamed_object import PART_SIZE_BYTES, StreamedObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

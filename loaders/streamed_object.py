@@ -48,6 +48,7 @@ class StreamedObject:
         """
         self._pending += data
         self.size_bytes += len(data)
+        # More than a part, not a part: an object of exactly one part stays one put.
         while len(self._pending) > self._part_size_bytes:
             with memoryview(self._pending) as pending, pending[: self._part_size_bytes] as part:
                 self._send_part(part)
