@@ -43,12 +43,14 @@ from accel.errors import (
     WriteConflict,
 )
 from accel.explain import Explanation
+from accel.hint_stats import HintStats
 from accel.image import MetadataImage, NodeChange, NodeImage, ObjectRef, OwnershipRange, StreamImage, StreamObject
 from accel.image_source import ImageSource, JsonFile, PolledImages, PollingSource, StaticImages, load_image_file
 from accel.metrics import AcceleratorStats, LookupStats
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from accel.version import ImageVersion, VersionVector, is_newer
+from accel.warming import WarmReport
 from accel.wrap import Difference, accelerate
 from loaders.store import S3Settings, open_store
 
@@ -78,6 +80,7 @@ __all__ = [
     "FormatLimit",
     "FormatRecord",
     "FoundObject",
+    "HintStats",
     "ImageRefused",
     "ImageSource",
     "ImageTooOld",
@@ -115,6 +118,7 @@ __all__ = [
     "StreamImage",
     "StreamObject",
     "VersionVector",
+    "WarmReport",
     "WriteConflict",
     "accelerate",
     "check_ranges",

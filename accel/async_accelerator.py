@@ -8,11 +8,11 @@ alone: others may wait for the same one, and its result is kept.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from accel.answer import Answer, Request
 from accel.async_images import AsyncImages
@@ -25,12 +25,12 @@ from accel.image import OPEN_END
 from accel.image_source import ImageSource
 from accel.lookup import NeedImage, Sent
 from accel.reading import BYTES_MAX, CurrentImage, FetchSpan, OpenObject, ReadSent, Step
-from accel.search import Wanted
 from accel.settings import Settings
 from accel.story import Story
 from accel.system import SYSTEM, Components
+from accel.wanted import Wanted
+from accel.warming import WarmReport
 from loaders.format import RecordBatch
-from loaders.object_index import OpenedObject
 from loaders.store import ObjectStore
 
 T = TypeVar("T")
@@ -69,6 +69,10 @@ class AsyncReadAccelerator(AcceleratorBase):
         """Stop loading; ends when what is under way has ended."""
         self._images.close()
         await asyncio.to_thread(self._engine.close)
+
+    async def warm(self, nodes: Iterable[int] | None = None) -> WarmReport:
+        """Load what hints there are for these nodes before serving; see `ReadAccelerator.warm`."""
+        return await asyncio.to_thread(self._engine.warm, nodes)
 
     async def get_objects(
         self,
@@ -177,7 +181,7 @@ async def _answer_step(engine: Engine, step: Wanted | NeedImage, deadline: Deadl
     if late:
         return None
     if story is not None:
-        story.measured(*pending.cost(), engine.system.timer() - started)
+        story.measured(*pending.cost(), engine.system.timer() - started, hint=pending.hint_cost())
     return pending.replies()
 
 
@@ -200,14 +204,14 @@ async def _in_pool(engine: Engine, call: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(engine.executor, call)
 
 
-def _waiter(load: Future[OpenedObject]) -> asyncio.Future[OpenedObject]:
+def _waiter(load: Future[T]) -> asyncio.Future[T]:
     """To be waited for by `asyncio.wait`, which leaves the load alone when its own task is cancelled."""
     waiter = asyncio.wrap_future(load)
     waiter.add_done_callback(_look_at)
     return waiter
 
 
-def _look_at(waiter: asyncio.Future[OpenedObject]) -> None:
+def _look_at(waiter: asyncio.Future[Any]) -> None:
     # The replies carry the errors; asyncio would warn of one that nobody looked at.
     if not waiter.cancelled():
         waiter.exception()

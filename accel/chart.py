@@ -28,6 +28,19 @@ Column = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
+class Rows(NamedTuple):
+    """Known ranges of one stream as columns: start, end, position in the list, and whether there is a hole inside."""
+
+    starts: Column
+    ends: Column
+    positions: Column
+    holed: Mask
+
+    def take(self, chosen: Mask | NDArray[np.intp]) -> Rows:
+        """Some of the rows."""
+        return Rows(self.starts[chosen], self.ends[chosen], self.positions[chosen], self.holed[chosen])
+
+
 class Found(NamedTuple):
     """The object at a position is the next one."""
 
@@ -121,28 +134,37 @@ class Chart:
 
 
 def make_chart(
-    starts: Column, ends: Column, positions: Column, holed: Mask, unknown: Mask, seen: Mapping[int, StreamRange | None]
+    entries: Rows,
+    unknown: Mask,
+    seen: Mapping[int, StreamRange | None],
+    *,
+    hinted: Rows | None = None,
 ) -> Chart:
-    """A chart from an index's entries and from what this lookup has seen itself.
+    """A chart from an index's entries, from what this lookup has seen itself, and from what a snapshot says.
 
     Args:
-        starts, ends, positions, holed: entries ascending by start; a position of -1 is not listed by the image.
+        entries: ascending by start; a position of -1 is not listed by the image.
         unknown: by position; a copy that may be changed.
         seen: position -> what the object there holds of the stream, None for nothing.
+        hinted: rows of a snapshot, all of them listed.
 
-    Complexity: O(entries + list length).
+    Complexity: O(entries log entries + list length).
     """
-    listed = positions >= 0
+    listed = entries.positions >= 0
     if not listed.all():
-        starts, ends, positions, holed = starts[listed], ends[listed], positions[listed], holed[listed]
-    unknown[positions] = False
-    known = set(positions.tolist()) if seen else set()
-    extra = [
-        (each.start, each.end, at, each.holed) for at, each in seen.items() if each is not None and at not in known
-    ]
-    unknown[list(seen)] = False
-    if extra:
-        starts, ends, positions, holed = _merged((starts, ends, positions, holed), extra)
+        entries = entries.take(listed)
+    unknown[entries.positions] = False
+    known = np.zeros(len(unknown), dtype=np.bool_)
+    known[entries.positions] = True
+    parts = [entries]
+    if hinted is not None and len(hinted.positions):
+        parts.append(hinted.take(~known[hinted.positions]))
+        known[hinted.positions] = True
+        unknown[hinted.positions] = False
+    if seen:
+        unknown[list(seen)] = False
+        parts.append(_rows_seen(seen, known))
+    starts, ends, positions, holed = entries if len(parts) == 1 else _merged(parts)
     return Chart(starts, ends, positions, holed, unknown, is_ordered(starts, ends, positions))
 
 
@@ -151,13 +173,13 @@ def is_ordered(starts: Column, ends: Column, positions: Column) -> bool:
     return bool((positions[1:] > positions[:-1]).all() and (ends[:-1] <= starts[1:]).all())
 
 
-def _merged(
-    entries: tuple[Column, Column, Column, Mask], extra: list[tuple[int, int, int, bool]]
-) -> tuple[Column, Column, Column, Mask]:
-    more = np.array([row[:3] for row in extra], dtype=np.int64)
-    starts = np.concatenate([entries[0], more[:, 0]])
-    ends = np.concatenate([entries[1], more[:, 1]])
-    positions = np.concatenate([entries[2], more[:, 2]])
-    holed = np.concatenate([entries[3], np.array([row[3] for row in extra], dtype=np.bool_)])
-    order = np.lexsort((positions, starts))
-    return starts[order], ends[order], positions[order], holed[order]
+def _rows_seen(seen: Mapping[int, StreamRange | None], known: Mask) -> Rows:
+    held = [(each.start, each.end, at, each.holed) for at, each in seen.items() if each is not None and not known[at]]
+    numbers = np.array([row[:3] for row in held], dtype=np.int64).reshape(len(held), 3)
+    holed = np.array([row[3] for row in held], dtype=np.bool_)
+    return Rows(numbers[:, 0], numbers[:, 1], numbers[:, 2], holed)
+
+
+def _merged(parts: list[Rows]) -> Rows:
+    joined = Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    return joined.take(np.lexsort((joined.positions, joined.starts)))

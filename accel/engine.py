@@ -8,57 +8,35 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 from accel.answer import Answer, Request
-from accel.errors import AccelError, ImageRefused, ImageTooOld
+from accel.errors import ImageRefused, ImageTooOld
+from accel.hint_loading import HintLoader
+from accel.hint_store import HintStore
 from accel.image import MetadataImage, NodeImage, ObjectRef
 from accel.image_source import DatedSource, ImageSource, PollingSource
 from accel.knowledge import SharedKnowledge
 from accel.lookup import Inputs, RefreshFailed, Steps, lookup
 from accel.metrics import AcceleratorStats, Counters
+from accel.pending import Pending
 from accel.plain import PlainKnowledge
 from accel.reading import FetchSpan, OpenObject, ReadSteps, read_range
-from accel.search import Reply, Wanted
 from accel.settings import Settings
 from accel.story import Story
 from accel.system import Components
 from accel.version import ImageVersion, is_newer
+from accel.wanted import EntriesWanted, RootWanted, SnapshotKnown, Wanted
+from accel.warming import Warming, WarmReport
+from loaders.hints import StreamEntries
 from loaders.layout import ObjectLayout
-from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
+from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.plan import LoadAll, policy_of
 from loaders.store import ObjectStore
 from range_index import ObjectRanges
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pending:
-    """Objects of one round that are being opened: position -> load."""
-
-    loads: Mapping[int, Load]
-
-    def futures(self) -> list[Future[OpenedObject]]:
-        """What to wait for."""
-        return [load.result for load in self.loads.values()]
-
-    def replies(self) -> dict[int, Reply]:
-        """What came of it, once all is done.
-
-        Raises:
-            BaseException: an error that is not one of ours, as it was raised.
-        """
-        return {position: _reply(load) for position, load in self.loads.items()}
-
-    def cost(self) -> tuple[int, int]:
-        """Requests and bytes that this round itself caused; a load that failed counts as one request."""
-        started = [load.result for load in self.loads.values() if load.started]
-        done = [result.result() for result in started if not result.exception()]
-        requests = sum(opened.requests for opened in done) + len(started) - len(done)
-        return requests, sum(opened.bytes_read for opened in done)
 
 
 class Engine:
@@ -94,13 +72,10 @@ class Engine:
             cache_bytes_max=settings.block_index_size_bytes_max,
             on_opened=self._learn,
         )
+        self.hints = HintStore(self._image.namespace, system.timer, settings, self.loader.holds)
+        self._hint_loader = HintLoader(store, self.hints, self.executor, self._learn_entries)
         self.counters = Counters()
-        self._inputs = Inputs(
-            PlainKnowledge() if settings.bypass else self.knowledge,
-            LoadAll() if settings.bypass else policy_of(settings.policy),
-            self.layout.object_key,
-            self._may_refresh,
-        )
+        self._inputs = self._make_inputs()
 
     @property
     def policy_name(self) -> str:
@@ -147,12 +122,17 @@ class Engine:
             max_bytes,
             self._inputs,
             span_size_bytes_max=self.settings.read_ahead_size_bytes,
+            blocks=None if self._inputs.hints is None else self.hints,
         )
 
     def open(self, wanted: Wanted) -> Pending:
-        """Start to open the objects of one round."""
-        node = wanted.node
-        return Pending({at: self.loader.open(node.node_id, node.ref(at)) for at in wanted.positions})
+        """Start to fetch all that one round asks for."""
+        node, hint = wanted.node, None
+        if isinstance(wanted, RootWanted):
+            hint = self._hint_loader.read_root(node.node_id)
+        elif isinstance(wanted, EntriesWanted):
+            hint = self._hint_loader.read_entries(wanted)
+        return Pending({at: self.loader.open(node.node_id, node.ref(at)) for at in wanted.positions}, hint)
 
     def open_one(self, command: OpenObject) -> Future[OpenedObject]:
         """Start to open one object."""
@@ -194,7 +174,7 @@ class Engine:
     def stats(self) -> AcceleratorStats:
         """Counts and sizes now."""
         settings = self.settings
-        knowledge, loader = self.knowledge.stats(), self.loader.stats()
+        knowledge, loader, hints = self.knowledge.stats(), self.loader.stats(), self.hints.stats()
         return AcceleratorStats(
             image_version=self._image.version,
             image_age_seconds=self.system.timer() - self._image_seconds,
@@ -202,17 +182,37 @@ class Engine:
             lookups=self.counters.snapshot(),
             knowledge=knowledge,
             loader=loader,
-            memory_bytes=knowledge.nbytes + loader.kept_bytes,
+            hints=hints,
+            memory_bytes=knowledge.nbytes + loader.kept_bytes + hints.nbytes,
             memory_bytes_max=settings.object_index_size_bytes_max
             + settings.view_size_bytes_max
             + settings.filter_size_bytes_max
             + knowledge.hashed_ids_bytes
-            + settings.block_index_size_bytes_max,
+            + settings.block_index_size_bytes_max
+            + settings.hint_root_size_bytes_max
+            + settings.hint_entry_size_bytes_max,
         )
+
+    def warm(self, node_ids: Iterable[int] | None = None) -> WarmReport:
+        """Load roots and packs of these nodes, of all by default; blocks."""
+        image = self._image
+        chosen = image.nodes if node_ids is None else node_ids
+        nodes = [image.node(each) for each in chosen]
+        if self.settings.bypass or not self.settings.use_hints:
+            return WarmReport(nodes=len(nodes))
+        warming = Warming(self.store, self.hints, self._hint_loader, self.knowledge.add_filters, self.executor)
+        return warming.run(nodes, self.system.timer)
 
     def close(self) -> None:
         """Stop loading; what is under way ends first."""
         self.executor.shutdown(wait=True, cancel_futures=False)
+
+    def _make_inputs(self) -> Inputs:
+        settings, key_of = self.settings, self.layout.object_key
+        if settings.bypass:
+            return Inputs(PlainKnowledge(), LoadAll(), key_of, self._may_refresh)
+        hints = self.hints if settings.use_hints and self.hints.readable else None
+        return Inputs(self.knowledge, policy_of(settings.policy), key_of, self._may_refresh, hints)
 
     def _install(self, image: MetadataImage) -> MetadataImage | None:
         """Make this the current image if it is newer; gives the one before it, None if nothing changed."""
@@ -264,6 +264,10 @@ class Engine:
         if opened.composite is None and node_id >= 0 and _fits(self._image.node(node_id), opened.ref):
             self.knowledge.learn(node_id, opened.ref, opened.ranges)
 
+    def _learn_entries(self, node_id: int, known: SnapshotKnown, entries: StreamEntries) -> None:
+        if known.root is not None:
+            self.knowledge.learn_snapshot(self._image.node(node_id), known.root, entries)
+
 
 def _fits(node: NodeImage, ref: ObjectRef) -> bool:
     """Whether the newest list has this object, and says of it what it says of itself."""
@@ -272,12 +276,3 @@ def _fits(node: NodeImage, ref: ObjectRef) -> bool:
         return False  # it left while it was being opened, and will not come back
     listed = node.ref(position)
     return listed.size_bytes in (-1, ref.size_bytes) and listed.attributes == ref.attributes
-
-
-def _reply(load: Load) -> Reply:
-    error = load.result.exception()
-    if error is None:
-        return load.result.result().ranges
-    if isinstance(error, AccelError):
-        return error
-    raise error

@@ -21,6 +21,7 @@ story explains the marks. `to_dict` has everything that the text leaves out.
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -28,9 +29,10 @@ from typing import Any
 from accel.answer import Answer, Ending, Kind, Request
 from accel.errors import AccelError
 from accel.image import OPEN_END
-from accel.story import Ended, Hopped, Opened, Picked, Round, Story
+from accel.story import Ended, HintRead, Hopped, Opened, Picked, Round, Story
 from accel.units import size_text, time_text
 from accel.version import version_number
+from loaders.hints import HintTrouble
 
 WIDTH = 96
 MAP_WIDTH_MAX = 80
@@ -77,12 +79,12 @@ class Explanation:
     @property
     def requests(self) -> int:
         """Requests that this lookup itself caused."""
-        return sum(each.requests for each in self.story.rounds)
+        return sum(each.requests for each in self.story.rounds) + sum(each.requests for each in self.story.hints)
 
     @property
     def bytes_read(self) -> int:
         """Bytes that these fetched."""
-        return sum(each.bytes for each in self.story.rounds)
+        return sum(each.bytes for each in self.story.rounds) + sum(each.bytes for each in self.story.hints)
 
     @property
     def listed_objects(self) -> int:
@@ -99,7 +101,7 @@ class Explanation:
             "answer": None if isinstance(self.outcome, AccelError) else self._answer_dict(self.outcome),
             "error": None if self.error is None else {"type": type(self.error).__name__, "message": str(self.error)},
             "cost": {
-                "rounds": len(self.story.rounds),
+                "rounds": self.story.round_count,
                 "requests": self.requests,
                 "bytes": self.bytes_read,
                 "seconds": self.seconds,
@@ -139,7 +141,7 @@ class Explanation:
             yield f"answer   {answer_text(outcome)}"
         cost = cost_text(self.requests, self.bytes_read, self.seconds)
         everything = f"opening everything: {count_text(self.listed_objects, 'request')}"
-        yield _justified(f"cost     {count_text(len(self.story.rounds), 'round')}, {cost}", everything)
+        yield _justified(f"cost     {count_text(self.story.round_count, 'round')}, {cost}", everything)
         yield ""
 
     def _body(self) -> Iterator[str]:
@@ -150,6 +152,8 @@ class Explanation:
                 yield f"at {event.offset}".ljust(9) + f"{owned} and lists {count_text(event.listed_objects, 'object')}"
             elif isinstance(event, Picked):
                 yield _picked_line(event)
+            elif isinstance(event, HintRead):
+                yield from _hint_lines(event)
             elif isinstance(event, Ended):
                 yield ("again" if event.offset < 0 else "hole").ljust(9) + event.reason
             else:
@@ -204,6 +208,25 @@ def count_text(number: int, noun: str) -> str:
 
 def _justified(left: str, right: str) -> str:
     return left + right.rjust(max(len(right) + 3, WIDTH - len(left)))
+
+
+def _hint_lines(one: HintRead) -> Iterator[str]:
+    label = "besides" if one.beside else f"round {one.number}" if one.number else "hints"
+    cost = cost_text(one.requests, one.bytes, one.seconds) if one.number else "from memory"
+    yield _justified(label.ljust(9) + _hint_text(one), cost)
+    if one.problem is not None and one.trouble != HintTrouble.MISSING:
+        yield from textwrap.wrap(one.problem, WIDTH, initial_indent=" " * 9, subsequent_indent=" " * 9)
+
+
+def _hint_text(one: HintRead) -> str:
+    if not one.finished:
+        return f"asked the snapshot for its {one.what}; the time was over before it came"
+    if one.trouble is not None:
+        return "the node has no snapshot" if one.trouble == HintTrouble.MISSING else f"the snapshot is {one.trouble}"
+    if one.what == "root":
+        return f"the snapshot covers {one.covered} of {count_text(one.listed, 'listed object')}"
+    holds = "holds" if one.entries == 1 else "hold"
+    return f"the snapshot says that {one.entries} of {one.covered} {holds} the stream"
 
 
 def _round_lines(one: Round, policy: str) -> Iterator[str]:
@@ -291,7 +314,12 @@ def _mark(one: Round, each: Opened) -> str:
 def _picked_line(event: Picked) -> str:
     found = event.found
     kind = "stream object" if found.kind is Kind.STREAM else "object"
-    source = {"image": "named by the image", "memory": "known from memory", "opened": "opened just now"}[event.source]
+    source = {
+        "image": "named by the image",
+        "memory": "known from memory",
+        "snapshot": "told by the snapshot",
+        "opened": "opened just now",
+    }[event.source]
     return f"took     {kind} {found.object_id} with [{found.start}, {found.end}), {source}"
 
 

@@ -7,21 +7,27 @@ own image, so nothing here can change an answer; dropping what an image no longe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from accel.chart import is_ordered
 from accel.image import MetadataImage, NodeImage, ObjectRef
-from accel.search import Survey
+from accel.known import Survey
 from accel.settings import Settings
+from accel.snapshot_facts import covered_objects, facts_of
 from bloom import FilterStore, Geometry, PieceCache, StoreStats, StreamFilter, class_for
+from loaders.hints import SnapshotRoot, StreamEntries
 from range_index import IndexStatistics, ObjectRanges, StreamRangeIndex, StreamView
 
 Mask = NDArray[np.bool_]
+
+FILTERS_AT_ONCE = 64
+"""Filters that are taken in without letting go of the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +116,38 @@ class SharedKnowledge:
 
     def add_filter(self, node_id: int, object_id: int, built: StreamFilter) -> None:
         """A filter from elsewhere, built for this very object."""
-        with self._lock:
-            self._filters.add(node_id, object_id, built)
+        self.add_filters(node_id, [(object_id, built)])
+
+    def add_filters(self, node_id: int, built: Iterable[tuple[int, StreamFilter]]) -> None:
+        """Filters from elsewhere by object, each built for this very object."""
+        rest = iter(built)
+        while few := list(islice(rest, FILTERS_AT_ONCE)):
+            with self._lock:
+                for object_id, each in few:
+                    self._filters.add(node_id, object_id, each)
 
     def add_entries(
-        self, node_id: int, stream_id: int, starts: Sequence[int], ends: Sequence[int], object_ids: Sequence[int]
+        self,
+        node_id: int,
+        stream_id: int,
+        starts: ArrayLike,
+        ends: ArrayLike,
+        object_ids: ArrayLike,
+        *,
+        holed_object_ids: Iterable[int] = (),
     ) -> None:
         """Entries of one stream from elsewhere: each true of the object that it names."""
         with self._lock:
-            self._index.add_entries(node_id, stream_id, starts, ends, object_ids)
+            self._index.add_entries(node_id, stream_id, starts, ends, object_ids, holed_object_ids=holed_object_ids)
+
+    def learn_snapshot(self, node: NodeImage, root: SnapshotRoot, entries: StreamEntries) -> None:
+        """Entries of a snapshot: those of objects that the list has, with the size that the snapshot says."""
+        rows = facts_of(node, covered_objects(node, root), entries).rows
+        if not len(rows.positions):
+            return
+        object_ids = node.object_ids[rows.positions]
+        holed = object_ids[rows.holed].tolist()
+        self.add_entries(node.node_id, entries.stream_id, rows.starts, rows.ends, object_ids, holed_object_ids=holed)
 
     def forget(self, node_id: int, object_ids: Sequence[int]) -> None:
         """Drop all that is known of these objects."""

@@ -14,15 +14,17 @@ threads or for asyncio, answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from accel.answer import Answer, Ending, Request
 from accel.errors import ObjectLost
 from accel.image import MetadataImage
-from accel.search import ImageStale, Knowledge, Reply, Wanted, search
+from accel.known import Hints, Knowledge
+from accel.search import search
 from accel.story import Story
 from accel.version import ImageVersion, is_newer
+from accel.wanted import ImageStale, SearchSent, Wanted
 from loaders.plan import Policy
 
 
@@ -46,7 +48,7 @@ class RefreshFailed:
     reason: str
 
 
-Sent = Mapping[int, Reply] | MetadataImage | RefreshFailed | None
+Sent = SearchSent | MetadataImage | RefreshFailed
 Steps = Generator[Wanted | NeedImage, Sent, Answer]
 
 
@@ -59,12 +61,14 @@ class Inputs:
         policy: which objects to open next.
         key_of: object id -> key, for errors.
         may_refresh: whether a short answer may ask for a newer image now.
+        hints: snapshots that may be asked; None to do without.
     """
 
     knowledge: Knowledge
     policy: Policy
     key_of: Callable[[int], str]
     may_refresh: Callable[[], bool]
+    hints: Hints | None = None
 
 
 def lookup(request: Request, image: MetadataImage, inputs: Inputs, story: Story | None = None) -> Steps:
@@ -109,8 +113,16 @@ def lost(object_id: int, node_id: int, inputs: Inputs, failed: RefreshFailed | N
 def _search(
     request: Request, image: MetadataImage, inputs: Inputs, story: Story | None, *, tolerate_gone: bool
 ) -> Generator[Wanted | NeedImage, Sent, Answer]:
-    steps = search(request, image, inputs.knowledge, inputs.policy, story=story, tolerate_gone=tolerate_gone)
-    sent: Mapping[int, Reply] | None = None
+    steps = search(
+        request,
+        image,
+        inputs.knowledge,
+        inputs.policy,
+        hints=inputs.hints,
+        story=story,
+        tolerate_gone=tolerate_gone,
+    )
+    sent: SearchSent = None
     try:
         wanted = next(steps)
         while True:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from accel.answer import Answer
+from accel.hint_stats import HintStats
 from accel.knowledge import KnowledgeStats
 from accel.version import ImageVersion, version_number
 from loaders.object_index import LoaderStats
@@ -54,7 +55,7 @@ class AcceleratorStats:
         image_age_seconds: since it was installed.
         image_unconfirmed_seconds: since it was last known to be the newest: since that question to the source began,
             for a source that cannot tell since the last one that it answered at all.
-        lookups, knowledge, loader: the parts.
+        lookups, knowledge, loader, hints: the parts.
         memory_bytes: of all caches.
         memory_bytes_max: the sum of their bounds.
     """
@@ -65,6 +66,7 @@ class AcceleratorStats:
     lookups: LookupStats
     knowledge: KnowledgeStats
     loader: LoaderStats
+    hints: HintStats
     memory_bytes: int
     memory_bytes_max: int
 

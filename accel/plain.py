@@ -7,7 +7,7 @@ from array import array
 import numpy as np
 
 from accel.image import NodeImage
-from accel.search import Survey
+from accel.known import Survey
 from range_index import StreamView
 
 EMPTY_VIEW = StreamView(array("q"), array("q"), array("q"), frozenset(), 0)

@@ -1,8 +1,10 @@
 """Reading records: from a range of offsets to its record batches, through objects and blocks.
 
 The records of a range lie in blocks of the objects that a lookup finds. For each object in turn the rows of its index
-say where, the bytes are fetched (neighbouring blocks in one request), and batches come out in offset order. This too is
-a generator without I/O; besides the steps of a lookup it yields
+say where, the bytes are fetched (neighbouring blocks in one request), and batches come out in offset order. Where the
+index is not in memory and a snapshot has said where the stream's blocks lie, they are fetched at once; what comes is
+checked as if an index row had named it, and if it does not fit, the index is opened after all. This too is a generator
+without I/O; besides the steps of a lookup it yields
 
 - `CurrentImage`: please give the newest image at hand; each lookup of a read begins with it,
 - `OpenObject`: please open this object's index; answered with an `OpenedObject`,
@@ -14,18 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from accel.answer import Answer, Ending, FoundObject, Request
-from accel.errors import AccelError, AccessDenied, KeyMissing
+from accel.errors import AccelError, AccessDenied, CorruptObject, KeyMissing, RangeInvalid
 from accel.image import OPEN_END, MetadataImage
 from accel.lookup import Inputs, NeedImage, RefreshFailed, Sent, lookup, lost
-from accel.search import Wanted
+from accel.wanted import Wanted
 from loaders.format import BlockRow, RecordBatch, decode_block_bytes, find
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 
 LOOKUP_LIMIT = 4
 """Objects asked for in one lookup of a read, as a fetch of the production system does."""
+
+HINTED_SIZE_BYTES_FREE = 1 << 20
+"""Up to so many bytes are fetched at a snapshot's word even if few of them are wanted: an index is hardly smaller."""
 
 BYTES_MAX = 2**31 - 1
 """The largest budget of one read; larger ones are cut to it."""
@@ -69,6 +75,18 @@ class ReadEnd:
     next_offset: int
 
 
+class Blocks(Protocol):
+    """Where blocks lie, as far as snapshots have said."""
+
+    def find(self, node_id: int, ref: ObjectRef, stream_id: int) -> BlockRow | None:
+        """All blocks of a stream in an object as one row; None if not known, or if the object's index is at hand."""
+        ...
+
+    def used(self, node_id: int, object_id: int, stream_id: int, *, right: bool) -> None:
+        """The bytes were fetched; whether they were what the row says."""
+        ...
+
+
 Step = Wanted | NeedImage | CurrentImage | OpenObject | FetchSpan
 ReadSent = Sent | OpenedObject | bytes | AccelError
 ReadSteps = Generator[Step | Batches, ReadSent, ReadEnd]
@@ -82,6 +100,7 @@ def read_range(
     inputs: Inputs,
     *,
     span_size_bytes_max: int,
+    blocks: Blocks | None = None,
 ) -> ReadSteps:
     """The record batches of offsets [start, end), in order.
 
@@ -95,7 +114,8 @@ def read_range(
     """
     if max_bytes < 1:
         raise ValueError(f"expected max_bytes of at least 1, found {max_bytes}")
-    reader = _Reader(stream_id, start, end, min(max_bytes, BYTES_MAX), span_size_bytes_max, inputs)
+    budget = min(max_bytes, BYTES_MAX)
+    reader = _Reader(stream_id, start, end, budget, inputs, span_size_bytes_max=span_size_bytes_max, blocks=blocks)
     return reader.run()
 
 
@@ -117,7 +137,15 @@ class _Reader:
     """The state of one read. One thread at a time."""
 
     def __init__(
-        self, stream_id: int, start: int, end: int, max_bytes: int, span_size_bytes_max: int, inputs: Inputs
+        self,
+        stream_id: int,
+        start: int,
+        end: int,
+        max_bytes: int,
+        inputs: Inputs,
+        *,
+        span_size_bytes_max: int,
+        blocks: Blocks | None,
     ) -> None:
         self.stream_id = stream_id
         self.next = start
@@ -125,6 +153,7 @@ class _Reader:
         self.bytes_left = max_bytes
         self.span_size_bytes_max = span_size_bytes_max
         self.inputs = inputs
+        self.blocks = blocks
         self.key_of = inputs.key_of
 
     def run(self) -> ReadSteps:
@@ -169,36 +198,78 @@ class _Reader:
         return Ending.HOLE if answer.ending is Ending.HOLE else None
 
     def _read_object(self, found: FoundObject) -> Generator[Step | Batches, ReadSent, None]:
+        if (yield from self._read_hinted(found)):
+            return
         node_id = -1 if found.node_id is None else found.node_id
         opened = yield OpenObject(node_id, found.ref)
         if isinstance(opened, AccelError):
             raise _failure(opened, found.object_id, node_id)
         if not isinstance(opened, OpenedObject):
             raise TypeError(f"expected an opened object, found {type(opened).__name__}")
-        chosen = find(opened.index, self.stream_id, self.next, self.end, self.bytes_left)
-        for span in _spans(opened, chosen.rows, self.span_size_bytes_max):
+        while True:
+            before = self.next
+            chosen = find(opened.index, self.stream_id, self.next, self.end, self.bytes_left)
+            yield from self._read_rows(opened, chosen.rows, node_id)
+            # Rows count a little more against the budget than their batches do: it may not be spent by what they held.
+            ended = self.bytes_left <= 0 or (self.end != OPEN_END and self.next >= self.end)
+            if ended or not chosen.fulfilled or self.next == before:
+                return
+
+    def _read_rows(
+        self, opened: OpenedObject, numbers: tuple[int, ...], node_id: int
+    ) -> Generator[Step | Batches, ReadSent, None]:
+        for span in _spans(opened, numbers, self.span_size_bytes_max):
             body = yield FetchSpan(span.object_id, span.start, span.end)
             if isinstance(body, AccelError):
                 raise _failure(body, span.object_id, node_id)
-            if not isinstance(body, bytes):
-                raise TypeError(f"expected bytes, found {type(body).__name__}")
-            yield self._batches_of(span, body, opened)
+            yield self._batches_of(span, _bytes(body), opened.ref.size_bytes)
             if self.bytes_left <= 0:
                 return
 
-    def _batches_of(self, span: _Span, body: bytes, opened: OpenedObject) -> Batches:
+    def _read_hinted(self, found: FoundObject) -> Generator[Step | Batches, ReadSent, bool]:
+        """Read the blocks of an object where a snapshot says that they lie; false if that came to nothing."""
+        if self.blocks is None or found.node_id is None:
+            return False
+        row = self.blocks.find(found.node_id, found.ref, self.stream_id)
+        if row is None or (row.start, row.end) != (found.start, found.end) or not self._is_worth_it(row):
+            return False
+        span = _span(found.object_id, [row])
+        body = yield FetchSpan(span.object_id, span.start, span.end)
+        if isinstance(body, AccelError) and not isinstance(body, RangeInvalid):
+            raise _failure(body, found.object_id, found.node_id)
+        try:
+            batches = (
+                None if isinstance(body, RangeInvalid) else self._batches_of(span, _bytes(body), found.ref.size_bytes)
+            )
+        except CorruptObject:
+            batches = None
+        self.blocks.used(found.node_id, found.object_id, self.stream_id, right=batches is not None)
+        if batches is None:
+            return False
+        yield batches
+        return True
+
+    def _is_worth_it(self, row: BlockRow) -> bool:
+        """Whether enough of the bytes is wanted that an index, which tells them apart, would hardly save any."""
+        if row.size_bytes > self.span_size_bytes_max:
+            return False
+        end = row.end if self.end == OPEN_END else min(row.end, self.end)
+        half_wanted = 2 * (end - self.next) >= row.end - row.start and 2 * self.bytes_left >= row.size_bytes
+        return half_wanted or row.size_bytes <= HINTED_SIZE_BYTES_FREE
+
+    def _batches_of(self, span: _Span, body: bytes, object_size_bytes: int) -> Batches:
         taken: list[RecordBatch] = []
         view = memoryview(body)
         for row in span.rows:
             data = view[row.position - span.start : row.position - span.start + row.size_bytes]
             key = self.key_of(span.object_id)
-            for batch in decode_block_bytes(data, row, key=key, object_size_bytes=opened.ref.size_bytes):
+            for batch in decode_block_bytes(data, row, key=key, object_size_bytes=object_size_bytes):
                 self._take(batch, taken)
         return Batches(taken, self.next)
 
     def _take(self, batch: RecordBatch, taken: list[RecordBatch]) -> None:
         past_end = self.end != OPEN_END and batch.base_offset >= self.end
-        behind = batch.base_offset < self.next and batch.end_offset <= self.next
+        behind = batch.end_offset <= self.next
         if self.bytes_left <= 0 or past_end or behind:
             return
         taken.append(batch)
@@ -214,6 +285,12 @@ class _Span:
     start: int
     end: int
     rows: tuple[BlockRow, ...]
+
+
+def _bytes(body: ReadSent) -> bytes:
+    if not isinstance(body, bytes):
+        raise TypeError(f"expected bytes, found {type(body).__name__}")
+    return body
 
 
 def _spans(opened: OpenedObject, numbers: tuple[int, ...], size_bytes_max: int) -> Iterator[_Span]:

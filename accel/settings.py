@@ -23,6 +23,11 @@ class Settings:
         hashed_ids_max: stream ids whose hash is remembered, so that filters are built faster.
         refresh_seconds: a lookup that comes out short asks for a newer image, at most once in so many seconds.
         read_ahead_size_bytes: bytes of blocks that one request of a data read fetches at most.
+        use_hints: read index snapshots that lie in the bucket; where there are none, that costs a request a node.
+        hint_root_size_bytes_max: memory of their roots; a node of 5,000 objects takes 1.4 MB.
+        hint_entry_size_bytes_max: memory of entries that were read from them; 73 bytes each.
+        hint_ttl_seconds: how long a root is used before it is asked for again.
+        hint_missing_ttl_seconds: how long a node without a snapshot is believed to have none.
         bypass: answer every lookup by opening everything, as was done before; for comparison and for emergencies.
     """
 
@@ -37,6 +42,11 @@ class Settings:
     hashed_ids_max: int = 262_144
     refresh_seconds: float = 1.0
     read_ahead_size_bytes: int = 8 * MEBIBYTE
+    use_hints: bool = True
+    hint_root_size_bytes_max: int = 64 * MEBIBYTE
+    hint_entry_size_bytes_max: int = 32 * MEBIBYTE
+    hint_ttl_seconds: float = 60.0
+    hint_missing_ttl_seconds: float = 600.0
     bypass: bool = False
 
     def __post_init__(self) -> None:

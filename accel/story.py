@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,12 @@ from numpy.typing import NDArray
 from accel.answer import Answer, FoundObject, Kind
 from accel.chart import Chart
 from accel.errors import AccelError
+from accel.hint_stats import trouble_of
 from accel.image import NodeImage, OwnershipRange
+from accel.snapshot_facts import SnapshotFacts, covered_objects
 from accel.version import ImageVersion
+from accel.wanted import EntriesWanted, HintReply, RootWanted, Wanted
+from loaders.hints import HintProblem
 from loaders.plan import Bracket
 from range_index import StreamRange
 
@@ -34,7 +39,7 @@ class Hopped:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """An object was taken; `source` says how its range was known: image, memory, or opened (in this lookup)."""
+    """An object was taken; `source` says how its range was known: image, memory, snapshot, or opened in this lookup."""
 
     found: FoundObject
     source: str
@@ -81,6 +86,41 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
+class HintRead:
+    """The node's snapshot was asked, or used from memory (then in round 0).
+
+    Args:
+        number: of the round; objects that were opened in the same one stand in a `Round` of the same number.
+        offset: looked for.
+        node_id: whose snapshot.
+        what: "root" or "entries".
+        listed: objects of the node's list.
+        covered: of these, so many are covered.
+        entries: so many of them hold the stream, as it says.
+        trouble: what is wrong with it, as counters call it.
+        problem: the same in full.
+        beside: whether objects were opened in the same round.
+        requests, bytes, seconds: what asking cost.
+        finished: false if the time was over first.
+    """
+
+    number: int
+    offset: int
+    node_id: int
+    what: str
+    listed: int
+    covered: int = 0
+    entries: int = 0
+    trouble: str | None = None
+    problem: str | None = None
+    beside: bool = False
+    requests: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The search is over: at a hole of a node's list, where nobody owns the offset, or satisfied."""
 
@@ -88,23 +128,33 @@ class Ended:
     reason: str
 
 
-Event = Hopped | Picked | Round | Ended
+Event = Hopped | Picked | Round | HintRead | Ended
 
 
 @dataclass(slots=True)
 class Story:
-    """Collects the events of one lookup. One thread at a time."""
+    """Collects the events of one lookup. One thread at a time.
+
+    `round_count` counts rounds of waiting: what is fetched at the same time is one.
+    """
 
     events: list[Event] = field(default_factory=list)
     answer: Answer | None = None
     image_versions: list[ImageVersion] = field(default_factory=list)
+    round_count: int = 0
     _opened_ids: set[int] = field(default_factory=set)
+    _told_ids: set[int] = field(default_factory=set)
     _known: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def rounds(self) -> list[Round]:
-        """The rounds of loading, in order."""
+        """The rounds of opening objects, in order."""
         return [event for event in self.events if isinstance(event, Round)]
+
+    @property
+    def hints(self) -> list[HintRead]:
+        """When the node's snapshot was asked or used, in order."""
+        return [event for event in self.events if isinstance(event, HintRead)]
 
     def begins(self, image_version: ImageVersion) -> None:
         """A search starts, perhaps over again, on this image."""
@@ -118,8 +168,14 @@ class Story:
 
     def picked(self, found: FoundObject) -> None:
         """An object was taken."""
-        source = "image" if found.kind is Kind.STREAM else "opened" if found.object_id in self._opened_ids else "memory"
-        self.events.append(Picked(found, source))
+        self.events.append(Picked(found, self._source(found)))
+
+    def _source(self, found: FoundObject) -> str:
+        if found.kind is Kind.STREAM:
+            return "image"
+        if found.object_id in self._opened_ids:
+            return "opened"
+        return "snapshot" if found.object_id in self._told_ids else "memory"
 
     def surveyed(self, chart: Chart, *, loaded: Mask, filtered: Mask) -> None:
         """What was known before a round."""
@@ -129,16 +185,26 @@ class Story:
         absent = int(len(chart.unknown) - chart.unknown.sum() - holders.sum() - filtered_only.sum())
         self._known = (int(holders.sum()), absent, int(filtered_only.sum()))
 
-    def round_begins(self, offset: int, node: NodeImage, bracket: Bracket, positions: Sequence[int]) -> None:
-        """Objects were chosen to be opened."""
+    def asks(self, offset: int, wanted: Wanted, bracket: Bracket | None) -> None:
+        """A round begins: this is asked for; the bracket if objects are among it."""
+        self.round_count += 1
+        beside = bracket is not None and len(wanted.positions) > 0
+        if bracket is not None and beside:
+            self._round_begins(offset, wanted, bracket)
+        if isinstance(wanted, RootWanted | EntriesWanted):
+            what = "root" if isinstance(wanted, RootWanted) else "entries"
+            node = wanted.node
+            self.events.append(HintRead(self.round_count, offset, node.node_id, what, len(node), beside=beside))
+
+    def _round_begins(self, offset: int, wanted: Wanted, bracket: Bracket) -> None:
         holders, absent, filtered = self._known
-        listed = len(node)
+        node, listed = wanted.node, len(wanted.node)
         count = len(bracket.candidates)
-        chosen = tuple(_opened(node, at) for at in positions)
+        chosen = tuple(_opened(node, at) for at in wanted.positions)
         self._opened_ids.update(each.object_id for each in chosen)
         self.events.append(
             Round(
-                number=len(self.rounds) + 1,
+                number=self.round_count,
                 offset=offset,
                 node_id=node.node_id,
                 listed=listed,
@@ -154,14 +220,45 @@ class Story:
             )
         )
 
+    def hint_came(self, node: NodeImage, reply: HintReply) -> None:
+        """The snapshot was read, or could not be."""
+        known = reply.known
+        root = None if known is None else known.root
+        covered = 0 if root is None else int(covered_objects(node, root).sum())
+        problem = reply.problem or (known.problem if known is not None else None)
+        entries = 0 if reply.entries is None else len(reply.entries)
+        self._told_ids.update([] if reply.entries is None else reply.entries.columns.object_ids.tolist())
+        self._change_last(HintRead, covered=covered, entries=entries, finished=True, **_trouble(problem))
+
+    def hint_at_hand(self, offset: int, node: NodeImage, facts: SnapshotFacts) -> None:
+        """The snapshot's entries were in memory."""
+        settled, entries = int(facts.settled.sum()), len(facts.rows.positions)
+        listed = len(node)
+        self.events.append(HintRead(0, offset, node.node_id, "entries", listed, settled, entries, finished=True))
+
+    def no_snapshot(self, offset: int, node: NodeImage, problem: HintProblem | None) -> None:
+        """It is known that the node has no snapshot that can be used."""
+        self.events.append(HintRead(0, offset, node.node_id, "root", len(node), finished=True, **_trouble(problem)))
+
     def opened(self, node: NodeImage, results: Sequence[tuple[int, StreamRange | None, AccelError | None]]) -> None:
         """The chosen objects were opened: (position, what it holds, error)."""
         opened = tuple(_opened(node, at, held, str(error) if error else None) for at, held, error in results)
-        self._change_last_round(opened=opened, finished=True)
+        self._change_last(Round, opened=opened, finished=True)
 
-    def measured(self, requests: int, size_bytes: int, seconds: float) -> None:
-        """What the last round cost; told by the driver."""
-        self._change_last_round(requests=requests, bytes=size_bytes, seconds=seconds)
+    def measured(self, requests: int, size_bytes: int, seconds: float, *, hint: tuple[int, int] = (0, 0)) -> None:
+        """What the last round cost; told by the driver, before the search goes on.
+
+        Args:
+            requests: for objects.
+            size_bytes: of these.
+            seconds: in all.
+            hint: requests and bytes of the snapshot.
+        """
+        costs = {Round: (requests, size_bytes), HintRead: hint}
+        for event in self.events[-2:]:
+            if isinstance(event, Round | HintRead) and event.number == self.round_count:
+                count, size = costs[type(event)]
+                self._change_last(type(event), requests=count, bytes=size, seconds=seconds)
 
     def hole(self, offset: int, node: NodeImage) -> None:
         """A node's list has no object to follow."""
@@ -176,12 +273,16 @@ class Story:
         """The search is over."""
         self.answer = answer
 
-    def _change_last_round(self, **changes: object) -> None:
+    def _change_last(self, kind: type[Round | HintRead], **changes: object) -> None:
         for index in range(len(self.events) - 1, -1, -1):
             event = self.events[index]
-            if isinstance(event, Round):
+            if isinstance(event, kind):
                 self.events[index] = replace(event, **changes)  # type: ignore[arg-type]  # names are checked by tests
                 return
+
+
+def _trouble(problem: HintProblem | AccelError | None) -> dict[str, Any]:
+    return {} if problem is None else {"trouble": trouble_of(problem), "problem": str(problem)}
 
 
 def _opened(node: NodeImage, position: int, held: StreamRange | None = None, error: str | None = None) -> Opened:

@@ -30,6 +30,7 @@ BENCHMARKS: Final = {
     "floor": "benchmarks.floor",
     "warm_lookup": "benchmarks.warm_lookup",
     "cold_requests": "benchmarks.cold_requests",
+    "cold_hints": "benchmarks.cold_hints",
     "catalog_refresh": "benchmarks.catalog_refresh",
     "compaction_copy": "benchmarks.compaction_copy",
 }
@@ -46,7 +47,7 @@ def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
     """Measure ours against a peer, both sides in one run, and print the ratio.
 
     NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, cold_requests,
-    catalog_refresh, compaction_copy. Without one all of them run.
+    cold_hints, catalog_refresh, compaction_copy. Without one all of them run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:

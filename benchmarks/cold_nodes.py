@@ -18,8 +18,9 @@ import numpy as np
 from accel.answer import Answer, Request
 from accel.image import MetadataImage, ObjectRef, OwnershipRange, make_node, make_stream
 from accel.knowledge import SharedKnowledge
-from accel.search import Reply, search
+from accel.search import search
 from accel.settings import Settings
+from accel.wanted import Reply
 from bloom import StreamFilter
 from loaders.plan import Policy
 from range_index import ObjectRanges

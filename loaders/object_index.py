@@ -157,6 +157,11 @@ class ObjectIndexLoader:
             self._land(ref, flight, error)
         return Load(ref, flight, started=True)
 
+    def holds(self, ref: ObjectRef) -> bool:
+        """Whether the object's index is in memory."""
+        with self._lock:
+            return ref in self._cache
+
     def stats(self) -> LoaderStats:
         """Counts so far."""
         with self._lock:

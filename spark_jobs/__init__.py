@@ -1,1 +1,4 @@
-"""Everything that touches Spark. The jobs themselves are not part of this version yet."""
+"""Everything that touches Spark: the jobs, their commands, and the data source. See docs/jobs.md.
+
+What a job decides and does is in `accel` and `loaders` and runs without Spark; here it is divided among tasks.
+"""

@@ -14,6 +14,7 @@ from rich.table import Table
 from accel.catalog import ObjectCatalog
 from accel.catalog.collecting import collect, plan_collection
 from accel.catalog.collection_plan import Collectable, CollectionPlan, CollectionReport, Reason, Tally
+from accel.catalog.legwork import Legwork
 from accel.cli.moments import moment_text
 from accel.cli.options import StoreChoice, examples, output_options, store_options
 from accel.cli.output import Output, Rendered
@@ -154,18 +155,44 @@ def gc(
     they are deleted, a journal says which and why. Ends with 1 if something could not be deleted.
     """
     with ObjectCatalog.open(store.open(output)) as catalog:
+        choice = Collection(yes, frozenset(empty_nodes), limit)
+        ctx.exit(choice.carry_out(catalog, output))
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What the user wants of a collection.
+
+    Args:
+        yes: delete, rather than show what would be.
+        empty_nodes: nodes whose list may be empty.
+        limit: objects to show; 0 for all.
+    """
+
+    yes: bool
+    empty_nodes: frozenset[int]
+    limit: int
+
+    def carry_out(self, catalog: ObjectCatalog, output: Output, legwork: Legwork | None = None) -> int:
+        """Plan, collect if that is wanted, and show it; gives the exit code.
+
+        Args:
+            catalog: whose objects.
+            output: shows it.
+            legwork: who goes through the bucket; this process by default.
+        """
         output.note("going through the bucket")
-        plan = plan_collection(catalog, allow_empty_nodes=frozenset(empty_nodes))
-        if not yes:
-            output.show(ShownCollection(plan, None, limit))
-            return
+        plan = plan_collection(catalog, allow_empty_nodes=self.empty_nodes, legwork=legwork)
+        if not self.yes:
+            output.show(ShownCollection(plan, None, self.limit))
+            return 0
         try:
             report = _collected(catalog, plan, output)
         except MaintenanceStopped as error:
-            output.show(ShownCollection(plan, error.report, limit))
+            output.show(ShownCollection(plan, error.report, self.limit))
             raise
-    output.show(ShownCollection(plan, report, limit))
-    ctx.exit(int(bool(report.failed)))
+        output.show(ShownCollection(plan, report, self.limit))
+        return int(bool(report.failed))
 
 
 def _collected(catalog: ObjectCatalog, plan: CollectionPlan, output: Output) -> CollectionReport:

@@ -24,7 +24,8 @@ SHOWN_MAX = 100
 
 ORPHANS_SHOWN_MAX = 10
 
-_EXIT_CODES = {Outcome.CLEAN: 0, Outcome.PROBLEMS: EXIT_PROBLEMS, Outcome.NOT_CHECKED: 1}
+EXIT_CODES = {Outcome.CLEAN: 0, Outcome.PROBLEMS: EXIT_PROBLEMS, Outcome.NOT_CHECKED: 1}
+"""What the command ends with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +104,13 @@ def verify(ctx: click.Context, *, store: StoreChoice, output: Output) -> None:
     """
     opened = store.open(output)
     with ObjectCatalog.open(opened) as catalog, ExitStack() as stack:
-        found = verify_catalog(catalog, progress=_Bar(output, stack))
+        found = verify_catalog(catalog, progress=VerificationBar(output, stack))
     total = opened.snapshot().total
     output.show(ShownVerification(found, total.requests, total.received_bytes, output.is_quiet))
-    ctx.exit(_EXIT_CODES[found.outcome])
+    ctx.exit(EXIT_CODES[found.outcome])
 
 
-class _Bar:
+class VerificationBar:
     """A bar that learns from its first step how long it has to be. Threads: one.
 
     Args:

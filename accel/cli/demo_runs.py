@@ -142,7 +142,7 @@ class _Measured:
         self._log = _SizeLog(node.store)
         self._store = CountingStore(self._log)
         # One thread: time is simulated, and an object in memory comes no sooner to several.
-        settings = Settings(policy=policy, parallel_loads=1, hashed_ids_max=16_384)
+        settings = Settings(policy=policy, parallel_loads=1, hashed_ids_max=16_384, use_hints=False)
         self._accelerator = ReadAccelerator(node.images, self._store, settings=settings)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ Exit codes, the same for every command:
     | 1    | it failed, or something could not be checked                   |
     | 2    | the command line is wrong                                      |
     | 3    | a verification was carried out, and found problems             |
+    | 4    | a job did some of its work, and could not do the rest          |
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ EXIT_USAGE = 2
 
 EPILOG = """\b
 Exit codes:  0 done   1 failed, or not all could be checked   2 wrong usage   3 verify found problems
+             4 a job left something undone
 
 \b
 Examples:

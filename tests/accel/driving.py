@@ -10,9 +10,11 @@ from accel.answer import Answer, Request
 from accel.errors import AccelError, KeyMissing
 from accel.image import MetadataImage, ObjectRef
 from accel.knowledge import SharedKnowledge
-from accel.search import Knowledge, Lookup, Reply, Wanted, search
+from accel.known import Knowledge
+from accel.search import Lookup, search
 from accel.settings import Settings
 from accel.story import Story
+from accel.wanted import Reply, Wanted
 from loaders.plan import Policy, Spread
 from range_index import ObjectRanges
 from tests.models.worlds import World

@@ -12,8 +12,8 @@ from accel.answer import Answer, Ending, FoundObject, Kind, Request
 from accel.errors import CorruptObject
 from accel.explain import WIDTH, Explanation, answer_text, ending_text
 from accel.image import MetadataImage, ObjectRef
-from accel.search import Reply, Wanted
 from accel.story import Story
+from accel.wanted import Reply, Wanted
 from bloom import StreamFilter
 from loaders.plan import policy_of
 from range_index import ObjectRanges

@@ -21,12 +21,14 @@ from accel import (
 )
 from loaders.errors import KeyMissing
 from loaders.format import BlockIndex, LinkedObject, ObjectEncoder, RecordBatch, encode_composite
+from loaders.format.merging import MergeLimits
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, Fetched, MemoryStore
 from tests.accel.cluster import STREAM, accelerator, line_image, line_store, put, store_of, system
 from tests.accel.test_accelerator import PushOnWait
 from tests.builders import batches
 from tests.examples import examples
+from tests.format.merged_objects import MergeGroup, written_by
 from tests.models.plain_scan import plain_scan
 from tests.models.worlds import World, worlds
 
@@ -240,3 +242,15 @@ def test_an_error_that_is_not_ours_ends_a_read_as_well() -> None:
         for _ in range(2):
             with pytest.raises(RuntimeError, match="a bug somewhere"):
                 next(reading)
+
+
+def test_rows_of_many_blocks_do_not_end_a_read_before_its_budget_is_spent() -> None:
+    """A merged object's rows cover many blocks, whose headers count as if they were records."""
+    group = MergeGroup([small_blocks(20, payload=b"x" * 10)])
+    body = written_by(group.plan(MergeLimits(row_size_bytes_max=300)).outputs[0], group.sources)
+    with accelerator(one_object(body), line_image([0])) as one:
+        for budget in range(10, 200, 7):
+            reading = one.read(STREAM, 0, max_bytes=budget)
+            taken = len(list(reading))
+            assert taken == -(-budget // 10)
+            assert (reading.ending, reading.next_offset) == (Ending.LIMIT, taken)

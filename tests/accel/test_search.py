@@ -9,7 +9,7 @@ import pytest
 from accel.answer import Ending, Request
 from accel.errors import AccessDenied, CorruptObject, InconsistentAnswer, InvalidRequest, KeyMissing
 from accel.image import MetadataImage, ObjectRef
-from accel.search import ImageStale
+from accel.wanted import ImageStale
 from loaders.plan import LoadAll, Policy, Spread, Window
 from range_index import ObjectRanges
 from tests.accel.driving import Driver, knowledge, look_up, make_ranges

@@ -17,6 +17,7 @@ from accel.cli.main import EXIT_FAILURE, EXIT_USAGE, main
 from accel.cli.objects import EXIT_PROBLEMS
 from benchmarks.__main__ import BENCHMARKS
 from loaders.store import S3Settings, S3Store
+from spark_jobs.cli_options import EXIT_PARTIAL
 from tests.docs.example_bucket import BUCKET, fill
 from tests.docs.pages import PAGES, ROOT, blocks, inline_code, name, table_rows
 from tests.servers.fixtures import Endpoint
@@ -119,7 +120,7 @@ def without_times(text: str) -> list[str]:
 def test_the_exit_codes_of_the_operations_page_are_those_of_the_command_line() -> None:
     rows = table_rows(ROOT / "docs" / "operations.md")
     codes = {int(row[0]) for row in rows if re.fullmatch(r"\d", row[0])}
-    assert codes == {0, EXIT_FAILURE, EXIT_USAGE, EXIT_PROBLEMS}
+    assert codes == {0, EXIT_FAILURE, EXIT_USAGE, EXIT_PROBLEMS, EXIT_PARTIAL}
 
 
 def test_the_example_bucket_can_be_served() -> None:

@@ -1,0 +1,152 @@
+"""Compaction on Spark: nodes are planned and groups merged in tasks; only the driver commits.
+
+    plan = plan_on_spark(spark, store, settings)        a task a node; a dry run ends here
+    report = compact_on_spark(spark, store, plan)       a task a group, committed as they come
+
+A task that fails for a reason that may pass (the store was busy, a machine was lost) is tried again by Spark, under new
+ids. One that fails for good costs its own group and nothing else. What was written under ids that nobody commits is
+deleted by the collector once their promise has run out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from accel.catalog import CatalogSettings, ObjectCatalog
+from accel.compaction import (
+    CompactionPlan,
+    CompactionReport,
+    CompactionSettings,
+    Group,
+    GroupFailure,
+    GroupOutcome,
+    NodePlan,
+    NodeSurvey,
+    assemble_plan,
+    compact,
+    plan_node,
+    run_group,
+    survey_nodes,
+)
+from accel.errors import AccelError
+from spark_jobs.frames import row_frame
+from spark_jobs.store_spec import StoreSpec
+from spark_jobs.tasks import Outcome, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TASKS_AT_ONCE = 8
+"""Tasks that the driver keeps running; a cluster with more cores wants more."""
+
+Progress = Callable[[int, int], object]
+"""Told (done, in all)."""
+
+_IDS_BLOCK = 16
+"""A task takes few ids from the counter of all: those that it does not use are lost."""
+
+
+def plan_on_spark(
+    spark: SparkSession,
+    store: StoreSpec,
+    settings: CompactionSettings,
+    *,
+    at_once: int = TASKS_AT_ONCE,
+    progress: Progress | None = None,
+) -> CompactionPlan:
+    """Plan a run, each node in a task of its own.
+
+    Args:
+        spark: the session.
+        store: where the catalog lies.
+        settings: when and how much.
+        at_once: tasks that run at the same time.
+        progress: told how many nodes are planned.
+
+    Raises:
+        TaskFailed: a node could not be planned.
+        MaintenanceRefused: the plan would make too many objects of one stream.
+        CatalogMissing, StoreError: the catalog cannot be read now.
+    """
+    with ObjectCatalog.open(store.open()) as catalog:
+        surveys = survey_nodes(catalog, settings)
+        now_ms = catalog.parts.now_ms()
+    nodes: list[NodePlan] = []
+    work = partial(_plan_node, store, settings)
+    for outcome in run_tasks(spark, work, surveys, at_once=at_once, label=_plan_label):
+        if outcome.result is None:
+            raise outcome.error or AssertionError("an outcome has a result or an error")
+        nodes.append(outcome.result)
+        if progress is not None:
+            progress(len(nodes), len(surveys))
+    return assemble_plan(now_ms, settings, tuple(nodes))
+
+
+def compact_on_spark(
+    spark: SparkSession,
+    store: StoreSpec,
+    plan: CompactionPlan,
+    *,
+    at_once: int = TASKS_AT_ONCE,
+    progress: Progress | None = None,
+) -> CompactionReport:
+    """Carry a plan out; repeating it is safe.
+
+    Args:
+        spark: the session.
+        store: where the catalog lies.
+        plan: what to do.
+        at_once: groups that are merged at the same time.
+        progress: told how many groups are dealt with.
+
+    Raises:
+        CatalogMissing, StoreError: the catalog cannot be read now. Groups that fail later stand in the report.
+    """
+    merge = partial(_merge_group, store, plan.settings)
+
+    def run(groups: Sequence[Group]) -> Iterator[GroupOutcome | GroupFailure]:
+        for outcome in run_tasks(spark, merge, groups, at_once=at_once, label=_merge_label):
+            yield from _attempts(outcome)
+
+    with ObjectCatalog.open(store.open()) as catalog:
+        return compact(catalog, plan, run=run, progress=progress)
+
+
+def report_frame(spark: SparkSession, report: CompactionReport) -> DataFrame:
+    """A report as one row of numbers."""
+    return row_frame(spark, report.row())
+
+
+def _attempts(outcome: Outcome[Group, GroupOutcome | GroupFailure]) -> Iterator[GroupOutcome | GroupFailure]:
+    reason = "Spark tried it again" if outcome.error is None else str(outcome.error)
+    for _ in range(outcome.failed_attempts):
+        yield GroupFailure(outcome.value, reason)
+    if outcome.result is not None:
+        yield outcome.result
+    elif not outcome.failed_attempts:
+        yield GroupFailure(outcome.value, reason)
+
+
+def _plan_node(store: StoreSpec, settings: CompactionSettings, survey: NodeSurvey) -> NodePlan:
+    with ObjectCatalog.open(store.open()) as catalog:
+        return plan_node(catalog, survey, settings)
+
+
+def _merge_group(store: StoreSpec, settings: CompactionSettings, group: Group) -> GroupOutcome | GroupFailure:
+    with ObjectCatalog.open(store.open(), settings=CatalogSettings(ids_block=_IDS_BLOCK)) as catalog:
+        try:
+            return run_group(catalog, group, settings)
+        except AccelError as error:
+            if error.retryable:
+                raise  # Spark tries again
+            return GroupFailure(group, f"{type(error).__name__}: {error}")
+
+
+def _plan_label(survey: NodeSurvey) -> str:
+    return f"accel: plan node {survey.node_id}, {len(survey.live)} objects"
+
+
+def _merge_label(group: Group) -> str:
+    return f"accel: merge {group.name}"

@@ -1,0 +1,309 @@
+"""Filter packs on Spark: which objects lack a filter, their filters built in tasks, a generation a node written here.
+
+    plan = plan_filters_on_spark(spark, store)          a task a node; a dry run ends here
+    report = build_filters_on_spark(spark, store, plan) a task for 64 objects
+
+Which filters a node needs stands in `filter_needs`: those that its pack has stay as they are.
+
+Filters come back to the driver in the order of the nodes and go into one pack after the other, so it holds few of them
+at a time: the results of twice as many tasks as run at once, and a data object of 16 MiB. An object that cannot be
+opened gets no filter, is told, and is taken up by the next run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+from accel.catalog import ObjectCatalog
+from accel.catalog.rows import Rows
+from accel.errors import AccelError
+from bloom import StreamFilter, class_for
+from loaders.hints import delete_old_generations, next_generation, write_pack
+from loaders.hints.pack_writer import FilterEntry
+from loaders.layout import HintKind
+from loaders.store import CountingStore
+from spark_jobs.filter_needs import Depth, NodeNeeds, find_needs
+from spark_jobs.nodes import listed_nodes
+from spark_jobs.opening import Chunk, FailedObject, chunk_count, chunks_of, open_patiently
+from spark_jobs.store_spec import StoreSpec
+from spark_jobs.tasks import Outcome, run_tasks, run_tasks_in_order
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASKS_AT_ONCE = 8
+Progress = Callable[[int, int], object]
+"""Told (done, in all)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilterPlan:
+    """What is to be built, node by node."""
+
+    nodes: tuple[NodeNeeds, ...]
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks that takes."""
+        return sum(chunk_count(each.wanted) for each in self.nodes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeFilters:
+    """What became of a node's pack.
+
+    Args:
+        needs: what was planned.
+        added: filters that were written.
+        unfit: objects that can have no filter: of no stream, or of more than 23,929.
+        failures: objects that could not be opened.
+        failed_tasks: attempts that failed.
+        error: why the pack could not be written; empty if it was, or nothing was to be done.
+    """
+
+    needs: NodeNeeds
+    added: int = 0
+    unfit: int = 0
+    failures: tuple[FailedObject, ...] = ()
+    failed_tasks: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilterReport:
+    """What a run did.
+
+    Args:
+        nodes: what became of each.
+        written_bytes: of data objects and roots.
+        requests: of tasks and driver.
+        seconds: from start to end.
+    """
+
+    nodes: tuple[NodeFilters, ...]
+    written_bytes: int
+    requests: int
+    seconds: float
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether something was left undone."""
+        return any(each.error or each.failures for each in self.nodes)
+
+    def row(self) -> dict[str, int | float]:
+        """The report as one row of numbers."""
+        return {
+            "nodes": len(self.nodes),
+            "objects": sum(each.needs.objects for each in self.nodes),
+            "added_filters": sum(each.added for each in self.nodes),
+            "dropped_filters": sum(len(each.needs.dropped) for each in self.nodes if not each.error),
+            "kept_filters": sum(each.needs.kept for each in self.nodes),
+            "bad_filters": sum(each.needs.bad for each in self.nodes),
+            "written_bytes": self.written_bytes,
+            "requests": self.requests,
+            "failed_objects": sum(len(each.failures) for each in self.nodes),
+            "failed_nodes": sum(bool(each.error) for each in self.nodes),
+            "failed_tasks": sum(each.failed_tasks for each in self.nodes),
+            "seconds": self.seconds,
+        }
+
+
+def plan_filters_on_spark(
+    spark: SparkSession,
+    store: StoreSpec,
+    *,
+    nodes: frozenset[int] | None = None,
+    depth: Depth = Depth.MISSING,
+    at_once: int = TASKS_AT_ONCE,
+    progress: Progress | None = None,
+) -> FilterPlan:
+    """Find out which filters are missing, each node in a task of its own. Requests: a root a node; see `Depth`.
+
+    Args:
+        spark: the session.
+        store: where the catalog lies.
+        nodes: only these; all by default.
+        depth: which filters to build.
+        at_once: tasks that run at the same time.
+        progress: told how many nodes are planned.
+
+    Raises:
+        ValueError: a node that the catalog does not have.
+        TaskFailed: a node could not be planned.
+        CatalogMissing, StoreError: the catalog cannot be read now.
+    """
+    with ObjectCatalog.open(store.open()) as catalog:
+        namespace, lists = catalog.format.namespace, listed_nodes(catalog, nodes)
+    survey = partial(_survey_on_executor, store, namespace, depth)
+    found: list[NodeNeeds] = []
+    for outcome in run_tasks(spark, survey, lists.items(), at_once=at_once, label=_survey_label):
+        if outcome.result is None:
+            raise outcome.error or AssertionError("an outcome has a result or an error")
+        found.append(outcome.result)
+        if progress is not None:
+            progress(len(found), len(lists))
+    return FilterPlan(tuple(sorted(found, key=lambda each: each.node_id)))
+
+
+def build_filters_on_spark(
+    spark: SparkSession,
+    store: StoreSpec,
+    plan: FilterPlan,
+    *,
+    at_once: int = TASKS_AT_ONCE,
+    progress: Progress | None = None,
+) -> FilterReport:
+    """Build what a plan wants, and write a generation for each node that needs one; repeating it is safe.
+
+    Args:
+        spark: the session.
+        store: where the catalog lies.
+        plan: what to build.
+        at_once: tasks that run at the same time.
+        progress: told how many tasks are done.
+
+    Raises:
+        CatalogMissing, StoreError: the catalog cannot be read now. What fails later stands in the report.
+    """
+    counted = store.open()
+    with ObjectCatalog.open(counted) as catalog:
+        timer, namespace = catalog.parts.system.timer, catalog.format.namespace
+        started, now_ms = timer(), catalog.parts.now_ms()
+    chunks = (chunk for needs in plan.nodes for chunk in chunks_of(needs.node_id, needs.wanted))
+    built = run_tasks_in_order(spark, partial(_build, store), chunks, at_once=at_once, label=_build_label)
+    work = _Writing(counted, namespace, now_ms, _told(built, plan.tasks, progress))
+    nodes = tuple(work.write(needs) for needs in plan.nodes)
+    total = counted.snapshot().total
+    requests = total.requests + work.task_requests + sum(each.requests for each in plan.nodes)
+    return FilterReport(nodes, total.sent_bytes, requests, timer() - started)
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """What a task sends back.
+
+    Args:
+        filters: objects with their filters.
+        unfit: objects that can have none.
+        failures: objects that could not be opened.
+        requests: that it took.
+    """
+
+    filters: tuple[FilterEntry, ...]
+    unfit: int
+    failures: tuple[FailedObject, ...]
+    requests: int
+
+
+def _survey_on_executor(store: StoreSpec, namespace: str, depth: Depth, node: tuple[int, Rows]) -> NodeNeeds:
+    return find_needs(store.open(), namespace, *node, depth)
+
+
+def _build(store: StoreSpec, chunk: Chunk) -> _Built:
+    counted, unfit = store.open(), 0
+    filters: list[FilterEntry] = []
+    failures: list[FailedObject] = []
+    with ObjectCatalog.open(counted) as catalog:
+        for ref, found in open_patiently(catalog.parts, chunk.node_id, chunk.refs):
+            if isinstance(found, AccelError):
+                failures.append(FailedObject.of(chunk.node_id, ref, found))
+            elif class_for(len(found.ranges)) is None:
+                unfit += 1
+            else:
+                filters.append((found.ref, StreamFilter.build(found.ranges.stream_ids)))
+    return _Built(tuple(filters), unfit, tuple(failures), counted.snapshot().total.requests)
+
+
+def _survey_label(node: tuple[int, Rows]) -> str:
+    return f"accel: look at the filters of node {node[0]}, {len(node[1])} objects"
+
+
+def _build_label(chunk: Chunk) -> str:
+    return f"accel: build filters of {chunk}"
+
+
+def _told(
+    outcomes: Iterator[Outcome[Chunk, _Built]], total: int, progress: Progress | None
+) -> Iterator[Outcome[Chunk, _Built]]:
+    for done, outcome in enumerate(outcomes, 1):
+        if progress is not None:
+            progress(done, total)
+        yield outcome
+
+
+class _Writing:
+    """Writes packs from outcomes that come in the order of nodes and their objects. Threads: one."""
+
+    def __init__(
+        self, store: CountingStore, namespace: str, now_ms: int, built: Iterator[Outcome[Chunk, _Built]]
+    ) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._now_ms = now_ms
+        self._built = built
+        self.task_requests = 0
+
+    def write(self, needs: NodeNeeds) -> NodeFilters:
+        """Write the next generation of a node's pack, if it needs one."""
+        if needs.is_current:
+            return NodeFilters(needs)
+        mine = islice(self._built, chunk_count(needs.wanted))
+        taken = _Taken()
+        try:
+            self._write_pack(needs, self._filters(mine, taken))
+        except AccelError as error:
+            deque(mine, maxlen=0)  # what comes next is another node's
+            return taken.report(needs, f"{type(error).__name__}: {error}")
+        return taken.report(needs)
+
+    def _write_pack(self, needs: NodeNeeds, added: Iterator[FilterEntry]) -> None:
+        first = list(islice(added, 1))
+        if not first and needs.previous is not None and not needs.dropped:
+            return  # the objects that lack a filter can have none
+        write_pack(
+            self._store,
+            namespace=self._namespace,
+            node_id=needs.node_id,
+            generation=next_generation(needs.generation, self._now_ms),
+            added=chain(first, added),
+            previous=needs.previous,
+            dropped=needs.dropped,
+        )
+        delete_old_generations(self._store, HintKind.PACKS, needs.node_id, namespace=self._namespace)
+
+    def _filters(self, outcomes: Iterator[Outcome[Chunk, _Built]], taken: _Taken) -> Iterator[FilterEntry]:
+        for outcome in outcomes:
+            taken.take(outcome)
+            if outcome.result is not None:
+                self.task_requests += outcome.result.requests
+                yield from outcome.result.filters
+
+
+class _Taken:
+    """What a node's tasks have sent so far. Threads: one."""
+
+    def __init__(self) -> None:
+        self._added = self._unfit = self._failed_tasks = 0
+        self._failures: list[FailedObject] = []
+
+    def take(self, outcome: Outcome[Chunk, _Built]) -> None:
+        self._failed_tasks += outcome.failed_attempts
+        if outcome.result is None:
+            self._failures += _all_failed(outcome.value, str(outcome.error))
+            return
+        self._added += len(outcome.result.filters)
+        self._unfit += outcome.result.unfit
+        self._failures += outcome.result.failures
+
+    def report(self, needs: NodeNeeds, error: str = "") -> NodeFilters:
+        added = 0 if error else self._added
+        return NodeFilters(needs, added, self._unfit, tuple(self._failures), self._failed_tasks, error)
+
+
+def _all_failed(chunk: Chunk, reason: str) -> list[FailedObject]:
+    return [FailedObject(chunk.node_id, ref.object_id, reason) for ref in chunk.refs]

@@ -1,0 +1,234 @@
+"""From what was read to Arrow batches, column by column.
+
+    listed objects                    -> objects
+    an object's index                 -> stream_ranges, blocks
+    an object's index and its blocks  -> records
+
+Rows that the bounds of the query exclude are left out as early as can be: whole blocks before they are fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from loaders.format import decode_block_bytes
+from loaders.layout import ObjectLayout
+from loaders.object_index import OpenedObject
+from loaders.store import ObjectStore
+from spark_jobs.source.bounds import Bounds
+from spark_jobs.source.listing import STREAM_SET, Listed
+
+SPAN_SIZE_BYTES = 8 << 20
+"""Bytes of blocks that one request fetches, and about what one batch of records holds."""
+
+KINDS = ("stream_set", "stream")
+
+Columns = Mapping[str, NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedListed:
+    """A listed object, opened."""
+
+    row: np.void
+    opened: OpenedObject
+
+    def facts(self, count: int, *, with_kind: bool) -> dict[str, pa.Array]:
+        """The columns that say which object `count` rows are about."""
+        facts = {name: _repeated(int(self.row[name]), count) for name in ("node_id", "object_id")}
+        facts["order_id"] = _repeated(_optional(int(self.row["order_id"])), count)
+        if with_kind:
+            facts["kind"] = pa.repeat(pa.scalar(KINDS[int(self.row["kind"])]), count)
+        return facts
+
+
+def object_batch(listed: Listed, layout: ObjectLayout) -> pa.RecordBatch:
+    """Rows of the table `objects`."""
+    keys = [layout.object_key(each) for each in listed["object_id"].tolist()]
+    is_set = listed["kind"] == STREAM_SET
+    millis = pa.array(listed["data_time_ms"] * 1000, mask=listed["data_time_ms"] < 0)
+    return pa.RecordBatch.from_pydict(
+        {
+            "node_id": pa.array(listed["node_id"]),
+            "object_id": pa.array(listed["object_id"]),
+            "order_id": pa.array(listed["order_id"], mask=~is_set),
+            "kind": pa.array([KINDS[each] for each in listed["kind"].tolist()], pa.string()),
+            "stream_id": pa.array(listed["stream_id"], mask=is_set),
+            "start_offset": pa.array(listed["start_offset"], mask=is_set),
+            "end_offset": pa.array(listed["end_offset"], mask=is_set),
+            "size_bytes": pa.array(listed["size_bytes"], mask=listed["size_bytes"] < 0),
+            "index_size_bytes": pa.array(listed["index_size_bytes"], mask=listed["index_size_bytes"] < 0),
+            "data_time": millis.cast(pa.timestamp("us", tz="UTC")),
+            "key": pa.array(keys, pa.string()),
+        }
+    )
+
+
+def range_batch(each: OpenedListed, bounds: Bounds) -> pa.RecordBatch:
+    """Rows of the table `stream_ranges` of one object. No loop over streams."""
+    ranges, rows = each.opened.ranges, each.opened.index.rows
+    begins = np.searchsorted(rows["stream_id"].astype(np.int64), ranges.stream_ids)
+    holed = np.zeros(len(ranges), dtype=np.bool_)
+    holed[ranges.holed] = True
+    columns = {
+        "stream_id": ranges.stream_ids,
+        "start_offset": ranges.starts,
+        "end_offset": ranges.ends,
+        "data_size_bytes": _sums(rows["size_bytes"], begins),
+        "record_count": _sums(rows["record_count"], begins),
+    }
+    allowed = bounds.mask(columns)
+    told = {name: pa.array(column[allowed]) for name, column in columns.items()}
+    facts = each.facts(int(allowed.sum()), with_kind=True)
+    names = ("stream_id", "start_offset", "end_offset")
+    return pa.RecordBatch.from_pydict(
+        {
+            **facts,
+            **{name: told[name] for name in names},
+            "holed": pa.array(holed[allowed]),
+            "data_size_bytes": told["data_size_bytes"],
+            "record_count": told["record_count"],
+        }
+    )
+
+
+def block_batch(each: OpenedListed, bounds: Bounds) -> pa.RecordBatch:
+    """Rows of the table `blocks` of one object. No loop over blocks."""
+    numbers = _row_numbers(each.opened, bounds)
+    columns = _block_columns(each.opened, numbers)
+    return pa.RecordBatch.from_pydict(
+        {
+            **each.facts(len(numbers), with_kind=True),
+            **{name: pa.array(column) for name, column in columns.items()},
+            "holder_id": pa.array(_holders(each.opened)[numbers]),
+        }
+    )
+
+
+def record_batches(
+    each: OpenedListed, bounds: Bounds, store: ObjectStore, layout: ObjectLayout
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the table `records` of one object: one batch for each span of blocks that a request fetches."""
+    holders = _holders(each.opened)
+    for numbers in _spans(each.opened, _row_numbers(each.opened, bounds), holders):
+        yield _records_of(each, numbers, int(holders[numbers[0]]), bounds, store, layout)
+
+
+def _records_of(
+    each: OpenedListed,
+    numbers: list[int],
+    holder: int,
+    bounds: Bounds,
+    store: ObjectStore,
+    layout: ObjectLayout,
+) -> pa.RecordBatch:
+    rows = [each.opened.index.row(number) for number in numbers]
+    start, end = rows[0].position, rows[-1].position + rows[-1].size_bytes
+    key = layout.object_key(holder)
+    fetched = store.get_range(key, start, end)
+    body = memoryview(fetched.body)
+    batches = [
+        batch
+        for row in rows
+        for batch in decode_block_bytes(
+            body[row.position - start : row.position - start + row.size_bytes],
+            row,
+            key=key,
+            object_size_bytes=fetched.object_size_bytes,
+        )
+    ]
+    columns = {
+        "stream_id": np.array([batch.stream_id for batch in batches], dtype=np.int64),
+        "start_offset": np.array([batch.base_offset for batch in batches], dtype=np.int64),
+        "end_offset": np.array([batch.end_offset for batch in batches], dtype=np.int64),
+        "epoch": np.array([batch.epoch for batch in batches], dtype=np.int64),
+    }
+    allowed = np.flatnonzero(bounds.mask(columns))
+    kept = [batches[number] for number in allowed.tolist()]
+    return pa.RecordBatch.from_pydict(
+        {
+            **each.facts(len(kept), with_kind=False),
+            **{name: pa.array(column[allowed]) for name, column in columns.items()},
+            "is_link": pa.array([batch.is_link for batch in kept], pa.bool_()),
+            "payload": pa.array([batch.payload for batch in kept], pa.binary()),
+        }
+    )
+
+
+def _row_numbers(opened: OpenedObject, bounds: Bounds) -> NDArray[np.int64]:
+    """Rows of the index that may have what is asked; a block is kept if any of its offsets may be."""
+    rows = opened.index.rows
+    starts = rows["start"].astype(np.int64)
+    ends = starts + rows["end_delta"]
+    spans = bounds.spans
+    allowed = bounds.mask({"stream_id": rows["stream_id"].astype(np.int64)})
+    # Batches of a block begin at or after its start and end at or before its end, and so do their bounds.
+    if "start_offset" in spans:
+        allowed &= starts <= spans["start_offset"].high
+        allowed &= ends >= spans["start_offset"].low
+    if "end_offset" in spans:
+        allowed &= ends >= spans["end_offset"].low
+        allowed &= starts <= spans["end_offset"].high
+    found: NDArray[np.int64] = np.flatnonzero(allowed)
+    return found
+
+
+def _block_columns(opened: OpenedObject, numbers: NDArray[np.int64]) -> Columns:
+    rows = opened.index.rows[numbers]
+    starts = rows["start"].astype(np.int64)
+    return {
+        "stream_id": rows["stream_id"].astype(np.int64),
+        "start_offset": starts,
+        "end_offset": starts + rows["end_delta"],
+        "record_count": rows["record_count"].astype(np.int64),
+        "position": rows["position"].astype(np.int64),
+        "size_bytes": rows["size_bytes"].astype(np.int64),
+    }
+
+
+def _holders(opened: OpenedObject) -> NDArray[np.int64]:
+    """For each row of the index the object that its blocks lie in: another one where this one only links it."""
+    if opened.composite is None:
+        return np.full(len(opened.index), opened.ref.object_id, dtype=np.int64)
+    links = opened.composite.links
+    firsts = np.array([link.first_row for link in links], dtype=np.int64)
+    ids = np.array([link.object_id for link in links], dtype=np.int64)
+    at = np.searchsorted(firsts, np.arange(len(opened.index)), side="right") - 1
+    holders: NDArray[np.int64] = ids[at]
+    return holders
+
+
+def _spans(opened: OpenedObject, numbers: NDArray[np.int64], holders: NDArray[np.int64]) -> Iterator[list[int]]:
+    """Rows that follow one another in one object, together up to the size of a span (or one row, if that is larger)."""
+    span: list[int] = []
+    begin = end = 0
+    for number in numbers.tolist():
+        row = opened.index.row(number)
+        joins = bool(span) and holders[number] == holders[span[-1]] and row.position == end
+        if span and not (joins and row.position + row.size_bytes - begin <= SPAN_SIZE_BYTES):
+            yield span
+            span = []
+        if not span:
+            begin = row.position
+        end = row.position + row.size_bytes
+        span.append(number)
+    if span:
+        yield span
+
+
+def _sums(column: NDArray[np.int32], begins: NDArray[np.int64]) -> NDArray[np.int64]:
+    sums: NDArray[np.int64] = np.add.reduceat(column.astype(np.int64), begins) if len(begins) else begins
+    return sums
+
+
+def _repeated(value: int | None, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.int64()), count)
+
+
+def _optional(value: int) -> int | None:
+    return None if value < 0 else value

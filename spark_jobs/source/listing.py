@@ -1,0 +1,94 @@
+"""Which objects a catalog lists, as one array: those of many streams and those of one, of all nodes.
+
+    node_id  object_id  order_id  kind  stream_id  start_offset  end_offset  sizes, attributes, time
+    4        0          0         set   -1         -1            -1          ...
+    4        17         -1        one   420000     0             900         ...
+
+An object of one stream has no order id, and the catalog says what it holds; what one of many holds, its own index says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.catalog.rows import Rows
+from accel.catalog.watch import Snapshot
+from loaders.object_ref import ObjectRef
+
+NOTHING: Final = -1
+"""Where a column says nothing of an object."""
+
+STREAM_SET, STREAM = 0, 1
+
+LISTED: Final = np.dtype(
+    [
+        (name, "<i8")
+        for name in (
+            "node_id",
+            "object_id",
+            "order_id",
+            "kind",
+            "stream_id",
+            "start_offset",
+            "end_offset",
+            "size_bytes",
+            "index_size_bytes",
+            "attributes",
+            "data_time_ms",
+        )
+    ]
+)
+"""One listed object."""
+
+Listed: TypeAlias = NDArray[np.void]
+
+
+def listed_objects(snapshot: Snapshot) -> Listed:
+    """All live objects of a catalog, ascending by node, kind, and order or stream and offset. No loop over objects."""
+    lists = snapshot.node_lists()
+    sets = [_sets(node_id, node_list.live) for node_id, node_list in sorted(lists.items())]
+    waiting = [node_list.stream_objects for node_list in lists.values()]
+    ones = [_ones(rows) for rows in (*(seen.value.stream_objects for seen in snapshot.buckets), *waiting)]
+    found = np.concatenate([np.empty(0, dtype=LISTED), *sets, _each_once(ones)])
+    ordered: Listed = found[np.lexsort([found[name] for name in ("start_offset", "order_id", "kind", "node_id")])]
+    return ordered
+
+
+def chosen_columns(listed: Listed, names: Sequence[str]) -> Mapping[str, NDArray[np.int64]]:
+    """Some columns by name, to lay bounds over."""
+    return {name: listed[name] for name in names}
+
+
+def ref_of(row: np.void) -> ObjectRef:
+    """An object as loaders want it."""
+    names = ("object_id", "size_bytes", "index_size_bytes", "attributes")
+    return ObjectRef(*(int(row[name]) for name in names))
+
+
+def _sets(node_id: int, live: Rows) -> Listed:
+    rows = np.full(len(live), NOTHING, dtype=LISTED)
+    for name in ("object_id", "order_id", "size_bytes", "index_size_bytes", "attributes", "data_time_ms"):
+        rows[name] = live[name]
+    rows["node_id"], rows["kind"] = node_id, STREAM_SET
+    return rows
+
+
+def _ones(stream_objects: Rows) -> Listed:
+    rows = np.full(len(stream_objects), NOTHING, dtype=LISTED)
+    same = ("node_id", "object_id", "stream_id", "size_bytes", "index_size_bytes", "attributes", "data_time_ms")
+    for name in same:
+        rows[name] = stream_objects[name]
+    rows["kind"], rows["start_offset"], rows["end_offset"] = STREAM, stream_objects["start"], stream_objects["end"]
+    return rows
+
+
+def _each_once(parts: Sequence[Listed]) -> Listed:
+    """An object on its way from a list to its bucket stands in both for a while."""
+    found = np.concatenate([np.empty(0, dtype=LISTED), *parts])
+    _, first = np.unique(found["object_id"], return_index=True)
+    once: Listed = found[first]
+    return once

@@ -1,0 +1,172 @@
+"""The legwork of verification and collection on Spark: tasks go through the bucket and open objects.
+
+    verify(catalog, legwork=SparkLegwork(spark, store))
+    plan_collection(catalog, legwork=SparkLegwork(spark, store))
+
+Keys of objects begin with the last hexadecimal digits of their ids, so they are spread evenly over the first digits: a
+task lists those that begin with "a", another one those with "b". All else that lies there (the catalog itself begins
+with an "a") is listed along and left out.
+
+What is concluded from it is concluded in the driver, by the same code as without Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice, product
+from typing import TYPE_CHECKING
+
+from accel.catalog import ObjectCatalog
+from accel.catalog.existing import open_each
+from accel.catalog.legwork import Looked, as_looked
+from accel.catalog.parts import CatalogParts
+from accel.catalog.survey import Progress, StoredObjects, joined_objects, list_objects
+from loaders.object_ref import ObjectRef
+from loaders.store import CountingStore
+from spark_jobs.opening import OBJECTS_A_TASK
+from spark_jobs.store_spec import StoreSpec
+from spark_jobs.tasks import run_tasks, run_tasks_in_order
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASKS_AT_ONCE = 8
+_DIGITS = "0123456789abcdef"
+
+Wanted = tuple[tuple[int, ObjectRef], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Listing:
+    """What a task listed."""
+
+    stored: StoredObjects
+    keys: int
+    requests: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Looks:
+    """What a task found of its objects, in their order."""
+
+    found: tuple[Looked, ...]
+    requests: int
+    bytes_read: int
+
+
+class SparkLegwork:
+    """See `accel.catalog.legwork.Legwork`.
+
+    Args:
+        spark: the session; a classic one.
+        store: where the catalog lies.
+        at_once: tasks that run at the same time.
+        prefix_digits: how many first digits of keys divide a listing: 1 for 16 tasks, 2 for 256.
+        objects_a_task: how many objects a task opens.
+
+    Threads: one.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: StoreSpec,
+        *,
+        at_once: int = TASKS_AT_ONCE,
+        prefix_digits: int = 1,
+        objects_a_task: int = OBJECTS_A_TASK,
+    ) -> None:
+        self._spark = spark
+        self._store = store
+        self._at_once = at_once
+        self._prefixes = key_prefixes(prefix_digits)
+        self._objects_a_task = objects_a_task
+        self.requests = 0
+        """What the tasks have sent so far."""
+        self.bytes_read = 0
+        """What came back to them, listings not counted."""
+
+    def list_objects(self, parts: CatalogParts, progress: Progress | None = None) -> StoredObjects:
+        """All objects of the bucket; one request for 1,000 keys, and one a task.
+
+        Raises:
+            TaskFailed: a part of the bucket could not be listed.
+        """
+        del parts  # each task has its own
+        found, keys = [], 0
+        work = partial(_list, self._store)
+        for outcome in run_tasks(self._spark, work, self._prefixes, at_once=self._at_once, label=_list_label):
+            if outcome.result is None:
+                raise outcome.error or AssertionError("an outcome has a result or an error")
+            self.requests += outcome.result.requests
+            keys += outcome.result.keys
+            found.append(outcome.result.stored)
+            if progress is not None:
+                progress(keys)
+        return joined_objects(found)
+
+    def look_at(self, parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[Looked]:
+        """Open indexes, and give what was found in this order; one ranged GET an object, and one a task.
+
+        Where a task fails for good, its error is what was found of each of its objects.
+        """
+        del parts
+        work = partial(_look, self._store)
+        chunks = _chunked(wanted, self._objects_a_task)
+        for outcome in run_tasks_in_order(self._spark, work, chunks, at_once=self._at_once, label=_look_label):
+            if outcome.error is not None:
+                yield from ((ref, outcome.error) for _, ref in outcome.value)
+            if outcome.result is None:
+                continue
+            self.requests += outcome.result.requests
+            self.bytes_read += outcome.result.bytes_read
+            yield from outcome.result.found
+
+
+def key_prefixes(digits: int) -> list[str]:
+    """What the keys of objects begin with, each key with one of these.
+
+    >>> len(key_prefixes(1)), key_prefixes(2)[16:19]
+    (16, ['10', '11', '12'])
+    """
+    return ["".join(each) for each in product(_DIGITS, repeat=digits)]
+
+
+def _chunked(wanted: Iterable[tuple[int, ObjectRef]], size: int) -> Iterator[Wanted]:
+    left = iter(wanted)
+    while chunk := tuple(islice(left, size)):
+        yield chunk
+
+
+def _list(store: StoreSpec, prefix: str) -> _Listing:
+    counted, keys = store.open(), 0
+
+    def note(seen: int) -> None:
+        nonlocal keys
+        keys = seen
+
+    with ObjectCatalog.open(counted) as catalog:
+        stored = list_objects(catalog.parts, note, prefix)
+    return _Listing(stored, keys, _requests(counted))
+
+
+def _look(store: StoreSpec, wanted: Wanted) -> _Looks:
+    counted = store.open()
+    with ObjectCatalog.open(counted) as catalog:
+        found = tuple(as_looked(ref, each) for ref, each in open_each(catalog.parts, wanted))
+    total = counted.snapshot().total
+    return _Looks(found, total.requests, total.received_bytes)
+
+
+def _requests(counted: CountingStore) -> int:
+    return counted.snapshot().total.requests
+
+
+def _list_label(prefix: str) -> str:
+    return f"accel: list keys that begin with {prefix}"
+
+
+def _look_label(wanted: Wanted) -> str:
+    return f"accel: look at {len(wanted)} objects from {wanted[0][1].object_id} on"

@@ -1,0 +1,212 @@
+"""Runs a function on many values, each a Spark task of its own, and gives the results as they come.
+
+    for outcome in run_tasks(spark, run_group, groups, at_once=8, label=str):               as they are done
+        outcome.value, outcome.result or outcome.error, outcome.failed_attempts
+    for outcome in run_tasks_in_order(spark, open_objects, chunks, at_once=8, label=str):   as they were given
+
+Each value is a Spark *job* with one task, and a few of them run at once. So one that fails for good fails alone, the
+driver can act on each result while others still run (commit a group, say), and Spark's pages show each by name. Spark
+tries a task again as it does any other, and may run a slow one twice; the function must be able to bear both.
+
+The function and the values travel to the executors, so both have to be picklable; clients of S3 are not, and are made
+inside the task (see `StoreSpec`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from accel.errors import AccelError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+Value = TypeVar("Value")
+Result = TypeVar("Result")
+
+REASON_SIZE_MAX = 2_000
+"""Characters of a failure that are kept: Spark adds the stack of each layer."""
+
+
+class TaskFailed(AccelError):
+    """A task failed as often as Spark was told to try it."""
+
+    advice = "the message has the last line of its error; Spark's logs of the executors have the rest"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted(Generic[Result]):
+    """What one task sent back.
+
+    Args:
+        result: of the function.
+        attempt: which attempt it was, counted from 0.
+    """
+
+    result: Result
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[Value, Result]):
+    """What became of one value; exactly one of result and error is there.
+
+    Args:
+        value: which.
+        result: of the function; None if the task failed for good.
+        error: why it failed.
+        failed_attempts: attempts that failed, also of those that succeeded in the end.
+    """
+
+    value: Value
+    result: Result | None
+    error: TaskFailed | None
+    failed_attempts: int
+
+
+def run_tasks(
+    spark: SparkSession,
+    function: Callable[[Value], Result],
+    values: Iterable[Value],
+    *,
+    at_once: int,
+    label: Callable[[Value], str],
+) -> Generator[Outcome[Value, Result], None, None]:
+    """Run a function on each value in a Spark task; results come in the order in which they are done.
+
+    Values are taken from their iterable as tasks become free, never more than ``at_once`` ahead. Leaving the loop early
+    cancels what still runs.
+
+    Args:
+        spark: the session; a classic one, as Spark Connect has no tasks of one's own.
+        function: what a task does.
+        values: what it is done to.
+        at_once: how many tasks run at the same time, at least 1.
+        label: what Spark's pages call the task of a value.
+    """
+    if at_once < 1:
+        raise ValueError(f"expected at least 1 task at once, found {at_once}")
+    left = iter(values)
+    with _Runner(spark, function, at_once, label) as runner:
+        running: set[Future[Outcome[Value, Result]]] = set()
+        while True:
+            running |= {runner.start(value) for value in islice(left, at_once - len(running))}
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield runner.finish(future)
+
+
+def run_tasks_in_order(
+    spark: SparkSession,
+    function: Callable[[Value], Result],
+    values: Iterable[Value],
+    *,
+    at_once: int,
+    label: Callable[[Value], str],
+) -> Generator[Outcome[Value, Result], None, None]:
+    """The same, but results come in the order of the values.
+
+    A result that is done early waits for those before it. So that no more than twice ``at_once`` of them ever wait, no
+    value further ahead is begun.
+    """
+    if at_once < 1:
+        raise ValueError(f"expected at least 1 task at once, found {at_once}")
+    left = iter(values)
+    with _Runner(spark, function, at_once, label) as runner:
+        begun: deque[Future[Outcome[Value, Result]]] = deque()
+        while True:
+            begun.extend(map(runner.start, islice(left, 2 * at_once - len(begun))))
+            if not begun:
+                return
+            yield runner.finish(begun.popleft())
+
+
+def failed_attempts(context: SparkContext, group: str) -> int:
+    """How many attempts at tasks of a job group failed, also of those that succeeded in the end."""
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(each) for job in jobs if job is not None for each in job.stageIds]
+    return sum(stage.numFailedTasks for stage in stages if stage is not None)
+
+
+def failure_reason(error: Exception) -> str:
+    """The last line of the Python traceback in what Spark says, which is the error itself."""
+    text = str(error)
+    before_java = text.partition("\n\tat ")[0]
+    lines = [line.strip() for line in before_java.splitlines() if line.strip() and "SQLSTATE" not in line]
+    return (lines[-1] if lines else text)[:REASON_SIZE_MAX]
+
+
+class _Runner(Generic[Value, Result]):
+    """Threads of the driver that wait for a Spark job each; leaving it cancels what still runs. Threads: one."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        function: Callable[[Value], Result],
+        at_once: int,
+        label: Callable[[Value], str],
+    ) -> None:
+        self._context = spark.sparkContext
+        self._function = function
+        self._label = label
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="accel-spark")
+        self._groups: dict[Future[Outcome[Value, Result]], str] = {}
+        self._started = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for future, group in self._groups.items():
+            if not future.done():
+                self._context.cancelJobGroup(group)
+        self._threads.shutdown(wait=True)
+
+    def start(self, value: Value) -> Future[Outcome[Value, Result]]:
+        """Begin with a value as soon as a thread is free."""
+        group = f"accel-{id(self):x}-{self._started}"
+        self._started += 1
+        future = self._threads.submit(_run_one, self._context, self._function, value, group, self._label(value))
+        self._groups[future] = group
+        return future
+
+    def finish(self, future: Future[Outcome[Value, Result]]) -> Outcome[Value, Result]:
+        """What became of a value; waits for it."""
+        outcome = future.result()
+        del self._groups[future]
+        return outcome
+
+
+def _run_one(
+    context: SparkContext, function: Callable[[Value], Result], value: Value, group: str, description: str
+) -> Outcome[Value, Result]:
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with the extra
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - likewise
+
+    context.setJobGroup(group, description, interruptOnCancel=True)
+    try:
+        [attempted] = context.parallelize([value], 1).map(_attempt(function)).collect()
+    except (PySparkException, Py4JJavaError) as error:
+        failed = TaskFailed(f"{description}: {failure_reason(error)}")
+        return Outcome(value, None, failed, failed_attempts(context, group))
+    return Outcome(value, attempted.result, None, attempted.attempt)
+
+
+def _attempt(function: Callable[[Value], Result]) -> Callable[[Value], Attempted[Result]]:
+    def run(value: Value) -> Attempted[Result]:
+        from pyspark import TaskContext  # noqa: PLC0415 - comes with the extra
+
+        context = TaskContext.get()
+        return Attempted(function(value), 0 if context is None else context.attemptNumber())
+
+    return run

@@ -1,0 +1,60 @@
+"""Fixtures of the tests on Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loaders.store import S3Settings
+from spark_jobs.session import session
+from spark_jobs.source import register
+from spark_jobs.store_spec import StoreSpec
+from tests.servers.fixtures import Endpoint, new_bucket
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CORES = 2
+SERIAL = "spark"
+"""The group of tests that one process runs: each process would start a JVM of its own otherwise."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep everything that takes the session together."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group(SERIAL))
+
+
+@pytest.fixture(scope="session")
+def spark(moto_endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session of two cores. Its processes keep the environment of its start: that of the embedded server."""
+    variables = {
+        "AWS_ACCESS_KEY_ID": moto_endpoint.access_key,
+        "AWS_SECRET_ACCESS_KEY": moto_endpoint.secret_key,
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "NO_PROXY": "127.0.0.1",
+    }
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in variables.items():
+            environment.setenv(name, value)
+        environment.delenv("AWS_PROFILE", raising=False)
+        local = str(tmp_path_factory.mktemp("spark"))
+        config = {"spark.local.dir": local, "spark.sql.warehouse.dir": local}
+        with session(f"local[{CORES}]", config=config) as started:
+            register(started)
+            yield started
+
+
+@pytest.fixture
+def bucket(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> StoreSpec:
+    """An empty bucket that tasks can reach."""
+    aws_environment.setenv("AWS_ACCESS_KEY_ID", moto_endpoint.access_key)
+    aws_environment.setenv("AWS_SECRET_ACCESS_KEY", moto_endpoint.secret_key)
+    name = new_bucket(moto_endpoint.client)
+    return StoreSpec(f"s3://{name}/some/where", S3Settings(endpoint_url=moto_endpoint.url, region="us-east-1"))
