@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from loaders.hints import EntryColumns, SnapshotReader, SnapshotRoot, decode_sna
 from loaders.layout import HintKind, hint_file_key, hint_root_key
 from loaders.store import ObjectStore
 from spark_jobs.frames import row_frame
-from spark_jobs.snapshot_tasks import Tally
+from spark_jobs.snapshot_tasks import Batches, SnapshotWork, Tally, file_writer
 from spark_jobs.snapshots import SnapshotReport, build_snapshots_on_spark
 from spark_jobs.store_spec import StoreSpec
 from tests.spark.worlds import NAMESPACE, Spans, fill, job, live_rows, lose, make_catalog, split_off
@@ -200,6 +201,31 @@ def test_what_two_attempts_do_not_agree_on_is_not_published(
     report = build(spark, filled)
     assert all("attempts" in each.error for each in report.nodes)
     assert not [each for each in filled.open().list("accel/hints/") if each.key.endswith("/root")]
+
+
+@pytest.mark.parametrize(("failures", "is_built"), [(1, True), (4, False)])
+def test_tasks_that_fail_are_counted_and_told(
+    spark: SparkSession, filled: StoreSpec, monkeypatch: pytest.MonkeyPatch, failures: int, *, is_built: bool
+) -> None:
+    def broken_writer(work: SnapshotWork) -> Callable[[Batches], Batches]:
+        write = file_writer(work)
+
+        def write_file(batches: Batches) -> Batches:
+            from pyspark import TaskContext  # noqa: PLC0415 - as in a task
+
+            context = TaskContext.get()
+            if context is not None and context.attemptNumber() < failures:
+                raise OSError("no disk")
+            yield from write(batches)
+
+        return write_file
+
+    monkeypatch.setattr("spark_jobs.snapshot_tasks.file_writer", broken_writer)
+    report = build_snapshots_on_spark(spark, filled, nodes=frozenset({7}))
+    [node] = report.nodes
+    assert (node.failed_tasks, report.is_partial) == (failures, not is_built)
+    assert node.covered == (2 if is_built else 0)
+    assert is_built or node.error.endswith("no disk")
 
 
 def test_a_tally_is_the_same_in_any_order_and_no_other_way() -> None:
