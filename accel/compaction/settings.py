@@ -24,7 +24,8 @@ class CompactionSettings:
             has, until 8 tenths are left; None = no such limit.
         max_bytes: of sources that one run may rewrite; None = no limit. The cheapest objects go first.
         min_age_seconds: objects whose oldest data is younger are left alone.
-        target_object_size_bytes: sources of a group have at most so many bytes together.
+        target_object_size_bytes: sources of a group have at most so many bytes together. The default is what a merge
+            reads with one request a source; larger groups are read in bands, and each band asks each source again.
         split_size_bytes: a stream with so many bytes in one group gets an object of its own.
         max_stream_objects: that one run may make; a plan with more is refused.
         max_sources_per_group: how much work is lost when a group fails.
@@ -41,7 +42,7 @@ class CompactionSettings:
     max_objects: int | None = None
     max_bytes: int | None = None
     min_age_seconds: float = 3600.0
-    target_object_size_bytes: int = 512 * MIB
+    target_object_size_bytes: int = 112 * MIB
     split_size_bytes: int = 8 * MIB
     max_stream_objects: int = 1000
     max_sources_per_group: int = 1000
