@@ -29,6 +29,7 @@ from loaders.format.footer import Footer
 from loaders.format.merging import MergedOutput, MergeLimits, plan_merge
 from loaders.format.merging_rows import Copies
 from loaders.merge_bands import Span, divide, locate
+from loaders.merge_buffers import PartBuffer
 from loaders.merge_copying import cut_pieces, join_copies
 from loaders.merge_reading import Source
 from loaders.merge_settings import MergeSettings
@@ -53,6 +54,7 @@ class Group(NamedTuple):
     sources: list[Source]
     spans: list[Span]
     chunks: list[memoryview]
+    buffers: dict[int, PartBuffer]
 
     @property
     def indexes(self) -> list[BlockIndex]:
@@ -83,7 +85,7 @@ def _compare(streams: int, block_size_bytes: int, rounds: int) -> Iterator[Compa
     parts = [copies for copies, _ in _parts(output)]
     blocks = [_blocks(group, copies) for copies in parts]
     copying = interleave(
-        lambda: [_copied(group, copies, b"") for copies in parts],
+        lambda: [_copied(group, number, copies, b"") for number, copies in enumerate(parts)],
         lambda: [b"".join(each) for each in blocks],
         rounds=rounds,
         same=_same_bytes,
@@ -107,7 +109,7 @@ def make_group(streams: int, block_size_bytes: int) -> Group:
         ]
         sources.append(_opened(number, b"".join([*parts, encoder.finish()])))
     spans = [Span(number, 0, source.ref.size_bytes) for number, source in enumerate(sources)]
-    return Group(sources, spans, [memoryview(source.body or b"") for source in sources])
+    return Group(sources, spans, [memoryview(source.body or b"") for source in sources], {})
 
 
 def _opened(number: int, body: bytes) -> Source:
@@ -116,11 +118,11 @@ def _opened(number: int, body: bytes) -> Source:
     return Source(ObjectRef(number, len(body), index.nbytes), "benchmark", index, body, 0, 0)
 
 
-def merged(group: Group, *, checked: bool) -> list[bytes]:
+def merged(group: Group, *, checked: bool) -> list[memoryview]:
     """Ours: the parts of the merged object."""
     (output,) = plan_merge(group.indexes, NO_STREAMS, NO_STREAMS, LIMITS).outputs
     join = _checked if checked else _copied
-    return [join(group, copies, tail) for copies, tail in _parts(output)]
+    return [join(group, number, copies, tail) for number, (copies, tail) in enumerate(_parts(output))]
 
 
 def _parts(output: MergedOutput) -> Iterator[tuple[Copies, bytes]]:
@@ -128,14 +130,21 @@ def _parts(output: MergedOutput) -> Iterator[tuple[Copies, bytes]]:
         yield output.copies[part.first : part.end], output.tail if part.is_last else b""
 
 
-def _copied(group: Group, copies: Copies, tail: bytes) -> bytes:
+def _copied(group: Group, number: int, copies: Copies, tail: bytes) -> memoryview:
     located = locate(group.spans, copies["source"], copies["position"])
-    return b"".join([*cut_pieces(copies, located, group.chunks), tail])
+    return _buffer(group, number).fill([*cut_pieces(copies, located, group.chunks), tail])
 
 
-def _checked(group: Group, copies: Copies, tail: bytes) -> bytes:
+def _checked(group: Group, number: int, copies: Copies, tail: bytes) -> memoryview:
     located = locate(group.spans, copies["source"], copies["position"])
-    return join_copies(group.sources, copies, located, group.chunks, tail).data
+    return join_copies(_buffer(group, number), group.sources, copies, located, group.chunks, tail).data
+
+
+def _buffer(group: Group, number: int) -> PartBuffer:
+    # A merge uses two or three buffers again and again; here each part has its own, as all are compared afterwards.
+    buffer = group.buffers.setdefault(number, PartBuffer())
+    buffer.clear()
+    return buffer
 
 
 def _blocks(group: Group, copies: Copies) -> list[memoryview]:

@@ -1,7 +1,7 @@
 """Puts the bytes of one part together, and proves that they are those of the sources.
 
 Copies that lie end to end in their source and in the part are cut out as one piece; pieces are slices, not copies, and
-are joined in one go. Then the part is looked at as a reader would see it:
+are put into the part's buffer in one go. Then the part is looked at as a reader would see it:
 
 * at each row the headers of its blocks are checked (`loaders.format.merging_blocks`);
 * a hash that goes over the pieces one by one, where they lie in what was read, must equal the hash of the whole part.
@@ -21,6 +21,7 @@ from loaders.errors import FormatError
 from loaders.format.merging_blocks import find_bad_block
 from loaders.format.merging_rows import Copies
 from loaders.merge_bands import Located
+from loaders.merge_buffers import PartBuffer
 from loaders.merge_reading import Source
 
 CHECKSUM_MASK = 2**64 - 1
@@ -29,18 +30,24 @@ CHECKSUM_MASK = 2**64 - 1
 class Joined(NamedTuple):
     """The bytes of a part, and the hash of the blocks in it."""
 
-    data: bytes
+    data: memoryview
     checksum: int
 
 
 def join_copies(
-    sources: Sequence[Source], copies: Copies, located: Located, chunks: Sequence[memoryview], tail: bytes = b""
+    buffer: PartBuffer,
+    sources: Sequence[Source],
+    copies: Copies,
+    located: Located,
+    chunks: Sequence[memoryview],
+    tail: bytes = b"",
 ) -> Joined:
     """Join the copies of one part, and check what comes out.
 
     Complexity: O(bytes), and one Python step a piece.
 
     Args:
+        buffer: holds the part, until it is cleared.
         sources: all sources, for the error's sake.
         copies: those of the part.
         located: where their bytes are.
@@ -52,9 +59,10 @@ def join_copies(
         FormatError: the bytes that were joined are not those that were read.
     """
     pieces = cut_pieces(copies, located, chunks)
-    data = b"".join([*pieces, tail])
-    _check_blocks(sources, copies, data)
-    return Joined(data, _checksum(pieces, memoryview(data)[: len(data) - len(tail)]))
+    data = buffer.fill([*pieces, tail])
+    with data[: len(data) - len(tail)] as blocks:
+        _check_blocks(sources, copies, blocks)
+        return Joined(data, _checksum(pieces, blocks))
 
 
 def cut_pieces(copies: Copies, located: Located, chunks: Sequence[memoryview]) -> list[memoryview]:
@@ -69,7 +77,7 @@ def cut_pieces(copies: Copies, located: Located, chunks: Sequence[memoryview]) -
     return [chunks[chunk][start:end] for chunk, start, end in zip(*columns, strict=True)]
 
 
-def _check_blocks(sources: Sequence[Source], copies: Copies, data: bytes) -> None:
+def _check_blocks(sources: Sequence[Source], copies: Copies, data: memoryview) -> None:
     bad = find_bad_block(data, copies)
     if bad is not None:
         copy = copies[bad.copy]

@@ -9,13 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from typing import NamedTuple, cast
 
 from loaders.errors import FormatLimit
 from loaders.merge_bands import Part
+from loaders.merge_buffers import PartBuffer, PartBuffers
 from loaders.merge_parallel import end_all
 from loaders.merge_settings import MergeSettings
-from loaders.store import MultipartUpload, ObjectStore, PartReceipt
+from loaders.store import Body, MultipartUpload, ObjectStore, PartReceipt
 from loaders.store.base import PART_NUMBER_MAX
+
+
+class _Sending(NamedTuple):
+    """Bytes on their way, and the buffer that they lie in."""
+
+    size_bytes: int
+    buffer: PartBuffer | None = None
 
 
 class OutputSender:
@@ -35,7 +44,8 @@ class OutputSender:
         self._keys = keys
         self._settings = settings
         self._executor = executor
-        self._running: dict[Future[PartReceipt | None], int] = {}
+        self._buffers = PartBuffers(settings.sending_size_bytes)
+        self._running: dict[Future[PartReceipt | None], _Sending] = {}
         self._sending_bytes = 0
         self._uploads: dict[int, MultipartUpload] = {}
         self._receipts: dict[int, list[Future[PartReceipt | None]]] = {}
@@ -53,16 +63,28 @@ class OutputSender:
         ):
             self._collect()
 
-    def send(self, part: Part, body: bytes) -> None:
-        """Send a part; the first and only one of an output becomes the object."""
+    def take_buffer(self) -> PartBuffer:
+        """Memory for the next part, which is then to be sent."""
+        return self._buffers.take()
+
+    def send(self, part: Part, body: Body, buffer: PartBuffer | None = None) -> None:
+        """Send a part; the first and only one of an output becomes the object.
+
+        Args:
+            part: which.
+            body: its bytes.
+            buffer: what they lie in, if it is to be used again when they are sent.
+        """
+        sending = _Sending(len(body), buffer)
         if part.is_last and part.number == 1:
-            self._submit(self._putter(part.output), body)
+            put = self._putter(part.output)
+            self._note(self._executor.submit(put, body), sending)
         else:
-            self._submit_part(part, lambda upload: upload.upload_part(part.number, body), len(body))
+            self._submit_part(part, lambda upload: upload.upload_part(part.number, body), sending)
 
     def copy(self, part: Part, source_key: str, start: int, end: int) -> None:
         """Let the store make a part from bytes of another object; never the only part of an output."""
-        self._submit_part(part, lambda upload: upload.copy_part(part.number, source_key, start, end), 0)
+        self._submit_part(part, lambda upload: upload.copy_part(part.number, source_key, start, end), _Sending(0))
 
     def finish(self) -> None:
         """Wait for all parts, and make the objects out of them."""
@@ -85,11 +107,11 @@ class OutputSender:
             except Exception as error:  # noqa: BLE001 - what went wrong first is what has to be told
                 failure.add_note(f"and what was written could not be taken back, so some may remain: {error}")
 
-    def _putter(self, output: int) -> Callable[[bytes], None]:
+    def _putter(self, output: int) -> Callable[[Body], None]:
         key = self._keys[output]
         self._may_exist.add(key)
 
-        def put(body: bytes) -> None:
+        def put(body: Body) -> None:
             self._store.put(key, body)
 
         return put
@@ -97,11 +119,11 @@ class OutputSender:
     def _deleter(self, key: str) -> Callable[[], None]:
         return lambda: self._store.delete(key)
 
-    def _submit(self, put: Callable[[bytes], None], body: bytes) -> None:
-        self._running[self._executor.submit(put, body)] = len(body)
-        self._sending_bytes += len(body)
+    def _note(self, future: Future[PartReceipt | None] | Future[None], sending: _Sending) -> None:
+        self._running[cast("Future[PartReceipt | None]", future)] = sending
+        self._sending_bytes += sending.size_bytes
 
-    def _submit_part(self, part: Part, send: Callable[[MultipartUpload], PartReceipt], size_bytes: int) -> None:
+    def _submit_part(self, part: Part, send: Callable[[MultipartUpload], PartReceipt], sending: _Sending) -> None:
         if part.number > PART_NUMBER_MAX:
             key = self._keys[part.output]
             raise FormatLimit(f"object {key!r}: expected at most {PART_NUMBER_MAX} parts, found more: use larger ones")
@@ -109,11 +131,14 @@ class OutputSender:
             self._uploads[part.output] = self._store.start_multipart(self._keys[part.output])
         future: Future[PartReceipt | None] = self._executor.submit(send, self._uploads[part.output])
         self._receipts.setdefault(part.output, []).append(future)
-        self._running[future] = size_bytes
-        self._sending_bytes += size_bytes
+        self._note(future, sending)
 
     def _collect(self) -> None:
         done, _ = wait(self._running, return_when=FIRST_COMPLETED)
         for future in done:
-            self._sending_bytes -= self._running.pop(future)
+            sending = self._running.pop(future)
+            self._sending_bytes -= sending.size_bytes
+            if sending.buffer is not None:
+                self._buffers.give_back(sending.buffer)
+        for future in done:
             future.result()

@@ -232,9 +232,10 @@ class _Merge:
             tail = output.tail if part.is_last else b""
             sender.make_room(part.size_bytes + len(tail))
             located = locate(spans, copies["source"], copies["position"])
-            joined = join_copies(self.sources, copies, located, chunks, tail)
+            buffer = sender.take_buffer()
+            joined = join_copies(buffer, self.sources, copies, located, chunks, tail)
             checksums[part.output] = ((checksums[part.output] or 0) + joined.checksum) & CHECKSUM_MASK
-            sender.send(part, joined.data)
+            sender.send(part, joined.data, buffer)
             self.progress(part.size_bytes)
 
     def _read_band(self, pieces: Sequence[Copies]) -> tuple[list[Span], list[memoryview]]:

@@ -64,7 +64,7 @@ class BadBlock(NamedTuple):
     found: str
 
 
-def find_bad_block(data: bytes, copies: Copies) -> BadBlock | None:
+def find_bad_block(data: bytes | memoryview, copies: Copies) -> BadBlock | None:
     """Check the headers of all blocks; None if they are as they should be.
 
     Complexity: O(blocks); no loop over rows in Python, a step for each block of the row that has most.
@@ -88,7 +88,7 @@ def find_bad_block(data: bytes, copies: Copies) -> BadBlock | None:
 class _Walk:
     """All rows of one stretch of bytes, each at the block that comes next. One thread at a time."""
 
-    def __init__(self, data: bytes, copies: Copies, starts: Numbers, sizes: Numbers) -> None:
+    def __init__(self, data: bytes | memoryview, copies: Copies, starts: Numbers, sizes: Numbers) -> None:
         windows = max(0, len(data) - BLOCK_SIZE_BYTES_MIN + 1)
         # Headers lie at any byte: a view of records that overlap, of which only those asked for are copied.
         self._headers: NDArray[np.void] = np.ndarray((windows,), dtype=_HEADERS, buffer=data, strides=(1,))
