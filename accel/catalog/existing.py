@@ -22,11 +22,16 @@ def open_each(parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> I
     """
     waiting = iter(wanted)
     at_once = parts.settings.parallel_requests
-    with ThreadPoolExecutor(at_once, thread_name_prefix="accel-existing") as executor:
+    executor = ThreadPoolExecutor(at_once, thread_name_prefix="accel-existing")
+    try:
         # A loader of its own: the catalog's may remember indexes of objects that are deleted by now.
         loader = ObjectIndexLoader(parts.store, parts.layout, executor, cache_bytes_max=0)
         while batch := [loader.open(node_id, ref) for node_id, ref in islice(waiting, at_once)]:
             yield from ((load.ref, _result(load)) for load in batch)
+    finally:
+        # Not waited for. Who leaves half-way leaves this to the garbage collector, which may come at any moment: even
+        # while a thread is being started, under a lock that the threads to wait for want as well.
+        executor.shutdown(wait=False, cancel_futures=True)
 
 
 def _result(load: Load) -> OpenedObject | AccelError:

@@ -171,7 +171,8 @@ class StreamSetReader(DataSourceReader):
             yield object_batch(partition.listed, layout)
             return
         store = self.options.store.open()
-        with ThreadPoolExecutor(OPEN_AT_ONCE, thread_name_prefix="accel-source") as threads:
+        threads = ThreadPoolExecutor(OPEN_AT_ONCE, thread_name_prefix="accel-source")
+        try:
             loader = ObjectIndexLoader(store, layout, threads, cache_bytes_max=1)
             for each in _opened(loader, partition.listed):
                 if self.options.table.name == "stream_ranges":
@@ -180,6 +181,8 @@ class StreamSetReader(DataSourceReader):
                     yield block_batch(each, self.bounds)
                 else:
                     yield from record_batches(each, self.bounds, store, layout)
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)  # not waited for: see `accel.catalog.existing`
 
 
 @dataclass
