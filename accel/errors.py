@@ -29,6 +29,14 @@ one to read. `retryable` says whether the same call may succeed later by itself;
     │   ├── SessionFenced          a newer session writes for this node
     │   ├── MaintenanceRefused     it would not be safe to delete, undo or import now
     │   └── MaintenanceStopped     a collection ended half-way
+    ├── HistoryError               a question about a stream's history, or a change of it, cannot be
+    │   ├── InvalidArgument        a cut, time or size that makes no sense for this stream
+    │   ├── NotInHistory           an epoch, segment or recorded cut that the stream does not have
+    │   ├── IllegalState           not while the stream or transaction stands where it does
+    │   ├── OperationNotAllowed    another workflow has the stream                            (retryable)
+    │   ├── ScaleInputInvalid      new key ranges that do not replace the sealed ones
+    │   ├── ScalePrecondition      segments that are not active, or too few afterwards
+    │   └── ScaleConflict          another scale is under way                                 (retryable)
     ├── ImageTooOld                the image at hand is older than readers may serve from     (retryable)
     ├── ImageRefused               a metadata image contradicts itself
     ├── InvalidRequest             the arguments of a lookup make no sense for this image
@@ -40,7 +48,7 @@ one to read. `retryable` says whether the same call may succeed later by itself;
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from loaders.errors import (
     AccelError,
@@ -83,18 +91,26 @@ __all__ = [
     "FormatError",
     "FormatLimit",
     "FormatTooNew",
+    "HistoryError",
+    "IllegalState",
     "ImageRefused",
     "ImageTooOld",
     "InconsistentAnswer",
+    "InvalidArgument",
     "InvalidRequest",
     "KeyMissing",
     "MaintenanceRefused",
     "MaintenanceStopped",
     "MissingExtra",
+    "NotInHistory",
     "ObjectLost",
+    "OperationNotAllowed",
     "PreconditionFailed",
     "RangeInvalid",
     "RequestRefused",
+    "ScaleConflict",
+    "ScaleInputInvalid",
+    "ScalePrecondition",
     "SessionFenced",
     "StillPending",
     "StoreError",
@@ -149,6 +165,64 @@ class MaintenanceStopped(CatalogError):
 
     def __reduce__(self) -> tuple[type[MaintenanceStopped], tuple[str, CollectionReport]]:
         return type(self), (str(self), self.report)
+
+
+class HistoryError(AccelError):
+    """A question about a stream's history, or a change of it, cannot be answered or made."""
+
+    code: ClassVar[str] = ""
+    """The kind, as controllers of stream stores name it."""
+
+
+class InvalidArgument(HistoryError, ValueError):
+    """A cut, a time or a size that makes no sense for this stream; nothing was changed."""
+
+    code = "INVALID_ARGUMENT"
+    advice = "the message says what was expected; accel stream describe shows what the stream has"
+
+
+class NotInHistory(HistoryError, LookupError):
+    """The stream has no such epoch, segment or recorded cut."""
+
+    code = "DATA_NOT_FOUND"
+    advice = "accel stream epochs and accel stream segments list what there is"
+
+
+class IllegalState(HistoryError):
+    """Not while the stream, or the transaction, stands where it does; nothing was changed."""
+
+    code = "ILLEGAL_STATE"
+    advice = "look at the state: a stream that is sealed or a transaction that has ended takes no such change any more"
+
+
+class OperationNotAllowed(HistoryError):
+    """Another workflow has the stream; nothing was changed."""
+
+    code = "OPERATION_NOT_ALLOWED"
+    retryable = True
+    advice = "try again when it is done; if it lasts, accel stream recover finishes what a crash left behind"
+
+
+class ScaleInputInvalid(HistoryError, ValueError):
+    """The new key ranges of a scale do not cover exactly what the sealed segments cover."""
+
+    code = "INPUT_INVALID"
+    advice = "the new ranges must fill the sealed ones exactly, without overlap; give the stored bounds, digit by digit"
+
+
+class ScalePrecondition(HistoryError):
+    """A scale names segments that are not active, or would leave too few; nothing was changed."""
+
+    code = "PRECONDITION"
+    advice = "read the current segments again and plan the scale anew"
+
+
+class ScaleConflict(HistoryError):
+    """Another scale was asked for and is not finished; nothing was changed."""
+
+    code = "SCALE_CONFLICT"
+    retryable = True
+    advice = "try again when the other scale is done, with the segments that it leaves"
 
 
 class ImageTooOld(AccelError):

@@ -25,6 +25,9 @@ import click
 
 from accel.cli.catalogs import catalog_group
 from accel.cli.demo import demo
+from accel.cli.history_scopes import scope_group
+from accel.cli.history_streams import stream_group
+from accel.cli.history_transactions import transaction_group
 from accel.cli.lookups import explain, get_objects
 from accel.cli.objects import object_group
 from accel.cli.output import show_error
@@ -135,3 +138,5 @@ def main() -> None:
 
 for command in (get_objects, explain, read, object_group, catalog_group, table_group, demo):
     main.add_command(command)
+for group in (scope_group, stream_group, transaction_group):
+    main.add_command(group)

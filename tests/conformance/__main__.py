@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.conformance import answers, get_objects, objects
+from tests.conformance import answers, get_objects, objects, stream_history
 from tests.conformance.report import Report
 
 
@@ -45,7 +45,9 @@ def _runner(data: Any) -> Callable[[Path, Any, Report], None]:
         return answers.run
     if isinstance(cases, list) and cases and all(case.get("kind") in get_objects.KINDS for case in cases):
         return get_objects.run
-    raise ValueError("expected lookup cases, a manifest of objects or answers over them, found another format")
+    if stream_history.is_history(data):
+        return stream_history.run
+    raise ValueError("expected cases of lookups or histories, or objects with their answers, found another format")
 
 
 def _files(arguments: list[str]) -> Iterator[Path]:

@@ -1,0 +1,222 @@
+"""`accel stream scale`, `seal`, `truncate`, `recover` and `delete`: what changes a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from accel.cli.history_options import (
+    ScopeChoice,
+    StreamChoice,
+    cut_options,
+    moment_option,
+    parse_name,
+    read_by,
+    scope_options,
+    size_options,
+    stream_options,
+)
+from accel.cli.history_questions import shown_epoch
+from accel.cli.history_shown import Shown, said
+from accel.cli.history_texts import cut_text, numbers_by_segment, parse_range
+from accel.cli.options import examples, option, output_options
+from accel.cli.output import Output
+from accel.errors import NotInHistory
+from accel.explain import count_text
+from accel.history.id_columns import IdMap, IdSet
+from accel.history.ids import parse_segment, segment_text
+from accel.history.states import refuse_undeletable
+from accel.history.truncation import refuse_truncation
+
+if TYPE_CHECKING:
+    from accel.history.store import Stream, StreamStore
+
+SHOWN_IDS_MAX = 20
+
+
+@click.command(
+    short_help="Seal segments, and create others in their place.",
+    epilog=examples(
+        "accel stream scale --store s3://bucket --scope shop --stream orders \\",
+        "  --seal 0@0 --range 0.0:0.25 --range 0.25:0.5",
+    ),
+)
+@click.option(
+    "--seal",
+    "sealed",
+    metavar="N@E",
+    multiple=True,
+    required=True,
+    callback=read_by(parse_segment),
+    help="A segment to seal; may be repeated.",
+)
+@click.option(
+    "--range",
+    "ranges",
+    metavar="START:END",
+    multiple=True,
+    required=True,
+    callback=read_by(parse_range),
+    help="Keys of a new segment; may be repeated. Together they are exactly those of the sealed ones.",
+)
+@moment_option("--time", "When; now by default.")
+@size_options
+@stream_options
+@output_options
+def scale(
+    *,
+    sealed: tuple[int, ...],
+    ranges: tuple[tuple[float, float], ...],
+    time: int | None,
+    sizes: dict[int, int],
+    stream: StreamChoice,
+    output: Output,
+) -> None:
+    """Seal some segments, create others in their place, and show the epoch that follows.
+
+    To be repeated as it is if it was interrupted.
+    """
+    opened = stream.open(output, sizes)
+    _note_missing(sealed, sizes, output)
+    output.show(shown_epoch(opened.scale(sealed, ranges, time)))
+
+
+@click.command(
+    short_help="Seal a stream for good.",
+    epilog=examples("accel stream seal --store s3://bucket --scope shop --stream orders"),
+)
+@size_options
+@stream_options
+@output_options
+def seal(*, sizes: dict[int, int], stream: StreamChoice, output: Output) -> None:
+    """End a stream for good: open transactions are aborted, and nothing can be written to it any more."""
+    opened = stream.open(output, sizes)
+    _note_missing(opened.active_segments().ids.tolist(), sizes, output)
+    opened.seal()
+    output.show(said(f"stream {stream} sealed", stream=str(stream), state=opened.state().value))
+
+
+@click.command(
+    short_help="Let a stream begin at a cut; a dry run without --yes.",
+    epilog=examples(
+        "accel stream truncate --store s3://bucket --scope shop --stream orders --cut cut.json",
+        "accel stream truncate --store s3://bucket --scope shop --stream orders --at 2@1=20 --at 4@2=0 --yes",
+    ),
+)
+@click.option("--yes", is_flag=True, help="Truncate; without it nothing is changed.")
+@cut_options()
+@stream_options
+@output_options
+def truncate(*, yes: bool, cut: dict[int, int], stream: StreamChoice, output: Output) -> None:
+    """Let a stream begin at a cut; what lies before it is deleted.
+
+    Without --yes it checks the cut, and shows what would be deleted.
+    """
+    opened = stream.open(output)
+    if not yes:
+        output.show(_planned_truncation(opened, cut))
+        return
+    done = opened.truncate(cut)
+    sentence = f"{stream} begins at {cut_text(done.cut)}; {_ids_text(done.deleted)} deleted so far"
+    deleted = [segment_text(each) for each in done.deleted]
+    data = {"stream": str(stream), "dry_run": False, "cut": numbers_by_segment(done.cut), "deleted": deleted}
+    output.show(Shown({**data, "truncated_size": done.size_till}, (sentence,)))
+
+
+@click.command(
+    short_help="Finish what dead processes left behind.",
+    epilog=examples(
+        "accel stream recover --store s3://bucket",
+        "accel stream recover --store s3://bucket --scope shop --stream orders",
+    ),
+)
+@option("--stream", callback=read_by(parse_name), help="The stream; all of the scope without it.")
+@size_options
+@scope_options
+@output_options
+def recover(*, stream: str | None, sizes: dict[int, int], scope: ScopeChoice, output: Output) -> None:
+    """Finish workflows that were cut short, in one stream, in all of --scope, or in all there are.
+
+    It may run at any time, beside those who work.
+    """
+    if stream is None and sizes:
+        raise click.UsageError("Expected --stream with --size: segments of which stream?")
+    store = scope.open(output, sizes)
+    found = store.recover(scope.name) if stream is None else _recovered(store, scope.scope, stream)
+    lines = [f"{each}: {', '.join(done)}" for each, done in found.items()]
+    output.show(Shown({"recovered": found}, tuple(lines or ["nothing was left unfinished"])))
+
+
+@click.command(
+    short_help="Delete a sealed stream; a dry run without --yes.",
+    epilog=examples("accel stream delete --store s3://bucket --scope shop --stream orders --yes"),
+)
+@click.option("--yes", is_flag=True, help="Delete; without it nothing is changed.")
+@stream_options
+@output_options
+def delete(*, yes: bool, stream: StreamChoice, output: Output) -> None:
+    """Delete a stream that is sealed, or whose creation was cut short; one that is not there counts as deleted."""
+    store = stream.scope.open(output)
+    if yes:
+        store.delete_stream(stream.scope.scope, stream.name)
+        output.show(said(f"stream {stream} deleted", stream=str(stream), dry_run=False, exists=False))
+        return
+    exists = _refuse_undeletable(store, stream)
+    would = f"stream {stream} would be deleted (--yes does it)" if exists else f"there is no stream {stream}"
+    output.show(said(f"dry run: {would}", stream=str(stream), dry_run=True, exists=exists))
+
+
+def _note_missing(sealed: Sequence[int], sizes: Mapping[int, int], output: Output) -> None:
+    missing = IdSet.of([each for each in sealed if each not in sizes])
+    if len(missing):
+        output.note(f"no --size of {_ids_text(missing)}: counts 0 unless it is recorded already")
+
+
+def _refuse_undeletable(store: StreamStore, stream: StreamChoice) -> bool:
+    """Refuse as a deletion would; tells whether there is a stream."""
+    try:
+        refuse_undeletable(store.stream(stream.scope.scope, stream.name).state())
+    except NotInHistory:
+        return _is_listed(store, stream)
+    return True
+
+
+def _is_listed(store: StreamStore, stream: StreamChoice) -> bool:
+    try:
+        return stream.name in store.streams(stream.scope.scope)
+    except NotInHistory:
+        return False
+
+
+def _recovered(store: StreamStore, scope: str, name: str) -> dict[str, list[str]]:
+    done = store.recover_stream(scope, name)
+    return {f"{scope}/{name}": done} if done else {}
+
+
+def _planned_truncation(stream: Stream, cut: dict[int, int]) -> Shown:
+    now = stream.truncation()
+    if now.updating and now.cut == cut:
+        gone, size = now.to_delete, 0
+    else:
+        placed = stream.workflows.cuts.place(cut)
+        refuse_truncation(now, placed, stream.state(), is_valid=stream.is_valid(cut))
+        between = IdSet.of(stream.segments_between(now.cut, cut))
+        gone, size = between.without(IdMap.of(cut).ids), stream.size_between(now.cut, cut)
+    unit = stream.configuration().offset_unit.value
+    data = {
+        "stream": stream.name,
+        "dry_run": True,
+        "cut": numbers_by_segment(cut),
+        "to_delete": [segment_text(each) for each in gone],
+        "size": size,
+    }
+    would = f"{_ids_text(gone)} and {size} {unit} in all would be deleted (--yes does it)"
+    return Shown(data, (f"dry run: {would}",))
+
+
+def _ids_text(ids: IdSet) -> str:
+    shown = ", ".join(segment_text(each) for each in ids.ids[:SHOWN_IDS_MAX].tolist())
+    more = ", ..." if len(ids) > SHOWN_IDS_MAX else ""
+    return count_text(len(ids), "segment") + (f" ({shown}{more})" if shown else "")

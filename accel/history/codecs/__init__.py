@@ -1,0 +1,103 @@
+"""The bytes of every record of a stream's history: one named, versioned form each, with a checksum.
+
+A form turns a record into bytes and back, and raises CorruptObject for anything that is not such bytes. What a table
+keeps without a value (marks of epochs with transactions, of batches) has no form.
+
+    epochs         epoch-record, epoch-transition, sealed-epoch
+    chunks         history-chunk
+    times          epoch-times, epoch-times-block
+    cuts           truncation, retention-set, stream-cut, sealed-sizes
+    transactions   active-transaction, completed-transaction, committing-transactions, commit-order
+    streams        stream-state, configuration, creation-time, cold-marker, waiting-processor, unique-id, last-number,
+                   id-counter, segment-stream
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from accel.history.codecs.chunks import HISTORY_CHUNK
+from accel.history.codecs.cuts import RETENTION_SET, SEALED_SIZES, STREAM_CUT, TRUNCATION
+from accel.history.codecs.epochs import EPOCH_RECORD, EPOCH_TRANSITION, SEALED_EPOCH
+from accel.history.codecs.history_form import HistoryForm
+from accel.history.codecs.streams import (
+    COLD_MARKER,
+    CONFIGURATION,
+    CREATION_TIME,
+    ID_COUNTER,
+    LAST_NUMBER,
+    SEGMENT_STREAM,
+    STREAM_STATE,
+    UNIQUE_ID,
+    WAITING_PROCESSOR,
+)
+from accel.history.codecs.times import EPOCH_TIMES, EPOCH_TIMES_BLOCK
+from accel.history.codecs.transactions import (
+    ACTIVE_TRANSACTION,
+    COMMIT_ORDER,
+    COMMITTING_TRANSACTIONS,
+    COMPLETED_TRANSACTION,
+)
+from loaders.tables.forms import FormRegistry
+
+ALL_FORMS: Final[tuple[HistoryForm[Any, Any], ...]] = (
+    EPOCH_RECORD,
+    EPOCH_TRANSITION,
+    SEALED_EPOCH,
+    HISTORY_CHUNK,
+    EPOCH_TIMES,
+    EPOCH_TIMES_BLOCK,
+    TRUNCATION,
+    RETENTION_SET,
+    STREAM_CUT,
+    SEALED_SIZES,
+    ACTIVE_TRANSACTION,
+    COMPLETED_TRANSACTION,
+    COMMITTING_TRANSACTIONS,
+    COMMIT_ORDER,
+    STREAM_STATE,
+    CONFIGURATION,
+    CREATION_TIME,
+    COLD_MARKER,
+    WAITING_PROCESSOR,
+    UNIQUE_ID,
+    LAST_NUMBER,
+    ID_COUNTER,
+    SEGMENT_STREAM,
+)
+
+
+def register_forms(registry: FormRegistry) -> None:
+    """Add the history's forms to those that people can look at."""
+    for form in ALL_FORMS:
+        registry.register(form.record, form.expand)
+
+
+__all__ = [
+    "ACTIVE_TRANSACTION",
+    "ALL_FORMS",
+    "COLD_MARKER",
+    "COMMITTING_TRANSACTIONS",
+    "COMMIT_ORDER",
+    "COMPLETED_TRANSACTION",
+    "CONFIGURATION",
+    "CREATION_TIME",
+    "EPOCH_RECORD",
+    "EPOCH_TIMES",
+    "EPOCH_TIMES_BLOCK",
+    "EPOCH_TRANSITION",
+    "HISTORY_CHUNK",
+    "ID_COUNTER",
+    "LAST_NUMBER",
+    "RETENTION_SET",
+    "SEALED_EPOCH",
+    "SEALED_SIZES",
+    "SEGMENT_STREAM",
+    "STREAM_CUT",
+    "STREAM_STATE",
+    "TRUNCATION",
+    "UNIQUE_ID",
+    "WAITING_PROCESSOR",
+    "HistoryForm",
+    "register_forms",
+]

@@ -1,0 +1,113 @@
+"""The bytes of one kind of record: a named form, a checksum, the record's fields.
+
+    | bytes | field         | meaning                                                        |
+    |-------|---------------|----------------------------------------------------------------|
+    | 1     | name's length | 1 to 255                                                       |
+    | n     | name          | of the form                                                    |
+    | 2     | version       | of the form                                                    |
+    | 4     | CRC-32        | of the name, the version (2 bytes) and the fields              |
+    | rest  | fields        | a MessagePack map from field names to values                   |
+
+All integers are big endian. Fields that list many numbers are packed columns (see `loaders.tables.columns`).
+
+A table keeps a checksum around each value already. These records have one of their own because they live on without
+their table: a history's immutable values stay in caches as bytes for hours, and are decoded again and again.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Generic, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from accel.history.codecs.plain import plain
+from loaders.errors import CorruptObject
+from loaders.tables.forms import RecordForm
+
+T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
+
+_CHECKSUM = struct.Struct(">I")
+_VERSION = struct.Struct(">H")
+
+
+class CheckedForm(RecordForm[S]):
+    """A form whose fields stand behind a checksum. Threads: immutable."""
+
+    def _encode_record(self, value: S) -> bytes:
+        fields = super()._encode_record(value)
+        return _CHECKSUM.pack(self._checksum(self.version, fields)) + fields
+
+    def _decode_record(self, data: bytes, version: int, where: str) -> S:
+        if len(data) < _CHECKSUM.size:
+            raise CorruptObject(where, len(data), expected="a checksum of 4 bytes", found=f"{len(data)}")
+        fields = data[_CHECKSUM.size :]
+        expected, found = _CHECKSUM.unpack_from(data)[0], self._checksum(version, fields)
+        if expected != found:
+            raise CorruptObject(where, len(data), expected=f"a CRC-32 of {expected:#010x}", found=f"{found:#010x}")
+        return super()._decode_record(fields, version, where)
+
+    def _checksum(self, version: int, fields: bytes) -> int:
+        return zlib.crc32(fields, zlib.crc32(self.name.encode() + _VERSION.pack(version)))
+
+
+class HistoryForm(Generic[T, S]):
+    """A form whose records are of a class of the history, and not the fields that are stored. Threads: immutable.
+
+    Args:
+        name: of the form.
+        version: what is written.
+        fields: the class of the fields that are stored.
+        stored: turns a record into those fields.
+        restored: turns fields into a record; the text names the place in errors. Its ValueErrors mean damage.
+    """
+
+    def __init__(
+        self, name: str, version: int, fields: type[S], stored: Callable[[T], S], restored: Callable[[S, str], T]
+    ) -> None:
+        self.record = CheckedForm(name, version, fields)
+        self._stored = stored
+        self._restored = restored
+
+    def __repr__(self) -> str:
+        return f"HistoryForm({self.name!r}, {self.record.version})"
+
+    @property
+    def name(self) -> str:
+        """What the bytes say they are."""
+        return self.record.name
+
+    def encode(self, value: T) -> bytes:
+        """The record as bytes; what a table puts into its envelope. Equal records have equal bytes. O(size).
+
+        Raises:
+            FormatLimit: more than 1,048,576 rows of one kind.
+        """
+        return self.record.encode(self._stored(value))
+
+    def decode(self, data: bytes, where: str) -> T:
+        """The record in these bytes. O(size); nothing is allocated on the word of a length that was not checked.
+
+        Args:
+            data: what `encode` made, in this release or an earlier one.
+            where: table and key, for the error's sake.
+
+        Raises:
+            FormatTooNew: a newer release wrote it.
+            CorruptObject: another form, or no record of this one.
+        """
+        fields = self.record.decode(data, where)
+        try:
+            return self._restored(fields, where)
+        except (ValueError, OverflowError) as error:
+            expected = f"a record of form {self.name!r}"
+            raise CorruptObject(where, len(data), expected=expected, found=str(error)) from error
+
+    def expand(self, fields: S) -> object:
+        """Stored fields as dicts, lists, text and numbers, for people; what they have packed is shown unpacked."""
+        value = self._restored(fields, self.name)
+        return plain(fields if isinstance(value, int | str | UUID) else value)

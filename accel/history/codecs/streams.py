@@ -1,0 +1,165 @@
+"""The bytes of what a stream has once: its state, its configuration, names and counters.
+
+    | form               | fields                                                                                     |
+    |--------------------|--------------------------------------------------------------------------------------------|
+    | stream-state       | state                                                                                      |
+    | configuration      | min_segments, scaling_kind, target_rate, scale_factor, retention_kind, retention_minimum,  |
+    |                    | retention_maximum, offset_unit, tags, updating                                             |
+    | creation-time      | time_ms: when the stream was created                                                       |
+    | cold-marker        | time_ms: since when, or until when, a segment has little load                              |
+    | waiting-processor  | name: of the processor that waits for the stream                                           |
+    | unique-id          | id: 16 bytes that tell a scope or a stream from earlier ones of the same name              |
+    | last-number        | number: of the last segment of a deleted stream, so that the next of that name goes on     |
+    | id-counter         | next_id: the first that was not given out yet                                              |
+    | segment-stream     | stream_id: of the objects that hold a segment's data                                       |
+
+States, kinds and units are stored by their names; what is not there is null.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from accel.history.codecs.history_form import HistoryForm
+from accel.history.codecs.numbers import UUID_SIZE_BYTES, checked, member, number_form
+from accel.history.configuration import (
+    ConfigurationRecord,
+    OffsetUnit,
+    RetentionKind,
+    RetentionPolicy,
+    ScalingKind,
+    ScalingPolicy,
+    StreamConfiguration,
+)
+from accel.history.ids import NUMBER_MAX
+from accel.history.states import StreamState
+
+
+class StoredState(msgspec.Struct, frozen=True):
+    """The name of a `StreamState`."""
+
+    state: str
+
+
+class StoredConfiguration(msgspec.Struct, frozen=True):
+    """The stored fields of a `ConfigurationRecord`."""
+
+    min_segments: int
+    scaling_kind: str
+    target_rate: int
+    scale_factor: int
+    retention_kind: str | None
+    retention_minimum: int
+    retention_maximum: int | None
+    offset_unit: str
+    tags: list[str]
+    updating: bool
+
+
+class StoredTime(msgspec.Struct, frozen=True):
+    """A time, in milliseconds since 1970."""
+
+    time_ms: int
+
+
+class StoredName(msgspec.Struct, frozen=True):
+    """A name."""
+
+    name: str
+
+
+class StoredUniqueId(msgspec.Struct, frozen=True):
+    """The 16 bytes of a UUID."""
+
+    id: bytes
+
+
+class StoredLastNumber(msgspec.Struct, frozen=True):
+    """A segment number."""
+
+    number: int
+
+
+class StoredCounter(msgspec.Struct, frozen=True):
+    """The next id."""
+
+    next_id: int
+
+
+class StoredStreamId(msgspec.Struct, frozen=True):
+    """A stream of the object layer."""
+
+    stream_id: int
+
+
+def _stored_state(state: StreamState) -> StoredState:
+    return StoredState(state.name)
+
+
+def _restored_state(fields: StoredState, _: str) -> StreamState:
+    return member(StreamState, fields.state)
+
+
+def _stored_configuration(record: ConfigurationRecord) -> StoredConfiguration:
+    wanted = record.configuration
+    retention = wanted.retention
+    return StoredConfiguration(
+        min_segments=wanted.min_segments,
+        scaling_kind=wanted.scaling.kind.name,
+        target_rate=wanted.scaling.target_rate,
+        scale_factor=wanted.scaling.scale_factor,
+        retention_kind=None if retention is None else retention.kind.name,
+        retention_minimum=0 if retention is None else retention.minimum,
+        retention_maximum=None if retention is None else retention.maximum,
+        offset_unit=wanted.offset_unit.name,
+        tags=list(wanted.tags),
+        updating=record.updating,
+    )
+
+
+def _restored_configuration(fields: StoredConfiguration, _: str) -> ConfigurationRecord:
+    kind = fields.retention_kind
+    retention = None
+    if kind is not None:
+        retention = RetentionPolicy(member(RetentionKind, kind), fields.retention_minimum, fields.retention_maximum)
+    wanted = StreamConfiguration(
+        min_segments=fields.min_segments,
+        scaling=ScalingPolicy(member(ScalingKind, fields.scaling_kind), fields.target_rate, fields.scale_factor),
+        retention=retention,
+        offset_unit=member(OffsetUnit, fields.offset_unit),
+        tags=tuple(fields.tags),
+    )
+    return ConfigurationRecord(wanted, fields.updating)
+
+
+def _stored_name(name: str) -> StoredName:
+    return StoredName(name)
+
+
+def _restored_name(fields: StoredName, _: str) -> str:
+    return fields.name
+
+
+def _stored_unique_id(unique_id: UUID) -> StoredUniqueId:
+    return StoredUniqueId(unique_id.bytes)
+
+
+def _restored_unique_id(fields: StoredUniqueId, _: str) -> UUID:
+    checked("bytes of an id", len(fields.id), UUID_SIZE_BYTES, UUID_SIZE_BYTES)
+    return UUID(bytes=fields.id)
+
+
+STREAM_STATE: Final = HistoryForm("stream-state", 1, StoredState, _stored_state, _restored_state)
+CONFIGURATION: Final = HistoryForm(
+    "configuration", 1, StoredConfiguration, _stored_configuration, _restored_configuration
+)
+CREATION_TIME: Final = number_form("creation-time", StoredTime)
+COLD_MARKER: Final = number_form("cold-marker", StoredTime)
+WAITING_PROCESSOR: Final = HistoryForm("waiting-processor", 1, StoredName, _stored_name, _restored_name)
+UNIQUE_ID: Final = HistoryForm("unique-id", 1, StoredUniqueId, _stored_unique_id, _restored_unique_id)
+LAST_NUMBER: Final = number_form("last-number", StoredLastNumber, NUMBER_MAX)
+ID_COUNTER: Final = number_form("id-counter", StoredCounter)
+SEGMENT_STREAM: Final = number_form("segment-stream", StoredStreamId)

@@ -1,0 +1,205 @@
+"""Stream cuts: positions in a stream, and which of two comes first.
+
+A cut names segments and an offset in each; together they say how far somebody has read. An offset of -1 marks a
+*future* segment: nothing of it was read, because some segment that it continues is still being read:
+
+    epoch 0     0@0 [0, 0.5)      1@0 [0.5, 1)
+    epoch 1     2@1 [0, 1)                             {0@0: 10, 2@1: -1}: all of 1@0 was read, and 10 of 0@0
+
+Where a segment that is being read and a future one overlap, the position is in the former: future segments say where
+one stands only at keys that no other segment of the cut holds. Without this rule such a cut would come both before and
+after itself.
+
+Of two segments that overlap, the one with the higher id is later. So two cuts are compared key by key: the ids, and
+where both name the same segment the offsets.
+
+Complexity: O(n log n) in the segments of both cuts.
+
+Source: PDP-32, "streamCutComparison", and docs/history.md where it says less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum, unique
+from typing import Final
+
+import numpy as np
+
+from accel.errors import InvalidArgument
+from accel.history.id_columns import NOTHING, IdMap
+from accel.history.key_profile import NONE_HIGHEST, KeyProfile, bounds_of
+from accel.history.key_ranges import overlap_counts
+from accel.history.records import NO_SPAN, CutSpan
+from accel.history.segments import Keys, Segments
+
+
+@unique
+class CutOrder(Enum):
+    """How a cut lies to another one."""
+
+    BEFORE = "Before"
+    EQUAL_OR_AFTER = "EqualOrAfter"
+    OVERLAPS = "Overlaps"
+    """Before it at some keys, after it at others."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedCut:
+    """A cut, and the segments that it names (see `walking.place`). Threads: immutable.
+
+    Args:
+        cut: offsets by segment id; below 0 for future segments.
+        span: its segments.
+
+    Raises:
+        ValueError: the span of another cut.
+    """
+
+    cut: IdMap = NOTHING
+    span: CutSpan = NO_SPAN
+
+    def __post_init__(self) -> None:
+        if not np.array_equal(self.cut.ids, self.span.segments.ids):
+            raise ValueError(f"expected the segments of {self.cut}, found {self.span.segments}")
+
+    @property
+    def segments(self) -> Segments:
+        """All of its segments, ascending by id."""
+        return self.span.segments
+
+    @property
+    def live(self) -> Segments:
+        """Those that are being read."""
+        return self.segments.where(self.cut.values_array >= 0)
+
+    @property
+    def future(self) -> Segments:
+        """Those of which nothing was read."""
+        return self.segments.where(self.cut.values_array < 0)
+
+    def position(self, bounds: Keys | None = None) -> KeyProfile:
+        """Ids of the segments that the position is in, key by key; several at a key only if live ones overlap.
+
+        Args:
+            bounds: all bounds of this cut's segments, and perhaps of others beside them.
+        """
+        known = bounds_of((self.segments.ranges,)) if bounds is None else bounds
+        live = KeyProfile.of(self.live.ranges, self.live.ids, known)
+        future = KeyProfile.of(self.future.ranges, self.future.ids, known)
+        awaited = np.where(future.is_empty, NONE_HIGHEST, future.lowest)
+        return KeyProfile(
+            known,
+            np.where(live.is_empty, future.lowest, live.lowest),
+            np.where(live.is_empty, awaited, live.highest),
+        )
+
+
+NO_CUT: Final = PlacedCut()
+
+
+def compare(one: PlacedCut, other: PlacedCut) -> CutOrder:
+    """How a cut lies to another one.
+
+    >>> halves = Segments.make([0, 1], 0, [0.0, 0.5], [0.5, 1.0])
+    >>> def cut(first: int, second: int) -> PlacedCut:
+    ...     return PlacedCut(IdMap([0, 1], [first, second]), CutSpan(halves, IdMap([0, 1], [0, 0])))
+    >>> compare(cut(0, 10), cut(10, 10)), compare(cut(20, 20), cut(10, 10)), compare(cut(1, 11), cut(10, 10))
+    (<CutOrder.BEFORE: 'Before'>, <CutOrder.EQUAL_OR_AFTER: 'EqualOrAfter'>, <CutOrder.OVERLAPS: 'Overlaps'>)
+    """
+    bounds = bounds_of((one.segments.ranges, other.segments.ranges))
+    mine, yours = one.position(bounds), other.position(bounds)
+    both = ~mine.is_empty & ~yours.is_empty
+    is_before = bool((mine.lowest < yours.highest)[both].any())
+    is_after = bool((mine.highest > yours.lowest)[both].any())
+    _, at_mine, at_yours = np.intersect1d(one.cut.ids, other.cut.ids, assume_unique=True, return_indices=True)
+    offsets = one.cut.values_array[at_mine] - other.cut.values_array[at_yours]
+    is_before |= bool((offsets < 0).any())
+    is_after |= bool((offsets > 0).any())
+    if is_before:
+        return CutOrder.OVERLAPS if is_after else CutOrder.BEFORE
+    return CutOrder.EQUAL_OR_AFTER
+
+
+def is_equal_or_after(one: PlacedCut, other: PlacedCut) -> bool:
+    """Whether a cut is the other one, or after it, at every key."""
+    return compare(one, other) is CutOrder.EQUAL_OR_AFTER
+
+
+def is_valid(cut: PlacedCut, segments: Iterable[Segments]) -> bool:
+    """Whether somebody who reads the stream can stand at a cut.
+
+    - No two live segments overlap, and no future one is older than a live one that it overlaps.
+    - Keys that no live segment holds (gaps) are held by future ones.
+    - Whatever is older than the position in a gap was read to its end; so nothing older that overlaps it, anywhere, is
+      in the cut. A future segment that is the position nowhere counts in all gaps that it touches.
+
+    Args:
+        cut: names at least the segments that it is about; an unknown one is found out before, by `walking.place`.
+        segments: all of the stream's segments from the oldest epoch in which a segment of the cut was created to the
+            newest, in parts (`walking.segments_of`). Asked for only if there are future segments.
+    """
+    live, future = cut.live, cut.future
+    if (overlap_counts(live.ranges, live.ranges) > 1).any():
+        return False
+    bounds = bounds_of((cut.segments.ranges,))
+    held = KeyProfile.of(live.ranges, live.ids, bounds)
+    awaited = KeyProfile.of(future.ranges, future.ids, bounds)
+    if (held.highest_over(future.ranges) > future.ids).any() or (held.is_empty & awaited.is_empty).any():
+        return False
+    if not len(future):
+        return True
+    gaps = _gaps(future, held, awaited)
+    named = KeyProfile.of(cut.segments.ranges, cut.segments.ids, bounds)
+    return not any(_skips(part, cut, gaps, named) for part in segments)
+
+
+def refuse_unordered(start: PlacedCut | None, end: PlacedCut | None) -> None:
+    """What lies between two cuts can be asked only if the end is not before the start.
+
+    Args:
+        start: None = the stream's beginning.
+        end: None = its end.
+
+    Raises:
+        InvalidArgument: it is, at some key.
+    """
+    if start is not None and end is not None and not is_equal_or_after(end, start):
+        raise InvalidArgument(f"expected an end at or after the start, found {end.cut} after {start.cut}")
+
+
+def between(segments: Iterable[Segments], start: PlacedCut | None, end: PlacedCut | None) -> Iterator[Segments]:
+    """The segments that lie between two cuts, both cuts' own included; in the parts in which they are given.
+
+    A segment lies between them if at each of its keys the start is not in a later one and the end not in an earlier
+    one. Nothing is asked about the order of the cuts: `refuse_unordered` does that.
+
+    Args:
+        segments: those of the epochs from the lowest of the start's span to the highest of the end's, in parts.
+        start: None = the stream's beginning.
+        end: None = its end.
+    """
+    lower = None if start is None else start.position()
+    upper = None if end is None else end.position()
+    for part in segments:
+        chosen = np.ones(len(part), dtype=np.bool_)
+        if start is not None and lower is not None:
+            chosen &= (lower.highest_over(part.ranges) <= part.ids) | np.isin(part.ids, start.cut.ids)
+        if end is not None and upper is not None:
+            chosen &= (upper.lowest_over(part.ranges) >= part.ids) | np.isin(part.ids, end.cut.ids)
+        if chosen.any():
+            yield part.where(chosen)
+
+
+def _gaps(future: Segments, held: KeyProfile, awaited: KeyProfile) -> KeyProfile:
+    """In each gap, the id below which all segments were read to their ends."""
+    positions = np.where(held.is_empty, awaited.lowest, NONE_HIGHEST)
+    idle = future.where(~np.isin(future.ids, positions))
+    above = np.where(held.is_empty, KeyProfile.of(idle.ranges, idle.ids, held.bounds).highest, NONE_HIGHEST)
+    return KeyProfile(held.bounds, awaited.lowest, np.maximum(positions, above))
+
+
+def _skips(part: Segments, cut: PlacedCut, gaps: KeyProfile, named: KeyProfile) -> bool:
+    is_read = (gaps.highest_over(part.ranges) > part.ids) & ~np.isin(part.ids, cut.cut.ids)
+    return bool((is_read & (named.lowest_over(part.ranges) < part.ids)).any())

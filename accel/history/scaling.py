@@ -1,0 +1,232 @@
+"""Scaling a stream: some of its segments are sealed, and others take over their key ranges.
+
+A scale is asked for (`submitted`), which stores a transition, and carried out in steps that can each be repeated, by
+the same process or another one:
+
+    | step                        | decided here                                                     |
+    |-----------------------------|------------------------------------------------------------------|
+    | 1 state SCALING             | `states.next_state`                                              |
+    | 2 is it still wanted?       | `started`                                                        |
+    | 3 create the new segments   |                                                                  |
+    | 4 record the new epoch      | `scaled_epoch`, `epochs.delta_of`, `epochs.sealed_by`            |
+    | 5 seal the old segments     |                                                                  |
+    | 6 sizes, then current epoch | `sizes.with_sizes`, `epochs.advanced`                            |
+    | 7 transition empty          | `records.NO_TRANSITION`                                          |
+    | 8 state ACTIVE              | `states.next_state`                                              |
+
+Between asking and step 2 a commit of older transactions may have replaced all segments by duplicates of theirs. A scale
+that a person asked for goes on with the duplicates; one that was asked for by measured load is dropped, as the load may
+be another one now.
+
+Source: PDP-32 and the upstream system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum, unique
+
+import numpy as np
+
+from accel.errors import IllegalState, ScaleConflict, ScaleInputInvalid, ScalePrecondition
+from accel.history.epochs import next_counts
+from accel.history.id_columns import IdSet, Integers, positions_in, some_ids
+from accel.history.ids import EPOCH_MAX, NUMBER_MASK, NUMBER_MAX, make_id
+from accel.history.key_ranges import replaces
+from accel.history.records import NO_TRANSITION, EpochRecord, EpochTransition
+from accel.history.segments import KeyRanges, Segments
+from accel.history.states import StreamState, refuse_sealed
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleRequest:
+    """What somebody asks for.
+
+    Args:
+        seal: ids of the segments to seal, as they were given.
+        new_ranges: key ranges that take over theirs, in the order in which the new segments are numbered.
+        time_ms: when, milliseconds since 1970.
+    """
+
+    seal: tuple[int, ...]
+    new_ranges: KeyRanges
+    time_ms: int
+
+
+@unique
+class ScaleVerdict(Enum):
+    """What becomes of a transition when its scale starts."""
+
+    PROCEED = "proceed"
+    """Carry it out."""
+
+    MIGRATED = "migrated"
+    """Store it as it is returned, and carry that out: all segments were replaced by duplicates since."""
+
+    DONE = "done"
+    """Its epoch is current already; only the transition and the state remain to be reset."""
+
+    DROPPED = "dropped"
+    """The stream has moved on: reset the transition and the state, and refuse."""
+
+
+def is_outdated(request: ScaleRequest, current: EpochRecord) -> bool:
+    """Whether a request names a segment that is not active.
+
+    Whoever asked has an old picture of the stream. Then the empty transition is written anew, so that others with the
+    same picture fail on its version.
+    """
+    return bool((positions_in(current.segments.ids, _ids(request.seal)) < 0).any())
+
+
+def submitted(
+    request: ScaleRequest, state: StreamState, stored: EpochTransition, current: EpochRecord, min_segments: int
+) -> EpochTransition:
+    """The transition that carries a request out; the stored one if it is the same scale.
+
+    Complexity: O(n log n).
+
+    Args:
+        request: what is asked for.
+        state: where the stream stands.
+        stored: the transition that is under way, or the empty one.
+        current: the current epoch.
+        min_segments: how many segments the stream must keep.
+
+    Raises:
+        IllegalState: the stream is sealed, or is being sealed.
+        ScaleConflict: another scale is under way.
+        ScalePrecondition: a segment is not active (see `is_outdated`), or too few would be left.
+        ScaleInputInvalid: the new ranges do not cover exactly what the sealed segments cover.
+    """
+    refuse_sealed(state)
+    if not stored.is_empty:
+        refuse_conflict(request, stored)
+        return stored
+    if is_outdated(request, current):
+        ids = _ids(request.seal)
+        inactive = some_ids(ids[positions_in(current.segments.ids, ids) < 0])
+        raise ScalePrecondition(f"expected segments of epoch {current.epoch} to seal, found {inactive}")
+    _refuse_ranges(request, current)
+    count = len(current.segments) - len(request.seal) + len(request.new_ranges)
+    if count < min_segments:
+        raise ScalePrecondition(f"expected at least {min_segments} segments after the scale, found {count}")
+    first_number = int(current.segments.numbers.max()) + 1
+    if first_number > NUMBER_MAX - len(request.new_ranges) or current.epoch == EPOCH_MAX:
+        raise ScalePrecondition("expected room for new segments, found all numbers of segments or epochs used")
+    return EpochTransition(current.epoch, request.time_ms, IdSet.of(request.seal), first_number, request.new_ranges)
+
+
+def refuse_conflict(request: ScaleRequest, stored: EpochTransition, *, by_number: bool = False) -> None:
+    """A scale that is under way and one that is asked for must be the same.
+
+    Args:
+        request: what is asked for.
+        stored: what is under way.
+        by_number: whether numbers of segments are compared, not their ids: after `started` has moved a scale to
+            duplicates of its segments.
+
+    Raises:
+        ScaleConflict: a range or a segment of the request is none of the stored ones.
+    """
+    known, asked = stored.segments_to_seal.ids, _ids(request.seal)
+    if by_number:
+        known, asked = np.sort(known & NUMBER_MASK), asked & NUMBER_MASK
+    is_same = (positions_in(known, asked) >= 0).all() and set(request.new_ranges) <= set(stored.new_ranges)
+    if not is_same:
+        found = f"one of {some_ids(stored.segments_to_seal.ids)} under way"
+        raise ScaleConflict(f"expected the scale of {some_ids(_ids(request.seal))}, found {found}")
+
+
+def started(
+    stored: EpochTransition, current: EpochRecord, epochs: Callable[[int], EpochRecord], *, is_manual: bool
+) -> tuple[ScaleVerdict, EpochTransition]:
+    """Whether a scale is still wanted now that it starts, and as what.
+
+    Args:
+        stored: its transition, not empty.
+        current: the current epoch.
+        epochs: asked for its active or new epoch, if that is not the current one any more.
+        is_manual: whether a person asked for it.
+
+    Returns:
+        The verdict, and the transition to go on with; the empty one if none remains.
+    """
+    if current.epoch == stored.active_epoch:
+        return ScaleVerdict.PROCEED, stored
+    if current.epoch < stored.active_epoch:
+        return ScaleVerdict.DROPPED, NO_TRANSITION
+    reached = current if current.epoch == stored.new_epoch else epochs(stored.new_epoch)
+    if is_reached(stored, reached):
+        return ScaleVerdict.DONE, NO_TRANSITION
+    if is_manual and epochs(stored.active_epoch).reference_epoch == current.reference_epoch:
+        migrated = _migrated(stored, current)
+        if migrated is not None:
+            return ScaleVerdict.MIGRATED, migrated
+    return ScaleVerdict.DROPPED, NO_TRANSITION
+
+
+def refuse_dropped(verdict: ScaleVerdict, stored: EpochTransition) -> None:
+    """Tell whoever carries a dropped scale out, once transition and state are reset.
+
+    Raises:
+        IllegalState: it was dropped.
+    """
+    if verdict is ScaleVerdict.DROPPED:
+        raise IllegalState(f"expected a scale of the current epoch, found one of epoch {stored.active_epoch}: dropped")
+
+
+def is_reached(transition: EpochTransition, record: EpochRecord) -> bool:
+    """Whether an epoch is the one that a transition leads to, so that a process before this one has carried it out.
+
+    It has the new segments with their ranges, and none of those to seal. A duplicate epoch never has: the numbers of
+    its segments are older, hence lower.
+    """
+    if record.epoch != transition.new_epoch or record.is_duplicate:
+        return False
+    positions = positions_in(record.segments.ids, transition.new_ids)
+    if (positions < 0).any() or record.segments.where(positions).ranges != transition.new_ranges:
+        return False
+    return not (positions_in(record.segments.ids, transition.segments_to_seal.ids) >= 0).any()
+
+
+def scaled_epoch(transition: EpochTransition, active: EpochRecord) -> EpochRecord:
+    """The epoch that a scale leads to: segments that stay, then the new ones. The same whenever it is asked for.
+
+    Args:
+        transition: not empty.
+        active: its active epoch.
+
+    Raises:
+        ValueError: another epoch, or one without the segments to seal.
+    """
+    sealed = active.segments.where(positions_in(transition.segments_to_seal.ids, active.segments.ids) >= 0)
+    if active.epoch != transition.active_epoch or len(sealed) != len(transition.segments_to_seal):
+        raise ValueError(f"expected epoch {transition.active_epoch} with {transition.segments_to_seal}, found {active}")
+    time_ms = max(transition.time_ms, active.creation_time_ms + 1)
+    stays = active.segments.where(positions_in(sealed.ids, active.segments.ids) < 0)
+    segments = Segments.joined((stays, transition.new_segments(time_ms)))
+    splits, merges = next_counts(active, sealed.ranges, transition.new_ranges)
+    return EpochRecord(transition.new_epoch, transition.new_epoch, segments, time_ms, splits, merges)
+
+
+def _refuse_ranges(request: ScaleRequest, current: EpochRecord) -> None:
+    ids = _ids(request.seal)
+    if len(np.unique(ids)) < len(ids):
+        raise ScaleInputInvalid(f"expected each segment to seal once, found {some_ids(ids)}")
+    sealed = current.segments.where(positions_in(current.segments.ids, ids)).ranges
+    if not len(ids) or not replaces(request.new_ranges, sealed):
+        found = list(request.new_ranges)[:5]
+        raise ScaleInputInvalid(f"expected ranges that replace those of {some_ids(ids)} exactly, found {found}")
+
+
+def _migrated(stored: EpochTransition, current: EpochRecord) -> EpochTransition | None:
+    ids = (stored.segments_to_seal.ids & NUMBER_MASK) + make_id(current.epoch, 0)
+    if (positions_in(current.segments.ids, np.sort(ids)) < 0).any():
+        return None
+    return replace(stored, active_epoch=current.epoch, segments_to_seal=IdSet.of(ids))
+
+
+def _ids(given: tuple[int, ...]) -> Integers:
+    return np.array(given, dtype=np.int64)

@@ -1,0 +1,171 @@
+"""One key of a table, as a record of one class.
+
+Tables keep bytes; a cell joins a key and a form. Of three kinds of keys there are two kinds of writes:
+
+    | kind      | written by                    | who comes second                                             |
+    |-----------|-------------------------------|--------------------------------------------------------------|
+    | immutable | `create`                      | gets what stands there: its content follows from other keys  |
+    | versioned | `change`, `write`             | decides again on what stands there, or is refused            |
+    | deletable | `create` or `change`, `delete`| likewise                                                     |
+
+A versioned record may become immutable by growing full (a chunk of history): `is_final` tells so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, TableMissing
+from loaders.tables import Entry, Table, Version
+from loaders.tables.retry import Patience
+
+T = TypeVar("T")
+
+
+class Codec(Protocol[T]):
+    """Records of one class to bytes and back."""
+
+    def encode(self, value: T) -> bytes:
+        """The record as bytes."""
+        ...
+
+    def decode(self, data: bytes, where: str) -> T:
+        """The record in these bytes; the text names the place in errors."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Generic[T]):
+    """A record as it stood at some time, and which version of its key it was."""
+
+    value: T
+    version: Version
+
+
+def always(_: object) -> bool:
+    """Of records that are never written again."""
+    return True
+
+
+def never(_: object) -> bool:
+    """Of records that may change."""
+    return False
+
+
+class Cell(Generic[T]):
+    """A typed key. Threads: any.
+
+    Args:
+        table: where it lies.
+        key: in that table.
+        codec: turns its records into bytes.
+        patience: pauses between attempts.
+        is_final: whether a record is never written again, so that it may be cached for ever.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        key: str,
+        codec: Codec[T],
+        patience: Patience,
+        is_final: Callable[[T], bool] = never,
+    ) -> None:
+        self._table = table
+        self._key = key
+        self._codec = codec
+        self._patience = patience
+        self._is_final = is_final
+        self.where: Final = f"table {table.name!r}, key {key!r}"
+
+    def read(self) -> Seen[T] | None:
+        """What stands there; None if nothing does. One call, none for a final record in the cache.
+
+        Raises:
+            TableMissing, StoreError, CorruptObject, FormatTooNew.
+        """
+        entry = self._table.find(self._key)
+        return None if entry is None else self._seen(entry)
+
+    def get(self) -> Seen[T]:
+        """The same where something must stand.
+
+        Raises:
+            DataNotFound: nothing does; and as `read`.
+        """
+        return self._seen(self._table.get(self._key))
+
+    def create(self, value: T) -> Seen[T]:
+        """Write a record where there is none; gives what stands there afterwards, this one or another's. One call.
+
+        Raises:
+            TableMissing, AmbiguousWrite, StoreError.
+        """
+        data = self._codec.encode(value)
+        return self._seen(self._table.create_if_absent(self._key, data, final=self._is_final(value)))
+
+    def write(self, value: T, seen: Seen[T]) -> Seen[T]:
+        """Write a record over the one that was seen. One call.
+
+        Raises:
+            DataConflict: another one stands there by now.
+            DataNotFound: it was deleted.
+            AmbiguousWrite: the reply was lost, and what stands there does not tell.
+        """
+        data = self._codec.encode(value)
+        return Seen(value, self._table.update(self._key, data, seen.version, final=self._is_final(value)))
+
+    def change(self, change: Callable[[T | None], T | None], *, seen: Seen[T] | None = None) -> Seen[T]:
+        """Write what follows from what stands there, again until nobody comes between. Two calls if undisturbed.
+
+        Args:
+            change: gives the successor of a record (None: there is none), or None where nothing is to be done. May be
+                called many times, so it must recognise its own work. What it raises goes to the caller.
+            seen: what the caller saw last; tried first, so that nothing is read if it still stands.
+
+        Returns:
+            What stands there now.
+
+        Raises:
+            DataNotFound: nothing is there, and nothing came of it.
+            DataConflict: too many lost races.
+        """
+        attempts = self._patience.settings.attempts
+        for attempt in range(1, attempts + 1):
+            if seen is None:
+                seen = self.read()
+            value = change(None if seen is None else seen.value)
+            if value is None:
+                return self.get() if seen is None else seen
+            try:
+                return self._add(value) if seen is None else self.write(value, seen)
+            except TableMissing:
+                raise
+            except (DataConflict, DataExists, DataNotFound, AmbiguousWrite):
+                seen = None
+            self._patience.pause(attempt)
+        raise DataConflict(self._table.name, self._key, f"others wrote first, {attempts} times in a row")
+
+    def delete(self, seen: Seen[T] | None = None) -> None:
+        """Delete what stands there, by a tombstone; not for final records. Nothing there counts as deleted.
+
+        Args:
+            seen: what may be deleted; None = whatever stands there.
+
+        Raises:
+            DataConflict: another record stands there.
+        """
+        self._table.delete(self._key, None if seen is None else seen.version)
+
+    def erase(self) -> None:
+        """Delete a record plainly: a final one, or one that is never written again. No tombstone stays."""
+        self._table.erase(self._key)
+
+    def _add(self, value: T) -> Seen[T]:
+        data = self._codec.encode(value)
+        return Seen(value, self._table.create(self._key, data, final=self._is_final(value)))
+
+    def _seen(self, entry: Entry) -> Seen[T]:
+        return Seen(self._codec.decode(entry.value, self.where), entry.version)

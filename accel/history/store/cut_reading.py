@@ -1,0 +1,165 @@
+"""Questions about stream cuts: what they name, how they lie to each other, what lies between them.
+
+    calls                  1 for the first epoch, 1 for each chunk of history touched, 1 for each duplicate epoch;
+                           sizes: 1 for each shard besides
+    memory                 one chunk and the segments of the answer at a time, however many epochs lie between
+
+Source: PDP-32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from accel.errors import InvalidArgument, NotInHistory
+from accel.history import cuts, sizes
+from accel.history.cuts import CutOrder, PlacedCut
+from accel.history.id_columns import NOTHING, IdMap, Integers
+from accel.history.records import CutSpan
+from accel.history.segments import Segments
+from accel.history.store.epoch_reading import EpochReading
+from accel.history.store.parts import StreamParts
+from accel.history.walking import creation_epochs, place, segments_of
+
+SHARDS_KEPT_MAX = 64
+"""Segments come in the order of their epochs, so few shards are asked for twice."""
+
+
+class CutReading:
+    """Asks the tables of one stream. Threads: any.
+
+    Args:
+        parts: of the stream.
+        epochs: reads its epochs.
+    """
+
+    def __init__(self, parts: StreamParts, epochs: EpochReading) -> None:
+        self._parts = parts
+        self._epochs = epochs
+
+    def place(self, cut: Mapping[int, int]) -> PlacedCut:
+        """A cut with its segments.
+
+        Raises:
+            NotInHistory: it names a segment that the stream does not have.
+            InvalidArgument: an id that is none.
+        """
+        columns = as_cut(cut)
+        if not len(columns):
+            return cuts.NO_CUT
+        low, high = creation_epochs(columns)
+        return place(columns, self._epochs.epoch(low), self._epochs.chunks(low, high), self._epochs.epoch)
+
+    def span(self, cut: Mapping[int, int]) -> CutSpan:
+        """The segments of a cut, and the highest epoch that each belongs to. Raises as `place`."""
+        return self.place(cut).span
+
+    def compare(self, one: Mapping[int, int], other: Mapping[int, int]) -> CutOrder:
+        """How a cut lies to another one. Raises as `place`."""
+        return cuts.compare(self.place(one), self.place(other))
+
+    def is_valid(self, cut: Mapping[int, int]) -> bool:
+        """Whether somebody who reads the stream can stand at a cut; not if it names a segment that there is not."""
+        try:
+            placed = self.place(cut)
+        except (NotInHistory, InvalidArgument):
+            return False
+        return self.is_valid_place(placed)
+
+    def is_valid_place(self, placed: PlacedCut) -> bool:
+        """The same, of a cut whose segments were found."""
+        return cuts.is_valid(placed, self.segments(*creation_epochs(placed.cut)))
+
+    def segments(self, low: int, high: int) -> Iterator[Segments]:
+        """All segments that belong to any epoch from one to another, each once, in parts."""
+        yield from segments_of(self._epochs.epoch(low), self._epochs.chunks(low, high), self._epochs.epoch, high)
+
+    def between(
+        self, start: PlacedCut | None, end: PlacedCut | None, *, refuse_unordered: bool = True
+    ) -> Iterator[Segments]:
+        """The segments that lie between two cuts, both cuts' own included, in parts.
+
+        Args:
+            start: None = the stream's beginning.
+            end: None = its end.
+            refuse_unordered: whether the end must be at or after the start.
+
+        Raises:
+            InvalidArgument: it is not.
+        """
+        if refuse_unordered:
+            cuts.refuse_unordered(start, end)
+        low = 0 if start is None else start.span.low
+        high = self._epochs.current().epoch if end is None else end.span.high
+        return cuts.between(self.segments(low, high), start, end)
+
+    def segments_between(
+        self, start: Mapping[int, int], end: Mapping[int, int], *, refuse_unordered: bool = True
+    ) -> Integers:
+        """Ids of the segments between two cuts, ascending; an empty cut is the stream's beginning, or its end."""
+        parts = self.between(self._bound(start), self._bound(end), refuse_unordered=refuse_unordered)
+        return Segments.joined(parts).ascending().ids
+
+    def size_between(self, start: Mapping[int, int], end: Mapping[int, int]) -> int:
+        """How much of the stream lies between two cuts, in its offset unit."""
+        bounds = self._bound(start), self._bound(end)
+        return self.size_of(self.between(*bounds), *bounds)
+
+    def size_of(self, parts: Iterable[Segments], start: PlacedCut | None, end: PlacedCut | None) -> int:
+        """How much lies in some segments between two cuts. 1 call a shard of sealed sizes."""
+        shards: dict[int, IdMap] = {}
+
+        def read(ids: Integers) -> Mapping[int, int]:
+            return self._sealed_sizes(ids, shards)
+
+        return sizes.size_between(parts, _offsets(start), _offsets(end), read)
+
+    def size_till(
+        self, cut: Mapping[int, int], reference: Mapping[int, int] | None = None, reference_size: int = 0
+    ) -> int:
+        """How much of the stream lies before a cut, as what lies behind an earlier one, and what lay before that.
+
+        Args:
+            cut: the cut.
+            reference: an earlier one; None = the stream's beginning.
+            reference_size: how much lies before that one.
+        """
+        return sizes.size_till(self.size_between(reference or {}, cut), reference_size)
+
+    def shard(self, number: int) -> IdMap:
+        """A shard of sealed sizes; empty if nothing of it was sealed. 1 call."""
+        seen = self._parts.cells.shard(number).read()
+        return NOTHING if seen is None else seen.value
+
+    def _sealed_sizes(self, ids: Integers, shards: dict[int, IdMap]) -> dict[int, int]:
+        layout = self._parts.layout
+        numbers = sizes.shard_numbers(ids, layout.shard_size, layout.shard_by)
+        if len(shards) > SHARDS_KEPT_MAX:
+            shards.clear()
+        wanted = sorted(set(numbers.tolist()) - shards.keys())
+        shards.update(zip(wanted, self._parts.each(self.shard, wanted), strict=True))
+        found: dict[int, int] = {}
+        for number in set(numbers.tolist()):
+            asked = ids[numbers == number]
+            known = shards[number].positions_of(asked) >= 0
+            found.update(zip(asked[known].tolist(), shards[number].get_many(asked[known], 0).tolist(), strict=True))
+        return found
+
+    def _bound(self, cut: Mapping[int, int]) -> PlacedCut | None:
+        return self.place(cut) if len(cut) else None
+
+
+def as_cut(cut: Mapping[int, int]) -> IdMap:
+    """A cut as columns.
+
+    Raises:
+        InvalidArgument: an id that is none, or a number out of bounds.
+    """
+    try:
+        return IdMap.of(cut)
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgument(f"expected offsets by segment id: {error}") from error
+
+
+def _offsets(cut: PlacedCut | None) -> IdMap:
+    return NOTHING if cut is None else cut.cut

@@ -1,0 +1,129 @@
+"""Sealing a stream, and deleting it.
+
+    seal      state SEALING: no scale and no transaction begins any more
+              open transactions are aborted, those that shall be committed are, rolling where needed
+              the host seals the active segments; their sizes
+              state SEALED, for good
+
+    delete    the last segment number is remembered, for a stream of this name that may come
+              tables of transactions, of their epochs, of everything else
+              the stream's entry in its scope, last
+
+Both can be repeated, and whatever is missing already is tolerated: a stream whose creation was cut short is deleted
+likewise.
+
+Source: PDP-35 and the upstream system.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from accel.errors import IllegalState, NotInHistory, OperationNotAllowed
+from accel.history.creation import last_number
+from accel.history.states import StreamState, refuse_undeletable
+from accel.history.store.commit_workflow import CommitWorkflow
+from accel.history.store.epoch_reading import EpochReading
+from accel.history.store.epoch_writing import EpochWriting
+from accel.history.store.parts import StreamParts
+from accel.history.store.transaction_store import TransactionStore
+from accel.history.transactions import TransactionStatus
+from loaders.errors import TableMissing
+
+SEAL_ROUNDS_MAX = 100
+"""Commits of one sealing; transactions do not begin any more, so that each round leaves fewer."""
+
+
+class Ending:
+    """Seals and deletes one stream. Threads: any.
+
+    Args:
+        parts: of the stream.
+        epochs: reads its epochs.
+        writing: writes them.
+        transactions: its transactions.
+        commits: commits them.
+    """
+
+    def __init__(
+        self,
+        parts: StreamParts,
+        epochs: EpochReading,
+        writing: EpochWriting,
+        transactions: TransactionStore,
+        commits: CommitWorkflow,
+    ) -> None:
+        self._parts = parts
+        self._cells = parts.cells
+        self._epochs = epochs
+        self._writing = writing
+        self._transactions = transactions
+        self._commits = commits
+
+    def seal(self, time_ms: int | None = None) -> None:
+        """Seal the stream. To be repeated as it is after a crash.
+
+        Args:
+            time_ms: milliseconds since 1970, for epochs that commits add; None = now.
+
+        Raises:
+            OperationNotAllowed: another workflow has the stream.
+        """
+        if self._parts.state().value is StreamState.SEALED:
+            return
+        self._parts.set_state(StreamState.SEALING)
+        self._end_transactions(time_ms)
+        current = self._epochs.current()
+        self._writing.write_sizes(self._parts.host.seal(self._parts.name, current.segments.ids))
+        self._parts.set_state(StreamState.SEALED)
+
+    def refuse_undeletable(self) -> None:
+        """Only what is sealed, or was never finished, is deleted.
+
+        Raises:
+            IllegalState: it is neither.
+        """
+        try:
+            state = self._cells.state().read()
+        except TableMissing:
+            return
+        if state is not None:
+            refuse_undeletable(state.value)
+
+    def remember_number(self) -> None:
+        """Remember the last segment number, if there is a segment. 3 calls."""
+        try:
+            seen = self._cells.current_epoch().read() or self._cells.epoch(0).read()
+        except TableMissing:
+            return
+        if seen is None:
+            return
+        number = last_number(seen.value)
+        cell = self._parts.store.cells.last_number(*self._parts.name)
+        cell.change(lambda known: number if known is None or number > known else None)
+
+    def drop_tables(self) -> None:
+        """Drop all tables of the stream; those of transactions first, that of everything else last."""
+        tables, stream = self._parts.store.tables, self._parts.stream
+        try:
+            epochs = self._transactions.epochs()
+        except TableMissing:
+            epochs = self._transactions.epochs_with_table()  # dropped by a process that died before it was done
+        for epoch in epochs:
+            tables.drop_table(stream.transactions_table(epoch))
+        tables.drop_table(stream.epochs_table)
+        tables.drop_table(stream.metadata_table)
+
+    def _end_transactions(self, time_ms: int | None) -> None:
+        for _ in range(SEAL_ROUNDS_MAX):
+            active = self._transactions.active()
+            for each, value in active.items():
+                if value.status is TransactionStatus.OPEN:
+                    # Sealed by its writer or ended meanwhile: the next round sees that.
+                    with suppress(IllegalState, NotInHistory):
+                        self._transactions.seal(each, commit=False)
+            self._transactions.end_aborting()
+            committing = self._commits.run(time_ms)
+            if committing.is_empty and not self._transactions.active():
+                return
+        raise OperationNotAllowed("expected all transactions to end, found some that do not: try again")

@@ -1,0 +1,172 @@
+"""Who holds the segments themselves: a host is given in, as brokers differ.
+
+A history says which segments there are; a host creates, seals, truncates and deletes them, and merges transactions into
+them. Every step of a workflow may be repeated, by another process too, so a host must take each order twice: what is
+created, sealed or merged already stays as it is.
+
+Threads: a host must be as safe as those who share it need; both in here may be used by any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from accel.history.id_columns import IdMap, Integers
+from accel.history.segments import Segments
+
+StreamName = tuple[str, str]
+"""Scope and stream."""
+
+
+class SegmentHost(Protocol):
+    """What workflows ask of those who hold segments. All sizes and offsets are in the stream's offset unit."""
+
+    def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
+        """Create segments; each is bound to a stream of the object layer."""
+        ...
+
+    def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """Take no more writes; gives the final sizes by segment id."""
+        ...
+
+    def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """How far segments reach now, by segment id."""
+        ...
+
+    def truncate(self, stream: StreamName, cut: IdMap) -> None:
+        """Forget what lies before the offsets of a cut; those below 0 say nothing."""
+        ...
+
+    def delete(self, stream: StreamName, ids: Integers) -> None:
+        """Forget segments."""
+        ...
+
+    def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
+        """Append the data of transactions to segments, in this order, each once."""
+        ...
+
+    def abort(self, stream: StreamName, transaction: UUID) -> None:
+        """Forget the data of a transaction."""
+        ...
+
+
+class GivenSizes:
+    """Holds nothing: the caller does, and says how large segments are when they are sealed.
+
+    Args:
+        sizes: by segment id; those that are missing count 0.
+    """
+
+    def __init__(self, sizes: Mapping[int, int] | None = None) -> None:
+        self._sizes = dict(sizes or {})
+
+    def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
+        """Nothing to do."""
+
+    def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """The sizes that were given."""
+        return self.tails(stream, ids)
+
+    def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:  # noqa: ARG002 - sizes of one stream
+        """The sizes that were given."""
+        return {each: self._sizes.get(each, 0) for each in ids.tolist()}
+
+    def truncate(self, stream: StreamName, cut: IdMap) -> None:
+        """Nothing to do."""
+
+    def delete(self, stream: StreamName, ids: Integers) -> None:
+        """Nothing to do."""
+
+    def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
+        """Nothing to do."""
+
+    def abort(self, stream: StreamName, transaction: UUID) -> None:
+        """Nothing to do."""
+
+
+class MemorySegments:
+    """Segments in memory, of which only sizes are kept: for tests and simulations."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sizes: dict[tuple[StreamName, int], int] = {}
+        self._sealed: set[tuple[StreamName, int]] = set()
+        self._merged: set[tuple[StreamName, UUID]] = set()
+        self._pending: dict[tuple[StreamName, UUID], int] = {}
+        self.stream_ids: dict[tuple[StreamName, int], int] = {}
+
+    def copy(self) -> MemorySegments:
+        """The same segments once more."""
+        other = MemorySegments()
+        with self._lock:
+            other._sizes, other._sealed = dict(self._sizes), set(self._sealed)
+            other._merged, other._pending = set(self._merged), dict(self._pending)
+            other.stream_ids = dict(self.stream_ids)
+        return other
+
+    def append(self, stream: StreamName, segment_id: int, size: int) -> None:
+        """Append to a segment.
+
+        Raises:
+            LookupError: there is none, or it is sealed.
+        """
+        with self._lock:
+            if (stream, segment_id) not in self._sizes or (stream, segment_id) in self._sealed:
+                raise LookupError(f"expected an open segment, found none: {stream}, {segment_id}")
+            self._sizes[stream, segment_id] += size
+
+    def write(self, stream: StreamName, transaction: UUID, size: int) -> None:
+        """Write to a transaction: so much for each segment."""
+        with self._lock:
+            self._pending[stream, transaction] = self._pending.get((stream, transaction), 0) + size
+
+    def ids(self, stream: StreamName) -> list[int]:
+        """The segments that are there."""
+        with self._lock:
+            return sorted(each for name, each in self._sizes if name == stream)
+
+    def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
+        """See `SegmentHost.create`."""
+        with self._lock:
+            for each in segments.ids.tolist():
+                self._sizes.setdefault((stream, each), 0)
+                self.stream_ids[stream, each] = stream_ids[each]
+
+    def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """See `SegmentHost.seal`."""
+        with self._lock:
+            self._sealed.update((stream, each) for each in ids.tolist())
+        return self.tails(stream, ids)
+
+    def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """See `SegmentHost.tails`."""
+        with self._lock:
+            return {each: self._sizes.get((stream, each), 0) for each in ids.tolist()}
+
+    def truncate(self, stream: StreamName, cut: IdMap) -> None:
+        """Nothing to do: sizes count from the beginning."""
+
+    def delete(self, stream: StreamName, ids: Integers) -> None:
+        """See `SegmentHost.delete`."""
+        with self._lock:
+            for each in ids.tolist():
+                self._sizes.pop((stream, each), None)
+
+    def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
+        """See `SegmentHost.merge`."""
+        with self._lock:
+            for transaction in transactions:
+                if (stream, transaction) in self._merged:
+                    continue
+                self._merged.add((stream, transaction))
+                size = self._pending.pop((stream, transaction), 0)
+                for each in ids.tolist():
+                    self._sizes[stream, each] += size
+
+    def abort(self, stream: StreamName, transaction: UUID) -> None:
+        """See `SegmentHost.abort`."""
+        with self._lock:
+            self._pending.pop((stream, transaction), None)

@@ -1,0 +1,144 @@
+"""What the questions and workflows of one stream share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from accel.history.creation import start_number
+from accel.history.states import StreamState, next_state
+from accel.history.store import places
+from accel.history.store.cell import Seen
+from accel.history.store.cells import StreamCells, SystemCells
+from accel.history.store.hosts import SegmentHost, StreamName
+from accel.history.store.id_blocks import IdBlocks
+from accel.history.store.layout_form import HistoryLayout
+from accel.history.store.settings import MILLISECONDS, HistorySettings
+from accel.system import Components
+from loaders.errors import DataConflict, DataNotFound
+from loaders.tables import RetrySettings, Tables
+from loaders.tables.retry import Patience
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, eq=False)
+class StoreParts:
+    """What all streams of one store share. Threads: any.
+
+    Args:
+        tables: where everything lies.
+        settings: choices of this process.
+        system: clock, sleep and chance.
+        executor: sends calls of one step side by side; None = one after the other.
+    """
+
+    tables: Tables
+    settings: HistorySettings
+    system: Components
+    executor: Executor | None = None
+
+    @cached_property
+    def patience(self) -> Patience:
+        """Pauses between attempts."""
+        return Patience(RetrySettings(), self.system.sleep, self.system.jitter)
+
+    @cached_property
+    def cells(self) -> SystemCells:
+        """Keys that streams share."""
+        return SystemCells(self.tables, self.patience)
+
+    @cached_property
+    def transaction_counters(self) -> IdBlocks:
+        """Gives out the lower parts of transaction ids."""
+        return IdBlocks(self.cells.counter(places.TRANSACTION_IDS), self.settings.ids_block)
+
+    @cached_property
+    def segment_streams(self) -> IdBlocks:
+        """Gives out streams of the object layer."""
+        return IdBlocks(self.cells.counter(places.SEGMENT_STREAMS), self.settings.ids_block)
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return int(self.system.clock() * MILLISECONDS)
+
+    def each(self, act: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
+        """Do something for each of several keys, side by side if there is an executor; answers in their order."""
+        return list(map(act, items) if self.executor is None else self.executor.map(act, items))
+
+
+@dataclass(frozen=True, eq=False)
+class StreamParts:
+    """The parts of one opened stream. Threads: any.
+
+    Args:
+        store: what it shares with others.
+        stream: which one.
+        layout: how its history is cut into pieces.
+        host: holds its segments.
+    """
+
+    store: StoreParts
+    stream: places.StreamIdentity
+    layout: HistoryLayout
+    host: SegmentHost
+
+    @cached_property
+    def cells(self) -> StreamCells:
+        """Its keys."""
+        return StreamCells(self.store.tables, self.stream, self.store.patience)
+
+    @property
+    def name(self) -> StreamName:
+        """Its scope and name, as hosts know it."""
+        return self.stream.scope, self.stream.name
+
+    def state(self) -> Seen[StreamState]:
+        """Where the stream stands. One call.
+
+        Raises:
+            DataNotFound: it was never created, or is deleted.
+        """
+        return self.cells.state().get()
+
+    def set_state(self, wanted: StreamState) -> Seen[StreamState]:
+        """Move the stream to a state; one that it has already is written again. 2 calls.
+
+        So whoever ends a workflow, with the version that they saw, never ends one that began since.
+
+        Raises:
+            OperationNotAllowed: another workflow has it.
+            DataNotFound: as `state`.
+        """
+
+        def step(now: StreamState | None) -> StreamState:
+            if now is None:
+                raise DataNotFound(self.stream.metadata_table, places.STATE, "expected a stream, found none")
+            return next_state(now, wanted) or now
+
+        return self.cells.state().change(step)
+
+    def back_to_active(self, seen: Seen[StreamState], workflow: StreamState) -> None:
+        """End a workflow: ACTIVE again, unless the state was written since it was seen.
+
+        Args:
+            seen: the state, read before it was seen that nothing of the workflow is left to do.
+            workflow: what is ended; nothing is done if the state is another one.
+        """
+        if seen.value is workflow:
+            with suppress(DataConflict):
+                self.cells.state().write(StreamState.ACTIVE, seen)
+
+    def first_number(self) -> int:
+        """The lowest number that its first segment may have: above those of earlier streams of its name. 1 call."""
+        seen = self.store.cells.last_number(*self.name).read()
+        return start_number(None if seen is None else seen.value)
+
+    def each(self, act: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
+        """As `StoreParts.each`."""
+        return self.store.each(act, items)

@@ -1,0 +1,242 @@
+"""One stream: its questions and its workflows, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from uuid import UUID
+
+from accel.history.configuration import StreamConfiguration
+from accel.history.cuts import CutOrder
+from accel.history.epochs import EpochSummary
+from accel.history.id_columns import IdMap, Integers
+from accel.history.records import (
+    CommittingTransactions,
+    CutSpan,
+    EpochRecord,
+    RetentionEntry,
+    RetentionSet,
+    StreamCutRecord,
+    TruncationRecord,
+)
+from accel.history.scaling import ScaleRequest
+from accel.history.segments import KeyRanges, SegmentRecord, Segments
+from accel.history.states import StreamState
+from accel.history.store.parts import StreamParts
+from accel.history.store.recovering import Recovering
+from accel.history.store.workflows import Workflows
+from accel.history.transactions import TransactionStatus
+
+
+class Stream:
+    """A stream that is there; `StreamStore.stream` opens it. Threads: any.
+
+    Every call asks the tables anew, except for what never changes. Cuts are offsets by segment id, in the stream's
+    offset unit; times are milliseconds since 1970. Single steps of the workflows: `workflows`.
+
+    Args:
+        parts: of the stream.
+    """
+
+    def __init__(self, parts: StreamParts) -> None:
+        self._parts = parts
+        self.workflows = Workflows.of(parts)
+
+    def __repr__(self) -> str:
+        return f"Stream({str(self._parts.stream)!r})"
+
+    # What it is
+
+    @property
+    def name(self) -> str:
+        """Scope and name."""
+        return str(self._parts.stream)
+
+    @property
+    def unique_id(self) -> UUID:
+        """What tells it from earlier streams of its name."""
+        return self._parts.stream.unique_id
+
+    def state(self) -> StreamState:
+        """Where it stands. 1 call."""
+        return self._parts.state().value
+
+    def set_state(self, wanted: StreamState) -> None:
+        """Move the stream to a state, as workflows do: for those who carry one out step by step. 2 calls.
+
+        Raises:
+            OperationNotAllowed: another workflow has it.
+        """
+        self._parts.set_state(wanted)
+
+    def configuration(self) -> StreamConfiguration:
+        """What its owner wants. 1 call."""
+        return self.workflows.updating.read().configuration
+
+    def creation_time_ms(self) -> int:
+        """When it was created. 1 call."""
+        return self._parts.cells.creation_time().get().value
+
+    def segment_stream(self, segment_id: int) -> int:
+        """Which stream of the object layer holds a segment's data. 1 call.
+
+        Raises:
+            DataNotFound: the stream has no such segment.
+        """
+        return self._parts.cells.segment_stream(segment_id).get().value
+
+    # Epochs and segments; `EpochReading` says more
+
+    def current_epoch(self) -> EpochRecord:
+        """The current epoch. 1 call."""
+        return self.workflows.epochs.current()
+
+    def active_segments(self) -> Segments:
+        """The segments that take writes now, ascending by id. 1 call."""
+        return self.workflows.epochs.active_segments()
+
+    def epoch(self, number: int) -> EpochRecord:
+        """An epoch; NotInHistory if there is none. 1 call."""
+        return self.workflows.epochs.epoch(number)
+
+    def epochs(self, low: int, high: int) -> Iterator[EpochRecord]:
+        """The epochs from one to another, both included. 1 call, 1 a chunk, 1 a duplicate."""
+        return self.workflows.epochs.epochs(low, high)
+
+    def segment(self, segment_id: int) -> SegmentRecord:
+        """A segment; NotInHistory if there is none. 1 call."""
+        return self.workflows.epochs.segment(segment_id)
+
+    def successors(self, segment_id: int) -> dict[int, list[int]]:
+        """The segments that follow one, each with all that it follows. 3 calls."""
+        return self.workflows.epochs.successors(segment_id)
+
+    def predecessors(self, segment_id: int) -> dict[int, list[int]]:
+        """The segments that one follows, each with all that follow it. 2 calls."""
+        return self.workflows.epochs.predecessors(segment_id)
+
+    def epoch_at(self, time_ms: int) -> int:
+        """Which epoch it was at a time. 2 calls at most."""
+        return self.workflows.epochs.epoch_at(time_ms)
+
+    def segments_at(self, time_ms: int) -> IdMap:
+        """The segments at a time as far as they are still there, each with the offset it begins with. 4 calls."""
+        return self.workflows.epochs.segments_at(time_ms)
+
+    def head(self) -> IdMap:
+        """The cut that the stream begins with. 1 call, 2 if it was never truncated."""
+        return self.workflows.epochs.head()
+
+    def truncation(self) -> TruncationRecord:
+        """Where the stream begins, and what is being deleted. 1 call."""
+        return self.workflows.epochs.truncation()
+
+    def scales(self, from_ms: int, to_ms: int) -> Iterator[EpochSummary]:
+        """The epochs from one time to another, with splits and merges. 5 calls, 1 a chunk, 1 a duplicate."""
+        return self.workflows.epochs.scales(from_ms, to_ms)
+
+    # Cuts; `CutReading` says more
+
+    def recorded_cuts(self) -> RetentionSet:
+        """When cuts were recorded for retention, and the size before each. 1 call."""
+        return self.workflows.retention.read()
+
+    def recorded_cut(self, recording_time_ms: int) -> StreamCutRecord:
+        """A recorded cut; NotInHistory if there is none of that time. 1 call."""
+        return self.workflows.retention.cut(recording_time_ms)
+
+    def compare(self, one: Mapping[int, int], other: Mapping[int, int]) -> CutOrder:
+        """How a cut lies to another one."""
+        return self.workflows.cuts.compare(one, other)
+
+    def is_valid(self, cut: Mapping[int, int]) -> bool:
+        """Whether somebody who reads the stream can stand at a cut."""
+        return self.workflows.cuts.is_valid(cut)
+
+    def span(self, cut: Mapping[int, int]) -> CutSpan:
+        """The segments of a cut, and the highest epoch that each belongs to."""
+        return self.workflows.cuts.span(cut)
+
+    def segments_between(self, start: Mapping[int, int], end: Mapping[int, int]) -> Integers:
+        """Ids of the segments between two cuts, ascending; an empty one is the stream's beginning, or its end."""
+        return self.workflows.cuts.segments_between(start, end)
+
+    def size_between(self, start: Mapping[int, int], end: Mapping[int, int]) -> int:
+        """How much of the stream lies between two cuts."""
+        return self.workflows.cuts.size_between(start, end)
+
+    # Workflows; each is to be repeated as it is after a crash, by any process, or finished by `recover`
+
+    def configure(self, wanted: StreamConfiguration) -> None:
+        """Change what the owner wants; OperationNotAllowed while another workflow has the stream."""
+        self.workflows.updating.run(wanted)
+
+    def scale(
+        self,
+        seal: Sequence[int],
+        new_ranges: Sequence[Sequence[float]],
+        time_ms: int | None = None,
+        *,
+        is_manual: bool = True,
+    ) -> EpochRecord:
+        """Seal some segments and create others in their place; gives the epoch that follows.
+
+        Args:
+            seal: ids of active segments.
+            new_ranges: pairs of start and end that replace theirs exactly, in the order in which they are numbered.
+            time_ms: None = now.
+            is_manual: whether a person asks; a scale that was asked for by load is dropped if a commit came between.
+
+        Raises:
+            ScalePrecondition, ScaleInputInvalid, ScaleConflict: see `accel.history.scaling`.
+            IllegalState: the stream is sealed, or the scale was dropped.
+            OperationNotAllowed: another workflow has the stream.
+        """
+        request = ScaleRequest(tuple(seal), KeyRanges.of(new_ranges), self._time(time_ms))
+        return self.workflows.scales.run(request, is_manual=is_manual)
+
+    def truncate(self, cut: Mapping[int, int]) -> TruncationRecord:
+        """Let the stream begin at a cut.
+
+        Raises:
+            InvalidArgument: the cut is not valid, or lies before the stream's beginning.
+            IllegalState: the stream is sealed.
+            OperationNotAllowed: another workflow has the stream.
+        """
+        return self.workflows.truncations.run(cut)
+
+    def run_retention(
+        self, time_ms: int | None = None, read_by_all: Mapping[int, int] | None = None
+    ) -> RetentionEntry | None:
+        """Record a cut, and truncate the stream as its owner wants; gives the cut to which it was truncated."""
+        return self.workflows.retention.run(time_ms, read_by_all)
+
+    def begin_transaction(self, *, lease_ms: int | None = None, writer_id: str | None = None) -> UUID:
+        """Begin a transaction; IllegalState if the stream is sealed."""
+        return self.workflows.transactions.begin(lease_ms=lease_ms, writer_id=writer_id)
+
+    def end_transaction(self, transaction_id: UUID, *, commit: bool) -> TransactionStatus:
+        """Decide what becomes of a transaction; it is carried out by `commit` or `abort_transactions`."""
+        return self.workflows.transactions.seal(transaction_id, commit=commit)
+
+    def transaction_status(self, transaction_id: UUID) -> TransactionStatus:
+        """Where a transaction stands; UNKNOWN if nobody knows it any more."""
+        return self.workflows.transactions.status(transaction_id)
+
+    def commit(self, time_ms: int | None = None, limit: int | None = None) -> CommittingTransactions:
+        """Commit the transactions that come next; OperationNotAllowed while another workflow has the stream."""
+        return self.workflows.commits.run(self._time(time_ms), limit)
+
+    def abort_transactions(self) -> list[UUID]:
+        """Abort transactions whose time is up, and end all that are to be aborted; gives the former."""
+        return self.workflows.transactions.abort_expired()
+
+    def seal(self) -> None:
+        """End all transactions and seal the stream, for good; OperationNotAllowed while another workflow has it."""
+        self.workflows.ending.seal()
+
+    def recover(self) -> list[str]:
+        """Finish what a process left behind that died; gives what that was. See `Recovering`."""
+        return Recovering(self._parts, self.workflows).run()
+
+    def _time(self, time_ms: int | None) -> int:
+        return self._parts.store.now_ms() if time_ms is None else time_ms

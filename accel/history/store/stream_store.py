@@ -1,0 +1,254 @@
+"""Scopes and their streams, kept in versioned tables of a bucket.
+
+    from accel.history.store import StreamStore
+    from loaders.store import open_store
+
+    streams = StreamStore.open(open_store("s3://bucket/prefix"))
+    streams.create_scope("shop")
+    orders = streams.create_stream("shop", "orders", StreamConfiguration(min_segments=2))
+    orders.scale([0], [(0.0, 0.25), (0.25, 0.5)])
+    orders.segments_at(yesterday_ms)
+
+Source: PDP-35.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import suppress
+
+from accel.errors import NotInHistory, OperationNotAllowed
+from accel.history.configuration import StreamConfiguration
+from accel.history.records import RetentionEntry
+from accel.history.store import places
+from accel.history.store.completed import CompletedTransactions
+from accel.history.store.hosts import GivenSizes, SegmentHost
+from accel.history.store.layout_form import HistoryLayout
+from accel.history.store.names import Names
+from accel.history.store.parts import StoreParts, StreamParts
+from accel.history.store.settings import HistorySettings
+from accel.history.store.stream import Stream
+from accel.history.store.workflows import Workflows
+from accel.system import SYSTEM, Components
+from loaders.errors import DataConflict, DataNotFound
+from loaders.store import ObjectStore
+from loaders.tables import Tables, ValueCache, read_format
+
+CACHE_SIZE_BYTES = 64 * 2**20
+CREATE_ATTEMPTS_MAX = 8
+
+
+class StreamStore:
+    """All streams of a bucket. Threads: any.
+
+    Args:
+        tables: where they lie; `StreamStore.open` makes them.
+        system: clock, sleep and chance.
+        settings: how histories are kept.
+        host: holds the segments.
+        executor: sends calls of one step side by side; None = one after the other.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        *,
+        system: Components = SYSTEM,
+        settings: HistorySettings = HistorySettings(),  # noqa: B008 - immutable
+        host: SegmentHost | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        self._parts = StoreParts(tables, settings, system, executor)
+        self._names = Names(self._parts)
+        self._host: SegmentHost = GivenSizes() if host is None else host
+
+    @classmethod
+    def open(
+        cls,
+        store: ObjectStore,
+        *,
+        system: Components = SYSTEM,
+        settings: HistorySettings = HistorySettings(),  # noqa: B008 - immutable
+        host: SegmentHost | None = None,
+        executor: Executor | None = None,
+    ) -> StreamStore:
+        """The streams of a bucket, with conditional writes as its endpoint wants them. One request.
+
+        Args:
+            store: where everything lies.
+            system: clock, sleep and chance.
+            settings: how histories are kept.
+            host: holds the segments; None = the caller does, and sizes count 0.
+            executor: sends calls of one step side by side; None = one after the other.
+        """
+        record = read_format(store)
+        tables = Tables(
+            store,
+            nonce=system.nonce,
+            sleep=system.sleep,
+            jitter=system.jitter,
+            cache=ValueCache(CACHE_SIZE_BYTES),
+            executor=executor,
+            if_match_quotes=None if record is None else record.if_match_quotes,
+        )
+        return cls(tables, system=system, settings=settings, host=host, executor=executor)
+
+    # Scopes
+
+    def create_scope(self, scope: str) -> bool:
+        """Make a scope; False if it was there. 3 calls; 5 more in a new bucket.
+
+        Raises:
+            InvalidArgument: not a name.
+        """
+        return self._names.create_scope(scope)
+
+    def delete_scope(self, scope: str) -> None:
+        """Delete a scope without streams; one that is not there counts as deleted. 5 calls.
+
+        Raises:
+            IllegalState: it has streams.
+        """
+        self._names.delete_scope(scope)
+
+    def scopes(self) -> Iterator[str]:
+        """All scopes, in the order of their encoded names. 1 call for 1,000."""
+        return self._names.scopes()
+
+    def streams(self, scope: str) -> Iterator[str]:
+        """The streams of a scope, half-created ones included. 2 calls for 1,000.
+
+        Raises:
+            NotInHistory: there is no such scope.
+        """
+        return self._names.streams(scope)
+
+    # Streams
+
+    def create_stream(
+        self,
+        scope: str,
+        name: str,
+        wanted: StreamConfiguration = StreamConfiguration(),  # noqa: B008 - immutable
+        time_ms: int | None = None,
+        *,
+        segments: int | None = None,
+        first_number: int = 0,
+    ) -> Stream:
+        """Create a stream, or finish its creation; one that is there stays as it is.
+
+        Args:
+            scope: its scope.
+            name: its name.
+            wanted: what its owner wants.
+            time_ms: when it is created, milliseconds since 1970; None = now.
+            segments: how many it has at first; None = as many as it has at least.
+            first_number: number of the first segment; higher if an earlier stream of this name had that many.
+
+        Raises:
+            NotInHistory: there is no such scope.
+            InvalidArgument: not a name, or numbers out of bounds.
+        """
+        for _ in range(CREATE_ATTEMPTS_MAX):
+            identity = self._names.reserve(scope, name, self._drop_tables)
+            parts = self._stream_parts(identity, self._parts.settings.layout)
+            # Who finds an entry without tables gives the name to another stream. If this one's tables are made at the
+            # same moment, they are dropped, by that one or in here.
+            with suppress(DataNotFound):
+                Workflows.of(parts).creating.run(
+                    wanted,
+                    self._parts.now_ms() if time_ms is None else time_ms,
+                    segments=segments,
+                    start_number=max(first_number, parts.first_number()),
+                )
+                if self._names.find(scope, name) == identity:
+                    return self.stream(scope, name)
+            self._drop_tables(identity)
+        raise OperationNotAllowed(f"expected {scope}/{name} to be created by one at a time: try again")
+
+    def stream(self, scope: str, name: str, *, host: SegmentHost | None = None) -> Stream:
+        """Open a stream. 3 calls.
+
+        Args:
+            scope: its scope.
+            name: its name.
+            host: holds its segments; None = the store's.
+
+        Raises:
+            NotInHistory: there is no such stream, or its creation was cut short.
+        """
+        identity = self._names.find(scope, name)
+        parts = self._stream_parts(identity, HistoryLayout(), host)
+        try:
+            layout = parts.cells.layout().get().value
+        except DataNotFound as error:
+            raise NotInHistory(f"expected a stream, found {identity} half created: create it again") from error
+        return Stream(self._stream_parts(identity, layout, host))
+
+    def delete_stream(self, scope: str, name: str) -> None:
+        """Delete a stream that is sealed, or was never finished; one that is not there counts as deleted.
+
+        Raises:
+            IllegalState: it is neither.
+        """
+        try:
+            identity = self._names.find(scope, name)
+        except NotInHistory:
+            return
+        ending = Workflows.of(self._stream_parts(identity, HistoryLayout())).ending
+        ending.refuse_undeletable()
+        ending.remember_number()
+        ending.drop_tables()
+        self._names.release(identity)
+
+    def run_retention(self, scope: str, time_ms: int | None = None) -> dict[str, RetentionEntry]:
+        """Run retention in all streams of a scope; gives the cuts to which they were truncated, by stream.
+
+        Streams that are half created, or that another workflow has, wait for the next time.
+
+        Raises:
+            NotInHistory: there is no such scope.
+        """
+        found: dict[str, RetentionEntry] = {}
+        for name in self.streams(scope):
+            with suppress(NotInHistory, DataNotFound, OperationNotAllowed, DataConflict):
+                point = self.stream(scope, name).run_retention(time_ms)
+                if point is not None:
+                    found[name] = point
+        return found
+
+    def recover(self, scope: str | None = None) -> dict[str, list[str]]:
+        """Finish what dead processes left behind in all streams of a scope, or of all; gives what that was.
+
+        Streams that are half created, so that nothing tells what they were to be, are left alone.
+        """
+        found: dict[str, list[str]] = {}
+        for each in [scope] if scope is not None else list(self.scopes()):
+            for name in self.streams(each):
+                try:
+                    done = self.recover_stream(each, name)
+                except (NotInHistory, DataNotFound):  # half created, and nothing tells as what
+                    continue
+                if done:
+                    found[f"{each}/{name}"] = done
+        CompletedTransactions(self._parts).drop_old()
+        return found
+
+    def recover_stream(self, scope: str, name: str) -> list[str]:
+        """Finish what dead processes left behind in one stream; gives what that was.
+
+        Raises:
+            NotInHistory: there is no such stream, or nothing of it that could be finished.
+        """
+        return self.stream(scope, name).recover()
+
+    # Inside
+
+    def _drop_tables(self, identity: places.StreamIdentity) -> None:
+        Workflows.of(self._stream_parts(identity, HistoryLayout())).ending.drop_tables()
+
+    def _stream_parts(
+        self, identity: places.StreamIdentity, layout: HistoryLayout, host: SegmentHost | None = None
+    ) -> StreamParts:
+        return StreamParts(self._parts, identity, layout, self._host if host is None else host)

@@ -1,0 +1,243 @@
+"""Transactions of a stream: begun, given more time, sealed, ended.
+
+An open transaction is an entry in the table of its epoch; how it ended is told by an entry in a batch of completed
+ones (`completed`), which is written before the first is removed.
+
+Several keys cannot be written at once, so the order matters:
+
+    begin    the mark of the epoch, its table, the entry, and then another look at the current epoch. It has moved on:
+             the entry is withdrawn. It has not: whoever drops the table, once it moves on, sees the entry.
+    drop     of an epoch that is over, if nothing is in its table: the table, then the mark
+    commit   a position in the order of commits, then the entry says COMMITTING with that position
+
+Marks and tables are made when they are needed: a stream that is scaled for years without transactions has none.
+
+Source: PDP-35 and the upstream system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from uuid import UUID
+
+from accel.errors import IllegalState, NotInHistory
+from accel.history import transaction_rules as rules
+from accel.history.ids import make_transaction_id, transaction_epoch
+from accel.history.store.commit_ordering import CommitOrdering
+from accel.history.store.completed import CompletedTransactions
+from accel.history.store.epoch_reading import EpochReading
+from accel.history.store.epoch_writing import MARK
+from accel.history.store.parts import StreamParts
+from accel.history.transactions import ActiveTransaction, CompletedTransaction, TransactionStatus
+from loaders.errors import TableMissing
+
+BEGIN_ATTEMPTS_MAX = 16
+
+
+class TransactionStore:
+    """Transactions of one stream. Threads: any.
+
+    Args:
+        parts: of the stream.
+        epochs: reads its epochs.
+    """
+
+    def __init__(self, parts: StreamParts, epochs: EpochReading) -> None:
+        self._parts = parts
+        self._cells = parts.cells
+        self._epochs = epochs
+        self.order = CommitOrdering(parts)
+
+    def begin(
+        self, *, lease_ms: int | None = None, longest_ms: int | None = None, writer_id: str | None = None
+    ) -> UUID:
+        """Begin a transaction. 6 calls, and 2 for each block of ids.
+
+        Args:
+            lease_ms: how long it lives unless somebody asks for more; None = as the settings say.
+            longest_ms: how long it lives at most; likewise.
+            writer_id: who writes it.
+
+        Raises:
+            IllegalState: the stream is sealed, or is being sealed.
+            InvalidArgument: no time at all.
+        """
+        settings = self._parts.store.settings
+        longest = longest_ms or settings.longest_ms
+        for _ in range(BEGIN_ATTEMPTS_MAX):
+            epoch = rules.epoch_to_begin_in(self._parts.state().value, self._epochs.current())
+            transaction_id = make_transaction_id(epoch, self._parts.store.transaction_counters.take()[0])
+            lease = min(settings.lease_ms, longest) if lease_ms is None else lease_ms
+            if self._begun(transaction_id, rules.opened(self._parts.store.now_ms(), lease, longest, writer_id)):
+                return transaction_id
+        raise IllegalState("expected the stream's epoch to stay for a moment, found a new one again and again")
+
+    def read(self, transaction_id: UUID) -> ActiveTransaction | None:
+        """A transaction that is not ended; None if it is, or never was. 1 call."""
+        try:
+            seen = self._cells.transaction(transaction_epoch(transaction_id), transaction_id).read()
+        except TableMissing:
+            return None
+        return None if seen is None else seen.value
+
+    def read_many(self, ids: Sequence[UUID]) -> dict[UUID, ActiveTransaction]:
+        """Those that are not ended. 1 call each."""
+        found = self._parts.each(self.read, ids)
+        return {each: value for each, value in zip(ids, found, strict=True) if value is not None}
+
+    def status(self, transaction_id: UUID) -> TransactionStatus:
+        """Where a transaction stands; UNKNOWN if nobody knows it any more. 1 call, 4 at most if it has ended."""
+        active = self.read(transaction_id)
+        if active is not None:
+            return active.status
+        ended = self._completed(transaction_id)
+        return TransactionStatus.UNKNOWN if ended is None else ended.status
+
+    def ping(self, transaction_id: UUID, lease_ms: int) -> ActiveTransaction:
+        """Give an open transaction more time. 2 calls.
+
+        Raises:
+            NotInHistory: it has ended, or never was.
+            IllegalState: it is not open any more.
+            InvalidArgument: no time, or beyond the longest that it may live.
+        """
+        now_ms = self._parts.store.now_ms()
+        return self._change(transaction_id, lambda found: rules.with_lease(found, now_ms, lease_ms))
+
+    def seal(self, transaction_id: UUID, *, commit: bool, commit_time_ms: int | None = None) -> TransactionStatus:
+        """Decide what becomes of an open transaction; the same request again gives where it stands by then.
+
+        Args:
+            transaction_id: which.
+            commit: whether it shall be committed; aborted otherwise.
+            commit_time_ms: the writer's time.
+
+        Raises:
+            NotInHistory: nobody knows it any more.
+            IllegalState: it was sealed the other way.
+        """
+        found = self.read(transaction_id)
+        if found is None:
+            return rules.refuse_other_end(self._completed(transaction_id), commit=commit)
+        if rules.is_sealed(found.status, commit=commit):
+            return found.status
+        position = self.order.add(transaction_id) if commit else 0
+
+        def sealed(now: ActiveTransaction) -> ActiveTransaction | None:
+            if rules.is_sealed(now.status, commit=commit):
+                return None
+            return rules.committing(now, position, commit_time_ms) if commit else rules.aborting(now)
+
+        try:
+            return self._change(transaction_id, sealed).status
+        except NotInHistory:
+            return rules.refuse_other_end(self._completed(transaction_id), commit=commit)
+
+    def active(self) -> dict[UUID, ActiveTransaction]:
+        """All that are not ended. 1 call, 1 an epoch with transactions, 1 a transaction."""
+        found: dict[UUID, ActiveTransaction] = {}
+        for epoch in self.epochs():
+            try:
+                ids = list(map(UUID, self._cells.transactions(epoch).keys()))
+            except TableMissing:
+                continue
+            found |= self.read_many(ids)
+        return found
+
+    def epochs(self) -> list[int]:
+        """Epochs that may have transactions, ascending. 1 call for 1,000 of them."""
+        return sorted(map(int, self._cells.epochs.keys()))
+
+    def epochs_with_table(self) -> list[int]:
+        """Epochs whose transactions have a table. 1 call for 1,000 of them."""
+        stream = self._parts.stream
+        names = self._parts.store.tables.table_names(stream.transactions_prefix)
+        found = [stream.epoch_of_table(name) for name in names]
+        return sorted(epoch for epoch in found if epoch is not None)
+
+    def end(self, transaction_id: UUID) -> TransactionStatus:
+        """Tell how a sealed transaction ended, then remove its entry. 4 calls.
+
+        Raises:
+            IllegalState: it is open.
+            NotInHistory: nobody knows it.
+        """
+        found = self.read(transaction_id)
+        if found is None:
+            known = self._completed(transaction_id)
+            if known is None:
+                raise NotInHistory(f"expected a transaction of this stream, found none with id {transaction_id}")
+            return known.status
+        ends = CompletedTransactions(self._parts.store)
+        ended = ends.add(self._parts.stream, transaction_id, rules.ended(found, self._parts.store.now_ms()))
+        self._erase(transaction_id)
+        return ended.status
+
+    def abort_expired(self) -> list[UUID]:
+        """Abort open transactions whose time is up; gives their ids."""
+        now_ms = self._parts.store.now_ms()
+        expired = [each for each, value in self.active().items() if rules.is_expired(value, now_ms)]
+        for each in expired:
+            self.seal(each, commit=False)
+        self.end_aborting()
+        return expired
+
+    def end_aborting(self) -> None:
+        """End all transactions that are to be aborted, and drop tables that have none any more."""
+        for each, value in self.active().items():
+            if value.status is TransactionStatus.ABORTING:
+                self._parts.host.abort(self._parts.name, each)
+                self.end(each)
+        self.drop_epochs()
+
+    def drop_epochs(self) -> None:
+        """Drop tables of older epochs that have no transactions any more. 1 call if there are none."""
+        for epoch in rules.droppable_epochs(self.epochs(), self._epochs.current()):
+            if self._is_empty(epoch):
+                self._parts.store.tables.drop_table(self._parts.stream.transactions_table(epoch))
+                self._cells.epochs.erase(str(epoch))
+
+    def _completed(self, transaction_id: UUID) -> CompletedTransaction | None:
+        return CompletedTransactions(self._parts.store).find(self._parts.stream, transaction_id)
+
+    def _begun(self, transaction_id: UUID, transaction: ActiveTransaction) -> bool:
+        epoch = transaction_epoch(transaction_id)
+        cell = self._cells.transaction(epoch, transaction_id)
+        if not self._cells.epochs.exists(str(epoch)):
+            self._cells.epochs.create_if_absent(str(epoch), MARK)
+        try:
+            cell.create(transaction)
+        except TableMissing:
+            self._parts.store.tables.create_table(self._parts.stream.transactions_table(epoch))
+            cell.create(transaction)
+        if self._epochs.current().reference_epoch == epoch:
+            return True
+        self._erase(transaction_id)
+        return False
+
+    def _erase(self, transaction_id: UUID) -> None:
+        # Ids never come again, and an entry that is to be removed is not changed any more: no tombstone is needed, and
+        # listings stay as short as there are transactions.
+        with suppress(TableMissing):
+            self._cells.transaction(transaction_epoch(transaction_id), transaction_id).erase()
+
+    def _is_empty(self, epoch: int) -> bool:
+        try:
+            return next(self._cells.transactions(epoch).keys(), None) is None
+        except TableMissing:
+            return True
+
+    def _change(
+        self, transaction_id: UUID, change: Callable[[ActiveTransaction], ActiveTransaction | None]
+    ) -> ActiveTransaction:
+        def step(found: ActiveTransaction | None) -> ActiveTransaction | None:
+            if found is None:
+                raise NotInHistory(f"expected a transaction that is not ended, found none with id {transaction_id}")
+            return change(found)
+
+        cell = self._cells.transaction(transaction_epoch(transaction_id), transaction_id)
+        try:
+            return cell.change(step).value
+        except TableMissing as error:
+            raise NotInHistory(f"expected a transaction that is not ended, found {transaction_id}") from error

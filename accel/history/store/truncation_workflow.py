@@ -1,0 +1,98 @@
+"""Truncating a stream, in steps that can each be repeated, by the same process or another one.
+
+    start       the record says where the stream begins now, and what is to be deleted
+    state       TRUNCATING
+    carry out   the host forgets what lies before the cut, and the segments that end there
+    complete    the record says that they are deleted
+    state ACTIVE
+
+Calls: those of finding both cuts and what lies between them (see `cut_reading`), and 8.
+
+Source: PDP-32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from accel.errors import InvalidArgument, NotInHistory
+from accel.history.cuts import PlacedCut
+from accel.history.records import TruncationRecord
+from accel.history.states import StreamState
+from accel.history.store.cut_reading import CutReading
+from accel.history.store.parts import StreamParts
+from accel.history.truncation import begun, completed, placed, refuse_sealed_truncation, refuse_truncation
+
+
+class TruncationWorkflow:
+    """Truncates one stream. Threads: any.
+
+    Args:
+        parts: of the stream.
+        cuts: finds cuts.
+    """
+
+    def __init__(self, parts: StreamParts, cuts: CutReading) -> None:
+        self._parts = parts
+        self._cell = parts.cells.truncation()
+        self._cuts = cuts
+
+    def start(self, cut: Mapping[int, int]) -> TruncationRecord:
+        """Store where the stream is to begin.
+
+        Raises:
+            InvalidArgument: a truncation is under way, the cut is not valid or lies before the last one.
+            IllegalState: the stream is sealed; a truncation that was under way is completed.
+            DataConflict: another one was begun meanwhile.
+        """
+        state = self._parts.state().value
+        if state is StreamState.SEALED:
+            self.complete()
+            refuse_sealed_truncation(state)
+        seen = self._cell.get()
+        if seen.value.updating:
+            raise InvalidArgument(f"expected no truncation under way, found one to {seen.value.cut}")
+        wanted = self._placed(cut)
+        refuse_truncation(seen.value, wanted, state, is_valid=self._cuts.is_valid_place(wanted))
+        before = placed(seen.value)
+        between = list(self._cuts.between(before, wanted))
+        size = self._cuts.size_of(between, before, wanted)
+        return self._cell.write(begun(seen.value, wanted, between, size), seen).value
+
+    def complete(self) -> TruncationRecord:
+        """What was to be deleted is deleted; nothing if no truncation is under way. 2 calls."""
+        return self._cell.change(lambda now: None if now is None else completed(now)).value
+
+    def run(self, cut: Mapping[int, int]) -> TruncationRecord:
+        """All of it. To be repeated as it is after a crash.
+
+        Raises:
+            OperationNotAllowed: another workflow has the stream.
+            What `start` raises.
+        """
+        now = self._cell.get().value
+        if not (now.updating and now.cut == cut):
+            self.start(cut)
+        return self.carry_out()
+
+    def carry_out(self) -> TruncationRecord:
+        """Finish a truncation that was started.
+
+        Raises:
+            OperationNotAllowed: another workflow has the stream.
+        """
+        self._parts.set_state(StreamState.TRUNCATING)
+        now = self._cell.get().value
+        if now.updating:
+            self._parts.host.truncate(self._parts.name, now.cut)
+            self._parts.host.delete(self._parts.name, now.to_delete.ids)
+        state = self._parts.state()
+        done = self.complete()
+        self._parts.back_to_active(state, StreamState.TRUNCATING)
+        return done
+
+    def _placed(self, cut: Mapping[int, int]) -> PlacedCut:
+        try:
+            return self._cuts.place(cut)
+        except NotInHistory as error:
+            raise InvalidArgument(f"expected a cut of this stream: {error}") from error

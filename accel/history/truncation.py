@@ -1,0 +1,117 @@
+"""Truncating a stream: it begins at a cut from now on, and what lies before is deleted.
+
+A truncation is begun with the record that says what is to be deleted, carried out, and completed. Questions about older
+times see through it: whatever was deleted is replaced by what the stream begins with now at those keys.
+
+Source: PDP-32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from accel.errors import IllegalState, InvalidArgument
+from accel.history.cuts import PlacedCut, is_equal_or_after
+from accel.history.epochs import offsets_at_start
+from accel.history.id_columns import NO_IDS, IdMap, IdSet
+from accel.history.key_profile import KeyProfile
+from accel.history.records import EpochRecord, TruncationRecord
+from accel.history.segments import Segments
+from accel.history.states import StreamState
+
+
+def placed(truncation: TruncationRecord) -> PlacedCut | None:
+    """The cut that a stream begins with; None if it was never truncated."""
+    return PlacedCut(truncation.cut, truncation.span) if len(truncation.cut) else None
+
+
+def refuse_truncation(now: TruncationRecord, cut: PlacedCut, state: StreamState, *, is_valid: bool) -> None:
+    """A truncation can begin if none is under way, at a valid cut that is not before the last one.
+
+    Args:
+        now: the record as it stands.
+        cut: where the stream is to begin.
+        state: where the stream stands.
+        is_valid: whether one can stand at this cut (`cuts.is_valid`).
+
+    Raises:
+        InvalidArgument: one of that is not so.
+        IllegalState: the stream is sealed.
+    """
+    if now.updating:
+        raise InvalidArgument(f"expected no truncation under way, found one to {now.cut}")
+    if not is_valid:
+        raise InvalidArgument(f"expected a cut that covers all keys once, found {cut.cut}")
+    before = placed(now)
+    if before is not None and not is_equal_or_after(cut, before):
+        raise InvalidArgument(f"expected a cut at or after {now.cut}, found {cut.cut}")
+    refuse_sealed_truncation(state)
+
+
+def refuse_sealed_truncation(state: StreamState) -> None:
+    """A sealed stream is not truncated; one that was begun before is completed first.
+
+    Raises:
+        IllegalState: the stream is sealed.
+    """
+    if state is StreamState.SEALED:
+        raise IllegalState("expected a stream that is not sealed to truncate, found SEALED")
+
+
+def begun(now: TruncationRecord, cut: PlacedCut, between: Iterable[Segments], size: int) -> TruncationRecord:
+    """The record of a truncation that begins.
+
+    Args:
+        now: the record as it stands, not updating.
+        cut: where the stream is to begin.
+        between: segments between the last cut (or the stream's beginning) and this one, in parts (`cuts.between`).
+        size: how much lies between them, in the stream's offset unit.
+    """
+    to_delete = IdSet(Segments.joined(between).ascending().ids.copy()).without(cut.cut.ids)
+    return TruncationRecord(
+        cut=cut.cut,
+        span=cut.span,
+        deleted=now.deleted,
+        to_delete=to_delete.without(now.deleted.ids),
+        size_till=now.size_till + size,
+        updating=True,
+    )
+
+
+def completed(now: TruncationRecord) -> TruncationRecord | None:
+    """The record of a truncation that was carried out; None if that is written already."""
+    if not now.updating:
+        return None
+    return replace(now, deleted=now.deleted.united(now.to_delete), to_delete=NO_IDS, updating=False)
+
+
+def head(truncation: TruncationRecord, first: EpochRecord) -> IdMap:
+    """Where a stream begins: its truncation, or the beginning of its first epoch."""
+    return truncation.cut if len(truncation.cut) else offsets_at_start(first)
+
+
+def segments_at(record: EpochRecord, truncation: TruncationRecord) -> IdMap:
+    """The segments of an epoch as far as they are still there, each with the offset that it begins with.
+
+    Where a segment was deleted, those that the stream begins with instead at its keys are given. O(n log n).
+
+    Args:
+        record: the epoch.
+        truncation: the stream's.
+    """
+    cut, span = truncation.cut, truncation.span
+    if not len(cut) or record.epoch > span.high:
+        return offsets_at_start(record)
+    if record.epoch < span.low:
+        return cut
+    of_cut = KeyProfile.of(span.segments.ranges, cut.ids)
+    of_epoch = KeyProfile.of(record.segments.ranges, record.segments.ids)
+    own = record.segments
+    is_kept = (of_cut.lowest_over(own.ranges) < own.ids) | (cut.positions_of(own.ids) >= 0)
+    kept = own.ids[is_kept]
+    is_instead = of_epoch.lowest_over(span.segments.ranges) < cut.ids
+    ids = np.union1d(kept, cut.ids[is_instead])
+    return IdMap(ids, cut.get_many(ids, 0))

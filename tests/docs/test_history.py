@@ -1,0 +1,178 @@
+"""What docs/history.md says of states, calls, sizes and names is what the code has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from accel.history.codecs import EPOCH_TIMES_BLOCK, HISTORY_CHUNK, SEALED_SIZES
+from accel.history.configuration import StreamConfiguration
+from accel.history.ids import parse_segment
+from accel.history.states import TRANSITIONS
+from accel.history.store import HistorySettings, Stream, StreamStore
+from loaders.store import CountingStore, MemoryStore
+from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, Block, BlockKind, BlockTimes
+from tests.docs.pages import ROOT, table_rows
+from tests.history_codecs.building import chunk_of_scales, jittered_times, shard_of_sizes
+
+PAGE = ROOT / "docs" / "history.md"
+SETTINGS = HistorySettings(part_epochs=2, leaf_parts=2)
+YEAR_SECONDS = 365 * 86_400
+
+
+def code(text: str) -> list[str]:
+    """What stands in backticks."""
+    return re.findall(r"`([^`]+)`", text)
+
+
+def ids(text: str) -> list[int]:
+    return [parse_segment(each) for each in text.split()]
+
+
+def cut(text: str, *offsets: int) -> dict[int, int]:
+    return dict(zip(ids(text), offsets, strict=True))
+
+
+@pytest.fixture
+def store() -> CountingStore:
+    """A store with the stream of the picture, and some more epochs, so that its index has parts and leaves."""
+    counting = CountingStore(MemoryStore())
+    streams = StreamStore.open(counting, settings=SETTINGS)
+    streams.create_scope("shop")
+    orders = streams.create_stream("shop", "orders", StreamConfiguration(min_segments=2), time_ms=1_000)
+    orders.scale(ids("0@0"), [(0.0, 0.25), (0.25, 0.5)], time_ms=2_000)
+    orders.scale(ids("3@1 1@0"), [(0.25, 1.0)], time_ms=3_000)
+    for number in range(5):
+        orders.scale([orders.active_segments()[-1].id], [(0.25, 1.0)], time_ms=4_000 + number * 1_000)
+    return counting
+
+
+def cold(store: CountingStore) -> Stream:
+    """The stream as a process sees it that has read nothing yet; requests count from here on."""
+    stream = StreamStore.open(store, settings=SETTINGS).stream("shop", "orders")
+    store.reset()
+    return stream
+
+
+def calls(store: CountingStore) -> int:
+    return sum(each.requests for each in store.snapshot().by_operation.values())
+
+
+QUESTIONS: dict[str, Callable[[Stream], object]] = {
+    "current_epoch": lambda stream: stream.current_epoch(),
+    "active_segments": lambda stream: stream.active_segments(),
+    "epoch": lambda stream: stream.epoch(1),
+    "segment": lambda stream: stream.segment(*ids("2@1")),
+    "successors": lambda stream: stream.successors(*ids("0@0")),
+    "predecessors": lambda stream: stream.predecessors(*ids("4@2")),
+    "epoch_at": lambda stream: stream.epoch_at(2_500),
+    "segments_at": lambda stream: stream.segments_at(2_500),
+    "head": lambda stream: stream.truncate(cut("2@1 4@2", 20, 90)),
+}
+
+
+def told_calls() -> dict[str, int]:
+    """How many calls the page says that a method takes, where it says a number alone."""
+    rows = [row for row in table_rows(PAGE) if len(row) == 3 and code(row[1])]
+    return {code(row[1])[0]: int(row[2][0]) for row in rows if row[2][0].isdigit()}
+
+
+@pytest.mark.parametrize("method", [name for name in QUESTIONS if name != "head"])
+def test_questions_cost_what_the_page_says(store: CountingStore, method: str) -> None:
+    stream = cold(store)
+    QUESTIONS[method](stream)
+    assert calls(store) == told_calls()[method]
+
+
+def test_the_head_costs_what_the_page_says(store: CountingStore) -> None:
+    assert "| 1; 2 if it was never truncated |" in PAGE.read_text()
+    never = cold(store)
+    never.head()
+    assert calls(store) == 2
+    QUESTIONS["head"](never)
+    truncated = cold(store)
+    truncated.head()
+    assert calls(store) == told_calls()["head"] == 1
+
+
+def test_epochs_between_two_times_cost_what_the_page_says(store: CountingStore) -> None:
+    stream = cold(store)
+    assert len(list(stream.scales(2_500, 5_500))) == 4
+    assert calls(store) <= told_calls()["scales"] + 1
+
+
+def test_what_never_changes_costs_nothing_the_second_time(store: CountingStore) -> None:
+    stream = cold(store)
+    for method in ("epoch", "segment", "successors", "predecessors"):
+        QUESTIONS[method](stream)
+        store.reset()
+        QUESTIONS[method](stream)
+        assert calls(store) == 0, method
+
+
+def test_a_split_takes_about_as_many_calls_as_the_page_says(store: CountingStore) -> None:
+    told = re.search(r"A split of one segment into two takes about (\d+)", PAGE.read_text())
+    assert told
+    cold(store).scale(ids("2@1"), [(0.0, 0.125), (0.125, 0.25)], time_ms=60_000)
+    assert calls(store) == pytest.approx(int(told[1]), abs=8)
+
+
+def test_every_method_that_the_page_names_is_a_streams() -> None:
+    rows = [row for row in table_rows(PAGE) if len(row) == 3 and row[1].startswith("`")]
+    named = [name for row in rows for name in code(row[1])]
+    assert len(named) >= 15
+    assert [name for name in named if not hasattr(Stream, name)] == []
+
+
+def told_states() -> Iterator[tuple[str, list[str]]]:
+    for row in table_rows(PAGE):
+        if len(row) == 2 and row[0].startswith("`"):
+            for each in code(row[0]):
+                yield each, code(row[1])
+
+
+def test_the_states_and_where_they_lead_stand_in_the_page() -> None:
+    expected = {now.value: {each.value for each in wanted} for now, wanted in TRANSITIONS.items()}
+    assert {now: set(wanted) for now, wanted in told_states()} == expected
+
+
+def figure(first_cell: str) -> list[float]:
+    """The numbers of a row of figures."""
+    [row] = [row for row in table_rows(PAGE) if row[0].startswith(first_cell)]
+    return [float(each) for each in re.findall(r"\d+(?:\.\d+)?", row[1].replace(",", ""))]
+
+
+def test_a_year_fills_as_many_leaves_and_parts_as_the_page_says() -> None:
+    assert f"{YEAR_SECONDS:,} epochs" in PAGE.read_text()
+    leaves, rest = divmod(YEAR_SECONDS, PART_EPOCHS * LEAF_PARTS)
+    megabytes, told_leaves, told_parts, _ = figure("the index of times, after a year")
+    assert (told_leaves, told_parts) == (leaves, (rest - 1) // PART_EPOCHS)
+    low, high = figure("a leaf, 100,000 times")[-2:]
+    assert leaves * low / 1000 <= megabytes <= leaves * high / 1000
+
+
+def test_a_leaf_is_as_large_as_the_page_says() -> None:
+    leaf = BlockTimes(Block(BlockKind.LEAF, 314, 100_000), jittered_times(100_000))
+    low, high = figure("a leaf, 100,000 times")
+    assert low - 1 <= len(EPOCH_TIMES_BLOCK.encode(leaf)) / 1000 <= high
+
+
+def test_a_shard_is_as_large_as_the_page_says() -> None:
+    [told] = figure("a shard of 1,000 sealed sizes")
+    assert len(SEALED_SIZES.encode(shard_of_sizes(1_000))) / 1000 == pytest.approx(told, rel=0.05)
+
+
+@pytest.mark.parametrize("segments", [2, 64, 1_000])
+def test_an_epoch_of_a_chunk_is_as_large_as_the_page_says(segments: int) -> None:
+    low, high = figure("a history chunk of 1,000 epochs")
+    size_bytes = len(HISTORY_CHUNK.encode(chunk_of_scales(1, segments=segments)))
+    assert low <= size_bytes / 1000 <= high
+
+
+def test_each_departure_has_a_record_that_the_page_links() -> None:
+    linked = set(re.findall(r"decisions/(\d{4}-[a-z-]+)\.md", PAGE.read_text()))
+    folder: Path = ROOT / "docs" / "decisions"
+    assert linked == {each.stem for each in folder.glob("00*.md") if "0016" <= each.stem[:4] <= "0023"}

@@ -1,0 +1,161 @@
+"""What docs/formats.md says of the bytes of stream history is what the code has."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from uuid import UUID
+
+import numpy as np
+import pytest
+import zstandard
+
+from accel.history.codecs import (
+    ALL_FORMS,
+    HISTORY_CHUNK,
+    RETENTION_SET,
+    chunks,
+    cuts,
+    epochs,
+    id_columns,
+    segment_columns,
+    times,
+    transactions,
+)
+from accel.history.ids import segment_text
+from accel.history.records import COMMITTED_AT_ONCE_MAX
+from accel.history.store import places
+from accel.history.store.layout_form import HISTORY_LAYOUT
+from loaders.layout import TABLES_PREFIX
+from loaders.tables.names import table_folder, value_key
+from range_index.epoch_times import Block, BlockKind
+from tests.docs.test_bytes import cells, code, dumps, section
+from tests.history_codecs.golden import golden_bytes
+
+TEXT = section("Stream history")
+FORMS = {form.name: form.record for form in (*ALL_FORMS, HISTORY_LAYOUT)}
+ROWS: dict[str, np.dtype[np.void]] = {
+    "segment": segment_columns.ROW,
+    "key": segment_columns.KEY,
+    "id": id_columns.SET_ROW,
+    "number by id": id_columns.MAP_ROW,
+    "key range": epochs.RANGE,
+    "epoch": chunks.EPOCH_ROW,
+    "created segment": chunks.CREATED_ROW,
+    "sealed segment": chunks.SEALED_ROW,
+    "time": times.TIME,
+    "place": cuts.PLACE,
+    "recorded cut": cuts.RETENTION_ENTRY,
+    "position": transactions.POSITION,
+}
+STREAM = places.StreamIdentity("shop", "orders", UUID("12345678-1234-5678-8234-567812345678"))
+
+
+def part(heading: str) -> str:
+    """What stands under a heading of the section."""
+    found = re.search(rf"^### {re.escape(heading)}\n(.*?)(?=^### |\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    assert found, heading
+    return found[1]
+
+
+def test_the_record_in_full_is_a_golden_file_and_what_stands_in_its_frame() -> None:
+    record, unpacked = dumps("Stream history")
+    assert record == golden_bytes("retention-set-1")
+    assert f"{len(record)} bytes" in part("A record of a history in full")
+    frame = record[record.index(b"ACol") + 9 :]
+    assert zstandard.ZstdDecompressor().decompress(frame, max_output_size=len(unpacked)) == unpacked
+
+
+def test_the_record_in_full_says_what_it_is_said_to_say() -> None:
+    found = RETENTION_SET.decode(dumps("Stream history")[0], "docs/formats.md")
+    first_ms = 1_760_000_000_123
+    assert found.times_ms.tolist() == [first_ms, first_ms + 33 + 1_799_984, first_ms + 33 + 2 * 1_799_984]
+    assert found.sizes.tolist() == [0, 2**33, 2**33]
+
+
+@pytest.mark.parametrize("name", [form.name for form in ALL_FORMS])
+def test_the_checksum_is_of_name_version_and_fields(name: str) -> None:
+    data = golden_bytes(f"{name}-1")
+    start = 1 + data[0]
+    checksum = int.from_bytes(data[start + 2 : start + 6], "big")
+    assert data[1:start] == name.encode()
+    assert checksum == zlib.crc32(data[1 : start + 2] + data[start + 6 :])
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_each_form_stands_in_the_page_with_its_fields_in_their_order(name: str) -> None:
+    text = part("Records of a history")
+    start = text.index(f"**`{name}`**")
+    end = text.find("\n**`", start + 1)
+    named = code(text[start : None if end < 0 else end])[1:]
+    fields = FORMS[name].struct.__struct_fields__
+    assert tuple(dict.fromkeys(each for each in named if each in fields)) == fields
+
+
+def test_each_kind_of_rows_has_the_columns_that_the_page_names() -> None:
+    named = {row[0]: tuple(code(row[1])) for row in cells(part("Rows of a history"))}
+    assert named == {kind: dtype.names for kind, dtype in ROWS.items()}
+
+
+def test_every_form_lies_somewhere() -> None:
+    rows = cells(part("Where it lies"))
+    named = {each for row in rows for each in code(row[1] if len(row) == 2 else row[-1] + row[1])}
+    assert set(FORMS) - named == set()
+
+
+def told_keys() -> set[str]:
+    """Keys of a stream's table as the page has them, with a number where it explains one."""
+    rows = cells(part("Where it lies"))
+    after = next(at for at, row in enumerate(rows) if row[0] == "`creationTime`")
+    return {re.sub(r"<[^>]+>", "7", each) for row in rows[after:] for each in code(row[0])}
+
+
+def test_the_keys_of_a_stream_are_those_of_the_page() -> None:
+    block = Block(BlockKind.PART, 7, 1)
+    keys = {
+        *(places.CREATION_TIME, places.LAYOUT, places.CONFIGURATION, places.STATE, places.TRANSITION),
+        *(places.TRUNCATION, places.COMMITTING, places.COMMIT_ORDER, places.CURRENT_EPOCH, places.TIMES_ROOT),
+        *(places.RETENTION, places.WAITING_PROCESSOR, places.epoch_key(7), places.chunk_key(7)),
+        *(places.times_key(block), places.times_key(block._replace(kind=BlockKind.LEAF))),
+        *(places.sealed_epoch_key(7), places.shard_key(7), places.cut_key(7), places.marker_key(7)),
+        places.segment_stream_key(7),
+    }
+    assert told_keys() == keys
+
+
+def test_the_tables_are_those_of_the_page() -> None:
+    rows = cells(part("Where it lies"))
+    named = [code(row[0])[0] for row in rows if row[0].startswith(("`_system/", "`<scope>/"))]
+    filled = {"scope": "shop", "stream": "orders", "scope id": STREAM.unique_id, "stream id": STREAM.unique_id}
+
+    def fill(found: re.Match[str]) -> str:
+        return str(filled.get(found[1], 7))
+
+    assert {re.sub(r"<([^>]+)>", fill, each) for each in named} == {
+        *places.SYSTEM_TABLES,
+        places.completed_table(7),
+        places.streams_table("shop", STREAM.unique_id),
+        STREAM.metadata_table,
+        STREAM.epochs_table,
+        STREAM.transactions_table(7),
+    }
+    assert f"`{value_key(table_folder(TABLES_PREFIX, STREAM.metadata_table), places.STATE)}`" in TEXT
+    counters = next(row for row in rows if row[0] == f"`{places.COUNTERS}`")
+    assert code(counters[1]) == [places.TRANSACTION_IDS, places.SEGMENT_STREAMS]
+
+
+def test_the_example_of_a_chunk_is_its_golden_file() -> None:
+    chunk = HISTORY_CHUNK.decode(golden_bytes("history-chunk-1"), "golden")
+    rows = [row for row in cells(part("Records of a history")) if row[0].isdigit()]
+    shown = {int(row[0]): row for row in rows}
+    assert sorted(shown) == chunk.epochs.tolist()
+    for delta in chunk:
+        row = shown[delta.epoch]
+        assert int(row[1].split(":")[0]) == delta.epoch - delta.reference_epoch
+        assert row[2] == ", ".join(segment_text(each) for each in delta.created.ids.tolist())
+        assert row[3] == ", ".join(str(delta.time_ms - each.creation_time_ms) for each in delta.created)
+        assert row[4] == ", ".join(segment_text(each) for each in delta.sealed.ids.tolist())
+
+
+def test_bounds_stand_in_the_page() -> None:
+    assert f"at most {COMMITTED_AT_ONCE_MAX:,}" in TEXT

@@ -1,0 +1,140 @@
+"""The rules of cuts once more, segment by segment and epoch by epoch, with all epochs at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from accel.history.ids import epoch_of
+from accel.history.records import EpochRecord
+from accel.history.segments import SegmentRecord
+
+Cut = Mapping[int, int]
+
+
+@dataclass
+class Reader:
+    """Somebody who reads a stream from its beginning, and where they stand.
+
+    A segment is followed by its successors; one that continues a segment which is still being read must wait.
+    """
+
+    records: Sequence[EpochRecord]
+    finished: set[int] = field(default_factory=set)
+    offsets: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.known = {each.id: each for record in self.records for each in record.segments}
+        self.offsets = {each.id: 0 for each in self.records[0].segments}
+
+    def live(self) -> list[int]:
+        return sorted(each for each, offset in self.offsets.items() if offset >= 0)
+
+    def read(self, segment_id: int, count: int) -> None:
+        self.offsets[segment_id] += count
+
+    def finish(self, segment_id: int) -> bool:
+        """Read a segment to its end, if it has one."""
+        following, before = self.around(segment_id)
+        if not following:
+            return False
+        del self.offsets[segment_id]
+        self.finished.add(segment_id)
+        for each in following:
+            awaited = {other.id for other in before if other.overlaps(each)} - self.finished
+            self.offsets[each.id] = -1 if awaited else 0
+        return True
+
+    def around(self, segment_id: int) -> tuple[list[SegmentRecord], Sequence[SegmentRecord]]:
+        """The segments that follow one, and the epoch before theirs."""
+        last = max(record.epoch for record in self.records if record.find(segment_id))
+        if last + 1 == len(self.records):
+            return [], []
+        segment = self.known[segment_id]
+        return [x for x in self.records[last + 1].segments if x.overlaps(segment)], self.records[last].segments
+
+
+def span(records: Sequence[EpochRecord], cut: Cut) -> dict[int, int]:
+    """Each segment with the highest epoch that has it, from the newest of the cut's epochs down."""
+    found = {}
+    for number in range(max(map(epoch_of, cut)), -1, -1):
+        for each in cut:
+            if each not in found and records[number].find(each) is not None:
+                found[each] = number
+    return found
+
+
+def compare(records: Sequence[EpochRecord], one: Cut, other: Cut) -> str:
+    """All pairs of segments, as the documents have it; for cuts whose own segments do not overlap."""
+    known = {each.id: each for record in records for each in record.segments}
+    signs = set()
+    for mine, offset in one.items():
+        for yours, limit in other.items():
+            if mine == yours:
+                signs.add((offset > limit) - (offset < limit))
+            elif known[mine].overlaps(known[yours]):
+                signs.add(1 if mine > yours else -1)
+    if -1 in signs:
+        return "Overlaps" if 1 in signs else "Before"
+    return "EqualOrAfter"
+
+
+def between(records: Sequence[EpochRecord], one: Cut, other: Cut) -> set[int]:
+    """Epoch by epoch, as the documents have it; for cuts whose own segments do not overlap."""
+    known = {each.id: each for record in records for each in record.segments}
+    first, last = span(records, one), span(records, other)
+    found = set()
+    for number in range(min(first.values()), max(last.values()) + 1):
+        for x in records[number].segments:
+            is_inside = max(first.values()) <= number <= min(last.values())
+            is_after = all(c <= x.id for c in one if known[c].overlaps(x))
+            is_before = all(c >= x.id for c in other if known[c].overlaps(x))
+            if is_inside or (is_after and is_before):
+                found.add(x.id)
+    return found
+
+
+def segments_at(records: Sequence[EpochRecord], epoch: int, cut: Cut) -> dict[int, int]:
+    """An epoch's segments seen through a truncation, pair by pair."""
+    known = {each.id: each for record in records for each in record.segments}
+    epochs = span(records, cut).values()
+    if epoch < min(epochs):
+        return dict(cut)
+    if epoch > max(epochs):
+        return {x.id: 0 for x in records[epoch].segments}
+    found = {}
+    for x in records[epoch].segments:
+        for each in cut:
+            if known[each].overlaps(x):
+                chosen = max(each, x.id)
+                found[chosen] = cut.get(chosen, 0)
+    return found
+
+
+def is_valid(records: Sequence[EpochRecord], cut: Cut) -> bool:
+    """Key by key: at each bound, as nothing changes between two of them."""
+    known = {each.id: each for record in records for each in record.segments}
+    if not set(cut) <= set(known):
+        return False
+    live = [known[each] for each, offset in cut.items() if offset >= 0]
+    future = [known[each] for each, offset in cut.items() if offset < 0]
+    if any(a.id < b.id and a.overlaps(b) for a in live for b in live):
+        return False
+    if any(f.overlaps(each) and each.id > f.id for f in future for each in live):
+        return False
+    gaps = {}
+    for key in sorted({each.key_start for each in known.values()} | {each.key_end for each in known.values()} - {1.0}):
+        if not any(holds(each, key) for each in live):
+            gaps[key] = sorted(each.id for each in future if holds(each, key))
+    if not all(gaps.values()):
+        return False
+    positions = {waiting[0] for waiting in gaps.values()}
+    read = set()
+    for key, waiting in gaps.items():
+        counting = [waiting[0], *(each for each in waiting if each not in positions)]
+        read |= {x.id for x in known.values() if holds(x, key) and x.id < max(counting) and x.id not in cut}
+    return not any(each < x and known[each].overlaps(known[x]) for x in read for each in cut)
+
+
+def holds(segment: SegmentRecord, key: float) -> bool:
+    return segment.key_start <= key < segment.key_end

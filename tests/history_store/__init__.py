@@ -1,0 +1,1 @@
+"""Histories in tables: questions, workflows, crashes, races."""
