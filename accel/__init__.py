@@ -56,6 +56,8 @@ from loaders.store import S3Settings, open_store
 
 if TYPE_CHECKING:
     from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
+    from accel.history.configuration import StreamConfiguration
+    from accel.history.store import HistorySettings, Stream, StreamStore
     from loaders.tables import FormatRecord
 
 __all__ = [
@@ -81,6 +83,7 @@ __all__ = [
     "FormatRecord",
     "FoundObject",
     "HintStats",
+    "HistorySettings",
     "ImageRefused",
     "ImageSource",
     "ImageTooOld",
@@ -115,8 +118,11 @@ __all__ = [
     "StillPending",
     "StoreError",
     "StoreUnavailable",
+    "Stream",
+    "StreamConfiguration",
     "StreamImage",
     "StreamObject",
+    "StreamStore",
     "VersionVector",
     "WarmReport",
     "WriteConflict",
@@ -130,8 +136,12 @@ __all__ = [
 _LOADED_WHEN_ASKED_FOR = {
     "CatalogSettings": "accel.catalog",
     "FormatRecord": "loaders.tables",
+    "HistorySettings": "accel.history.store",
     "NodeWriter": "accel.catalog",
     "ObjectCatalog": "accel.catalog",
+    "Stream": "accel.history.store",
+    "StreamConfiguration": "accel.history.configuration",
+    "StreamStore": "accel.history.store",
 }
 
 if not TYPE_CHECKING:  # a checker that saw this would take any name for a public one

@@ -47,7 +47,7 @@ from tests.history_store.remembered import (
 )
 
 CHUNK_SIZES = (1, 2, 3, 1000)
-EXAMPLES = 3
+EXAMPLES = 4
 STEPS = 30
 
 SEEDS = st.integers(0, 2**32)

@@ -11,7 +11,7 @@
 A process that dies in between is followed by any other one that creates the stream, or recovers it: all that was
 written stays, and the rest follows from it. Calls: 36, and 1 for each segment.
 
-Source: PDP-35, section 2.1 of the upstream rules in docs/history.md.
+Source: PDP-35, docs/history.md, "Creating, sealing, deleting".
 """
 
 from __future__ import annotations
