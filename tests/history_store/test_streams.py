@@ -66,6 +66,15 @@ def test_what_is_no_name_is_refused(name: str) -> None:
 # Creating and deleting
 
 
+@pytest.mark.parametrize("wrong", [{"segments": 0}, {"segments": 1_000_001}, {"first_number": -1}, {"time_ms": -1}])
+def test_what_no_stream_can_begin_with_is_refused_before_anything_is_written(
+    bench: Bench, wrong: dict[str, int]
+) -> None:
+    with pytest.raises(InvalidArgument):
+        bench.streams().create_stream(SCOPE, "wrong", **wrong)  # type: ignore[arg-type]  # one of its numbers
+    assert "wrong" not in list(bench.streams().streams(SCOPE))
+
+
 def test_a_stream_of_no_scope_is_refused() -> None:
     with pytest.raises(NotInHistory, match="scope"):
         Bench().streams().create_stream(SCOPE, STREAM)

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 
-from accel.errors import NotInHistory, OperationNotAllowed
-from accel.history.configuration import StreamConfiguration
+from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed
+from accel.history.configuration import SEGMENTS_MAX, StreamConfiguration
 from accel.history.records import RetentionEntry
 from accel.history.store import places
 from accel.history.store.completed import CompletedTransactions
@@ -150,6 +150,7 @@ class StreamStore:
             NotInHistory: there is no such scope.
             InvalidArgument: not a name, or numbers out of bounds.
         """
+        _check_beginning(wanted.min_segments if segments is None else segments, first_number, time_ms)
         for _ in range(CREATE_ATTEMPTS_MAX):
             identity = self._names.reserve(scope, name, self._drop_tables)
             parts = self._stream_parts(identity, self._parts.settings.layout)
@@ -205,14 +206,15 @@ class StreamStore:
     def run_retention(self, scope: str, time_ms: int | None = None) -> dict[str, RetentionEntry]:
         """Run retention in all streams of a scope; gives the cuts to which they were truncated, by stream.
 
-        Streams that are half created, or that another workflow has, wait for the next time.
+        Streams that are half created, or that another workflow has, wait for the next time. So does one whose tail
+        lies before its last recorded cut, as it may for who does not know the sizes: it does not hold up the others.
 
         Raises:
             NotInHistory: there is no such scope.
         """
         found: dict[str, RetentionEntry] = {}
         for name in self.streams(scope):
-            with suppress(NotInHistory, DataNotFound, OperationNotAllowed, DataConflict):
+            with suppress(NotInHistory, DataNotFound, OperationNotAllowed, DataConflict, InvalidArgument):
                 point = self.stream(scope, name).run_retention(time_ms)
                 if point is not None:
                     found[name] = point
@@ -252,3 +254,17 @@ class StreamStore:
         self, identity: places.StreamIdentity, layout: HistoryLayout, host: SegmentHost | None = None
     ) -> StreamParts:
         return StreamParts(self._parts, identity, layout, self._host if host is None else host)
+
+
+def _check_beginning(segments: int, first_number: int, time_ms: int | None) -> None:
+    """Refuse what no first epoch can have, before anything is written.
+
+    Raises:
+        InvalidArgument: a number out of bounds.
+    """
+    if not 1 <= segments <= SEGMENTS_MAX:
+        raise InvalidArgument(f"expected 1 to {SEGMENTS_MAX} segments, found {segments}")
+    if first_number < 0:
+        raise InvalidArgument(f"expected a first segment number of at least 0, found {first_number}")
+    if time_ms is not None and time_ms < 0:
+        raise InvalidArgument(f"expected a time of at least 0, found {time_ms}")
