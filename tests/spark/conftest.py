@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CORES = 2
-SERIAL = "spark"
-"""The group of tests that one process runs: each process would start a JVM of its own otherwise."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep everything that takes the session together."""
-    for item in items:
-        if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
-            item.add_marker(pytest.mark.xdist_group(SERIAL))
 
 
 @pytest.fixture(scope="session")
