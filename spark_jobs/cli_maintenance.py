@@ -8,7 +8,7 @@ import click
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.verifying import verify as verify_catalog
-from accel.cli.catalog_gc import Collection
+from accel.cli.catalog_gc import Collection, collection_options
 from accel.cli.catalog_verify import EXIT_CODES, ShownVerification, VerificationBar
 from accel.cli.options import examples
 from spark_jobs.cli_options import Command, JobChoice, job_options
@@ -52,29 +52,17 @@ def verify(ctx: click.Context, /, *, job: JobChoice, prefix_digits: int) -> None
     short_help="Delete what nobody needs any more; a dry run without --yes.",
     epilog=examples("accel job gc s3://bucket/prefix", "accel job gc s3://bucket/prefix --yes --quiet"),
 )
-@click.option("--yes", is_flag=True, help="Delete; without it nothing is changed.")
-@click.option(
-    "--allow-empty-node",
-    "empty_nodes",
-    type=click.IntRange(min=0),
-    multiple=True,
-    metavar="NODE",
-    help="This node may have committed objects and have none now; may be repeated.",
-)
-@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Objects to show; 0 for all.")
+@collection_options
 @_prefix_option
 @job_options
 @click.pass_context
-def gc(
-    ctx: click.Context, /, *, job: JobChoice, yes: bool, empty_nodes: tuple[int, ...], limit: int, prefix_digits: int
-) -> None:
+def gc(ctx: click.Context, /, *, job: JobChoice, wanted: Collection, prefix_digits: int) -> None:
     """Delete retired objects past their time, promised ones past their deadline, and old orphans.
 
     The same as `accel catalog gc`; tasks go through the bucket, and the driver deletes, 1,000 objects a request. Ends
     with 1 if something could not be deleted.
     """
-    choice = Collection(yes, frozenset(empty_nodes), limit)
     with ObjectCatalog.open(job.store.open()) as catalog, job.spark() as spark:
         legwork = SparkLegwork(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
-        code = choice.carry_out(catalog, job.output, legwork)
+        code = wanted.carry_out(catalog, job.output, legwork)
     ctx.exit(code)

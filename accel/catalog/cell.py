@@ -9,24 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from loaders.errors import AmbiguousWrite, DataConflict
 from loaders.tables import Entry, Table, Version
+from loaders.tables.converted import Codec
 
 T = TypeVar("T")
-
-
-class Codec(Protocol[T]):
-    """Records of one type to bytes and back."""
-
-    def encode(self, value: T) -> bytes:
-        """The record as bytes."""
-        ...
-
-    def decode(self, data: bytes, where: str) -> T:
-        """The record in these bytes; `where` names the place in errors."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

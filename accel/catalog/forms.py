@@ -21,9 +21,8 @@ A list of 5,000 objects takes about 44 kB.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -47,53 +46,16 @@ from accel.catalog.rows import (
     STREAM_END,
     STREAM_OBJECT,
 )
-from loaders.errors import CorruptObject
 from loaders.tables.columns import is_packed, pack_columns, unpack_any, unpack_columns
+from loaders.tables.converted import ConvertedForm
 from loaders.tables.forms import FormRegistry, RecordForm
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-class CatalogForm(Generic[T, S]):
-    """A form whose records are of a class of ours, and not the fields that are stored. Threads: immutable.
-
-    Args:
-        record: the form of the stored fields.
-        stored: turns a record into those fields.
-        restored: turns fields into a record; the text names the place in errors. Its ValueErrors mean damage.
-    """
-
-    def __init__(self, record: RecordForm[S], stored: Callable[[T], S], restored: Callable[[S, str], T]) -> None:
-        self.record = record
-        self._stored = stored
-        self._restored = restored
-
-    def encode(self, value: T) -> bytes:
-        """The record as bytes; what `loaders.tables` puts into its envelope. Complexity: O(rows * fields).
-
-        Raises:
-            FormatLimit: more than 1,048,576 rows of one kind.
-        """
-        return self.record.encode(self._stored(value))
-
-    def decode(self, data: bytes, where: str) -> T:
-        """The record in these bytes. Complexity: O(rows * fields).
-
-        Args:
-            data: what `encode` made, in this release or an earlier one.
-            where: table and key, for the error's sake.
-
-        Raises:
-            FormatTooNew: a newer release wrote it: another version of the form or of its columns, or a column more.
-            CorruptObject: another form, or no record of this one.
-        """
-        fields = self.record.decode(data, where)
-        try:
-            return self._restored(fields, where)
-        except (ValueError, OverflowError) as error:
-            expected = f"a record of form {self.record.name!r} with its rows in order"
-            raise CorruptObject(where, len(data), expected=expected, found=str(error)) from error
+class CatalogForm(ConvertedForm[T, S]):
+    """The form of a record of the catalog. Threads: immutable."""
 
     def expand(self, fields: S) -> object:
         """Stored fields as dicts, lists and numbers, for people: each row a dict."""

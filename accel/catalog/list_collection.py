@@ -18,9 +18,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from accel.catalog.dooming import doomed, without_deleted
 from accel.catalog.records import NodeList
-from accel.catalog.rows import some
-from accel.errors import CommitRefused
 
 
 def without_expired(now: NodeList, now_ms: int) -> tuple[NodeList | None, NDArray[np.int64]]:
@@ -58,14 +57,8 @@ def with_doomed(now: NodeList, retired_before_ms: int) -> tuple[NodeList | None,
         The list with the marks (None: all that is old enough has them), and the ids of all doomed objects, those of
         earlier rounds among them.
     """
-    doomed = now.retired["doomed"] != 0
-    fresh = ~doomed & (now.retired["retired_at_ms"] < retired_before_ms)
-    ids: NDArray[np.int64] = now.retired["object_id"][doomed | fresh]
-    if not fresh.any():
-        return None, ids
-    retired = now.retired.copy()
-    retired["doomed"][fresh] = 1
-    return replace(now, retired=retired), ids
+    retired, ids = doomed(now.retired, retired_before_ms)
+    return (None if retired is None else replace(now, retired=retired)), ids
 
 
 def without_collected(now: NodeList, object_ids: Iterable[int] | NDArray[np.int64]) -> NodeList | None:
@@ -74,14 +67,8 @@ def without_collected(now: NodeList, object_ids: Iterable[int] | NDArray[np.int6
     Raises:
         CommitRefused: an id that is not doomed.
     """
-    ids = np.fromiter(object_ids, dtype=np.int64)
-    gone = np.isin(now.retired["object_id"], ids)
-    spared = now.retired["object_id"][gone & (now.retired["doomed"] == 0)]
-    spared = np.concatenate((spared, ids[np.isin(ids, now.live["object_id"])]))
-    if len(spared):
-        where = f"list of node {now.node_id}"
-        raise CommitRefused(f"{where}: expected deleted objects to be doomed before, found {some(spared)} that are not")
-    return replace(now, retired=now.retired[~gone]) if gone.any() else None
+    retired = without_deleted(now.retired, now.live["object_id"], object_ids, f"list of node {now.node_id}")
+    return None if retired is None else replace(now, retired=retired)
 
 
 def without_stream_objects(now: NodeList, object_ids: Iterable[int] | NDArray[np.int64]) -> NodeList | None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from accel.catalog.dooming import doomed, without_deleted
 from accel.catalog.records import StreamBucket
 from accel.catalog.rows import (
     NO_COMMIT,
@@ -157,14 +158,8 @@ def with_doomed_stream_objects(
     Returns:
         The bucket with the marks (None: all that is old enough has them), and the ids of all doomed objects.
     """
-    doomed = now.retired["doomed"] != 0
-    fresh = ~doomed & (now.retired["retired_at_ms"] < retired_before_ms)
-    ids: NDArray[np.int64] = now.retired["object_id"][doomed | fresh]
-    if not fresh.any():
-        return None, ids
-    retired = now.retired.copy()
-    retired["doomed"][fresh] = 1
-    return replace(now, retired=retired), ids
+    retired, ids = doomed(now.retired, retired_before_ms)
+    return (None if retired is None else replace(now, retired=retired)), ids
 
 
 def without_collected_stream_objects(
@@ -175,14 +170,8 @@ def without_collected_stream_objects(
     Raises:
         CommitRefused: an id that is not doomed.
     """
-    ids = np.fromiter(object_ids, dtype=np.int64)
-    gone = np.isin(now.retired["object_id"], ids)
-    spared = now.retired["object_id"][gone & (now.retired["doomed"] == 0)]
-    spared = np.concatenate((spared, ids[np.isin(ids, now.stream_objects["object_id"])]))
-    if len(spared):
-        where = f"bucket {now.bucket}"
-        raise CommitRefused(f"{where}: expected deleted objects to be doomed before, found {some(spared)} that are not")
-    return replace(now, retired=now.retired[~gone]) if gone.any() else None
+    retired = without_deleted(now.retired, now.stream_objects["object_id"], object_ids, f"bucket {now.bucket}")
+    return None if retired is None else replace(now, retired=retired)
 
 
 def retire_trimmed(now: StreamBucket, now_ms: int) -> StreamBucket:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain, repeat
 from typing import Any
@@ -21,6 +22,8 @@ from accel.cli.output import Output, Rendered
 from accel.errors import MaintenanceStopped
 from accel.explain import count_text
 from accel.units import size_text
+
+Command = Callable[..., Any]
 
 _WHY = {
     Reason.RETIRED: "replaced, trimmed or withdrawn",
@@ -128,26 +131,37 @@ class ShownCollection:
         return [(each, *outcomes[each]) for each in first]
 
 
+def collection_options(command: Command) -> Command:
+    """`--yes`, `--allow-empty-node`, `--limit` -> ``wanted``."""
+
+    @click.option("--yes", is_flag=True, help="Delete; without it nothing is changed.")
+    @click.option(
+        "--allow-empty-node",
+        "empty_nodes",
+        type=click.IntRange(min=0),
+        multiple=True,
+        metavar="NODE",
+        help="This node may have committed objects and have none now; may be repeated.",
+    )
+    @click.option(
+        "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Objects to show; 0 for all."
+    )
+    @functools.wraps(command)
+    def wrapped(*args: Any, yes: bool, empty_nodes: tuple[int, ...], limit: int, **others: Any) -> Any:
+        return command(*args, wanted=Collection(yes, frozenset(empty_nodes), limit), **others)
+
+    return wrapped
+
+
 @click.command(
     short_help="Delete what nobody needs any more; a dry run without --yes.",
     epilog=examples("accel catalog gc --store s3://bucket", "accel catalog gc --store s3://bucket --yes --quiet"),
 )
-@click.option("--yes", is_flag=True, help="Delete; without it nothing is changed.")
-@click.option(
-    "--allow-empty-node",
-    "empty_nodes",
-    type=click.IntRange(min=0),
-    multiple=True,
-    metavar="NODE",
-    help="This node may have committed objects and have none now; may be repeated.",
-)
-@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Objects to show; 0 for all.")
+@collection_options
 @store_options
 @output_options
 @click.pass_context
-def gc(
-    ctx: click.Context, *, yes: bool, empty_nodes: tuple[int, ...], limit: int, store: StoreChoice, output: Output
-) -> None:
+def gc(ctx: click.Context, /, *, wanted: Collection, store: StoreChoice, output: Output) -> None:
     """Delete retired objects past their time, promised ones past their deadline, and old orphans.
 
     Without --yes it shows what would be deleted, in the same form. It refuses to begin where a list is empty that
@@ -155,8 +169,7 @@ def gc(
     they are deleted, a journal says which and why. Ends with 1 if something could not be deleted.
     """
     with ObjectCatalog.open(store.open(output)) as catalog:
-        choice = Collection(yes, frozenset(empty_nodes), limit)
-        ctx.exit(choice.carry_out(catalog, output))
+        ctx.exit(wanted.carry_out(catalog, output))
 
 
 @dataclass(frozen=True, slots=True)

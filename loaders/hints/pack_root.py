@@ -35,10 +35,8 @@ from numpy.typing import NDArray
 
 from bloom import Geometry
 from bloom.stream_filter import HEADER_SIZE_BYTES
-from loaders.errors import CorruptObject, FormatTooNew
 from loaders.hints.covered_objects import CoveredObjects
-from loaders.hints.errors import HintProblem, HintTrouble
-from loaders.hints.root_bytes import check_identity, open_root, seal_root
+from loaders.hints.root_bytes import check_identity, damage_told, open_root, seal_root
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key, hint_root_key
 from loaders.tables.columns import pack_columns, unpack_columns
 from loaders.tables.forms import RecordForm
@@ -171,13 +169,9 @@ def decode_pack_root(data: bytes, *, namespace: str, node_id: int) -> PackRoot:
     where = hint_root_key(HintKind.PACKS, node_id)
     stored = open_root(data, PACK_ROOT_FORM, where)
     check_identity(where, (stored.namespace, stored.node_id), (namespace, node_id))
-    try:
+    with damage_told(where):
         entries = unpack_columns(stored.entries, PACK_ENTRY, where)
         return PackRoot(namespace, node_id, stored.generation, tuple(stored.parts), entries)
-    except FormatTooNew as error:
-        raise HintProblem(HintTrouble.FOREIGN, where, str(error)) from error
-    except (CorruptObject, ValueError, OverflowError) as error:
-        raise HintProblem(HintTrouble.CORRUPT, where, str(error)) from error
 
 
 def _find_flaw(root: PackRoot) -> str | None:

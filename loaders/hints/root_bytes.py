@@ -20,13 +20,18 @@ from __future__ import annotations
 
 import struct
 import zlib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
+
+import zstandard
 
 from loaders.errors import AccessDenied, CorruptObject, FormatLimit, FormatTooNew, KeyMissing, RangeInvalid
 from loaders.hints.errors import HintProblem, HintTrouble
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key, hint_root_key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import msgspec
 
     from loaders.store.base import Fetched, ObjectStore
@@ -117,6 +122,21 @@ def swap_root(store: ObjectStore, kind: HintKind, node_id: int, generation: int,
     """
     store.put(hint_file_key(kind, node_id, generation, HINT_ROOT_NAME), data)
     store.put(hint_root_key(kind, node_id), data)
+
+
+@contextmanager
+def damage_told(where: str) -> Iterator[None]:
+    """What cannot be restored from the fields of a root, told as a problem with that hint.
+
+    Raises:
+        HintProblem: foreign if a newer release wrote it, else corrupt.
+    """
+    try:
+        yield
+    except FormatTooNew as error:
+        raise HintProblem(HintTrouble.FOREIGN, where, str(error)) from error
+    except (CorruptObject, ValueError, OverflowError, zstandard.ZstdError) as error:
+        raise HintProblem(HintTrouble.CORRUPT, where, str(error)) from error
 
 
 def check_identity(where: str, found: tuple[str, int], expected: tuple[str, int]) -> None:

@@ -36,10 +36,8 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from loaders.errors import CorruptObject, FormatTooNew
 from loaders.hints.covered_objects import CoveredObjects
-from loaders.hints.errors import HintProblem, HintTrouble
-from loaders.hints.root_bytes import check_identity, open_root, seal_root
+from loaders.hints.root_bytes import check_identity, damage_told, open_root, seal_root
 from loaders.hints.snapshot_parquet import GROUP_START, EncodedGroup
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key, hint_root_key
 from loaders.tables.columns import pack_columns, unpack_columns
@@ -223,7 +221,7 @@ def decode_snapshot_root(data: bytes, *, namespace: str, node_id: int) -> Snapsh
     where = hint_root_key(HintKind.SNAPSHOTS, node_id)
     stored = open_root(data, SNAPSHOT_ROOT_FORM, where)
     check_identity(where, (stored.namespace, stored.node_id), (namespace, node_id))
-    try:
+    with damage_told(where):
         covered = unpack_columns(stored.covered, _COVERED, where)
         groups = unpack_columns(stored.groups, GROUP, where)
         return make_snapshot_root(
@@ -235,10 +233,6 @@ def decode_snapshot_root(data: bytes, *, namespace: str, node_id: int) -> Snapsh
             groups=groups,
             footers=_unpacked(stored.footers, int(groups["footer_size_bytes"].sum())),
         )
-    except FormatTooNew as error:
-        raise HintProblem(HintTrouble.FOREIGN, where, str(error)) from error
-    except (CorruptObject, ValueError, OverflowError, zstandard.ZstdError) as error:
-        raise HintProblem(HintTrouble.CORRUPT, where, str(error)) from error
 
 
 def _packed(footers: bytes) -> bytes:

@@ -19,13 +19,14 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
 
 from accel.history.codecs.plain import plain
 from loaders.errors import CorruptObject
+from loaders.tables.converted import ConvertedForm
 from loaders.tables.forms import RecordForm
 
 T = TypeVar("T")
@@ -55,8 +56,8 @@ class CheckedForm(RecordForm[S]):
         return zlib.crc32(fields, zlib.crc32(self.name.encode() + _VERSION.pack(version)))
 
 
-class HistoryForm(Generic[T, S]):
-    """A form whose records are of a class of the history, and not the fields that are stored. Threads: immutable.
+class HistoryForm(ConvertedForm[T, S]):
+    """The form of a record of a history. Threads: immutable.
 
     Args:
         name: of the form.
@@ -69,43 +70,7 @@ class HistoryForm(Generic[T, S]):
     def __init__(
         self, name: str, version: int, fields: type[S], stored: Callable[[T], S], restored: Callable[[S, str], T]
     ) -> None:
-        self.record = CheckedForm(name, version, fields)
-        self._stored = stored
-        self._restored = restored
-
-    def __repr__(self) -> str:
-        return f"HistoryForm({self.name!r}, {self.record.version})"
-
-    @property
-    def name(self) -> str:
-        """What the bytes say they are."""
-        return self.record.name
-
-    def encode(self, value: T) -> bytes:
-        """The record as bytes; what a table puts into its envelope. Equal records have equal bytes. O(size).
-
-        Raises:
-            FormatLimit: more than 1,048,576 rows of one kind.
-        """
-        return self.record.encode(self._stored(value))
-
-    def decode(self, data: bytes, where: str) -> T:
-        """The record in these bytes. O(size); nothing is allocated on the word of a length that was not checked.
-
-        Args:
-            data: what `encode` made, in this release or an earlier one.
-            where: table and key, for the error's sake.
-
-        Raises:
-            FormatTooNew: a newer release wrote it.
-            CorruptObject: another form, or no record of this one.
-        """
-        fields = self.record.decode(data, where)
-        try:
-            return self._restored(fields, where)
-        except (ValueError, OverflowError) as error:
-            expected = f"a record of form {self.name!r}"
-            raise CorruptObject(where, len(data), expected=expected, found=str(error)) from error
+        super().__init__(CheckedForm(name, version, fields), stored, restored)
 
     def expand(self, fields: S) -> object:
         """Stored fields as dicts, lists, text and numbers, for people; what they have packed is shown unpacked."""

@@ -27,7 +27,7 @@ def _unpacked(value: object) -> object:
         return [segment_text(each) for each in value]
     if isinstance(value, KeyRanges | HistoryChunk | RetentionSet | array):
         return list(value)
-    raise NotImplementedError(f"{type(value).__name__} has no plain form")
+    raise TypeError(f"expected a value that JSON can say, found {type(value).__name__}")
 
 
 def _segment(segment_id: int, creation_time_ms: int, key_start: float, key_end: float) -> dict[str, object]:

@@ -15,25 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, TableMissing
 from loaders.tables import Entry, Table, Version
+from loaders.tables.converted import Codec
 from loaders.tables.retry import Patience
 
 T = TypeVar("T")
-
-
-class Codec(Protocol[T]):
-    """Records of one class to bytes and back."""
-
-    def encode(self, value: T) -> bytes:
-        """The record as bytes."""
-        ...
-
-    def decode(self, data: bytes, where: str) -> T:
-        """The record in these bytes; the text names the place in errors."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,11 @@ from accel.history.records import (
 )
 from accel.history.states import StreamState
 from accel.history.store import places
-from accel.history.store.cell import Cell, Codec, always, never
+from accel.history.store.cell import Cell, always, never
 from accel.history.store.layout_form import HISTORY_LAYOUT, HistoryLayout
 from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction
 from loaders.tables import Table, Tables
+from loaders.tables.converted import Codec
 from loaders.tables.retry import Patience
 from range_index.epoch_times import Block, BlockTimes, EpochTimesRoot
 
