@@ -31,7 +31,7 @@ one to read. `retryable` says whether the same call may succeed later by itself;
     │   └── MaintenanceStopped     a collection ended half-way
     ├── HistoryError               a question about a stream's history, or a change of it, cannot be
     │   ├── InvalidArgument        a cut, time or size that makes no sense for this stream
-    │   ├── NotInHistory           an epoch, segment or recorded cut that the stream does not have
+    │   ├── NotInHistory           an epoch, segment, recorded cut or transaction that is not there
     │   ├── IllegalState           not while the stream or transaction stands where it does
     │   ├── OperationNotAllowed    another workflow has the stream                            (retryable)
     │   ├── ScaleInputInvalid      new key ranges that do not replace the sealed ones
@@ -48,6 +48,8 @@ one to read. `retryable` says whether the same call may succeed later by itself;
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum, unique
 from typing import TYPE_CHECKING, ClassVar
 
 from loaders.errors import (
@@ -181,18 +183,46 @@ class InvalidArgument(HistoryError, ValueError):
     advice = "the message says what was expected; accel stream describe shows what the stream has"
 
 
+@unique
+class Sought(Enum):
+    """What was looked for in a history, and where a person finds what there is."""
+
+    SCOPE = "accel scope list shows the scopes that there are"
+    STREAM = "accel stream list shows the streams of a scope; one that is half created: create it again, or delete it"
+    EPOCH = "accel stream describe tells the current epoch; accel stream epochs lists those up to there"
+    SEGMENT = "accel stream segments shows those of now or of a time, accel stream epochs those of an epoch"
+    CUT = "accel stream cuts list shows when cuts were recorded; those that retention passed are deleted"
+    TRANSACTION = "accel txn list shows those that have not ended; how one ended is remembered for a day or two"
+
+
 class NotInHistory(HistoryError, LookupError):
-    """The stream has no such epoch, segment or recorded cut."""
+    """There is no such scope or stream, or the stream has no such epoch, segment, recorded cut or transaction.
+
+    Args:
+        message: what was expected, and what was found.
+        sought: what was looked for: the advice depends on it.
+    """
 
     code = "DATA_NOT_FOUND"
-    advice = "accel stream epochs and accel stream segments list what there is"
+    advice = Sought.EPOCH.value
+
+    def __init__(self, message: str, sought: Sought = Sought.EPOCH) -> None:
+        super().__init__(message)
+        self.sought = sought
+        self.advice = sought.value  # type: ignore[misc]  # of this one question
+
+    def __reduce__(self) -> tuple[type[NotInHistory], tuple[str, Sought]]:
+        return type(self), (str(self), self.sought)
 
 
 class IllegalState(HistoryError):
     """Not while the stream, or the transaction, stands where it does; nothing was changed."""
 
     code = "ILLEGAL_STATE"
-    advice = "look at the state: a stream that is sealed or a transaction that has ended takes no such change any more"
+    advice = (
+        "the message says what stands in the way: what is sealed or has ended takes no such change any more; "
+        "a stream is sealed before it is deleted, and a scope is emptied"
+    )
 
 
 class OperationNotAllowed(HistoryError):
@@ -214,7 +244,7 @@ class ScalePrecondition(HistoryError):
     """A scale names segments that are not active, or would leave too few; nothing was changed."""
 
     code = "PRECONDITION"
-    advice = "read the current segments again and plan the scale anew"
+    advice = "plan the scale anew: accel stream segments shows the active ones, accel stream describe the least number"
 
 
 class ScaleConflict(HistoryError):
@@ -222,7 +252,7 @@ class ScaleConflict(HistoryError):
 
     code = "SCALE_CONFLICT"
     retryable = True
-    advice = "try again when the other scale is done, with the segments that it leaves"
+    advice = "try again with the segments that the other scale leaves; if it lasts, accel stream recover finishes it"
 
 
 class ImageTooOld(AccelError):
@@ -288,6 +318,39 @@ class ObjectLost(AccelError):
 
     def __reduce__(self) -> tuple[type[ObjectLost], tuple[int, str, int, float | None, str]]:
         return type(self), (self.object_id, self.key, self.node_id, self.unconfirmed_seconds, self.reason)
+
+
+class PositionTruncated(HistoryError, LookupError):
+    """A reader stands where the stream begins no more: what it would read next was truncated away.
+
+    Args:
+        stream: which stream.
+        segment_id: the segment that it reads.
+        offset: where it stands in that.
+        head: the cut that the stream begins with now.
+    """
+
+    code = "TRUNCATED"
+    advice = "go on at the head: StreamReader.skip_to_head(), or accel read --skip-truncated"
+
+    def __init__(self, stream: str, segment_id: int, offset: int, head: Mapping[int, int]) -> None:
+        found = f"segment {segment_id & 0xFFFFFFFF}@{segment_id >> 32} at {offset}"
+        begins = " ".join(f"{each & 0xFFFFFFFF}@{each >> 32}={value}" for each, value in sorted(head.items())[:20])
+        super().__init__(f"{stream}: expected a position from the stream's head ({begins}) on, found {found}")
+        self.stream = stream
+        self.segment_id = segment_id
+        self.offset = offset
+        self.head = dict(head)
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.stream, self.segment_id, self.offset, self.head)
+
+
+class ReaderStalled(AccelError, TimeoutError):
+    """A sealed segment has more than can be found: a reader that does not follow waited for it in vain."""
+
+    retryable = True
+    advice = "accel verify tells what is missing; if the size was given by hand, it may be too large"
 
 
 class StillPending(AccelError, TimeoutError):

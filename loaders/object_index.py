@@ -15,8 +15,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
-from cachetools import LRUCache
-
 from loaders.errors import CorruptObject, RangeInvalid
 from loaders.format import (
     FOOTER_SIZE_BYTES,
@@ -29,6 +27,7 @@ from loaders.format import (
 )
 from loaders.layout import ObjectLayout
 from loaders.object_ref import UNKNOWN, ObjectRef
+from loaders.shared_loads import Flight, SharedLoads
 from loaders.store import Fetched, ObjectStore
 from loaders.tail_guess import TailGuess
 from range_index import ObjectRanges
@@ -121,12 +120,10 @@ class ObjectIndexLoader:
         self._layout = layout
         self._executor = executor
         self._on_opened = on_opened
-        self._lock = threading.Lock()
-        self._flights: dict[ObjectRef, Future[OpenedObject]] = {}
-        self._cache_bytes_max = cache_bytes_max
-        self._cache: LRUCache[ObjectRef, OpenedObject] = LRUCache(cache_bytes_max, getsizeof=lambda kept: kept.nbytes)
+        self._loads: SharedLoads[ObjectRef, OpenedObject] = SharedLoads(cache_bytes_max, lambda kept: kept.nbytes)
+        self._lock = threading.Lock()  # for what follows
         self._guess = TailGuess()
-        self._counts = dict.fromkeys(("opened", "failed", "joined", "cached", "second_requests", "bytes_read"), 0)
+        self._second_requests = self._bytes_read = 0
 
     def open(self, group: int, ref: ObjectRef) -> Load:
         """Start to open an object, or join who is opening it.
@@ -139,37 +136,34 @@ class ObjectIndexLoader:
             KeyMissing, AccessDenied, StoreUnavailable and the like: from the store.
             CorruptObject: the object is not what the format or its metadata says.
         """
-        with self._lock:
-            kept = self._cache.get(ref)
-            if kept is not None:
-                self._counts["cached"] += 1
-                return Load(ref, _done(kept), started=False)
-            flight = self._flights.get(ref)
-            if flight is not None:
-                self._counts["joined"] += 1
-                return Load(ref, flight, started=False)
-            flight = Future()
-            flight.set_running_or_notify_cancel()  # from here on nobody who waits can cancel it
-            self._flights[ref] = flight
-        try:
-            self._executor.submit(self._fly, group, ref, flight)
-        except RuntimeError as error:  # the executor is shut down
-            self._land(ref, flight, error)
-        return Load(ref, flight, started=True)
+        asked = self._loads.ask(ref)
+        if not isinstance(asked, Flight):
+            return Load(ref, _done(asked), started=False)
+        if asked.started:
+            try:
+                self._executor.submit(self._fly, group, ref, asked.result)
+            except RuntimeError as error:  # the executor is shut down
+                self._loads.fail(ref, asked.result, error)
+        return Load(ref, asked.result, asked.started)
 
     def holds(self, ref: ObjectRef) -> bool:
         """Whether the object's index is in memory."""
-        with self._lock:
-            return ref in self._cache
+        return ref in self._loads
 
     def stats(self) -> LoaderStats:
         """Counts so far."""
+        counts = self._loads.counts()
         with self._lock:
             return LoaderStats(
-                **self._counts,
-                kept_objects=len(self._cache),
-                kept_bytes=int(self._cache.currsize),
-                kept_bytes_max=self._cache_bytes_max,
+                opened=counts.landed,
+                failed=counts.failed,
+                joined=counts.joined,
+                cached=counts.hits,
+                second_requests=self._second_requests,
+                bytes_read=self._bytes_read,
+                kept_objects=counts.kept,
+                kept_bytes=counts.kept_bytes,
+                kept_bytes_max=counts.kept_bytes_max,
             )
 
     def _fly(self, group: int, ref: ObjectRef, flight: Future[OpenedObject]) -> None:
@@ -178,26 +172,13 @@ class ObjectIndexLoader:
             if self._on_opened is not None:
                 self._on_opened(group, opened)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the waiters must hear of it
-            self._land(ref, flight, error)
+            self._loads.fail(ref, flight, error)
             return
         with self._lock:
-            self._keep(ref, opened)
             self._guess.learn(group, opened.index.nbytes)
-            self._counts["opened"] += 1
-            self._counts["bytes_read"] += opened.bytes_read
-            self._counts["second_requests"] += opened.requests - 1
-            del self._flights[ref]
-        flight.set_result(opened)
-
-    def _land(self, ref: ObjectRef, flight: Future[OpenedObject], error: BaseException) -> None:
-        with self._lock:
-            self._counts["failed"] += 1
-            del self._flights[ref]
-        flight.set_exception(error)
-
-    def _keep(self, ref: ObjectRef, opened: OpenedObject) -> None:
-        if opened.nbytes <= self._cache.maxsize:
-            self._cache[ref] = opened
+            self._bytes_read += opened.bytes_read
+            self._second_requests += opened.requests - 1
+        self._loads.land(ref, flight, opened)
 
     def _load(self, group: int, ref: ObjectRef) -> OpenedObject:
         key = self._layout.object_key(ref.object_id)

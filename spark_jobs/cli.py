@@ -17,6 +17,7 @@ import click
 from spark_jobs.cli_compact import compact
 from spark_jobs.cli_filters import rebuild_filters
 from spark_jobs.cli_maintenance import gc, verify
+from spark_jobs.cli_retention import retention
 from spark_jobs.cli_snapshots import build_snapshot
 
 _EXTRA = "pip install 'accel-streams[spark]' (and jvm beside spark where there is no Java)"
@@ -25,7 +26,7 @@ _EXTRA = "pip install 'accel-streams[spark]' (and jvm beside spark where there i
 @click.group("job")
 @click.pass_context
 def job_group(ctx: click.Context) -> None:
-    """Jobs on Spark: compact, rebuild filters, build snapshots, verify, collect garbage."""
+    """Jobs on Spark: compact, rebuild filters, build snapshots, verify, collect garbage, retain streams."""
     if find_spec("pyspark") is None and ctx.invoked_subcommand != "script":
         raise click.UsageError(f"The jobs run on Spark, which is not installed: {_EXTRA}.")
 
@@ -36,5 +37,5 @@ def script() -> None:
     click.echo(Path(__file__).with_name("submit.py"))
 
 
-for command in (compact, rebuild_filters, build_snapshot, verify, gc):
+for command in (compact, rebuild_filters, build_snapshot, verify, gc, retention):
     job_group.add_command(command)

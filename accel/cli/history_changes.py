@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import click
@@ -25,15 +26,16 @@ from accel.cli.options import examples, option, output_options
 from accel.cli.output import Output
 from accel.errors import NotInHistory
 from accel.explain import count_text
-from accel.history.id_columns import IdMap, IdSet
 from accel.history.ids import parse_segment, segment_text
 from accel.history.states import refuse_undeletable
-from accel.history.truncation import refuse_truncation
+from accel.history.truncation import placed, refuse_truncation
 
 if TYPE_CHECKING:
+    from accel.history.segments import Segments
     from accel.history.store import Stream, StreamStore
 
 SHOWN_IDS_MAX = 20
+LISTED_IDS_MAX = 1000
 
 
 @click.command(
@@ -119,10 +121,10 @@ def truncate(*, yes: bool, cut: dict[int, int], stream: StreamChoice, output: Ou
         output.show(_planned_truncation(opened, cut))
         return
     done = opened.truncate(cut)
-    sentence = f"{stream} begins at {cut_text(done.cut)}; {_ids_text(done.deleted)} deleted so far"
-    deleted = [segment_text(each) for each in done.deleted]
-    data = {"stream": str(stream), "dry_run": False, "cut": numbers_by_segment(done.cut), "deleted": deleted}
-    output.show(Shown({**data, "truncated_size": done.size_till}, (sentence,)))
+    sentence = f"{stream} begins at {cut_text(done.cut)}; {count_text(done.deleted_count, 'segment')} deleted so far"
+    data = {"stream": str(stream), "dry_run": False, "cut": numbers_by_segment(done.cut)}
+    data |= {"deleted_count": done.deleted_count, "truncated_size": done.size_till}
+    output.show(Shown(data, (sentence,)))
 
 
 @click.command(
@@ -169,9 +171,9 @@ def delete(*, yes: bool, stream: StreamChoice, output: Output) -> None:
 
 
 def _note_missing(sealed: Sequence[int], sizes: Mapping[int, int], output: Output) -> None:
-    missing = IdSet.of([each for each in sealed if each not in sizes])
-    if len(missing):
-        output.note(f"no --size of {_ids_text(missing)}: counts 0 unless it is recorded already")
+    missing = sorted(each for each in sealed if each not in sizes)
+    if missing:
+        output.note(f"no --size of {_ids_text(missing, len(missing))}: counts 0 unless it is recorded already")
 
 
 def _refuse_undeletable(store: StreamStore, stream: StreamChoice) -> bool:
@@ -196,27 +198,34 @@ def _recovered(store: StreamStore, scope: str, name: str) -> dict[str, list[str]
 
 
 def _planned_truncation(stream: Stream, cut: dict[int, int]) -> Shown:
-    now = stream.truncation()
+    now, reading = stream.truncation(), stream.workflows.cuts
     if now.updating and now.cut == cut:
-        gone, size = now.to_delete, 0
+        gone, count, size = reading.being_deleted(now), now.to_delete_count, 0
     else:
-        placed = stream.workflows.cuts.place(cut)
-        refuse_truncation(now, placed, stream.state(), is_valid=stream.is_valid(cut))
-        between = IdSet.of(stream.segments_between(now.cut, cut))
-        gone, size = between.without(IdMap.of(cut).ids), stream.size_between(now.cut, cut)
+        last, wanted = placed(now), reading.place(cut)
+        refuse_truncation(now, wanted, stream.state(), is_valid=stream.is_valid(cut))
+        count, size = stream.workflows.truncations.what_ends(last, wanted)
+        gone = reading.ending(last, wanted)
+    listed = _first_ids(gone, LISTED_IDS_MAX)
     unit = stream.configuration().offset_unit.value
     data = {
         "stream": stream.name,
         "dry_run": True,
         "cut": numbers_by_segment(cut),
-        "to_delete": [segment_text(each) for each in gone],
+        "to_delete_count": count,
+        "to_delete": [segment_text(each) for each in listed],
         "size": size,
     }
-    would = f"{_ids_text(gone)} and {size} {unit} in all would be deleted (--yes does it)"
+    would = f"{_ids_text(listed, count)} and {size} {unit} in all would be deleted (--yes does it)"
     return Shown(data, (f"dry run: {would}",))
 
 
-def _ids_text(ids: IdSet) -> str:
-    shown = ", ".join(segment_text(each) for each in ids.ids[:SHOWN_IDS_MAX].tolist())
-    more = ", ..." if len(ids) > SHOWN_IDS_MAX else ""
-    return count_text(len(ids), "segment") + (f" ({shown}{more})" if shown else "")
+def _first_ids(parts: Iterable[Segments], limit: int) -> list[int]:
+    ids = chain.from_iterable(part.ids.tolist() for part in parts)
+    return list(islice(ids, limit))
+
+
+def _ids_text(ids: list[int], count: int) -> str:
+    shown = ", ".join(segment_text(each) for each in ids[:SHOWN_IDS_MAX])
+    more = ", ..." if count > SHOWN_IDS_MAX else ""
+    return count_text(count, "segment") + (f" ({shown}{more})" if shown else "")

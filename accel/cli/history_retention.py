@@ -2,18 +2,86 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
-from accel.cli.history_options import ScopeChoice, moment_option, parse_name, read_by, scope_options, size_options
-from accel.cli.history_shown import Shown
+from accel.cli.history_options import (
+    ScopeChoice,
+    cut_options,
+    moment_option,
+    parse_name,
+    read_by,
+    scope_options,
+    size_options,
+)
+from accel.cli.history_shown import table_of
 from accel.cli.history_texts import moment_ms_text
 from accel.cli.options import examples, option, output_options
-from accel.cli.output import Output
+from accel.cli.output import Output, Rendered
+from accel.explain import count_text
 
 if TYPE_CHECKING:
-    from accel.history.records import RetentionEntry
+    from accel.history.store.retention_runs import StreamRetention
+
+SHOWN_STREAMS_MAX: Final = 50
+"""Streams in the text; JSON has all of them."""
+
+EXIT_FAILED: Final = 1
+
+_COLUMNS: Final = {"stream": False, "outcome": False, "cut": False, "size before it": True}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRetention:
+    """What became of streams; those to which nothing happened are only counted in the text.
+
+    Args:
+        streams: in the order in which they were looked at.
+        cost: what it took, for machines.
+        cost_text: the same for people; empty = nothing is said of it.
+    """
+
+    streams: Sequence[StreamRetention]
+    cost: Mapping[str, int | float] | None = None
+    cost_text: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """1 if something failed."""
+        from accel.history.store.retention_runs import Retained  # noqa: PLC0415 - only for who needs it
+
+        return EXIT_FAILED if any(each.outcome is Retained.FAILED for each in self.streams) else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"streams": list(map(_data, self.streams)), "totals": self._totals(), **(self.cost or {})}
+
+    def render(self) -> Iterator[Rendered]:
+        """A table, what is wrong, and a sentence."""
+        told = [each for each in self.streams if each.point is not None or each.error]
+        if told:
+            yield table_of(_COLUMNS, map(_cells, islice(told, SHOWN_STREAMS_MAX)))
+            yield ""
+        if len(told) > SHOWN_STREAMS_MAX:
+            yield f"... and {len(told) - SHOWN_STREAMS_MAX} more"
+        wrong = (each for each in told if each.error)
+        yield from (f"{each.outcome.value}: {each.stream}: {each.error}" for each in islice(wrong, SHOWN_STREAMS_MAX))
+        yield self._sentence()
+
+    def _totals(self) -> dict[str, int]:
+        from accel.history.store.retention_runs import totals  # noqa: PLC0415 - likewise
+
+        return totals(self.streams)
+
+    def _sentence(self) -> str:
+        counted = [f"{count} {name}" for name, count in self._totals().items() if count]
+        found = f"{count_text(len(self.streams), 'stream')}: {', '.join(counted)}" if counted else "no streams"
+        return f"{found}; {self.cost_text}" if self.cost_text else found
 
 
 @click.group("retention")
@@ -31,26 +99,56 @@ def retention_group() -> None:
 @option("--stream", callback=read_by(parse_name), help="The stream; all of the scope without it.")
 @moment_option("--time", "When; now by default.")
 @size_options
+@cut_options("--read-by-all", "--read-at", "read_by_all", "The cut up to which all readers have read", required=False)
 @scope_options
 @output_options
-def run(*, stream: str | None, time: int | None, sizes: dict[int, int], scope: ScopeChoice, output: Output) -> None:
+@click.pass_context
+def run(
+    ctx: click.Context,
+    /,
+    *,
+    stream: str | None,
+    time: int | None,
+    sizes: dict[int, int],
+    read_by_all: dict[int, int],
+    scope: ScopeChoice,
+    output: Output,
+) -> None:
     """Record a cut at the end of one stream, or of all in a scope, and truncate each as its policy asks for.
 
     Streams without a policy, and sealed ones, are left alone; in a whole scope also those that another workflow has.
+    A stream that fails does not hold up the others; the command then ends with 1.
     """
-    if stream is None and sizes:
-        raise click.UsageError("Expected --stream with --size: segments of which stream?")
+    if stream is None and (sizes or read_by_all):
+        raise click.UsageError("Expected --stream with --size and --read-by-all: segments of which stream?")
+    if not read_by_all and ctx.get_parameter_source("read_by_all_file") is not ParameterSource.DEFAULT:
+        raise click.UsageError("Expected a cut with segments with --read-by-all: nothing is truncated on a guess.")
     store = scope.open(output, sizes)
-    found: dict[str, RetentionEntry] = {}
     if stream is None:
-        found = store.run_retention(scope.scope, time)
-    elif (point := store.stream(scope.scope, stream).run_retention(time)) is not None:
-        found = {stream: point}
-    rows = {
-        f"{scope.scope}/{each}": {"recording_time_ms": point.recording_time_ms, "size": point.recorded_size}
-        for each, point in found.items()
+        shown = ShownRetention(store.run_retention(scope.scope, time))
+    else:
+        from accel.history.store.retention_runs import StreamRetention  # noqa: PLC0415 - only for who needs it
+
+        workflow = store.stream(scope.scope, stream).workflows.retention
+        outcome, point = workflow.retain(time, read_by_all or None)
+        shown = ShownRetention([StreamRetention(f"{scope.scope}/{stream}", outcome, point)])
+    output.show(shown)
+    ctx.exit(shown.exit_code)
+
+
+def _data(found: StreamRetention) -> dict[str, Any]:
+    point = found.point
+    return {
+        "stream": found.stream,
+        "outcome": found.outcome.value,
+        "recording_time_ms": None if point is None else point.recording_time_ms,
+        "size": None if point is None else point.recorded_size,
+        "error": found.error,
     }
-    lines = [
-        f"{each} truncated to the cut of {moment_ms_text(point['recording_time_ms'])}" for each, point in rows.items()
-    ]
-    output.show(Shown({"truncated": rows}, tuple(lines or ["nothing truncated"])))
+
+
+def _cells(found: StreamRetention) -> tuple[str, ...]:
+    cut, size = "", ""
+    if found.point is not None:
+        cut, size = moment_ms_text(found.point.recording_time_ms), str(found.point.recorded_size)
+    return found.stream, found.outcome.value, cut, size

@@ -138,7 +138,7 @@ def described(stream: Stream) -> Shown:
         "segments": len(current.segments),
         "head": numbers_by_segment(head),
         "truncated_size": truncation.size_till,
-        "deleted_segments": len(truncation.deleted),
+        "deleted_segments": truncation.deleted_count,
         "truncating": truncation.updating,
         "configuration": _configuration_data(wanted),
     }

@@ -68,14 +68,13 @@ def create(*, lease: float | None, writer: str | None, stream: StreamChoice, out
 @output_options
 def list_transactions(*, stream: StreamChoice, output: Output) -> None:
     """List a stream's transactions that have not ended."""
-    found = stream.open(output).workflows.transactions.active()
-    ordered = sorted(found.items(), key=lambda each: each[0].int)
+    found = list(stream.open(output).transactions())
     cells = [
         (str(each), value.status.value, moment_ms_text(value.lease_expiry_ms), value.writer_id or "")
-        for each, value in ordered
+        for each, value in found
     ]
     table = table_of(dict.fromkeys(("transaction", "status", "lives until", "writer"), False), cells)
-    data = {"transactions": [_data(each, value) for each, value in ordered]}
+    data = {"transactions": [_data(each, value) for each, value in found]}
     output.show(Shown(data, (table, "", count_text(len(found), "transaction"))))
 
 
@@ -122,9 +121,10 @@ def commit(
 def abort(*, transaction_id: UUID, decide_only: bool, stream: StreamChoice, output: Output) -> None:
     """Abort a transaction."""
     opened = stream.open(output)
-    found = opened.end_transaction(transaction_id, commit=False)
-    if found is TransactionStatus.ABORTING and not decide_only:
-        found = opened.workflows.transactions.end(transaction_id)
+    if decide_only:
+        found = opened.end_transaction(transaction_id, commit=False)
+    else:
+        found = opened.abort_transaction(transaction_id)
     output.show(_status(transaction_id, found))
 
 

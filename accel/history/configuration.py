@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum, unique
 from typing import Final
 
-SEGMENTS_MAX: Final = 1_000_000
+SEGMENTS_MAX: Final = 750_000
 """Of one stream at one time; a limit against slips, far above what brokers run."""
 
 
@@ -97,7 +97,7 @@ class StreamConfiguration:
         tags: words to find it by, ascending, each once.
 
     Raises:
-        ValueError: no segment, more than 1,000,000, or tags out of order.
+        ValueError: no segment, more than 750,000, or tags out of order.
     """
 
     min_segments: int = 1

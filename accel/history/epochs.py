@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accel.errors import NotInHistory
+from accel.errors import NotInHistory, Sought
 from accel.history.history_chunk import HistoryDelta
 from accel.history.id_columns import IdMap, positions_in
 from accel.history.ids import make_id, segment_text
@@ -102,7 +102,9 @@ def segment_in(record: EpochRecord, segment_id: int) -> SegmentRecord:
     """
     found = record.find(segment_id)
     if found is None:
-        raise NotInHistory(f"expected a segment of epoch {record.epoch}, found {segment_text(segment_id)}")
+        raise NotInHistory(
+            f"expected a segment of epoch {record.epoch}, found {segment_text(segment_id)}", Sought.SEGMENT
+        )
     return found
 
 

@@ -25,7 +25,7 @@ def initial_ranges(count: int) -> KeyRanges:
     keys would belong to nobody.
 
     Raises:
-        ValueError: no range, or more than 1,000,000.
+        ValueError: no range, or more than 750,000.
     """
     if not 1 <= count <= SEGMENTS_MAX:
         raise ValueError(f"expected 1 to {SEGMENTS_MAX} segments, found {count}")

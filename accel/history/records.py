@@ -126,31 +126,40 @@ NO_SPAN: Final = CutSpan()
 class TruncationRecord:
     """Where a stream begins now: the cut before which everything is deleted, or is about to be.
 
+    Which segments are gone, and which are being deleted, follows from the cuts (`truncation.deleted_before`): written
+    out they would grow with the stream's age, to more than a record can hold after days of one scale a second.
+
     Args:
         cut: offsets by segment id; empty = at the very beginning.
         span: the segments of the cut.
-        deleted: segments that are gone.
-        to_delete: those that are being deleted; none unless `updating`.
+        last_cut: while `updating`, the cut that the stream began with before; empty = at the very beginning.
+        last_span: the segments of that one.
+        deleted_count: how many segments are gone.
+        to_delete_count: how many are being deleted; 0 unless `updating`.
         size_till: how much lay before the cut, in the stream's offset unit, since the stream began.
         updating: whether the truncation is still being carried out.
 
     Raises:
-        ValueError: a span of other segments, a size below 0, or something to delete that nobody deletes.
+        ValueError: a span of other segments, a number below 0, or something to delete that nobody deletes.
     """
 
     cut: IdMap = NOTHING
     span: CutSpan = NO_SPAN
-    deleted: IdSet = NO_IDS
-    to_delete: IdSet = NO_IDS
+    last_cut: IdMap = NOTHING
+    last_span: CutSpan = NO_SPAN
+    deleted_count: int = 0
+    to_delete_count: int = 0
     size_till: int = 0
     updating: bool = False
 
     def __post_init__(self) -> None:
-        if not np.array_equal(self.cut.ids, self.span.segments.ids):
-            raise ValueError(f"truncation: expected the span of {self.cut}, found that of {self.span.segments}")
-        if len(self.to_delete) and not self.updating:
-            raise ValueError(f"truncation: expected nothing to delete unless it is updating, found {self.to_delete}")
-        check_least("truncation", 0, size_till=self.size_till)
+        for cut, span in ((self.cut, self.span), (self.last_cut, self.last_span)):
+            if not np.array_equal(cut.ids, span.segments.ids):
+                raise ValueError(f"truncation: expected the span of {cut}, found that of {span.segments}")
+        if (self.to_delete_count or len(self.last_cut)) and not self.updating:
+            raise ValueError(f"truncation: expected nothing to delete unless it is updating, found {self}")
+        numbers = {"deleted_count": self.deleted_count, "to_delete_count": self.to_delete_count}
+        check_least("truncation", 0, size_till=self.size_till, **numbers)
 
 
 NO_TRUNCATION: Final = TruncationRecord()

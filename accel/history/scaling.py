@@ -30,6 +30,7 @@ from enum import Enum, unique
 import numpy as np
 
 from accel.errors import IllegalState, ScaleConflict, ScaleInputInvalid, ScalePrecondition
+from accel.history.configuration import SEGMENTS_MAX
 from accel.history.epochs import next_counts
 from accel.history.id_columns import IdSet, Integers, positions_in, some_ids
 from accel.history.ids import EPOCH_MAX, NUMBER_MASK, NUMBER_MAX, make_id
@@ -97,7 +98,7 @@ def submitted(
     Raises:
         IllegalState: the stream is sealed, or is being sealed.
         ScaleConflict: another scale is under way.
-        ScalePrecondition: a segment is not active (see `is_outdated`), or too few would be left.
+        ScalePrecondition: a segment is not active (see `is_outdated`), or too few or too many would be left.
         ScaleInputInvalid: the new ranges do not cover exactly what the sealed segments cover.
     """
     refuse_sealed(state)
@@ -112,6 +113,8 @@ def submitted(
     count = len(current.segments) - len(request.seal) + len(request.new_ranges)
     if count < min_segments:
         raise ScalePrecondition(f"expected at least {min_segments} segments after the scale, found {count}")
+    if count > SEGMENTS_MAX:
+        raise ScalePrecondition(f"expected at most {SEGMENTS_MAX} segments after the scale, found {count}")
     first_number = int(current.segments.numbers.max()) + 1
     if first_number > NUMBER_MAX - len(request.new_ranges) or current.epoch == EPOCH_MAX:
         raise ScalePrecondition("expected room for new segments, found all numbers of segments or epochs used")

@@ -17,7 +17,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
-from accel.errors import IllegalState, InvalidArgument, NotInHistory
+from accel.errors import IllegalState, InvalidArgument, NotInHistory, Sought
 from accel.history.id_columns import IdMap
 from accel.history.records import EpochRecord
 from accel.history.states import StreamState, refuse_sealed
@@ -111,6 +111,13 @@ def merged_at(transaction: ActiveTransaction, offsets: IdMap) -> ActiveTransacti
     return replace(transaction, commit_offsets=offsets)
 
 
+def with_offsets(transaction: ActiveTransaction, offsets: IdMap) -> ActiveTransaction | None:
+    """The same, unless they are known already, or the transaction is not being committed: None."""
+    if transaction.status is not TransactionStatus.COMMITTING or len(transaction.commit_offsets):
+        return None
+    return merged_at(transaction, offsets)
+
+
 def ended(transaction: ActiveTransaction, now_ms: int) -> CompletedTransaction:
     """How a sealed transaction ends.
 
@@ -134,7 +141,9 @@ def refuse_other_end(known: CompletedTransaction | None, *, commit: bool) -> Tra
         IllegalState: it ended the other way.
     """
     if known is None:
-        raise NotInHistory("expected a transaction of this stream, found none: never begun, or ended long ago")
+        raise NotInHistory(
+            "expected a transaction of this stream, found none: never begun, or ended long ago", Sought.TRANSACTION
+        )
     is_sealed(known.status, commit=commit)
     return known.status
 

@@ -1,14 +1,15 @@
 """Truncating a stream: it begins at a cut from now on, and what lies before is deleted.
 
-A truncation is begun with the record that says what is to be deleted, carried out, and completed. Questions about older
-times see through it: whatever was deleted is replaced by what the stream begins with now at those keys.
+A truncation is begun with the record of the cut, carried out, and completed. What is to be deleted lies between the cut
+that the stream began with and the new one; what is gone lies before the former. Questions about older times see through
+it: whatever was deleted is replaced by what the stream begins with now at those keys.
 
 Source: PDP-32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -16,9 +17,9 @@ import numpy as np
 from accel.errors import IllegalState, InvalidArgument
 from accel.history.cuts import PlacedCut, is_equal_or_after
 from accel.history.epochs import offsets_at_start
-from accel.history.id_columns import NO_IDS, IdMap, IdSet
+from accel.history.id_columns import NOTHING, IdMap
 from accel.history.key_profile import KeyProfile
-from accel.history.records import EpochRecord, TruncationRecord
+from accel.history.records import NO_SPAN, EpochRecord, TruncationRecord
 from accel.history.segments import Segments
 from accel.history.states import StreamState
 
@@ -61,21 +62,22 @@ def refuse_sealed_truncation(state: StreamState) -> None:
         raise IllegalState("expected a stream that is not sealed to truncate, found SEALED")
 
 
-def begun(now: TruncationRecord, cut: PlacedCut, between: Iterable[Segments], size: int) -> TruncationRecord:
+def begun(now: TruncationRecord, cut: PlacedCut, to_delete_count: int, size: int) -> TruncationRecord:
     """The record of a truncation that begins.
 
     Args:
         now: the record as it stands, not updating.
         cut: where the stream is to begin.
-        between: segments between the last cut (or the stream's beginning) and this one, in parts (`cuts.between`).
-        size: how much lies between them, in the stream's offset unit.
+        to_delete_count: how many segments end before that (`ending_before`).
+        size: how much lies between the last cut (or the stream's beginning) and this one, in its offset unit.
     """
-    to_delete = IdSet(Segments.joined(between).ascending().ids.copy()).without(cut.cut.ids)
     return TruncationRecord(
         cut=cut.cut,
         span=cut.span,
-        deleted=now.deleted,
-        to_delete=to_delete.without(now.deleted.ids),
+        last_cut=now.cut,
+        last_span=now.span,
+        deleted_count=now.deleted_count,
+        to_delete_count=to_delete_count,
         size_till=now.size_till + size,
         updating=True,
     )
@@ -85,7 +87,39 @@ def completed(now: TruncationRecord) -> TruncationRecord | None:
     """The record of a truncation that was carried out; None if that is written already."""
     if not now.updating:
         return None
-    return replace(now, deleted=now.deleted.united(now.to_delete), to_delete=NO_IDS, updating=False)
+    deleted_count = now.deleted_count + now.to_delete_count
+    return replace(
+        now,
+        last_cut=NOTHING,
+        last_span=NO_SPAN,
+        deleted_count=deleted_count,
+        to_delete_count=0,
+        updating=False,
+    )
+
+
+def deleted_before(truncation: TruncationRecord) -> PlacedCut | None:
+    """The cut before which all is gone; None if nothing is.
+
+    Segments of a stream that are gone: those between its beginning and this cut, less the cut's own. Those that are
+    being deleted: between this cut and the one that the stream begins with, less that one's own.
+    """
+    if not truncation.updating:
+        return placed(truncation)
+    return PlacedCut(truncation.last_cut, truncation.last_span) if len(truncation.last_cut) else None
+
+
+def ending_before(cut: PlacedCut, between: Iterable[Segments]) -> Iterator[Segments]:
+    """Those of some segments that end before a cut.
+
+    Args:
+        cut: where the stream is to begin.
+        between: segments between an earlier cut (or the stream's beginning) and this one, in parts (`cuts.between`).
+    """
+    for part in between:
+        ending = part.where(cut.cut.positions_of(part.ids) < 0)
+        if len(ending):
+            yield ending
 
 
 def head(truncation: TruncationRecord, first: EpochRecord) -> IdMap:

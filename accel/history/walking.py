@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from accel.errors import NotInHistory
+from accel.errors import NotInHistory, Sought
 from accel.history.cuts import NO_CUT, PlacedCut
 from accel.history.epochs import next_counts
 from accel.history.history_chunk import HistoryChunk, HistoryDelta
@@ -107,7 +107,7 @@ def place(cut: IdMap, first: EpochRecord, chunks: Iterable[HistoryChunk], epochs
     segments = Segments.joined(found).ascending()
     missing = positions_in(segments.ids, cut.ids) < 0
     if missing.any():
-        raise NotInHistory(f"expected segments of this stream, found {some_ids(cut.ids[missing])}")
+        raise NotInHistory(f"expected segments of this stream, found {some_ids(cut.ids[missing])}", Sought.SEGMENT)
     return PlacedCut(cut, CutSpan(segments, IdMap(cut.ids, sealing - 1)))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from accel.history.history_chunk import HistoryChunk
 from accel.history.ids import parse_segment, segment_text
 from accel.history.records import CommittingTransactions, EpochRecord, RetentionEntry
+from accel.history.segments import Segments
 from accel.history.store import Stream
 from tests.conformance.history_world import World
 
@@ -98,14 +99,18 @@ def _scale_metadata(_: World, stream: Stream, args: Args) -> object:
     ]
 
 
+def _ids_in(parts: Iterable[Segments]) -> list[int]:
+    return list(map(int, Segments.joined(parts).ids))
+
+
 def _truncation(_: World, stream: Stream, args: Args) -> object:
     del args
     found = stream.truncation()
     return {
         "cut": plain_cut(found.cut),
         "span": plain_cut(found.span.epochs),
-        "to_delete": texts_of(found.to_delete),
-        "deleted": texts_of(found.deleted),
+        "to_delete": texts_of(_ids_in(stream.segments_being_deleted())),
+        "deleted": texts_of(_ids_in(stream.deleted_segments())),
         "size_till": found.size_till,
         "updating": found.updating,
     }

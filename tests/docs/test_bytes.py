@@ -12,6 +12,8 @@ from accel.catalog import forms, import_records, places, rows
 from accel.catalog.buckets import bucket_of, buckets_of
 from accel.catalog.places import bucket_key
 from accel.history.codecs import ALL_FORMS
+from accel.ordering.group_form import READER_GROUP
+from accel.ordering.transaction_objects import MERGE_INTENT
 from loaders.tables import FORMAT_FORM, FormRegistry
 from loaders.tables.columns import COLUMNS_MAX, ROWS_MAX, VERSION
 from loaders.tables.envelope import ENVELOPE_VERSION
@@ -163,6 +165,7 @@ def test_no_form_is_left_out() -> None:
 def test_every_version_stands_in_the_page() -> None:
     shown = {row[0].strip("`"): row[2:] for row in cells(section("Which release writes what"))}
     versions = {name: form.version for name, form in {**FORMS, "format": FORMAT_FORM}.items()}
+    versions |= {form.name: form.record.version for form in (READER_GROUP,)} | {MERGE_INTENT.name: MERGE_INTENT.version}
     versions |= {"layout of the bucket": FORMAT_VERSION, "envelope": ENVELOPE_VERSION, "packed columns": VERSION}
     [versions["each form of [stream history](#stream-history)"]] = {form.record.version for form in ALL_FORMS}
     expected = {name: ["1" if version == 1 else f"1 to {version}", str(version)] for name, version in versions.items()}

@@ -25,7 +25,6 @@ from accel.history.codecs import (
 from accel.history.ids import segment_text
 from accel.history.records import COMMITTED_AT_ONCE_MAX
 from accel.history.store import places
-from accel.history.store.layout_form import HISTORY_LAYOUT
 from loaders.layout import TABLES_PREFIX
 from loaders.tables.names import table_folder, value_key
 from range_index.epoch_times import Block, BlockKind
@@ -33,7 +32,7 @@ from tests.docs.test_bytes import cells, code, dumps, section
 from tests.history_codecs.golden import golden_bytes
 
 TEXT = section("Stream history")
-FORMS = {form.name: form.record for form in (*ALL_FORMS, HISTORY_LAYOUT)}
+FORMS = {form.name: form.record for form in ALL_FORMS}
 ROWS: dict[str, np.dtype[np.void]] = {
     "segment": segment_columns.ROW,
     "key": segment_columns.KEY,

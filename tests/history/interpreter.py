@@ -243,8 +243,8 @@ class Interpreter:
         return {
             "cut": by_text(now.cut),
             "span": by_text(now.span.epochs),
-            "to_delete": texts(now.to_delete),
-            "deleted": texts(now.deleted),
+            "to_delete": texts(self.world.being_deleted()),
+            "deleted": texts(self.world.deleted()),
             "size_till": now.size_till,
             "updating": now.updating,
         }

@@ -131,11 +131,12 @@ def test_a_cut_equals_itself_even_while_a_segment_waits() -> None:
     ],
 )
 def test_stream_cut_validity(cut: dict[str, int], *, is_valid: bool) -> None:
+    """Pitfall A22: cuts that end in future segments were refused (pravega issues 2569, 2572)."""
     assert halves_then_merged().is_valid(by_id(cut)) is is_valid
 
 
 def test_a_gap_that_is_covered_in_part_makes_a_cut_invalid() -> None:
-    """An uncovered first gap was once forgotten over a covered later one."""
+    """Pitfall D5: An uncovered first gap was once forgotten over a covered later one."""
     world = World()
     world.initialize(4, 1000, min_segments=1)
     world.scale(ScaleRequest((2, 3), split_range(0.5, 1.0, 1), 1001), {})

@@ -27,6 +27,7 @@ def time_of(entry: RetentionEntry | None) -> int | None:
 
 @given(ENTRIES, st.integers(-1, 51))
 def test_the_greatest_at_or_below_is_found_and_of_several_the_last(entries: list[tuple[int, int]], value: int) -> None:
+    """Pitfall D8: of several cuts of the same size any one was found."""
     now = recorded(entries)
     times = [time for time, _ in entries if time <= value]
     assert time_of(retention.find_by_time(now, value)) == max(times, default=None)
@@ -52,6 +53,7 @@ def test_a_cut_that_was_not_recorded_last_is_left_out() -> None:
 
 
 def test_an_empty_set_finds_nothing() -> None:
+    """Pitfall D8: a search in an empty set of cuts was an error."""
     empty = RetentionSet()
     assert retention.find_by_time(empty, 5) is None
     assert retention.find_by_size(empty, 5) is None
@@ -93,7 +95,10 @@ def test_the_last_cut_that_a_cut_is_not_before_is_its_reference() -> None:
 def test_retention_bound_table(
     minimum: int, maximum: int | None, read: int | None, expected: int | None, *, has_readers: bool
 ) -> None:
-    """At 330: the minimum looks for the cut before, the maximum for the one after; and the minimum wins."""
+    """Pitfall A21: the upper bound looked on the wrong side (pravega issue 5622).
+
+    At 330: the minimum looks for the cut before, the maximum for the one after; and the minimum wins.
+    """
     policy = RetentionPolicy(RetentionKind.TIME, minimum, maximum)
     by_all = None if read is None else retention.find_by_time(RECORDED, read)
     found = retention.truncation_point(RECORDED, policy, 330, 33, by_all, has_readers=has_readers)

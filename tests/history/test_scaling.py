@@ -58,7 +58,7 @@ def test_another_scale_is_a_conflict_while_one_is_under_way(other: ScaleRequest)
 
 
 def test_scale_input_holes_upstream() -> None:
-    """An empty range, and a segment that is named twice, once passed."""
+    """Pitfall D6: An empty range, and a segment that is named twice, once passed."""
     world = two()
     with pytest.raises(ScaleInputInvalid):
         world.submit_scale(ScaleRequest((0,), KeyRanges.of([(0.0, 0.0), (0.0, 0.5)]), 1001))

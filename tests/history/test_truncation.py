@@ -28,9 +28,14 @@ def test_all_that_was_read_is_deleted_and_nothing_else(given_stream: tuple[Strea
     for _ in range(3):
         stream.advance(reader, random)
         world.start_truncation(reader.offsets)
-        assert set(world.truncation.to_delete) | set(world.truncation.deleted) == reader.finished
+        before, gone = set(world.being_deleted()), set(world.deleted())
+        assert before | gone == reader.finished
+        assert not before & gone
+        assert (len(before), len(gone)) == (world.truncation.to_delete_count, world.truncation.deleted_count)
         world.complete_truncation()
-        assert world.truncation.deleted == reader.finished
+        assert world.deleted() == reader.finished
+        assert world.truncation.deleted_count == len(reader.finished)
+        assert not world.being_deleted()
         assert world.truncation.size_till == stream.read_by(reader)
         assert truncation.head(world.truncation, world.epoch(0)) == reader.offsets
 

@@ -102,6 +102,7 @@ def test_epoch_counts() -> None:
 
 
 def test_walking_ten_thousand_epochs_holds_one_chunk_and_one_epoch() -> None:
+    """Pitfall A6: a question about cuts built the record of every epoch in memory (pravega issue 5885)."""
     first = first_epoch(100, 1000)
     peak = 0
     tracemalloc.start()

@@ -5,7 +5,7 @@ Every write goes through `World.put`, so that a test can let the process crash j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,7 @@ from accel.history.configuration import StreamConfiguration
 from accel.history.creation import first_epoch
 from accel.history.cuts import PlacedCut
 from accel.history.history_chunk import HistoryChunk
-from accel.history.id_columns import NOTHING, IdMap, Integers
+from accel.history.id_columns import NO_IDS, NOTHING, IdMap, IdSet, Integers
 from accel.history.ids import epoch_of, make_transaction_id
 from accel.history.records import (
     NO_COMMIT,
@@ -380,7 +380,19 @@ class World:
         truncation.refuse_truncation(now, placed, self.state, is_valid=self.is_valid(cut))
         before = truncation.placed(now)
         size = self.size_between(now.cut, cut)
-        self.put("one", "truncation", truncation.begun(now, placed, self.between(before, placed), size))
+        ending = truncation.ending_before(placed, self.between(before, placed))
+        self.put("one", "truncation", truncation.begun(now, placed, sum(len(part) for part in ending), size))
+
+    def being_deleted(self) -> IdSet:
+        wanted = truncation.placed(self.truncation)
+        if not self.truncation.updating or wanted is None:
+            return NO_IDS
+        last = truncation.deleted_before(self.truncation)
+        return _ids_in(truncation.ending_before(wanted, self.between(last, wanted)))
+
+    def deleted(self) -> IdSet:
+        gone = truncation.deleted_before(self.truncation)
+        return NO_IDS if gone is None else _ids_in(truncation.ending_before(gone, self.between(None, gone)))
 
     def complete_truncation(self) -> None:
         changed = truncation.completed(self.truncation)
@@ -445,3 +457,7 @@ class World:
             except Crash:
                 twin.writes_left = None
                 yield twin
+
+
+def _ids_in(parts: Iterable[Segments]) -> IdSet:
+    return IdSet.of(Segments.joined(parts).ids.tolist())

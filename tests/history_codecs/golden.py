@@ -26,6 +26,7 @@ from accel.history.configuration import (
 from accel.history.history_chunk import HistoryChunk, HistoryDelta
 from accel.history.id_columns import IdMap, IdSet
 from accel.history.ids import make_id, make_transaction_id
+from accel.history.layout import HistoryLayout
 from accel.history.records import (
     CommittingTransactions,
     CutSpan,
@@ -36,6 +37,7 @@ from accel.history.records import (
     TruncationRecord,
 )
 from accel.history.segments import NO_SEGMENTS, KeyRanges, SegmentRecord, Segments
+from accel.history.sizes import ShardBy
 from accel.history.states import StreamState
 from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction, TransactionStatus
 from range_index.epoch_times import Block, BlockKind, BlockTimes, EpochTimesRoot
@@ -104,8 +106,10 @@ def truncation() -> TruncationRecord:
     return TruncationRecord(
         cut=IdMap([A, C, D], [2**40, -1, 17]),
         span=CutSpan(SEGMENTS, IdMap([A, C, D], [5, 3, 4])),
-        deleted=IdSet([make_id(0, 4)]),
-        to_delete=IdSet([B, make_id(1, 5)]),
+        last_cut=IdMap([A, D], [3, 5]),
+        last_span=CutSpan(SEGMENTS.where([0, 2]), IdMap([A, D], [4, 4])),
+        deleted_count=1,
+        to_delete_count=300,
         size_till=2**41,
         updating=True,
     )
@@ -170,6 +174,7 @@ CASES: dict[str, tuple[HistoryForm[Any, Any], Callable[[], Any]]] = {
             updating=True,
         ),
     ),
+    "history-layout": (codecs.HISTORY_LAYOUT, lambda: HistoryLayout(7, 9, ShardBy.NUMBER)),
     "creation-time": (codecs.CREATION_TIME, lambda: BEGAN_MS),
     "cold-marker": (codecs.COLD_MARKER, lambda: SCALED_MS),
     "waiting-processor": (codecs.WAITING_PROCESSOR, lambda: "truncation on host-7"),

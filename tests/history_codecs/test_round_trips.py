@@ -128,19 +128,28 @@ def test_a_cut_and_a_shard_are_read_back(cut: IdMap, size: int, time_ms: int) ->
     assert codecs.SEALED_SIZES.decode(codecs.SEALED_SIZES.encode(cut), "here") == cut
 
 
-@given(st.data(), id_sets, id_sets, naturals, st.booleans())
+@st.composite
+def spans(draw: st.DrawFn) -> tuple[IdMap, CutSpan]:
+    epoch = draw(epochs)
+    segments = draw(tilings(epoch))
+    offsets = draw(st.lists(int64s, min_size=len(segments), max_size=len(segments)))
+    return IdMap(segments.ids.copy(), offsets), CutSpan(
+        segments, IdMap(segments.ids.copy(), np.full(len(segments), epoch))
+    )
+
+
+@given(spans(), spans(), naturals, naturals, naturals, st.booleans())
 def test_a_truncation_is_read_back(
-    data: st.DataObject, deleted: IdSet, to_delete: IdSet, size: int, updating: bool
+    cut: tuple[IdMap, CutSpan], last: tuple[IdMap, CutSpan], deleted: int, to_delete: int, size: int, updating: bool
 ) -> None:
-    epoch = data.draw(epochs)
-    segments = data.draw(tilings(epoch))
-    offsets = data.draw(st.lists(int64s, min_size=len(segments), max_size=len(segments)))
-    span = CutSpan(segments, IdMap(segments.ids.copy(), np.full(len(segments), epoch)))
+    last_cut, last_span = last if updating else (IdMap(), CutSpan())
     record = TruncationRecord(
-        cut=IdMap(segments.ids.copy(), offsets),
-        span=span,
-        deleted=deleted,
-        to_delete=to_delete if updating else IdSet(),
+        cut=cut[0],
+        span=cut[1],
+        last_cut=last_cut,
+        last_span=last_span,
+        deleted_count=deleted,
+        to_delete_count=to_delete if updating else 0,
         size_till=size,
         updating=updating,
     )

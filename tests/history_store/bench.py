@@ -45,11 +45,13 @@ class Bench(World):
     Attributes:
         host: holds the segments; it does not die with those who use it.
         now_ms: what the clock says.
+        client: takes all work from now on, with what it has cached; None = each time a new one, with nothing.
     """
 
     settings: HistorySettings = SETTINGS
     host: MemorySegments = field(default_factory=MemorySegments)
     now_ms: int = START_MS
+    client: StreamStore | None = None
     _nonces: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def components(self) -> Components:
@@ -63,7 +65,9 @@ class Bench(World):
         )
 
     def streams(self, around: ObjectStore | None = None) -> StreamStore:
-        """A new client, with nothing cached."""
+        """A new client, with nothing cached, or the one that takes all work."""
+        if self.client is not None:
+            return self.client
         store = self.store if around is None else around
         return StreamStore.open(store, system=self.components(), settings=self.settings, host=self.host)
 
@@ -101,9 +105,9 @@ class Bench(World):
         for each in self.stream().active_segments().ids.tolist():
             self.host.append(NAME, each, size)
 
-    def scale_once(self) -> None:
-        """Replace the oldest active segment by another one with its keys."""
-        stream = self.stream()
+    def scale_once(self, by: Stream | None = None) -> None:
+        """Replace the oldest active segment by another one with its keys; a new client does that, or a given one."""
+        stream = self.stream() if by is None else by
         oldest = stream.active_segments()[0]
         stream.scale([oldest.id], [(oldest.key_start, oldest.key_end)], self.tick())
 

@@ -13,12 +13,9 @@ from loaders.store.decorated import WRITES
 from tests.examples import examples
 from tests.history_store.acts import WORKS
 
-SLOW = {"seal with transactions", "create again"}
-NAMES = sorted(WORKS.keys() - SLOW)
-
 
 @pytest.mark.parametrize("fault", [Fault.LOST_REPLY, Fault.SERVER_ERROR])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WORKS)
 def test_a_write_of_which_nobody_knows_is_settled_where_it_was_made(name: str, fault: Fault) -> None:
     work = WORKS[name]
     whole = work.bench()
@@ -33,7 +30,7 @@ def test_a_write_of_which_nobody_knows_is_settled_where_it_was_made(name: str, f
         assert work.shown(bench, with_times=True) == expected, f"write {number}"
 
 
-@pytest.mark.parametrize("name", ["create", "scale", "rolling commit", "truncate", "seal with transactions of before"])
+@pytest.mark.parametrize("name", WORKS)
 def test_work_that_is_repeated_until_nothing_goes_wrong_is_done_once(name: str) -> None:
     work = WORKS[name]
     whole = work.bench()

@@ -27,7 +27,7 @@ from accel.errors import AccelError, IllegalState, InvalidArgument, ScaleInputIn
 from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.ids import make_id
 from accel.history.key_ranges import split_range
-from accel.history.segments import SegmentRecord
+from accel.history.segments import SegmentRecord, Segments
 from accel.history.states import StreamState
 from accel.history.store import HistorySettings, Stream
 from accel.history.transactions import TransactionStatus
@@ -284,7 +284,9 @@ class StreamLife(RuleBasedStateMachine):
         assert dict(found.cut) == model.cut
         assert dict(found.span.epochs) == spanned
         assert list(found.span.segments) == [model.known[each] for each in sorted(model.cut)]
-        assert (set(found.deleted), set(found.to_delete)) == (model.deleted, set())
+        assert set(Segments.joined(stream.deleted_segments()).ids.tolist()) == model.deleted
+        assert (found.deleted_count, found.to_delete_count) == (len(model.deleted), 0)
+        assert list(stream.segments_being_deleted()) == []
         assert (found.size_till, found.updating) == (model.size_till, False)
         assert set(self.bench.host.ids(NAME)) == set(model.known) - model.deleted
 

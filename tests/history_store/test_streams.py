@@ -40,6 +40,7 @@ def test_a_scope_with_streams_is_not_deleted(bench: Bench) -> None:
 
 
 def test_a_half_created_scope_is_finished_by_whoever_needs_it() -> None:
+    """Pitfall A11: a scope stood there without its tables (pravega issues 5526, 5690)."""
     whole = CrashStore(MemoryStore(), None)
     Bench(store=whole).streams().create_scope(SCOPE)
     for number in range(whole.writes):
@@ -88,6 +89,7 @@ def test_who_creates_a_stream_again_gets_the_one_that_is_there(bench: Bench) -> 
 
 
 def test_a_stream_that_is_created_again_and_again_goes_on_with_its_numbers() -> None:
+    """Pitfall A8: a stream of an old name met old segments and ids (pravega issues 1012, 1681, 2641, 3057, 4478)."""
     bench = Bench()
     bench.streams().create_scope(SCOPE)
     numbers, unique = [], set()
@@ -102,6 +104,7 @@ def test_a_stream_that_is_created_again_and_again_goes_on_with_its_numbers() -> 
 
 
 def test_another_client_with_warm_caches_sees_the_stream_that_was_created_anew(bench: Bench) -> None:
+    """Pitfall A9: another process answered from its cache of the deleted stream (pravega pull request 3541)."""
     streams = bench.streams()
     before = streams.stream(SCOPE, STREAM)
     assert before.epoch(0).segments.ids.tolist() == ids("0@0", "1@0")
@@ -119,6 +122,7 @@ def test_a_stream_that_takes_writes_is_not_deleted(bench: Bench) -> None:
 
 
 def test_a_stream_whose_creation_was_cut_short_can_be_deleted_wherever_that_was() -> None:
+    """Pitfall A12: a half-created stream could be neither deleted nor listed (pravega issues 4246, 1510, 4564)."""
     work = WORKS["create"]
     whole = work.bench()
     counted = CrashStore(whole.store, None)

@@ -12,13 +12,14 @@ from accel.errors import (
 )
 from accel.history.records import NO_COMMIT
 from accel.history.states import StreamState
-from accel.history.store import HistorySettings
+from accel.history.store import HistorySettings, MemorySegments, transaction_store
 from accel.history.store.places import completed_table
-from accel.history.transactions import TransactionStatus
+from accel.history.transactions import ActiveTransaction, TransactionStatus
 from loaders.store import Crash, CrashStore, ObjectStore
-from tests.conformance.history_world import SCOPE, STREAM
+from tests.conformance.history_world import SCOPE, STREAM, CallCounter
 from tests.history_store.acts import WORKS
 from tests.history_store.bench import NAME, START_MS, Bench, ids
+from tests.history_store.watching import Watched
 
 # Transactions
 
@@ -39,6 +40,7 @@ def test_a_transaction_is_committed_into_the_segments_that_it_began_with(bench: 
 
 
 def test_a_transaction_that_begins_while_its_epoch_ends_is_not_lost(bench: Bench) -> None:
+    """Pitfall A17: the table of an older epoch was dropped under one that began in it (pravega issue 1725)."""
     # The client reads the current epoch, and before its entry is there the stream is scaled and the table dropped.
     store = bench.streams().stream(SCOPE, STREAM).workflows.transactions
     bench.transaction("other")
@@ -81,13 +83,13 @@ def test_a_transaction_whose_time_is_up_is_aborted(bench: Bench) -> None:
     kept, left = stream.begin_transaction(lease_ms=50), stream.begin_transaction(lease_ms=50)
     bench.tick(40)
     assert stream.abort_transactions() == []
-    stream.workflows.transactions.ping(kept, 100)
+    stream.ping_transaction(kept, 100)
     bench.tick(40)
     assert stream.abort_transactions() == [left]
     assert stream.transaction_status(left) is TransactionStatus.ABORTED
     assert stream.transaction_status(kept) is TransactionStatus.OPEN
     with pytest.raises(NotInHistory):
-        stream.workflows.transactions.ping(left, 100)
+        stream.ping_transaction(left, 100)
 
 
 def test_ends_of_transactions_are_remembered_for_two_batches() -> None:
@@ -109,6 +111,108 @@ def test_commits_are_limited_and_keep_their_order(bench: Bench) -> None:
     while not (done := bench.stream().commit(bench.tick(), limit=2)).is_empty:
         committed.append(list(done.transaction_ids))
     assert committed == [wanted[:2], wanted[2:4], wanted[4:]]
+
+
+def test_transactions_that_have_not_ended_are_listed_in_the_order_of_their_ids(bench: Bench) -> None:
+    begun = [bench.transaction(f"t{number}", commit=[None, True, False][number % 3]) for number in range(5)]
+    bench.scale_once()
+    begun += [bench.transaction("new", commit=None)]
+    listed = list(bench.stream().transactions())
+    assert [each for each, _ in listed] == begun == sorted(begun)
+    assert [value.status.name for _, value in listed] == [
+        "OPEN",
+        "COMMITTING",
+        "ABORTING",
+        "OPEN",
+        "COMMITTING",
+        "OPEN",
+    ]
+
+
+def test_a_listing_of_transactions_holds_a_thousand_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_store, "READ_AT_ONCE_MAX", 2)
+    begun = [bench.transaction(f"t{number}", commit=None) for number in range(5)]
+    counter = CallCounter(bench.store)
+    listing = bench.stream(around=counter).transactions()
+    counter.calls = 0
+    assert next(listing)[0] == begun[0]
+    assert counter.calls == 4  # epochs, keys, two transactions
+    assert [each for each, _ in listing] == begun[1:]
+
+
+def test_a_single_transaction_is_given_time_or_aborted(bench: Bench) -> None:
+    stream = bench.stream()
+    first, second = bench.transaction("first", commit=None), bench.transaction("second")
+    assert stream.ping_transaction(first, 500).lease_expiry_ms == bench.now_ms + 500
+    for _ in range(2):
+        assert stream.abort_transaction(first) is TransactionStatus.ABORTED
+    assert [each for each, _ in stream.transactions()] == [second]
+    with pytest.raises(IllegalState, match="COMMITTING"):
+        stream.abort_transaction(second)
+    stream.commit(bench.tick())
+    with pytest.raises(IllegalState, match="COMMITTED"):
+        stream.abort_transaction(second)
+    with pytest.raises(NotInHistory):
+        stream.abort_transaction(UUID(int=7))
+
+
+# Where transactions are merged
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_where_a_transaction_was_merged_is_noted_before_its_commit_is_told(*, rolls: bool) -> None:
+    work = WORKS["rolling commit" if rolls else "commit"]
+    bench = work.bench()
+    first, second = (bench.transactions[each] for each in ("first", "second"))
+    starts = dict.fromkeys(ids("0@2", "1@2"), 0) if rolls else dict.fromkeys(ids("0@0", "1@0"), 7)
+    expected = {first: starts, second: {each: offset + 3 for each, offset in starts.items()}}
+    noted: dict[UUID, dict[int, int]] = {}
+
+    def look() -> None:
+        stream = bench.stream()
+        noted.update(
+            {each: dict(found.commit_offsets) for each, found in stream.transactions() if found.commit_offsets}
+        )
+        for each in (first, second):
+            assert stream.transaction_status(each) is not TransactionStatus.COMMITTED or noted[each] == expected[each]
+
+    work.act(bench, Watched(bench.store, look), bench.now_ms)
+    look()
+    assert noted == expected
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_where_a_transaction_was_merged_is_noted_once_whoever_goes_on_after_a_crash(*, rolls: bool) -> None:
+    work = WORKS["rolling commit" if rolls else "commit"]
+    whole = work.bench()
+    counted = CrashStore(whole.store, None)
+    work.act(whole, counted, whole.now_ms)
+    for number in range(counted.writes):
+        bench = work.bench()
+        with pytest.raises(Crash):
+            work.act(bench, CrashStore(bench.store, number), bench.now_ms)
+        before = dict(bench.stream().transactions())
+        seen: list[dict[UUID, ActiveTransaction]] = []
+        watched = Watched(bench.store, lambda: seen.append(dict(bench.stream().transactions())))  # noqa: B023 - at once
+        work.act(bench, watched, bench.tick())
+        for each, found in before.items():
+            later = [transactions[each].commit_offsets for transactions in seen if each in transactions]
+            assert not found.commit_offsets or all(offsets == found.commit_offsets for offsets in later)
+
+
+def test_a_host_that_does_not_tell_costs_no_call(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def calls(here: Bench) -> int:
+        counter = CallCounter(here.store)
+        stream = here.stream(around=counter)
+        counter.calls = 0
+        stream.commit(here.tick())
+        return counter.calls
+
+    bench.transaction("first")
+    bench.transaction("second")
+    telling = calls(bench.clone())
+    monkeypatch.setattr(MemorySegments, "merge", lambda *_: None)
+    assert calls(bench.clone()) == telling - 2 * 2
 
 
 # Transactions and crashes

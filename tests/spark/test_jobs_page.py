@@ -104,7 +104,7 @@ def _tables_of(cell: str) -> set[str]:
     return TABLES.keys() - named if cell.startswith("all") else named
 
 
-@pytest.mark.parametrize("command", ["compact", "rebuild-filters", "build-snapshot", "verify", "gc"])
+@pytest.mark.parametrize("command", ["compact", "rebuild-filters", "build-snapshot", "verify", "gc", "retention"])
 def test_the_page_names_every_option_and_its_default(command: str) -> None:
     context = click.Context(main)
     group = main.get_command(context, "job")

@@ -8,8 +8,8 @@ keeps without a value (marks of epochs with transactions, of batches) has no for
     times          epoch-times, epoch-times-block
     cuts           truncation, retention-set, stream-cut, sealed-sizes
     transactions   active-transaction, completed-transaction, committing-transactions, commit-order
-    streams        stream-state, configuration, creation-time, cold-marker, waiting-processor, unique-id, last-number,
-                   id-counter, segment-stream
+    streams        stream-state, configuration, history-layout, creation-time, cold-marker, waiting-processor,
+                   unique-id, last-number, id-counter, segment-stream
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from accel.history.codecs.streams import (
     COLD_MARKER,
     CONFIGURATION,
     CREATION_TIME,
+    HISTORY_LAYOUT,
     ID_COUNTER,
     LAST_NUMBER,
     SEGMENT_STREAM,
@@ -57,6 +58,7 @@ ALL_FORMS: Final[tuple[HistoryForm[Any, Any], ...]] = (
     COMMIT_ORDER,
     STREAM_STATE,
     CONFIGURATION,
+    HISTORY_LAYOUT,
     CREATION_TIME,
     COLD_MARKER,
     WAITING_PROCESSOR,
@@ -87,6 +89,7 @@ __all__ = [
     "EPOCH_TIMES_BLOCK",
     "EPOCH_TRANSITION",
     "HISTORY_CHUNK",
+    "HISTORY_LAYOUT",
     "ID_COUNTER",
     "LAST_NUMBER",
     "RETENTION_SET",

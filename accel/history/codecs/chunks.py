@@ -20,8 +20,9 @@ kept once (see segment_columns).
 | columns older    | segments in full, their keys among those of the chunk                                       |
 | columns keys     | all keys of created and older, ascending                                                    |
 
-Epochs of one split or merge take 7 to 16 bytes each, those of thirty 230 to 305. All epochs of a chunk together create
-at most 1,048,576 segments, and seal as many.
+Epochs of one split or merge take 7 to 16 bytes each, those of thirty 230 to 305. What all epochs of a chunk together
+seal and create is at most 1,048,576 segments: a scale that would make it more is refused before it begins (see
+`accel.history.room`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     | form              | fields                                                                                      |
     |-------------------|---------------------------------------------------------------------------------------------|
-    | truncation        | segments of the cut; columns places (offset, epoch of the span), deleted, to_delete;        |
-    |                   | size_till, updating                                                                         |
+    | truncation        | segments of the cut, and of the last one while updating; for each columns places (offset,   |
+    |                   | epoch of the span); deleted_count, to_delete_count, size_till, updating                     |
     | retention-set     | column entries (recording_time_ms, recorded_size)                                           |
     | stream-cut        | recording_time_ms, recorded_size; column cut (value = offset)                               |
     | sealed-sizes      | column sizes (value = size at the time of sealing): one shard                               |
@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from accel.history.codecs.history_form import HistoryForm
-from accel.history.codecs.id_columns import packed_map, packed_set, unpacked_map, unpacked_set
+from accel.history.codecs.id_columns import packed_map, unpacked_map
 from accel.history.codecs.segment_columns import (
     StoredSegments,
     make_rows,
@@ -39,8 +39,10 @@ class StoredTruncation(msgspec.Struct, frozen=True):
 
     segments: StoredSegments
     places: bytes
-    deleted: bytes
-    to_delete: bytes
+    last_segments: StoredSegments
+    last_places: bytes
+    deleted_count: int
+    to_delete_count: int
     size_till: int
     updating: bool
 
@@ -66,29 +68,43 @@ class StoredSizes(msgspec.Struct, frozen=True):
 
 
 def _stored_truncation(record: TruncationRecord) -> StoredTruncation:
-    # Cut and span are of the same segments, in the same order: their ids stand there once.
-    places = make_rows(PLACE, offset=record.cut.values_array, epoch=record.span.epochs.values_array)
     return StoredTruncation(
         segments=stored_segments(record.span.segments),
-        places=pack_columns(places),
-        deleted=packed_set(record.deleted),
-        to_delete=packed_set(record.to_delete),
+        places=_packed_places(record.cut, record.span),
+        last_segments=stored_segments(record.last_span.segments),
+        last_places=_packed_places(record.last_cut, record.last_span),
+        deleted_count=record.deleted_count,
+        to_delete_count=record.to_delete_count,
         size_till=record.size_till,
         updating=record.updating,
     )
 
 
 def _restored_truncation(fields: StoredTruncation, where: str) -> TruncationRecord:
-    segments = restored_segments(fields.segments, where)
-    places = unpack_columns(fields.places, PLACE, f"{where}, places")
+    cut, span = _restored_places(fields.segments, fields.places, where)
+    last_cut, last_span = _restored_places(fields.last_segments, fields.last_places, f"{where}, last")
     return TruncationRecord(
-        cut=IdMap(segments.ids.copy(), places["offset"].copy()),
-        span=CutSpan(segments, IdMap(segments.ids.copy(), places["epoch"].copy())),
-        deleted=unpacked_set(fields.deleted, f"{where}, deleted"),
-        to_delete=unpacked_set(fields.to_delete, f"{where}, to delete"),
+        cut=cut,
+        span=span,
+        last_cut=last_cut,
+        last_span=last_span,
+        deleted_count=fields.deleted_count,
+        to_delete_count=fields.to_delete_count,
         size_till=fields.size_till,
         updating=fields.updating,
     )
+
+
+def _packed_places(cut: IdMap, span: CutSpan) -> bytes:
+    # Cut and span are of the same segments, in the same order: their ids stand there once.
+    return pack_columns(make_rows(PLACE, offset=cut.values_array, epoch=span.epochs.values_array))
+
+
+def _restored_places(stored: StoredSegments, packed: bytes, where: str) -> tuple[IdMap, CutSpan]:
+    segments = restored_segments(stored, where)
+    places = unpack_columns(packed, PLACE, f"{where}, places")
+    epochs = IdMap(segments.ids.copy(), places["epoch"].copy())
+    return IdMap(segments.ids.copy(), places["offset"].copy()), CutSpan(segments, epochs)
 
 
 def _stored_retention(entries: RetentionSet) -> StoredRetention:

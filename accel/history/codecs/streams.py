@@ -5,8 +5,10 @@
     | stream-state       | state                                                                                      |
     | configuration      | min_segments, scaling_kind, target_rate, scale_factor, retention_kind, retention_minimum,  |
     |                    | retention_maximum, offset_unit, tags, updating                                             |
+    | history-layout     | chunk_size: epochs in a chunk; shard_size: epochs or numbers in a shard; shard_by: EPOCH   |
+    |                    | or NUMBER                                                                                  |
     | creation-time      | time_ms: when the stream was created                                                       |
-    | cold-marker        | time_ms: since when, or until when, a segment has little load                              |
+    | cold-marker        | time_ms: until when a segment has little load                                              |
     | waiting-processor  | name: of the processor that waits for the stream                                           |
     | unique-id          | id: 16 bytes that tell a scope or a stream from earlier ones of the same name              |
     | last-number        | number: of the last segment of a deleted stream, so that the next of that name goes on     |
@@ -35,6 +37,8 @@ from accel.history.configuration import (
     StreamConfiguration,
 )
 from accel.history.ids import NUMBER_MAX
+from accel.history.layout import HistoryLayout
+from accel.history.sizes import ShardBy
 from accel.history.states import StreamState
 
 
@@ -57,6 +61,14 @@ class StoredConfiguration(msgspec.Struct, frozen=True):
     offset_unit: str
     tags: list[str]
     updating: bool
+
+
+class StoredLayout(msgspec.Struct, frozen=True):
+    """The stored fields of a `HistoryLayout`."""
+
+    chunk_size: int
+    shard_size: int
+    shard_by: str
 
 
 class StoredTime(msgspec.Struct, frozen=True):
@@ -135,6 +147,14 @@ def _restored_configuration(fields: StoredConfiguration, _: str) -> Configuratio
     return ConfigurationRecord(wanted, fields.updating)
 
 
+def _stored_layout(layout: HistoryLayout) -> StoredLayout:
+    return StoredLayout(layout.chunk_size, layout.shard_size, layout.shard_by.name)
+
+
+def _restored_layout(fields: StoredLayout, _: str) -> HistoryLayout:
+    return HistoryLayout(fields.chunk_size, fields.shard_size, member(ShardBy, fields.shard_by))
+
+
 def _stored_name(name: str) -> StoredName:
     return StoredName(name)
 
@@ -156,6 +176,7 @@ STREAM_STATE: Final = HistoryForm("stream-state", 1, StoredState, _stored_state,
 CONFIGURATION: Final = HistoryForm(
     "configuration", 1, StoredConfiguration, _stored_configuration, _restored_configuration
 )
+HISTORY_LAYOUT: Final = HistoryForm("history-layout", 1, StoredLayout, _stored_layout, _restored_layout)
 CREATION_TIME: Final = number_form("creation-time", StoredTime)
 COLD_MARKER: Final = number_form("cold-marker", StoredTime)
 WAITING_PROCESSOR: Final = HistoryForm("waiting-processor", 1, StoredName, _stored_name, _restored_name)

@@ -9,28 +9,24 @@ Tables keep bytes; a cell joins a key and a form. Of three kinds of keys there a
     | deletable | `create` or `change`, `delete`| likewise                                                     |
 
 A versioned record may become immutable by growing full (a chunk of history): `is_final` tells so.
+
+Records of the history are kept decoded: see `loaders.epoch_records`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from loaders.epoch_records import EpochRecords, RecordPlace, Seen, never_enough
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, TableMissing
-from loaders.tables import Entry, Table, Version
+from loaders.tables import Table
 from loaders.tables.converted import Codec
 from loaders.tables.retry import Patience
 
+__all__ = ["Cell", "Seen", "always", "never"]
+
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Seen(Generic[T]):
-    """A record as it stood at some time, and which version of its key it was."""
-
-    value: T
-    version: Version
 
 
 def always(_: object) -> bool:
@@ -52,6 +48,7 @@ class Cell(Generic[T]):
         codec: turns its records into bytes.
         patience: pauses between attempts.
         is_final: whether a record is never written again, so that it may be cached for ever.
+        records: keeps records decoded; None = they are decoded at each read.
     """
 
     def __init__(
@@ -61,22 +58,34 @@ class Cell(Generic[T]):
         codec: Codec[T],
         patience: Patience,
         is_final: Callable[[T], bool] = never,
+        records: EpochRecords | None = None,
     ) -> None:
         self._table = table
         self._key = key
         self._codec = codec
         self._patience = patience
         self._is_final = is_final
-        self.where: Final = f"table {table.name!r}, key {key!r}"
+        self._records = records
+        self._place: Final = RecordPlace(table, key, codec)
 
-    def read(self) -> Seen[T] | None:
+    def read(self, enough: Callable[[T], bool] = never_enough) -> Seen[T] | None:
         """What stands there; None if nothing does. One call, none for a final record in the cache.
+
+        Args:
+            enough: whether a record that may still grow tells what is asked for: then a kept one is given as it is.
 
         Raises:
             TableMissing, StoreError, CorruptObject, FormatTooNew.
         """
-        entry = self._table.find(self._key)
-        return None if entry is None else self._seen(entry)
+        if self._records is None:
+            return self._place.fetch(None)
+        if self._is_final is never:
+            return self._records.read_changing(self._place)
+        return self._records.read(self._place, enough)
+
+    def has(self, enough: Callable[[T], bool] = never_enough) -> bool:
+        """Whether reading it needs neither a call nor decoding."""
+        return self._records is not None and self._records.has(self._place, enough)
 
     def get(self) -> Seen[T]:
         """The same where something must stand.
@@ -84,7 +93,10 @@ class Cell(Generic[T]):
         Raises:
             DataNotFound: nothing does; and as `read`.
         """
-        return self._seen(self._table.get(self._key))
+        seen = self.read()
+        if seen is None:
+            raise DataNotFound(self._table.name, self._key, "expected a value, found none")
+        return seen
 
     def create(self, value: T) -> Seen[T]:
         """Write a record where there is none; gives what stands there afterwards, this one or another's. One call.
@@ -93,7 +105,7 @@ class Cell(Generic[T]):
             TableMissing, AmbiguousWrite, StoreError.
         """
         data = self._codec.encode(value)
-        return self._seen(self._table.create_if_absent(self._key, data, final=self._is_final(value)))
+        return self._place.decode(self._table.create_if_absent(self._key, data, final=self._is_final(value)))
 
     def write(self, value: T, seen: Seen[T]) -> Seen[T]:
         """Write a record over the one that was seen. One call.
@@ -150,11 +162,12 @@ class Cell(Generic[T]):
 
     def erase(self) -> None:
         """Delete a record plainly: a final one, or one that is never written again. No tombstone stays."""
-        self._table.erase(self._key)
+        try:
+            self._table.erase(self._key)
+        finally:
+            if self._records is not None:
+                self._records.forget(self._table.name, self._key)
 
     def _add(self, value: T) -> Seen[T]:
         data = self._codec.encode(value)
         return Seen(value, self._table.create(self._key, data, final=self._is_final(value)))
-
-    def _seen(self, entry: Entry) -> Seen[T]:
-        return Seen(self._codec.decode(entry.value, self.where), entry.version)

@@ -10,6 +10,7 @@ from accel.history import codecs
 from accel.history.configuration import ConfigurationRecord
 from accel.history.history_chunk import HistoryChunk
 from accel.history.id_columns import IdMap
+from accel.history.layout import HistoryLayout
 from accel.history.records import (
     CommittingTransactions,
     EpochRecord,
@@ -21,8 +22,8 @@ from accel.history.records import (
 from accel.history.states import StreamState
 from accel.history.store import places
 from accel.history.store.cell import Cell, always, never
-from accel.history.store.layout_form import HISTORY_LAYOUT, HistoryLayout
 from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction
+from loaders.epoch_records import EpochRecords
 from loaders.tables import Table, Tables
 from loaders.tables.converted import Codec
 from loaders.tables.retry import Patience
@@ -82,21 +83,25 @@ class StreamCells:
         tables: where they lie.
         stream: which one.
         patience: pauses between attempts.
+        records: reads and keeps the records of its history.
     """
 
-    def __init__(self, tables: Tables, stream: places.StreamIdentity, patience: Patience) -> None:
+    def __init__(
+        self, tables: Tables, stream: places.StreamIdentity, patience: Patience, records: EpochRecords
+    ) -> None:
         self.tables = tables
         self.stream = stream
         self._patience = patience
+        self._records = records
         self._metadata = tables.table(stream.metadata_table)
 
     def creation_time(self) -> Cell[int]:
         """When the stream was created."""
-        return self._cell(places.CREATION_TIME, codecs.CREATION_TIME, always)
+        return self._kept(places.CREATION_TIME, codecs.CREATION_TIME, always)
 
     def layout(self) -> Cell[HistoryLayout]:
         """How its history is cut into pieces."""
-        return self._cell(places.LAYOUT, HISTORY_LAYOUT, always)
+        return self._kept(places.LAYOUT, codecs.HISTORY_LAYOUT, always)
 
     def configuration(self) -> Cell[ConfigurationRecord]:
         """What its owner wants."""
@@ -124,31 +129,31 @@ class StreamCells:
 
     def current_epoch(self) -> Cell[EpochRecord]:
         """Its segments now."""
-        return self._cell(places.CURRENT_EPOCH, codecs.EPOCH_RECORD)
+        return self._kept(places.CURRENT_EPOCH, codecs.EPOCH_RECORD)
 
     def epoch(self, number: int) -> Cell[EpochRecord]:
         """Its segments in one epoch."""
-        return self._cell(places.epoch_key(number), codecs.EPOCH_RECORD, always)
+        return self._kept(places.epoch_key(number), codecs.EPOCH_RECORD, always)
 
     def chunk(self, number: int, chunk_size: int) -> Cell[HistoryChunk]:
         """What changed in the epochs of one chunk; immutable once it is full."""
-        return self._cell(places.chunk_key(number), codecs.HISTORY_CHUNK, lambda chunk: len(chunk) == chunk_size)
+        return self._kept(places.chunk_key(number), codecs.HISTORY_CHUNK, lambda chunk: len(chunk) == chunk_size)
 
     def times(self) -> Cell[EpochTimesRoot]:
         """The root of the index of times."""
-        return self._cell(places.TIMES_ROOT, codecs.EPOCH_TIMES)
+        return self._kept(places.TIMES_ROOT, codecs.EPOCH_TIMES)
 
     def times_block(self, block: Block) -> Cell[BlockTimes]:
         """A block of it."""
-        return self._cell(places.times_key(block), codecs.EPOCH_TIMES_BLOCK, always)
+        return self._kept(places.times_key(block), codecs.EPOCH_TIMES_BLOCK, always)
 
     def sealed_epoch(self, segment_id: int) -> Cell[int]:
         """Which epoch sealed a segment."""
-        return self._cell(places.sealed_epoch_key(segment_id), codecs.SEALED_EPOCH, always)
+        return self._kept(places.sealed_epoch_key(segment_id), codecs.SEALED_EPOCH, always)
 
     def shard(self, number: int) -> Cell[IdMap]:
         """Sealed sizes."""
-        return self._cell(places.shard_key(number), codecs.SEALED_SIZES)
+        return self._kept(places.shard_key(number), codecs.SEALED_SIZES)
 
     def retention(self) -> Cell[RetentionSet]:
         """Which cuts were recorded."""
@@ -156,10 +161,10 @@ class StreamCells:
 
     def cut(self, recording_time_ms: int) -> Cell[StreamCutRecord]:
         """A recorded cut."""
-        return self._cell(places.cut_key(recording_time_ms), codecs.STREAM_CUT, always)
+        return self._kept(places.cut_key(recording_time_ms), codecs.STREAM_CUT, always)
 
     def marker(self, segment_id: int) -> Cell[int]:
-        """Since when a segment has little load."""
+        """Until when a segment has little load."""
         return self._cell(places.marker_key(segment_id), codecs.COLD_MARKER)
 
     def waiting_processor(self) -> Cell[str]:
@@ -168,7 +173,7 @@ class StreamCells:
 
     def segment_stream(self, segment_id: int) -> Cell[int]:
         """Which stream of the object layer holds a segment's data."""
-        return self._cell(places.segment_stream_key(segment_id), codecs.SEGMENT_STREAM, always)
+        return self._kept(places.segment_stream_key(segment_id), codecs.SEGMENT_STREAM, always)
 
     @property
     def epochs(self) -> Table:
@@ -185,3 +190,6 @@ class StreamCells:
 
     def _cell(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> Cell[T]:
         return Cell(self._metadata, key, codec, self._patience, is_final)
+
+    def _kept(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> Cell[T]:
+        return Cell(self._metadata, key, codec, self._patience, is_final, self._records)

@@ -2,7 +2,8 @@
 
     start              choose transactions, store which, take them out of the order
     state              COMMITTING_TXN; while the stream is being sealed it stays SEALING
-    merge              the host appends their data to the active segments; or, if the stream has others by now:
+    merge              the host appends their data to the active segments, and where that begins is noted in their
+                       records; or, if the stream has other segments by now:
 
       start_rolling            store that the commit rolls, and from which epoch A
       create duplicates        the host creates the segments of T = A + 1 and N = A + 2, and merges the data into T's
@@ -165,7 +166,7 @@ class CommitWorkflow:
         if committing.is_rolling or needs_rolling(current, self._epochs.epoch(committing.epoch)):
             self._roll(self.start_rolling(_active_epoch(committing, current)), time_ms)
         else:
-            self._parts.host.merge(self._parts.name, current.segments.ids, committing.transaction_ids)
+            self._merge(current, committing)
         state = self._parts.state()
         self.complete(committing)
         self._parts.back_to_active(state, StreamState.COMMITTING_TXN)
@@ -178,9 +179,14 @@ class CommitWorkflow:
             merged, again = self._duplicates(committing, active, time_ms)
             self._writing.create_segments(merged)
             self._writing.create_segments(again)
-            host.merge(name, merged.segments.ids, committing.transaction_ids)
+            self._merge(merged, committing)
             self.create_duplicate_epochs(committing, time_ms, host.seal(name, merged.segments.ids))
         self.complete_rolling(committing, host.seal(name, active.segments.ids))
+
+    def _merge(self, epoch: EpochRecord, committing: CommittingTransactions) -> None:
+        # Noted at once: whoever goes on after a crash does not merge any more if the stream has moved on.
+        offsets = self._parts.host.merge(self._parts.name, epoch.segments.ids, committing.transaction_ids)
+        self._transactions.record_offsets(offsets or {})
 
     def _duplicates(
         self, committing: CommittingTransactions, active: EpochRecord, time_ms: int

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from accel.errors import InvalidArgument, NotInHistory
-from accel.history import cuts, sizes
+import numpy as np
+
+from accel.errors import InvalidArgument, NotInHistory, Sought
+from accel.history import cuts, sizes, truncation
 from accel.history.cuts import CutOrder, PlacedCut
-from accel.history.id_columns import NOTHING, IdMap, Integers
-from accel.history.records import CutSpan
+from accel.history.id_columns import NOTHING, IdMap, Integers, some_ids
+from accel.history.records import CutSpan, TruncationRecord
 from accel.history.segments import Segments
 from accel.history.store.epoch_reading import EpochReading
 from accel.history.store.parts import StreamParts
@@ -48,7 +50,13 @@ class CutReading:
         if not len(columns):
             return cuts.NO_CUT
         low, high = creation_epochs(columns)
-        return place(columns, self._epochs.epoch(low), self._epochs.chunks(low, high), self._epochs.epoch)
+        try:
+            return place(columns, self._epochs.epoch(low), self._epochs.chunks(low, high), self._epochs.epoch)
+        except NotInHistory as error:
+            if error.sought is Sought.SEGMENT:
+                raise
+            found = some_ids(columns.ids)
+            raise NotInHistory(f"expected segments of this stream, found {found}: {error}", Sought.SEGMENT) from error
 
     def span(self, cut: Mapping[int, int]) -> CutSpan:
         """The segments of a cut, and the highest epoch that each belongs to. Raises as `place`."""
@@ -72,7 +80,8 @@ class CutReading:
 
     def segments(self, low: int, high: int) -> Iterator[Segments]:
         """All segments that belong to any epoch from one to another, each once, in parts."""
-        yield from segments_of(self._epochs.epoch(low), self._epochs.chunks(low, high), self._epochs.epoch, high)
+        walk = self._epochs.walk(low, high)
+        yield from segments_of(self._epochs.epoch(low), walk.chunks(), walk.epoch, high)
 
     def between(
         self, start: PlacedCut | None, end: PlacedCut | None, *, refuse_unordered: bool = True
@@ -92,6 +101,22 @@ class CutReading:
         low = 0 if start is None else start.span.low
         high = self._epochs.current().epoch if end is None else end.span.high
         return cuts.between(self.segments(low, high), start, end)
+
+    def being_deleted(self, now: TruncationRecord) -> Iterator[Segments]:
+        """The segments that a truncation which is under way deletes, in parts; none if none is."""
+        wanted = truncation.placed(now)
+        if now.updating and wanted is not None:
+            yield from self.ending(truncation.deleted_before(now), wanted)
+
+    def deleted(self, now: TruncationRecord) -> Iterator[Segments]:
+        """The segments that are gone, in parts: a walk through the whole history before."""
+        gone = truncation.deleted_before(now)
+        if gone is not None:
+            yield from self.ending(None, gone)
+
+    def ending(self, start: PlacedCut | None, end: PlacedCut) -> Iterator[Segments]:
+        """The segments that end between two cuts, in parts: those that lie between them, less the end's own."""
+        return truncation.ending_before(end, self.between(start, end))
 
     def segments_between(
         self, start: Mapping[int, int], end: Mapping[int, int], *, refuse_unordered: bool = True
@@ -125,6 +150,10 @@ class CutReading:
             reference_size: how much lies before that one.
         """
         return sizes.size_till(self.size_between(reference or {}, cut), reference_size)
+
+    def sealed_size(self, segment_id: int) -> int | None:
+        """How much a segment holds; None while that is not known: it is not sealed yet. 1 call."""
+        return self._sealed_sizes(np.array([segment_id], dtype=np.int64), {}).get(segment_id)
 
     def shard(self, number: int) -> IdMap:
         """A shard of sealed sizes; empty if nothing of it was sealed. 1 call."""

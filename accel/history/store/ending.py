@@ -2,7 +2,7 @@
 
     seal      state SEALING: no scale and no transaction begins any more
               open transactions are aborted, those that shall be committed are, rolling where needed
-              the host seals the active segments; their sizes
+              the host seals the active segments; their sizes; no marks
               state SEALED, for good
 
     delete    the last segment number is remembered, for a stream of this name that may come
@@ -75,6 +75,7 @@ class Ending:
         self._end_transactions(time_ms)
         current = self._epochs.current()
         self._writing.write_sizes(self._parts.host.seal(self._parts.name, current.segments.ids))
+        self._writing.remove_markers(current.segments.ids)
         self._parts.set_state(StreamState.SEALED)
 
     def refuse_undeletable(self) -> None:
@@ -112,7 +113,8 @@ class Ending:
         for epoch in epochs:
             tables.drop_table(stream.transactions_table(epoch))
         tables.drop_table(stream.epochs_table)
-        tables.drop_table(stream.metadata_table)
+        tables.drop_table(stream.reader_groups_table)
+        self._parts.store.drop_table(stream.metadata_table)
 
     def _end_transactions(self, time_ms: int | None) -> None:
         for _ in range(SEAL_ROUNDS_MAX):

@@ -11,40 +11,39 @@
 | head                            | 1: the truncation; 2 if there was none: epoch 0                                 |
 | epochs between two times        | 3, each 1,000 epochs one more, each duplicate one more                          |
 
-What is immutable is kept in the cache of the tables, and costs nothing the second time.
+What is immutable is kept decoded (`loaders.epoch_records`), and costs nothing the second time.
 
 Source: PDP-32.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from accel.errors import IllegalState, NotInHistory
+from accel.errors import IllegalState, NotInHistory, Sought
 from accel.history import epochs as rules
 from accel.history.epochs import EpochSummary
 from accel.history.history_chunk import HistoryChunk
-from accel.history.id_columns import IdMap
+from accel.history.id_columns import IdMap, Integers
 from accel.history.ids import EPOCH_MAX, epoch_of, is_segment_id, segment_text
 from accel.history.records import EpochRecord, TruncationRecord
 from accel.history.segments import SegmentRecord, Segments
 from accel.history.states import StreamState, refuse_uncreated
 from accel.history.store import places
+from accel.history.store.epoch_walk import EpochWalk
 from accel.history.store.parts import StreamParts
+from accel.history.store.record_sizes import record_size_bytes
 from accel.history.truncation import head, segments_at
 from accel.history.walking import chunk_numbers, replay
 from loaders.errors import DataNotFound
+from loaders.reading_ahead import Reader, read_ahead
 from range_index.epoch_times import Block, EpochTimesRoot, epoch_in_block, locate
 
 Found = TypeVar("Found")
 
 ROOT_READS_MAX = 8
 """A block that was merged away since the root was read: so often the root is read again."""
-
-AHEAD_MAX = 8
-"""Chunks that are read ahead of whoever walks through them; so many are held in memory."""
 
 
 class _BlockGone(Exception):
@@ -61,7 +60,6 @@ class EpochReading:
     def __init__(self, parts: StreamParts) -> None:
         self._parts = parts
         self._cells = parts.cells
-        self._newest: HistoryChunk | None = None
 
     def current(self) -> EpochRecord:
         """The current epoch. 1 call.
@@ -91,23 +89,32 @@ class EpochReading:
     def chunks(self, low: int, high: int) -> Iterator[HistoryChunk]:
         """What changed after one epoch, up to another. 1 call a chunk.
 
-        Chunks are read when they are asked for; with an executor, up to 8 ahead. The newest one is kept, though it may
-        still grow: what it tells of its epochs stays true.
+        Chunks are read when they are asked for; with an executor, up to 8 ahead, and 16 MiB. One that is kept tells
+        enough if it reaches so far, though it may still grow: what it tells of its epochs stays true.
 
         Raises:
             NotInHistory: the history does not go so far.
         """
-        numbers = chunk_numbers(low, high, self._parts.layout.chunk_size)
-        executor = self._parts.store.executor
-        if executor is None or len(numbers) == 1:
-            yield from (self._chunk(number, high) for number in numbers)
-            return
-        ahead = deque(executor.submit(self._chunk, number, high) for number in numbers[:AHEAD_MAX])
-        for number in range(numbers.start, numbers.stop):
-            chunk = ahead.popleft().result()
-            if number + AHEAD_MAX < numbers.stop:
-                ahead.append(executor.submit(self._chunk, number + AHEAD_MAX, high))
-            yield chunk
+        numbers = chunk_numbers(low, high, self._chunk_size)
+        reader: Reader[int, HistoryChunk] = Reader(
+            read=lambda number: self._chunk(number, high),
+            size_of=record_size_bytes,
+            has=lambda number: self._cells.chunk(number, self._chunk_size).has(self._reaching(number, high)),
+        )
+        return read_ahead(reader, numbers, self._parts.store.executor)
+
+    def records(self, numbers: Integers) -> Iterator[EpochRecord]:
+        """Epochs in any order. 1 call each; read ahead as chunks are.
+
+        Raises:
+            NotInHistory: in the place of an epoch that there is not.
+        """
+        reader = Reader(self.epoch, record_size_bytes, lambda number: self._cells.epoch(number).has())
+        return read_ahead(reader, numbers.tolist(), self._parts.store.executor)
+
+    def walk(self, low: int, high: int) -> EpochWalk:
+        """The way from one epoch to another by chunks, through all duplicates. 1 call a chunk, 1 a duplicate."""
+        return EpochWalk(self, low, high)
 
     def segment(self, segment_id: int) -> SegmentRecord:
         """A segment. 1 call.
@@ -182,7 +189,8 @@ class EpochReading:
         Raises:
             NotInHistory: the stream has no such epochs.
         """
-        return replay(self.epoch(low), self.chunks(low, high), self.epoch, high)
+        walk = self.walk(low, high)
+        return replay(self.epoch(low), walk.chunks(), walk.epoch, high)
 
     def scales(self, from_ms: int, to_ms: int) -> Iterator[EpochSummary]:
         """The epochs from one time to another: the one that it was at the first, and all that began by the second.
@@ -192,25 +200,28 @@ class EpochReading:
         low, high = self._in_index(lambda root: (self._located(root, from_ms), self._located(root, to_ms)))
         return rules.summaries(self.epochs(low, high))
 
+    @property
+    def _chunk_size(self) -> int:
+        return self._parts.layout.chunk_size
+
     def _chunk(self, number: int, high: int) -> HistoryChunk:
-        size = self._parts.layout.chunk_size
-        first, last = number * size, min(high, number * size + size - 1)
-        kept = self._newest
-        if kept is not None and kept.first_epoch == first and kept.last_epoch >= last:
-            return kept
-        seen = self._cells.chunk(number, size).read()
+        seen = self._cells.chunk(number, self._chunk_size).read(self._reaching(number, high))
         if seen is None:
-            raise NotInHistory(f"expected history up to epoch {high}, found none from {first} on")
-        if len(seen.value) < size:
-            self._newest = seen.value
+            raise NotInHistory(f"expected history up to epoch {high}, found none from {number * self._chunk_size} on")
         return seen.value
+
+    def _reaching(self, number: int, high: int) -> Callable[[HistoryChunk], bool]:
+        last = min(high, (number + 1) * self._chunk_size - 1)
+        return lambda chunk: chunk.last_epoch >= last
 
     def _epoch_of(self, segment_id: int) -> EpochRecord:
         try:
             return self.epoch(epoch_of(segment_id))
         except NotInHistory as error:
             name = segment_text(segment_id)
-            raise NotInHistory(f"expected a segment of stream {self._parts.stream}, found {name}") from error
+            raise NotInHistory(
+                f"expected a segment of stream {self._parts.stream}, found {name}", Sought.SEGMENT
+            ) from error
 
     def _in_index(self, ask: Callable[[EpochTimesRoot], Found]) -> Found:
         # Blocks are merged now and then: who holds the root of before, and finds one gone, looks at the root again.

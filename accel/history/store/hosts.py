@@ -44,8 +44,15 @@ class SegmentHost(Protocol):
         """Forget segments."""
         ...
 
-    def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
-        """Append the data of transactions to segments, in this order, each once."""
+    def merge(
+        self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]
+    ) -> Mapping[UUID, Mapping[int, int]] | None:
+        """Append the data of transactions to segments, in this order, each once.
+
+        Returns:
+            Where the data of each begins, by segment id, as far as the host tells: the same when it is asked again, or
+            nothing. What it tells is noted in the transaction's record, for 2 calls a transaction.
+        """
         ...
 
     def abort(self, stream: StreamName, transaction: UUID) -> None:
@@ -94,7 +101,7 @@ class MemorySegments:
         self._lock = threading.Lock()
         self._sizes: dict[tuple[StreamName, int], int] = {}
         self._sealed: set[tuple[StreamName, int]] = set()
-        self._merged: set[tuple[StreamName, UUID]] = set()
+        self._merged: dict[tuple[StreamName, UUID], dict[int, int]] = {}
         self._pending: dict[tuple[StreamName, UUID], int] = {}
         self.stream_ids: dict[tuple[StreamName, int], int] = {}
 
@@ -103,7 +110,7 @@ class MemorySegments:
         other = MemorySegments()
         with self._lock:
             other._sizes, other._sealed = dict(self._sizes), set(self._sealed)
-            other._merged, other._pending = set(self._merged), dict(self._pending)
+            other._merged, other._pending = dict(self._merged), dict(self._pending)
             other.stream_ids = dict(self.stream_ids)
         return other
 
@@ -155,18 +162,24 @@ class MemorySegments:
             for each in ids.tolist():
                 self._sizes.pop((stream, each), None)
 
-    def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
+    def merge(
+        self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]
+    ) -> Mapping[UUID, Mapping[int, int]]:
         """See `SegmentHost.merge`."""
         with self._lock:
-            for transaction in transactions:
-                if (stream, transaction) in self._merged:
-                    continue
-                self._merged.add((stream, transaction))
-                size = self._pending.pop((stream, transaction), 0)
-                for each in ids.tolist():
-                    self._sizes[stream, each] += size
+            return {each: self._merge(stream, ids, each) for each in transactions}
 
     def abort(self, stream: StreamName, transaction: UUID) -> None:
         """See `SegmentHost.abort`."""
         with self._lock:
             self._pending.pop((stream, transaction), None)
+
+    def _merge(self, stream: StreamName, ids: Integers, transaction: UUID) -> Mapping[int, int]:
+        known = self._merged.get((stream, transaction))
+        if known is not None:
+            return known
+        size = self._pending.pop((stream, transaction), 0)
+        offsets = {each: self._sizes[stream, each] for each in ids.tolist()}
+        self._sizes.update(((stream, each), offset + size) for each, offset in offsets.items())
+        self._merged[stream, transaction] = offsets
+        return offsets

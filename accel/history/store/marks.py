@@ -1,7 +1,12 @@
 """Notes that processors leave with a stream: which segments are cold, and who waits for the stream.
 
-Cold marks belong to active segments, and go when their segment is sealed. Who waits for a stream to be free of other
-workflows leaves a name, so that others let them go first.
+A cold mark says until when a segment has so little load that it may be merged with its neighbours. Marks belong to
+active segments, and go when their segment is sealed: by the scale, the rolling commit or the sealing that does so. Who
+marks a segment at that very moment would come too late, so they look afterwards whether it was sealed, and take their
+mark away again.
+
+Who waits for a stream to be free of other workflows leaves a name, so that others let them go first; nobody else takes
+it away.
 
 Source: PDP-35.
 """
@@ -10,8 +15,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from accel.errors import IllegalState, InvalidArgument
+from accel.history.ids import segment_text
+from accel.history.states import StreamState
 from accel.history.store.parts import StreamParts
 from loaders.errors import DataConflict
+
+NAME_SIZE_MAX = 1000
 
 
 class Marks:
@@ -22,16 +32,31 @@ class Marks:
     """
 
     def __init__(self, parts: StreamParts) -> None:
+        self._parts = parts
         self._cells = parts.cells
 
-    def cold_since(self, segment_id: int) -> int | None:
-        """The time that was marked for a segment, milliseconds since 1970; None = it is not cold. 1 call."""
+    def cold_until(self, segment_id: int) -> int | None:
+        """Until when a segment is cold, milliseconds since 1970; None = nobody marked it. 1 call."""
         seen = self._cells.marker(segment_id).read()
         return None if seen is None else seen.value
 
-    def mark_cold(self, segment_id: int, time_ms: int) -> None:
-        """Mark a segment, or give its mark another time. 2 calls."""
-        self._cells.marker(segment_id).change(lambda now: None if now == time_ms else time_ms)
+    def mark_cold(self, segment_id: int, until_ms: int) -> None:
+        """Mark an active segment, or give its mark another time. 5 calls.
+
+        Raises:
+            InvalidArgument: a time before 1970.
+            IllegalState: the segment is not active; no mark stays.
+        """
+        if until_ms < 0:
+            raise InvalidArgument(f"expected a time of at least 0, found {until_ms}")
+        if self._cells.current_epoch().get().value.find(segment_id) is None:
+            raise IllegalState(f"expected an active segment, found {segment_text(segment_id)}")
+        self._cells.marker(segment_id).change(lambda now: None if now == until_ms else until_ms)
+        if self._is_sealed(segment_id):
+            self._cells.marker(segment_id).erase()
+            raise IllegalState(
+                f"expected an active segment, found {segment_text(segment_id)}, which was sealed just now"
+            )
 
     def remove_cold(self, segment_id: int) -> None:
         """A segment is not cold any more. 1 call, 2 if it was."""
@@ -43,7 +68,13 @@ class Marks:
         return None if seen is None else seen.value
 
     def wait(self, processor: str) -> str:
-        """Wait for the stream, unless somebody does; gives who waits. 1 call, 2 if somebody does."""
+        """Wait for the stream, unless somebody does; gives who waits. 1 call, 2 if somebody does.
+
+        Raises:
+            InvalidArgument: no name, or one of more than 1,000 characters.
+        """
+        if not 1 <= len(processor) <= NAME_SIZE_MAX:
+            raise InvalidArgument(f"expected a name of 1 to {NAME_SIZE_MAX} characters, found {len(processor)}")
         return self._cells.waiting_processor().create(processor).value
 
     def stop_waiting(self, processor: str) -> bool:
@@ -57,3 +88,9 @@ class Marks:
         with suppress(DataConflict):  # it was this one's, and is another's by now
             cell.delete(seen)
         return True
+
+    def _is_sealed(self, segment_id: int) -> bool:
+        # Both are written before whoever seals a segment removes its mark.
+        if self._cells.sealed_epoch(segment_id).read() is not None:
+            return True
+        return self._parts.state().value in (StreamState.SEALING, StreamState.SEALED)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 from uuid import UUID
 
-from accel.errors import IllegalState, NotInHistory
+from accel.errors import IllegalState, NotInHistory, Sought
 from accel.history.store import places
 from accel.history.store.parts import StoreParts
 from loaders.errors import TableMissing
@@ -85,7 +85,7 @@ class Names:
         except TableMissing:
             seen = None
         if seen is None:
-            raise NotInHistory(f"expected a stream of scope {scope!r}, found none named {name!r}")
+            raise NotInHistory(f"expected a stream of scope {scope!r}, found none named {name!r}", Sought.STREAM)
         return places.StreamIdentity(scope, name, seen.value)
 
     def reserve(self, scope: str, name: str, drop: Callable[[places.StreamIdentity], None]) -> places.StreamIdentity:
@@ -120,7 +120,7 @@ class Names:
     def _scope_id(self, scope: str) -> UUID:
         seen = self._with_tables(self._parts.cells.scope(scope).read)
         if seen is None:
-            raise NotInHistory(f"expected a scope, found none named {scope!r}")
+            raise NotInHistory(f"expected a scope, found none named {scope!r}", Sought.SCOPE)
         return seen.value
 
     def _drawn(self) -> UUID:

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
 from accel.history.creation import start_number
+from accel.history.layout import HistoryLayout
 from accel.history.states import StreamState, next_state
 from accel.history.store import places
 from accel.history.store.cell import Seen
 from accel.history.store.cells import StreamCells, SystemCells
 from accel.history.store.hosts import SegmentHost, StreamName
 from accel.history.store.id_blocks import IdBlocks
-from accel.history.store.layout_form import HistoryLayout
+from accel.history.store.record_sizes import record_size_bytes
 from accel.history.store.settings import MILLISECONDS, HistorySettings
 from accel.system import Components
+from loaders.epoch_records import EpochRecords
 from loaders.errors import DataConflict, DataNotFound
 from loaders.tables import RetrySettings, Tables
 from loaders.tables.retry import Patience
@@ -36,12 +38,21 @@ class StoreParts:
         settings: choices of this process.
         system: clock, sleep and chance.
         executor: sends calls of one step side by side; None = one after the other.
+
+    Attributes:
+        records: reads records that never change, and keeps them.
     """
 
     tables: Tables
     settings: HistorySettings
     system: Components
     executor: Executor | None = None
+    records: EpochRecords = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Not made when it is first asked for: two threads would make two, and neither would hear what the other erased.
+        records = EpochRecords(self.settings.records_cache_bytes, record_size_bytes)
+        object.__setattr__(self, "records", records)
 
     @cached_property
     def patience(self) -> Patience:
@@ -62,6 +73,17 @@ class StoreParts:
     def segment_streams(self) -> IdBlocks:
         """Gives out streams of the object layer."""
         return IdBlocks(self.cells.counter(places.SEGMENT_STREAMS), self.settings.ids_block)
+
+    def drop_table(self, name: str) -> None:
+        """Delete a table with all its keys; what was read of it before is not given out any more.
+
+        Raises:
+            StoreUnavailable: some keys are still there; the table is not. Drop it again.
+        """
+        try:
+            self.tables.drop_table(name)
+        finally:
+            self.records.forget_table(name)
 
     def now_ms(self) -> int:
         """Milliseconds since 1970."""
@@ -91,7 +113,7 @@ class StreamParts:
     @cached_property
     def cells(self) -> StreamCells:
         """Its keys."""
-        return StreamCells(self.store.tables, self.stream, self.store.patience)
+        return StreamCells(self.store.tables, self.stream, self.store.patience, self.store.records)
 
     @property
     def name(self) -> StreamName:

@@ -10,6 +10,7 @@
     | <scope>/streamsInScope.#.<scope id>                    | stream                | the stream's unique id     |
     | <scope>/<stream>/metadata.#.<stream id>                | see below             |                            |
     | <scope>/<stream>/epochsWithTransactions.#.<stream id>  | epoch                 | nothing                    |
+    | <scope>/<stream>/readerGroups.#.<stream id>            | group                 | where its readers stand    |
     | <scope>/<stream>/transactionsInEpoch-<e>.#.<stream id> | transaction id        | the transaction            |
 
 Whatever is deleted and made again gets another unique id, so that nothing which lingers of the first can be taken for
@@ -75,6 +76,11 @@ class StreamIdentity:
     def metadata_table(self) -> str:
         """The table of everything but transactions."""
         return self._table("metadata")
+
+    @property
+    def reader_groups_table(self) -> str:
+        """The table of groups of readers; made when there is the first one."""
+        return self._table("readerGroups")
 
     @property
     def epochs_table(self) -> str:
@@ -157,7 +163,7 @@ def cut_key(recording_time_ms: int) -> str:
 
 
 def marker_key(segment_id: int) -> str:
-    """Since when a segment has little load."""
+    """Until when a segment has little load."""
     return f"markers-{segment_id}"
 
 

@@ -1,16 +1,26 @@
 """Recorded cuts of a stream, and what follows from them: where it may be truncated.
 
-A run of retention records a cut at the stream's end, finds the recorded cut that keeps what shall be kept, truncates
-the stream there, and deletes the cuts before it. Deleting them may be cut short: what is left does no harm.
+A run of retention records a cut at the stream's end, finds the recorded cut that keeps what shall be kept, and
+truncates the stream there. The cuts before that one are stale, and are purged afterwards:
+
+    purge       the records of the first so many stale cuts are erased, and then the set is written without them
+    with an executor        a slice of it at a time, each handed over when the last one is done; the run does not wait
+    without one             at the end of the run
+
+No run fails for its purge, and none depends on it: whatever is left is purged by a later one, or by `purge`. A stale
+cut changes no answer, as the stream begins behind it already. One whose record is erased, but which still stands in the
+set because a purge was cut short, counts as what it is: a cut that everything left of the stream lies behind.
 
 Source: PDP-32; which cut it is: `accel.history.retention`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
 
-from accel.errors import NotInHistory
+from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed, Sought
 from accel.history.cuts import PlacedCut, is_equal_or_after
 from accel.history.id_columns import IdMap
 from accel.history.records import RetentionEntry, RetentionSet, StreamCutRecord
@@ -27,8 +37,29 @@ from accel.history.states import StreamState
 from accel.history.store.cut_reading import CutReading, as_cut
 from accel.history.store.epoch_reading import EpochReading
 from accel.history.store.parts import StreamParts
+from accel.history.store.retention_runs import Retained
 from accel.history.store.truncation_workflow import TruncationWorkflow
 from accel.history.truncation import placed
+from loaders.errors import DataNotFound
+
+logger = logging.getLogger(__name__)
+
+PURGED_AT_ONCE_MAX: Final = 10_000
+"""Stale cuts that one run purges; a cut each half hour makes 17,520 a year."""
+
+SLICE_CUTS: Final = 100
+"""Stale cuts that are purged in one piece beside other work: so long, whoever closes the executor waits at most."""
+
+_LEFT_ALONE: Final[Mapping[StreamState, Retained]] = {
+    StreamState.UNKNOWN: Retained.UNFINISHED,
+    StreamState.CREATING: Retained.UNFINISHED,
+    StreamState.SEALING: Retained.SEALED,
+    StreamState.SEALED: Retained.SEALED,
+}
+
+
+Each: TypeAlias = Callable[[Callable[[int], object], Iterable[int]], object]
+"""Does something for each of several times."""
 
 
 class RetentionWorkflow:
@@ -62,7 +93,7 @@ class RetentionWorkflow:
         """
         seen = self._cells.cut(recording_time_ms).read()
         if seen is None:
-            raise NotInHistory(f"expected a cut recorded at {recording_time_ms}, found none")
+            raise NotInHistory(f"expected a cut recorded at {recording_time_ms}, found none", Sought.CUT)
         return seen.value
 
     def add(self, recording_time_ms: int, size: int, cut: Mapping[int, int]) -> RetentionSet:
@@ -76,16 +107,6 @@ class RetentionWorkflow:
         record = self._cells.cut(recording_time_ms).create(StreamCutRecord(recording_time_ms, size, as_cut(cut))).value
         return self._cells.retention().change(lambda now: with_entry(now or RetentionSet(), record.entry)).value
 
-    def delete_up_to(self, recording_time_ms: int) -> RetentionSet:
-        """Delete the cuts that were recorded at or before a time. 2 calls, 1 a cut."""
-        gone = up_to(self.read(), recording_time_ms).times_ms.tolist()
-        self._parts.each(lambda each: self._cells.cut(each).erase(), gone)
-
-        def shorter(now: RetentionSet | None) -> RetentionSet | None:
-            return None if now is None else without_up_to(now, recording_time_ms)
-
-        return self._cells.retention().change(shorter).value
-
     def find_by_time(self, time_ms: int) -> RetentionEntry | None:
         """The last cut that was recorded at or before a time. 1 call."""
         return find_by_time(self.read(), time_ms)
@@ -96,11 +117,37 @@ class RetentionWorkflow:
 
     def reference_before(self, cut: Mapping[int, int]) -> RetentionEntry | None:
         """The last recorded cut that a cut is equal to or after. O(log n) recorded cuts are read."""
-        here = self._cuts.place(cut)
-        return reference_before(self.read(), lambda entry: is_equal_or_after(here, self._place_of(entry)))
+        return self._reference_before(self._cuts.place(cut))
+
+    # Deleting
+
+    def delete_up_to(self, recording_time_ms: int) -> None:
+        """Delete the cuts that were recorded at or before a time. 2 calls, 1 a cut."""
+        self._delete(recording_time_ms, None, self._parts.each)
+
+    def purge(self, limit: int = PURGED_AT_ONCE_MAX) -> int:
+        """Delete the stale cuts that no run has purged: those before the one that the stream begins at, or behind.
+
+        May run at any time, beside runs and other purges. Calls: O(log n) to find them, 2, and 1 a cut.
+
+        Args:
+            limit: how many at most.
+
+        Returns:
+            How many were deleted.
+
+        Raises:
+            DataNotFound: there is no such stream.
+            StoreError, DataConflict: to be repeated as it is.
+        """
+        begins = placed(self._epochs.truncation())
+        kept = None if begins is None else self._reference_before(begins)
+        return 0 if kept is None else self._delete(kept.recording_time_ms - 1, limit, self._parts.each)
+
+    # A run
 
     def run(self, now_ms: int | None = None, read_by_all: Mapping[int, int] | None = None) -> RetentionEntry | None:
-        """Record a cut at the stream's end, truncate the stream as its owner wants, and delete cuts before that.
+        """Record a cut at the stream's end, truncate the stream as its owner wants, and purge the cuts before that.
 
         Calls: O(epochs since the last recorded cut / 1,000) chunks and shards, and those of a truncation.
 
@@ -114,41 +161,137 @@ class RetentionWorkflow:
 
         Raises:
             OperationNotAllowed: another workflow has the stream.
+            InvalidArgument: the stream's end lies before the last recorded cut, as for who does not know its sizes.
         """
-        policy = self._cells.configuration().get().value.configuration.retention
+        return self.retain(now_ms, read_by_all)[1]
+
+    def retain(
+        self, now_ms: int | None = None, read_by_all: Mapping[int, int] | None = None
+    ) -> tuple[Retained, RetentionEntry | None]:
+        """The same as `run`; also tells what became of the stream where it was not truncated."""
         state = self._parts.state().value
-        if policy is None or state in (StreamState.SEALING, StreamState.SEALED):
-            return None
+        if state in _LEFT_ALONE:
+            return _LEFT_ALONE[state], None
+        policy = self._cells.configuration().get().value.configuration.retention
+        if policy is None:
+            return Retained.NO_POLICY, None
         if state is StreamState.TRUNCATING or self._epochs.truncation().updating:
             self._truncations.carry_out()  # the last run may have died in the middle of it
-        time_ms = self._parts.store.now_ms() if now_ms is None else now_ms
         tail, size = self._tail()
+        # The time comes after the tail: whatever lies before a cut is at least as old as the cut says.
+        time_ms = self._parts.store.now_ms() if now_ms is None else now_ms
         known = self.add(time_ms, size, tail)
         read = None if read_by_all is None else self.reference_before(read_by_all)
         point = truncation_point(known, policy, time_ms, size, read, has_readers=read_by_all is not None)
         if point is None:
-            return None
+            return Retained.RECORDED, None
         is_truncated = self._truncate(point)
-        self.delete_up_to(point.recording_time_ms - 1)
-        return point if is_truncated else None
-
-    def _truncate(self, point: RetentionEntry) -> bool:
-        here = self._place_of(point)
-        before = placed(self._epochs.truncation())
-        if before is not None and (before.cut == here.cut or not is_equal_or_after(here, before)):
-            return False
-        self._truncations.run(here.cut)
-        return True
+        if len(up_to(known, point.recording_time_ms - 1)):
+            self._purge_afterwards(point.recording_time_ms - 1)
+        return (Retained.TRUNCATED, point) if is_truncated else (Retained.RECORDED, None)
 
     def _tail(self) -> tuple[IdMap, int]:
+        """A cut at the stream's end, and how much lies before it."""
+        # The last recorded cut comes first: one that another run records meanwhile would lie behind these tails.
+        last = self._last()
         active = self._epochs.active_segments()
         tails = self._parts.host.tails(self._parts.name, active.ids)
         cut = IdMap.of({each: tails.get(each, 0) for each in active.ids.tolist()})
-        recorded = self.read()
-        if not len(recorded):
+        if last is None:
             return cut, self._cuts.size_till(cut)
-        last = self.cut(recorded[-1].recording_time_ms)
         return cut, self._cuts.size_till(cut, last.cut, last.recorded_size)
 
-    def _place_of(self, entry: RetentionEntry) -> PlacedCut:
-        return self._cuts.place(self.cut(entry.recording_time_ms).cut)
+    def _last(self) -> StreamCutRecord | None:
+        """The last recorded cut; None if there is none, or its record is gone: sizes then count from the beginning."""
+        for _ in range(2):  # another run may have recorded a later one, and purged this one
+            recorded = self.read()
+            if not len(recorded):
+                return None
+            seen = self._cells.cut(recorded[-1].recording_time_ms).read()
+            if seen is not None:
+                return seen.value
+        return None
+
+    def _truncate(self, point: RetentionEntry) -> bool:
+        here = self._place_of(point)
+        seen = self._epochs.truncation()
+        before = placed(seen)
+        if here is None:
+            return False  # its record is gone: the stream begins behind it
+        if before is not None and (before.cut == here.cut or not is_equal_or_after(here, before)):
+            return False
+        try:
+            self._truncations.run(here.cut)
+        except InvalidArgument as error:
+            now = self._epochs.truncation()
+            if now.cut == seen.cut and now.updating == seen.updating:
+                raise
+            raise OperationNotAllowed(f"expected to truncate alone, found a truncation to {now.cut}") from error
+        return True
+
+    def _reference_before(self, here: PlacedCut) -> RetentionEntry | None:
+        gone: set[int] = set()
+
+        def is_before(entry: RetentionEntry) -> bool:
+            there = self._place_of(entry)
+            if there is None:
+                gone.add(entry.recording_time_ms)
+            return there is None or is_equal_or_after(here, there)
+
+        found = reference_before(self.read(), is_before)
+        return None if found is None or found.recording_time_ms in gone else found
+
+    def _place_of(self, entry: RetentionEntry) -> PlacedCut | None:
+        """A recorded cut with its segments; None if its record is gone."""
+        seen = self._cells.cut(entry.recording_time_ms).read()
+        return None if seen is None else self._cuts.place(seen.value.cut)
+
+    # Purging
+
+    def _purge_afterwards(self, time_ms: int) -> None:
+        if self._parts.store.executor is None:
+            self._purge_quietly(time_ms, PURGED_AT_ONCE_MAX, self._parts.each)
+        else:
+            self._hand_over(time_ms, PURGED_AT_ONCE_MAX)
+
+    def _hand_over(self, time_ms: int, left: int) -> None:
+        executor = self._parts.store.executor
+        try:
+            if executor is not None and left > 0:
+                executor.submit(self._purge_slice, time_ms, left)
+        except RuntimeError:  # it was shut down
+            logger.info("%s: stale cuts are left to the next run of retention", self._parts.stream)
+
+    def _purge_slice(self, time_ms: int, left: int) -> None:
+        # One after the other: whoever runs on an executor must not wait for others who need it.
+        if self._purge_quietly(time_ms, min(left, SLICE_CUTS), _one_by_one) == SLICE_CUTS:
+            self._hand_over(time_ms, left - SLICE_CUTS)
+
+    def _purge_quietly(self, time_ms: int, limit: int, each: Each) -> int:
+        try:
+            return self._delete(time_ms, limit, each)
+        except DataNotFound:
+            return 0  # the stream was deleted meanwhile, and its cuts with it
+        except Exception:
+            # The stream is truncated; no store, however broken, undoes that. What is left does no harm.
+            logger.warning("%s: truncated, but stale cuts could not be purged", self._parts.stream, exc_info=True)
+            return 0
+
+    def _delete(self, time_ms: int, limit: int | None, each: Each) -> int:
+        """Delete the first cuts that were recorded at or before a time; gives how many."""
+        seen = self._cells.retention().get()
+        gone = up_to(seen.value, time_ms).times_ms[:limit].tolist()
+        if not gone:
+            return 0
+        each(lambda time_ms: self._cells.cut(time_ms).erase(), gone)
+
+        def shorter(now: RetentionSet | None) -> RetentionSet | None:
+            return None if now is None else without_up_to(now, gone[-1])
+
+        self._cells.retention().change(shorter, seen=seen)
+        return len(gone)
+
+
+def _one_by_one(act: Callable[[int], object], items: Iterable[int]) -> None:
+    for each in items:
+        act(each)

@@ -12,8 +12,8 @@
 
 `run` does all of it. Whoever finds the state SCALING and an empty transition finds a process that died between 7 and 8.
 
-Calls of one scale that seals s segments and creates c: at most 30 + 3 s + c, and 2 for each shard of sizes; besides 1
-where a part of the index of times becomes full, and 2 for each of its parts where a leaf does.
+Calls of one scale that seals s segments and creates c: at most 28 + 2 s + c, and 2 for each shard of sizes; besides 2
+for each block of ids, 1 where a part of the index of times becomes full, and 2 for each of its parts where a leaf does.
 
 Source: PDP-32; which checks come in which order: `accel.history.scaling`.
 """
@@ -26,6 +26,7 @@ from accel.errors import ScalePrecondition
 from accel.history.epochs import delta_of
 from accel.history.ids import number_of
 from accel.history.records import NO_TRANSITION, EpochRecord, EpochTransition
+from accel.history.room import needs_look, refuse_crowded
 from accel.history.scaling import (
     ScaleRequest,
     ScaleVerdict,
@@ -64,7 +65,7 @@ class ScaleWorkflow:
         return self._cells.transition().get()
 
     def submit(self, request: ScaleRequest, seen: Seen[EpochTransition] | None = None) -> Seen[EpochTransition]:
-        """Ask for a scale; the same request twice gives the same transition. 5 calls.
+        """Ask for a scale; the same request twice gives the same transition. 5 calls, 1 more for a very large one.
 
         Args:
             request: what is asked for.
@@ -85,6 +86,8 @@ class ScaleWorkflow:
             if is_outdated(request, current):
                 cell.write(NO_TRANSITION, seen)  # others with the same old picture fail on its version
             raise
+        if transition != seen.value:
+            self._refuse_crowded(request, transition.new_epoch)
         return seen if transition == seen.value else cell.write(transition, seen)
 
     def start(self, seen: Seen[EpochTransition], *, is_manual: bool = True) -> Seen[EpochTransition]:
@@ -180,6 +183,12 @@ class ScaleWorkflow:
         self._end(transition)
         self._writing.merge_times()
         return self._epochs.current()
+
+    def _refuse_crowded(self, request: ScaleRequest, epoch: int) -> None:
+        size = self._parts.layout.chunk_size
+        if needs_look(request, size):
+            seen = self._cells.chunk(epoch // size, size).read()
+            refuse_crowded(request, epoch, None if seen is None else seen.value, size)
 
     def _end(self, transition: EpochTransition) -> None:
         state = self._parts.state()

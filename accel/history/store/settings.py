@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from accel.history.layout import HistoryLayout
 from accel.history.records import COMMITTED_AT_ONCE_MAX
 from accel.history.sizes import ShardBy
-from accel.history.store.layout_form import HistoryLayout
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS
 
 MILLISECONDS = 1000
@@ -28,6 +28,8 @@ class HistorySettings:
         lease_ms: how long a transaction lives unless somebody asks for more.
         longest_ms: how long it lives at most.
         completed_batch_seconds: ends of transactions are remembered for this long at least, and twice that at most.
+        records_cache_bytes: memory for decoded records, of all streams together: epochs, chunks, blocks of times. They
+            cost neither a call nor decoding when they are asked for again. 64 MiB; 0 = none is kept.
 
     Raises:
         ValueError: a number out of bounds.
@@ -43,12 +45,15 @@ class HistorySettings:
     lease_ms: int = 60 * MILLISECONDS
     longest_ms: int = 24 * 3600 * MILLISECONDS
     completed_batch_seconds: float = 24 * 3600.0
+    records_cache_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
         if self.ids_block < 1 or not 1 <= self.committed_at_once_max <= COMMITTED_AT_ONCE_MAX:
             raise ValueError(f"expected blocks of ids and commits of at least 1, found {self}")
         if not 1 <= self.lease_ms <= self.longest_ms or self.completed_batch_seconds < 1:
             raise ValueError(f"expected leases of at least 1 ms and batches of at least 1 s, found {self}")
+        if self.records_cache_bytes < 0:
+            raise ValueError(f"expected a cache of 0 or more bytes, found {self}")
 
     @property
     def layout(self) -> HistoryLayout:

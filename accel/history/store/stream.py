@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from uuid import UUID
 
+from accel.errors import NotInHistory, Sought
 from accel.history.configuration import StreamConfiguration
 from accel.history.cuts import CutOrder
 from accel.history.epochs import EpochSummary
 from accel.history.id_columns import IdMap, Integers
+from accel.history.ids import segment_text
 from accel.history.records import (
     CommittingTransactions,
     CutSpan,
@@ -24,7 +26,7 @@ from accel.history.states import StreamState
 from accel.history.store.parts import StreamParts
 from accel.history.store.recovering import Recovering
 from accel.history.store.workflows import Workflows
-from accel.history.transactions import TransactionStatus
+from accel.history.transactions import ActiveTransaction, TransactionStatus
 
 
 class Stream:
@@ -45,6 +47,11 @@ class Stream:
         return f"Stream({str(self._parts.stream)!r})"
 
     # What it is
+
+    @property
+    def parts(self) -> StreamParts:
+        """What its questions and workflows are made of: for other parts of this library, as groups of readers."""
+        return self._parts
 
     @property
     def name(self) -> str:
@@ -77,12 +84,11 @@ class Stream:
         return self._parts.cells.creation_time().get().value
 
     def segment_stream(self, segment_id: int) -> int:
-        """Which stream of the object layer holds a segment's data. 1 call.
-
-        Raises:
-            DataNotFound: the stream has no such segment.
-        """
-        return self._parts.cells.segment_stream(segment_id).get().value
+        """Which stream of the object layer holds a segment's data; NotInHistory if there is no such segment. 1 call."""
+        seen = self._parts.cells.segment_stream(segment_id).read()
+        if seen is None:
+            raise NotInHistory(f"expected a segment of {self}, found {segment_text(segment_id)}", Sought.SEGMENT)
+        return seen.value
 
     # Epochs and segments; `EpochReading` says more
 
@@ -127,8 +133,20 @@ class Stream:
         return self.workflows.epochs.head()
 
     def truncation(self) -> TruncationRecord:
-        """Where the stream begins, and what is being deleted. 1 call."""
+        """Where the stream begins, and whether something before it is still being deleted. 1 call."""
         return self.workflows.epochs.truncation()
+
+    def sealed_size(self, segment_id: int) -> int | None:
+        """How much a segment holds, in the stream's offset unit; None while it is not sealed. 1 call."""
+        return self.workflows.cuts.sealed_size(segment_id)
+
+    def deleted_segments(self) -> Iterator[Segments]:
+        """The segments that truncations deleted, in parts: a walk through the history before. 1 call, 1 a chunk."""
+        return self.workflows.cuts.deleted(self.truncation())
+
+    def segments_being_deleted(self) -> Iterator[Segments]:
+        """Those that a truncation which is under way deletes, in parts; none if none is. As `deleted_segments`."""
+        return self.workflows.cuts.being_deleted(self.truncation())
 
     def scales(self, from_ms: int, to_ms: int) -> Iterator[EpochSummary]:
         """The epochs from one time to another, with splits and merges. 5 calls, 1 a chunk, 1 a duplicate."""
@@ -210,6 +228,10 @@ class Stream:
         """Record a cut, and truncate the stream as its owner wants; gives the cut to which it was truncated."""
         return self.workflows.retention.run(time_ms, read_by_all)
 
+    def purge_cuts(self) -> int:
+        """Delete recorded cuts that retention needs no more and left behind, 10,000 at most; gives how many."""
+        return self.workflows.retention.purge()
+
     def begin_transaction(self, *, lease_ms: int | None = None, writer_id: str | None = None) -> UUID:
         """Begin a transaction; IllegalState if the stream is sealed."""
         return self.workflows.transactions.begin(lease_ms=lease_ms, writer_id=writer_id)
@@ -218,6 +240,14 @@ class Stream:
         """Decide what becomes of a transaction; it is carried out by `commit` or `abort_transactions`."""
         return self.workflows.transactions.seal(transaction_id, commit=commit)
 
+    def transactions(self) -> Iterator[tuple[UUID, ActiveTransaction]]:
+        """The transactions that have not ended, ascending by id. 1 call, 1 an epoch that has some, 1 each."""
+        return self.workflows.transactions.each_active()
+
+    def ping_transaction(self, transaction_id: UUID, lease_ms: int) -> ActiveTransaction:
+        """Give an open transaction more time; IllegalState if it is not open any more. 2 calls."""
+        return self.workflows.transactions.ping(transaction_id, lease_ms)
+
     def transaction_status(self, transaction_id: UUID) -> TransactionStatus:
         """Where a transaction stands; UNKNOWN if nobody knows it any more."""
         return self.workflows.transactions.status(transaction_id)
@@ -225,6 +255,10 @@ class Stream:
     def commit(self, time_ms: int | None = None, limit: int | None = None) -> CommittingTransactions:
         """Commit the transactions that come next; OperationNotAllowed while another workflow has the stream."""
         return self.workflows.commits.run(self._time(time_ms), limit)
+
+    def abort_transaction(self, transaction_id: UUID) -> TransactionStatus:
+        """Abort a transaction at once; IllegalState if it is to be committed, NotInHistory if nobody knows it."""
+        return self.workflows.transactions.abort(transaction_id)
 
     def abort_transactions(self) -> list[UUID]:
         """Abort transactions whose time is up, and end all that are to be aborted; gives the former."""
@@ -237,6 +271,32 @@ class Stream:
     def recover(self) -> list[str]:
         """Finish what a process left behind that died; gives what that was. See `Recovering`."""
         return Recovering(self._parts, self.workflows).run()
+
+    # Marks of processors; `Marks` says more
+
+    def mark_cold(self, segment_id: int, until_ms: int) -> None:
+        """Say until when an active segment has little load; IllegalState if it is not active."""
+        self.workflows.marks.mark_cold(segment_id, until_ms)
+
+    def cold_until(self, segment_id: int) -> int | None:
+        """Until when a segment has little load; None if nobody said so, or it was sealed. 1 call."""
+        return self.workflows.marks.cold_until(segment_id)
+
+    def remove_cold(self, segment_id: int) -> None:
+        """Say that a segment has load again. 2 calls."""
+        self.workflows.marks.remove_cold(segment_id)
+
+    def await_turn(self, processor: str) -> bool:
+        """Let others know who waits for the stream; False if another one waits already. 1 call, 2 then."""
+        return self.workflows.marks.wait(processor) == processor
+
+    def awaited_by(self) -> str | None:
+        """Who waits for the stream; whoever is not that one lets it go first. 1 call."""
+        return self.workflows.marks.waiting()
+
+    def end_turn(self, processor: str) -> bool:
+        """Do not wait any longer; False, and nothing changes, if another one waits. 2 calls."""
+        return self.workflows.marks.stop_waiting(processor)
 
     def _time(self, time_ms: int | None) -> int:
         return self._parts.store.now_ms() if time_ms is None else time_ms

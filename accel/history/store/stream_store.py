@@ -18,20 +18,21 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 
-from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed
+from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed, Sought
 from accel.history.configuration import SEGMENTS_MAX, StreamConfiguration
-from accel.history.records import RetentionEntry
+from accel.history.layout import HistoryLayout
 from accel.history.store import places
 from accel.history.store.completed import CompletedTransactions
 from accel.history.store.hosts import GivenSizes, SegmentHost
-from accel.history.store.layout_form import HistoryLayout
+from accel.history.store.leftovers import Leftovers
 from accel.history.store.names import Names
 from accel.history.store.parts import StoreParts, StreamParts
+from accel.history.store.retention_runs import StreamRetention, retain
 from accel.history.store.settings import HistorySettings
 from accel.history.store.stream import Stream
 from accel.history.store.workflows import Workflows
 from accel.system import SYSTEM, Components
-from loaders.errors import DataConflict, DataNotFound
+from loaders.errors import DataNotFound
 from loaders.store import ObjectStore
 from loaders.tables import Tables, ValueCache, read_format
 
@@ -184,7 +185,9 @@ class StreamStore:
         try:
             layout = parts.cells.layout().get().value
         except DataNotFound as error:
-            raise NotInHistory(f"expected a stream, found {identity} half created: create it again") from error
+            raise NotInHistory(
+                f"expected a stream, found {identity} half created: create it again", Sought.STREAM
+            ) from error
         return Stream(self._stream_parts(identity, layout, host))
 
     def delete_stream(self, scope: str, name: str) -> None:
@@ -203,27 +206,23 @@ class StreamStore:
         ending.drop_tables()
         self._names.release(identity)
 
-    def run_retention(self, scope: str, time_ms: int | None = None) -> dict[str, RetentionEntry]:
-        """Run retention in all streams of a scope; gives the cuts to which they were truncated, by stream.
-
-        Streams that are half created, or that another workflow has, wait for the next time. So does one whose tail
-        lies before its last recorded cut, as it may for who does not know the sizes: it does not hold up the others.
+    def run_retention(self, scope: str, time_ms: int | None = None) -> list[StreamRetention]:
+        """Run retention in all streams of a scope, as `retain` does; tells what became of each.
 
         Raises:
             NotInHistory: there is no such scope.
         """
-        found: dict[str, RetentionEntry] = {}
-        for name in self.streams(scope):
-            with suppress(NotInHistory, DataNotFound, OperationNotAllowed, DataConflict, InvalidArgument):
-                point = self.stream(scope, name).run_retention(time_ms)
-                if point is not None:
-                    found[name] = point
-        return found
+        return [self.retain(scope, name, time_ms) for name in self.streams(scope)]
+
+    def retain(self, scope: str, name: str, time_ms: int | None = None) -> StreamRetention:
+        """Run retention in one stream of many: what is wrong with it, or in its way, stands in the answer."""
+        return retain(lambda: self.stream(scope, name), f"{scope}/{name}", time_ms, self._parts.patience.pause)
 
     def recover(self, scope: str | None = None) -> dict[str, list[str]]:
         """Finish what dead processes left behind in all streams of a scope, or of all; gives what that was.
 
-        Streams that are half created, so that nothing tells what they were to be, are left alone.
+        Streams that are half created, so that nothing tells what they were to be, are left alone. Tables of a creation
+        that was overtaken by another one of the same name are dropped (`Leftovers`).
         """
         found: dict[str, list[str]] = {}
         for each in [scope] if scope is not None else list(self.scopes()):
@@ -235,6 +234,7 @@ class StreamStore:
                 if done:
                     found[f"{each}/{name}"] = done
         CompletedTransactions(self._parts).drop_old()
+        Leftovers(self._parts).drop(scope)
         return found
 
     def recover_stream(self, scope: str, name: str) -> list[str]:

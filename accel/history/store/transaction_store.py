@@ -17,12 +17,14 @@ Source: PDP-35 and the upstream system.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from uuid import UUID
 
-from accel.errors import IllegalState, NotInHistory
+from accel.errors import IllegalState, NotInHistory, Sought
 from accel.history import transaction_rules as rules
+from accel.history.id_columns import IdMap
 from accel.history.ids import make_transaction_id, transaction_epoch
 from accel.history.store.commit_ordering import CommitOrdering
 from accel.history.store.completed import CompletedTransactions
@@ -33,6 +35,8 @@ from accel.history.transactions import ActiveTransaction, CompletedTransaction, 
 from loaders.errors import TableMissing
 
 BEGIN_ATTEMPTS_MAX = 16
+READ_AT_ONCE_MAX = 1000
+"""Transactions of a listing that are held at once."""
 
 
 class TransactionStore:
@@ -134,16 +138,17 @@ class TransactionStore:
         except NotInHistory:
             return rules.refuse_other_end(self._completed(transaction_id), commit=commit)
 
-    def active(self) -> dict[UUID, ActiveTransaction]:
-        """All that are not ended. 1 call, 1 an epoch with transactions, 1 a transaction."""
-        found: dict[UUID, ActiveTransaction] = {}
+    def each_active(self) -> Iterator[tuple[UUID, ActiveTransaction]]:
+        """All that are not ended, ascending by id, a thousand held at a time. Calls as `active`."""
         for epoch in self.epochs():
-            try:
-                ids = list(map(UUID, self._cells.transactions(epoch).keys()))
-            except TableMissing:
-                continue
-            found |= self.read_many(ids)
-        return found
+            ids = map(UUID, self._cells.transactions(epoch).keys())
+            with suppress(TableMissing):
+                while some := list(islice(ids, READ_AT_ONCE_MAX)):
+                    yield from self.read_many(some).items()
+
+    def active(self) -> dict[UUID, ActiveTransaction]:
+        """The same at once. 1 call, 1 for 1,000 of each epoch with transactions, 1 a transaction."""
+        return dict(self.each_active())
 
     def epochs(self) -> list[int]:
         """Epochs that may have transactions, ascending. 1 call for 1,000 of them."""
@@ -167,17 +172,42 @@ class TransactionStore:
         if found is None:
             known = self._completed(transaction_id)
             if known is None:
-                raise NotInHistory(f"expected a transaction of this stream, found none with id {transaction_id}")
+                raise NotInHistory(
+                    f"expected a transaction of this stream, found none with id {transaction_id}", Sought.TRANSACTION
+                )
             return known.status
         ends = CompletedTransactions(self._parts.store)
         ended = ends.add(self._parts.stream, transaction_id, rules.ended(found, self._parts.store.now_ms()))
         self._erase(transaction_id)
         return ended.status
 
+    def record_offsets(self, offsets: Mapping[UUID, Mapping[int, int]]) -> None:
+        """Note where transactions that are being committed were merged; what is noted stays. 2 calls each.
+
+        Args:
+            offsets: by transaction, and by segment id.
+        """
+
+        def note(each: UUID) -> None:
+            with suppress(NotInHistory):  # another process told its end already
+                self._change(each, lambda found: rules.with_offsets(found, IdMap.of(offsets[each])))
+
+        self._parts.each(note, [each for each, found in offsets.items() if found])
+
+    def abort(self, transaction_id: UUID) -> TransactionStatus:
+        """Abort a transaction, and carry that out: the host forgets its data. 7 calls.
+
+        Raises:
+            NotInHistory, IllegalState: as `seal`.
+        """
+        if self.seal(transaction_id, commit=False) is TransactionStatus.ABORTED:
+            return TransactionStatus.ABORTED
+        return self._end_aborting(transaction_id)
+
     def abort_expired(self) -> list[UUID]:
         """Abort open transactions whose time is up; gives their ids."""
         now_ms = self._parts.store.now_ms()
-        expired = [each for each, value in self.active().items() if rules.is_expired(value, now_ms)]
+        expired = [each for each, value in self.each_active() if rules.is_expired(value, now_ms)]
         for each in expired:
             self.seal(each, commit=False)
         self.end_aborting()
@@ -185,10 +215,9 @@ class TransactionStore:
 
     def end_aborting(self) -> None:
         """End all transactions that are to be aborted, and drop tables that have none any more."""
-        for each, value in self.active().items():
+        for each, value in self.each_active():
             if value.status is TransactionStatus.ABORTING:
-                self._parts.host.abort(self._parts.name, each)
-                self.end(each)
+                self._end_aborting(each)
         self.drop_epochs()
 
     def drop_epochs(self) -> None:
@@ -197,6 +226,10 @@ class TransactionStore:
             if self._is_empty(epoch):
                 self._parts.store.tables.drop_table(self._parts.stream.transactions_table(epoch))
                 self._cells.epochs.erase(str(epoch))
+
+    def _end_aborting(self, transaction_id: UUID) -> TransactionStatus:
+        self._parts.host.abort(self._parts.name, transaction_id)
+        return self.end(transaction_id)
 
     def _completed(self, transaction_id: UUID) -> CompletedTransaction | None:
         return CompletedTransactions(self._parts.store).find(self._parts.stream, transaction_id)
@@ -233,11 +266,15 @@ class TransactionStore:
     ) -> ActiveTransaction:
         def step(found: ActiveTransaction | None) -> ActiveTransaction | None:
             if found is None:
-                raise NotInHistory(f"expected a transaction that is not ended, found none with id {transaction_id}")
+                raise NotInHistory(
+                    f"expected a transaction that is not ended, found none with id {transaction_id}", Sought.TRANSACTION
+                )
             return change(found)
 
         cell = self._cells.transaction(transaction_epoch(transaction_id), transaction_id)
         try:
             return cell.change(step).value
         except TableMissing as error:
-            raise NotInHistory(f"expected a transaction that is not ended, found {transaction_id}") from error
+            raise NotInHistory(
+                f"expected a transaction that is not ended, found {transaction_id}", Sought.TRANSACTION
+            ) from error

@@ -1,23 +1,26 @@
 """Truncating a stream, in steps that can each be repeated, by the same process or another one.
 
-    start       the record says where the stream begins now, and what is to be deleted
+    start       the record says where the stream begins now, and where it began before
     state       TRUNCATING
-    carry out   the host forgets what lies before the cut, and the segments that end there
+    carry out   the host forgets what lies before the cut, and the segments that end there, a chunk of history at a time
     complete    the record says that they are deleted
     state ACTIVE
 
-Calls: those of finding both cuts and what lies between them (see `cut_reading`), and 8.
+Calls: those of finding both cuts and twice what lies between them (see `cut_reading`), and 8. Memory: one chunk.
 
 Source: PDP-32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+
+import numpy as np
 
 from accel.errors import InvalidArgument, NotInHistory
 from accel.history.cuts import PlacedCut
 from accel.history.records import TruncationRecord
+from accel.history.segments import Segments
 from accel.history.states import StreamState
 from accel.history.store.cut_reading import CutReading
 from accel.history.store.parts import StreamParts
@@ -54,10 +57,24 @@ class TruncationWorkflow:
             raise InvalidArgument(f"expected no truncation under way, found one to {seen.value.cut}")
         wanted = self._placed(cut)
         refuse_truncation(seen.value, wanted, state, is_valid=self._cuts.is_valid_place(wanted))
-        before = placed(seen.value)
-        between = list(self._cuts.between(before, wanted))
-        size = self._cuts.size_of(between, before, wanted)
-        return self._cell.write(begun(seen.value, wanted, between, size), seen).value
+        count, size = self.what_ends(placed(seen.value), wanted)
+        return self._cell.write(begun(seen.value, wanted, count, size), seen).value
+
+    def what_ends(self, last: PlacedCut | None, wanted: PlacedCut) -> tuple[int, int]:
+        """How many segments end between the cut that the stream begins with and another, and how much lies there.
+
+        Nothing of it is held: between the two may lie millions of segments.
+        """
+        count = 0
+
+        def counted() -> Iterator[Segments]:
+            nonlocal count
+            for part in self._cuts.between(last, wanted):
+                count += int(np.count_nonzero(wanted.cut.positions_of(part.ids) < 0))
+                yield part
+
+        size = self._cuts.size_of(counted(), last, wanted)
+        return count, size
 
     def complete(self) -> TruncationRecord:
         """What was to be deleted is deleted; nothing if no truncation is under way. 2 calls."""
@@ -85,7 +102,8 @@ class TruncationWorkflow:
         now = self._cell.get().value
         if now.updating:
             self._parts.host.truncate(self._parts.name, now.cut)
-            self._parts.host.delete(self._parts.name, now.to_delete.ids)
+            for part in self._cuts.being_deleted(now):
+                self._parts.host.delete(self._parts.name, part.ids)
         state = self._parts.state()
         done = self.complete()
         self._parts.back_to_active(state, StreamState.TRUNCATING)

@@ -1,0 +1,190 @@
+"""What is kept in memory, and what is being loaded: each thing once, however many ask for it.
+
+    a thing is      who asks gets                                       then
+    kept            it                                                  nothing
+    being loaded    the future of that load: waits for it               nothing
+    neither         a future of its own: this one has to load it        `land` or `fail`, from any thread
+
+What comes is kept within a bound of bytes; least recently used things go. Failures are not kept: the next one to ask
+loads again. What is forgotten while it is being loaded goes to those who wait for it already, but is not kept, and
+whoever asks from then on loads anew: what they get was not read before they asked.
+
+No lock is held over a load. How it is made (in a pool, or by the one who asked first) is up to the owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from threading import Lock
+from typing import Generic, TypeVar
+
+from cachetools import LRUCache
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Flight(Generic[V]):
+    """A load, as the answer to who asked.
+
+    Attributes:
+        result: arrives when the load ends; cannot be cancelled.
+        started: whether the asker has to make that load.
+        kept: what is in memory, though it does not suit; None = nothing.
+    """
+
+    result: Future[V]
+    started: bool
+    kept: V | None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCounts:
+    """Counts since the start, and what is kept now.
+
+    Args:
+        landed: loads that brought something.
+        failed: loads that did not.
+        joined: questions that waited for the load of another one.
+        hits: questions that memory answered.
+        kept: how many things are kept.
+        kept_bytes: what they take.
+        kept_bytes_max: what they may take.
+    """
+
+    landed: int
+    failed: int
+    joined: int
+    hits: int
+    kept: int
+    kept_bytes: int
+    kept_bytes_max: int
+
+
+def any_will_do(_: object) -> bool:
+    """Of things that suit everybody."""
+    return True
+
+
+class SharedLoads(Generic[K, V]):
+    """Things by key, in memory or on their way. Threads: any.
+
+    Args:
+        size_bytes_max: bound on what is kept; a thing larger than that is never kept. 0 = nothing is.
+        size_of: bytes of memory that a thing takes.
+    """
+
+    def __init__(self, size_bytes_max: int, size_of: Callable[[V], int]) -> None:
+        if size_bytes_max < 0:
+            raise ValueError(f"expected a bound of 0 or more bytes, found {size_bytes_max}")
+        self._size_bytes_max = size_bytes_max
+        self._size_of = size_of
+        self._lock = Lock()
+        self._kept: LRUCache[K, _Sized[V]] = LRUCache(size_bytes_max, getsizeof=lambda each: each.size_bytes)
+        self._flights: dict[K, Future[V]] = {}
+        self._landed = self._failed = self._joined = self._hits = 0
+
+    def ask(self, key: K, suits: Callable[[V], bool] = any_will_do) -> V | Flight[V]:
+        """Get what is kept, join the load that is under way, or be told to make it.
+
+        Args:
+            key: of what.
+            suits: whether what is kept will do; quick, since nobody else is served meanwhile.
+        """
+        with self._lock:
+            sized = self._kept.get(key)
+            kept = None if sized is None else sized.value
+            if kept is not None and suits(kept):
+                self._hits += 1
+                return kept
+            result = self._flights.get(key)
+            if result is not None:
+                self._joined += 1
+                return Flight(result, started=False, kept=kept)
+            result = self._flights[key] = Future()
+            result.set_running_or_notify_cancel()  # from here on nobody who waits can cancel it
+            return Flight(result, started=True, kept=kept)
+
+    def peek(self, key: K) -> V | None:
+        """What is kept, without a load and without a count."""
+        with self._lock:
+            sized = self._kept.get(key)
+        return None if sized is None else sized.value
+
+    def land(self, key: K, result: Future[V], value: V) -> None:
+        """End a load: keep what came, unless it is None or was forgotten meanwhile, and give it to all who wait."""
+        try:
+            sized = None if value is None else _Sized(value, self._size_of(value))
+        except BaseException as error:
+            self.fail(key, result, error)  # or those who wait would do so for ever
+            raise
+        with self._lock:
+            self._landed += 1
+            if self._ends(key, result) and sized is not None:
+                self._keep(key, sized)
+        result.set_result(value)
+
+    def fail(self, key: K, result: Future[V], error: BaseException) -> None:
+        """End a load with an error, which goes to all who wait."""
+        with self._lock:
+            self._failed += 1
+            self._ends(key, result)
+        result.set_exception(error)
+
+    def keep(self, key: K, value: V) -> None:
+        """Keep what was loaded without asking here: a thing that may change, say, which nobody waits for."""
+        sized = _Sized(value, self._size_of(value))
+        with self._lock:
+            self._keep(key, sized)
+
+    def forget(self, key: K) -> None:
+        """Drop what is kept, and whatever a load that is under way would bring."""
+        with self._lock:
+            self._kept.pop(key, None)
+            self._flights.pop(key, None)
+
+    def forget_all(self, chosen: Callable[[K], bool]) -> None:
+        """Likewise all whose keys are chosen. O(everything that is kept)."""
+        with self._lock:
+            for key in [each for each in (*self._kept, *self._flights) if chosen(each)]:
+                self._kept.pop(key, None)
+                self._flights.pop(key, None)
+
+    def counts(self) -> SharedCounts:
+        """Counts so far."""
+        with self._lock:
+            return SharedCounts(
+                landed=self._landed,
+                failed=self._failed,
+                joined=self._joined,
+                hits=self._hits,
+                kept=len(self._kept),
+                kept_bytes=int(self._kept.currsize),
+                kept_bytes_max=self._size_bytes_max,
+            )
+
+    def __contains__(self, key: object) -> bool:
+        """Whether something is in memory."""
+        with self._lock:
+            return key in self._kept
+
+    def _ends(self, key: K, result: Future[V]) -> bool:
+        is_current = self._flights.get(key) is result
+        if is_current:
+            del self._flights[key]
+        return is_current
+
+    def _keep(self, key: K, sized: _Sized[V]) -> None:
+        if sized.size_bytes <= self._size_bytes_max:
+            self._kept[key] = sized
+        else:
+            self._kept.pop(key, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sized(Generic[V]):
+    value: V
+    size_bytes: int

@@ -1,0 +1,69 @@
+"""`accel job retention`: what `accel stream retention run` does to the streams of a scope, with many at a time."""
+
+from __future__ import annotations
+
+import click
+
+from accel.cli.history_options import moment_option, parse_name, read_by
+from accel.cli.history_retention import ShownRetention
+from accel.cli.options import examples
+from accel.explain import count_text
+from accel.units import time_text
+from spark_jobs.cli_options import JobChoice, job_options
+from spark_jobs.retention import STREAMS_A_TASK, list_streams, retain_on_spark
+
+
+@click.command(
+    short_help="Truncate streams as their owners want.",
+    epilog=examples(
+        "accel job retention s3://bucket/prefix --scope shop",
+        "accel job retention s3://bucket/prefix --scope shop --scope billing --output json",
+    ),
+)
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    callback=read_by(parse_name),
+    help="All streams of this scope; may be repeated.",
+)
+@moment_option("--time", "When; by default when it is a stream's turn.")
+@click.option(
+    "--streams-per-task",
+    type=click.IntRange(min=1),
+    default=STREAMS_A_TASK,
+    show_default=True,
+    help="How many streams a task takes at most.",
+)
+@job_options
+@click.pass_context
+def retention(
+    ctx: click.Context,
+    /,
+    *,
+    job: JobChoice,
+    scopes: tuple[str, ...],
+    time: int | None,
+    streams_per_task: int,
+) -> None:
+    """Record a cut at the end of each stream of some scopes, and truncate each as its policy asks for.
+
+    Streams without a policy, and sealed ones, are left alone. Those that another workflow has are busy, and left to the
+    next run. One that fails does not hold up the others; the job then ends with 1.
+    """
+    streams = list_streams(job.store, scopes)
+    with job.spark() as spark, job.progress("retention", len(streams)) as tell:
+        report = retain_on_spark(
+            spark,
+            job.store,
+            streams,
+            time_ms=time,
+            streams_a_task=streams_per_task,
+            at_once=job.tasks,
+            progress=tell,
+        )
+    cost = f"{count_text(report.requests, 'request')}, {time_text(report.seconds)}"
+    shown = ShownRetention(report.streams, report.row(), cost)
+    job.output.show(shown)
+    ctx.exit(shown.exit_code)

@@ -1,0 +1,49 @@
+"""What docs/formats.md says of the bytes of transactions is what the code has."""
+
+from __future__ import annotations
+
+import struct
+from uuid import UUID
+
+from accel.ordering.routing import key_position
+from accel.ordering.transaction_data import HEADER, decode_transaction, encode_transaction
+from accel.ordering.transaction_objects import MERGE_INTENT
+from loaders.layout import merging_key, transaction_key
+from tests.docs.test_bytes import cells, code, dumps, section
+
+HEADING = "Data of a transaction"
+TEXT = section(HEADING)
+
+
+def dump() -> bytes:
+    """The example."""
+    [data] = dumps(HEADING)
+    return data
+
+
+def test_the_example_says_what_it_is_said_to_say() -> None:
+    events = decode_transaction(dump(), "docs/formats.md")
+    assert events.payloads == [b"paid", b"shipped"]
+    assert events.positions.tolist() == [key_position(b"order-17"), key_position(b"order-18")]
+    assert encode_transaction(events) == dump()
+
+
+def test_fields_stand_where_the_page_says() -> None:
+    rows = {row[3]: row for row in cells(TEXT) if len(row) == 5}
+    assert HEADER.size == int(rows["positions"][0])
+    assert struct.unpack_from(">I", dump(), int(rows["count"][0])) == (2,)
+    assert code(rows["magic"][4]) == ["ATxn"]
+
+
+def test_the_fields_of_an_intent_stand_in_the_page() -> None:
+    named = [each for row in cells(TEXT) if len(row) == 3 for each in code(row[0])]
+    assert tuple(named) == MERGE_INTENT.struct.__struct_fields__
+    assert f"`{MERGE_INTENT.name}`, version {MERGE_INTENT.version}" in TEXT
+
+
+def test_keys_are_those_of_the_page() -> None:
+    stream, transaction = UUID(int=7), UUID(int=9)
+    wanted = TEXT.replace("<stream's unique id>", str(stream)).replace("<transaction id>", str(transaction))
+    wanted = wanted.replace("<node>", "4").replace("<epoch of the node's session, 20 digits>", f"{2:020d}")
+    assert f"<prefix>/{transaction_key(stream, transaction)}" in wanted
+    assert f"<prefix>/{merging_key(4, 2)}" in wanted

@@ -1,0 +1,87 @@
+"""Stores around a store that let somebody else act, or look, while requests go by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from loaders.store import Crash
+from loaders.store.decorated import WRITES, Call, DecoratedStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loaders.store import ObjectStore
+
+Answer = TypeVar("Answer")
+
+
+class Interrupted(DecoratedStore):
+    """Lets somebody else act before one of its requests."""
+
+    def __init__(self, store: ObjectStore, before_call: int | None, act: Callable[[], object]) -> None:
+        super().__init__(store)
+        self._before_call = before_call
+        self._act = act
+        self.calls = 0
+
+    def _around(self, _: Call, send: Callable[[], Answer]) -> Answer:
+        self.calls += 1
+        if self.calls - 1 == self._before_call:
+            self._act()
+        return send()
+
+
+class Watched(DecoratedStore):
+    """Lets somebody look before each of its requests."""
+
+    def __init__(self, store: ObjectStore, look: Callable[[], object]) -> None:
+        super().__init__(store)
+        self._look = look
+        self.calls = 0
+
+    def _around(self, _: Call, send: Callable[[], Answer]) -> Answer:
+        self.calls += 1
+        self._look()
+        return send()
+
+
+class Stumbling(DecoratedStore):
+    """Raises `Crash` in place of one write, and goes on as if nothing had happened: the process lives."""
+
+    def __init__(self, store: ObjectStore, instead_of_write: int) -> None:
+        super().__init__(store)
+        self._writes_left = instead_of_write
+
+    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        if call.operation in WRITES:
+            self._writes_left -= 1
+            if self._writes_left == -1:
+                raise Crash(f"{call.operation} {call.key!r}: interrupted")
+        return send()
+
+
+class SlowReply(DecoratedStore):
+    """Lets somebody else act once, between an answer to a read and its arrival."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self._reads_left: int | None = None
+        self._act: Callable[[], object] = lambda: None
+
+    def arm(self, reads: int, act: Callable[[], object]) -> None:
+        """Let somebody act after so many reads from now on."""
+        self._reads_left, self._act = reads, act
+
+    def has_acted(self) -> bool:
+        """Whether there were as many reads."""
+        return self._reads_left is None
+
+    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        found = send()
+        if self._reads_left is None or call.operation in WRITES:
+            return found
+        self._reads_left -= 1
+        if self._reads_left < 0:
+            self._reads_left = None
+            self._act()
+        return found
