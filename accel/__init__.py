@@ -58,6 +58,15 @@ if TYPE_CHECKING:
     from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
     from accel.history.configuration import StreamConfiguration
     from accel.history.store import HistorySettings, Stream, StreamStore
+    from accel.ordering.async_reader import AsyncStreamReader
+    from accel.ordering.events import Event
+    from accel.ordering.reader import StreamReader
+    from accel.ordering.reader_base import Order
+    from accel.ordering.reader_group import ReaderGroup
+    from accel.ordering.segment_source import ObjectSegmentSource
+    from accel.ordering.segments_host import ObjectSegments
+    from accel.ordering.steps import ReaderSettings
+    from accel.ordering.writer import StreamWriter
     from loaders.tables import FormatRecord
 
 __all__ = [
@@ -68,6 +77,7 @@ __all__ = [
     "Answer",
     "AsyncReadAccelerator",
     "AsyncReading",
+    "AsyncStreamReader",
     "BucketMissing",
     "CatalogError",
     "CatalogMissing",
@@ -77,6 +87,7 @@ __all__ = [
     "CorruptObject",
     "Difference",
     "Ending",
+    "Event",
     "Explanation",
     "FormatError",
     "FormatLimit",
@@ -102,12 +113,17 @@ __all__ = [
     "ObjectCatalog",
     "ObjectLost",
     "ObjectRef",
+    "ObjectSegmentSource",
+    "ObjectSegments",
+    "Order",
     "OwnershipRange",
     "PolledImages",
     "PollingSource",
     "PreconditionFailed",
     "RangeInvalid",
     "ReadAccelerator",
+    "ReaderGroup",
+    "ReaderSettings",
     "Reading",
     "Request",
     "RequestRefused",
@@ -122,7 +138,9 @@ __all__ = [
     "StreamConfiguration",
     "StreamImage",
     "StreamObject",
+    "StreamReader",
     "StreamStore",
+    "StreamWriter",
     "VersionVector",
     "WarmReport",
     "WriteConflict",
@@ -134,14 +152,23 @@ __all__ = [
 ]
 
 _LOADED_WHEN_ASKED_FOR = {
+    "AsyncStreamReader": "accel.ordering.async_reader",
     "CatalogSettings": "accel.catalog",
+    "Event": "accel.ordering.events",
     "FormatRecord": "loaders.tables",
     "HistorySettings": "accel.history.store",
     "NodeWriter": "accel.catalog",
     "ObjectCatalog": "accel.catalog",
+    "ObjectSegmentSource": "accel.ordering.segment_source",
+    "ObjectSegments": "accel.ordering.segments_host",
+    "Order": "accel.ordering.reader_base",
+    "ReaderGroup": "accel.ordering.reader_group",
+    "ReaderSettings": "accel.ordering.steps",
     "Stream": "accel.history.store",
     "StreamConfiguration": "accel.history.configuration",
+    "StreamReader": "accel.ordering.reader",
     "StreamStore": "accel.history.store",
+    "StreamWriter": "accel.ordering.writer",
 }
 
 if not TYPE_CHECKING:  # a checker that saw this would take any name for a public one

@@ -14,6 +14,7 @@ from accel.ranges_given import RangesGiven, ranges_of
 from accel.reading import Batches, ReadEnd, ReadSent, Step
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
+from accel.version import ImageVersion
 from loaders.format import RecordBatch
 from loaders.store import ObjectStore
 
@@ -62,6 +63,29 @@ class AcceleratorBase:
             ImageRefused: an image of another namespace, or of another kind of version.
         """
         return self._engine.replace_image(image)
+
+    def refresh(self) -> bool:
+        """Ask the source of images for a newer one now, and install it; may block for one refresh.
+
+        Lookups do this by themselves, but not more often than `Settings.refresh_seconds`: this is for who must know
+        of all that was committed before.
+
+        Returns:
+            Whether there was a newer one.
+
+        Raises:
+            ImageTooOld: there is none, and the one at hand may not be served from any more.
+        """
+        return isinstance(self._engine.newer_image(self._engine.image().version), MetadataImage)
+
+    @property
+    def image_version(self) -> ImageVersion:
+        """The version of the image that a lookup would begin with now.
+
+        Raises:
+            ImageTooOld: there is none that may be served from.
+        """
+        return self._engine.image().version
 
     def add_hints(self, node_id: int, stream_id: int, entries: Iterable[tuple[int, int, int]]) -> None:
         """Tell of (start, end, object id) entries of a stream, each true of the object that it names.

@@ -14,6 +14,9 @@ What is not an object lies below ``<prefix>/accel/``; the prefix itself is put i
     accel/tables/<table>/!table       a table's marker: without it there is no table
     accel/probe/<nonce>               what finds out how the endpoint treats conditional writes; gone at once
     accel/journal/...                 what the collector deleted, and why
+    accel/time/<stream id>/<record>   part of a segment's time index; number of its first record as 20 decimal digits
+    accel/transactions/<stream's unique id>/<transaction id>     data of a transaction that is to be committed
+    accel/transactions/node-<n>/<session's epoch>         what the node is merging right now; the epoch as 20 digits
     accel/hints/<kind>/node-<n>/root                      the root of a node's filter packs or index snapshots
     accel/hints/<kind>/node-<n>/<generation>/<name>       what roots name; the generation as 20 decimal digits
     accel/hints/<kind>/node-<n>/<generation>/root         a copy of the root of that generation
@@ -26,7 +29,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 FORMAT_KEY = "accel/format"
 """Where the format record lies."""
@@ -43,6 +49,12 @@ PROBE_PREFIX = "accel/probe/"
 JOURNAL_PREFIX = "accel/journal/"
 """Where it is written down what was deleted."""
 
+TIMES_PREFIX = "accel/time/"
+"""What the keys of all parts of time indexes begin with."""
+
+TRANSACTIONS_PREFIX = "accel/transactions/"
+"""What the keys of transactions' data begin with."""
+
 HINTS_PREFIX = "accel/hints/"
 """What the keys of all hints begin with."""
 
@@ -55,6 +67,8 @@ KEY_SIZE_BYTES_MAX = 1024
 _INT64_MAX = 2**63 - 1
 _HINT_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,127}")
 _GENERATION_DIGITS = 20
+_RECORD_DIGITS = 20
+_EPOCH_DIGITS = 20
 
 
 class HintKind(StrEnum):
@@ -124,6 +138,90 @@ def parse_hint_file_key(kind: HintKind, node_id: int, key: str) -> HintFile | No
     if generation > _INT64_MAX or not _HINT_NAME.fullmatch(name):
         return None
     return HintFile(generation, name) if hint_file_key(kind, node_id, generation, name) == key else None
+
+
+def time_part_prefix(stream_id: int) -> str:
+    """What the keys of the parts of a segment's time index begin with; the segment is kept as that stream.
+
+    >>> time_part_prefix(7)
+    'accel/time/7/'
+
+    Raises:
+        ValueError: a stream id below 0 or beyond 64 bits.
+    """
+    if not 0 <= stream_id <= _INT64_MAX:
+        raise ValueError(f"expected a stream id of 0 to {_INT64_MAX}, found {stream_id}")
+    return f"{TIMES_PREFIX}{stream_id}/"
+
+
+def time_part_key(stream_id: int, first_record: int) -> str:
+    """Where the part of a time index lies that begins with a record; listed in the order of the records.
+
+    >>> time_part_key(7, 65536)
+    'accel/time/7/00000000000000065536'
+
+    Raises:
+        ValueError: a stream id or a number below 0 or beyond 64 bits.
+
+    Source: docs/formats.md, "The time index of a segment".
+    """
+    if not 0 <= first_record <= _INT64_MAX:
+        raise ValueError(f"expected a record number of 0 to {_INT64_MAX}, found {first_record}")
+    return f"{time_part_prefix(stream_id)}{first_record:0{_RECORD_DIGITS}d}"
+
+
+def parse_time_part_key(stream_id: int, key: str) -> int | None:
+    """The first record of the part at this key, or None for a key that ``time_part_key`` does not make.
+
+    >>> parse_time_part_key(7, "accel/time/7/00000000000000065536")
+    65536
+    """
+    digits = key.removeprefix(time_part_prefix(stream_id))
+    if len(digits) != _RECORD_DIGITS or not (digits.isascii() and digits.isdigit()) or int(digits) > _INT64_MAX:
+        return None
+    return int(digits) if time_part_key(stream_id, int(digits)) == key else None
+
+
+def transaction_key(stream_unique_id: UUID, transaction_id: UUID) -> str:
+    """Where the data of a transaction lies that is to be committed.
+
+    >>> from uuid import UUID
+    >>> transaction_key(UUID(int=7), UUID(int=1))
+    'accel/transactions/00000000-0000-0000-0000-000000000007/00000000-0000-0000-0000-000000000001'
+
+    Source: docs/formats.md, "Data of a transaction".
+    """
+    return f"{TRANSACTIONS_PREFIX}{stream_unique_id}/{transaction_id}"
+
+
+def merging_prefix(node_id: int) -> str:
+    """What the keys begin with that tell what sessions of a node are, or were, merging.
+
+    >>> merging_prefix(4)
+    'accel/transactions/node-4/'
+
+    Raises:
+        ValueError: a node id below 0 or beyond 64 bits.
+    """
+    if not 0 <= node_id <= _INT64_MAX:
+        raise ValueError(f"expected a node id of 0 to {_INT64_MAX}, found {node_id}")
+    return f"{TRANSACTIONS_PREFIX}node-{node_id}/"
+
+
+def merging_key(node_id: int, epoch: int) -> str:
+    """Where it stands which transactions a session of a node is merging; at most one at a time.
+
+    >>> merging_key(4, 2)
+    'accel/transactions/node-4/00000000000000000002'
+
+    Raises:
+        ValueError: a node id or an epoch below 0 or beyond 64 bits.
+
+    Source: docs/formats.md, "Data of a transaction".
+    """
+    if not 0 <= epoch <= _INT64_MAX:
+        raise ValueError(f"expected an epoch of 0 to {_INT64_MAX}, found {epoch}")
+    return f"{merging_prefix(node_id)}{epoch:0{_EPOCH_DIGITS}d}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.conformance import answers, get_objects, objects, stream_history
+from tests.conformance import answers, get_objects, objects, stream_history, time_order
 from tests.conformance.report import Report
 
 
@@ -47,7 +47,11 @@ def _runner(data: Any) -> Callable[[Path, Any, Report], None]:
         return get_objects.run
     if stream_history.is_history(data):
         return stream_history.run
-    raise ValueError("expected cases of lookups or histories, or objects with their answers, found another format")
+    if time_order.is_time_order(data):
+        return time_order.run
+    raise ValueError(
+        "expected cases of lookups, histories or time order, or objects with their answers, found another format"
+    )
 
 
 def _files(arguments: list[str]) -> Iterator[Path]:

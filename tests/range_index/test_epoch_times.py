@@ -179,6 +179,7 @@ def test_history_gap_between_chunks() -> None:
 
 
 def test_a_time_during_a_change_never_shows_an_epoch_that_is_not_current_yet() -> None:
+    """Pitfall D9: a time told an epoch beyond the current one while a scale ran."""
     index = index_of([100, 200], part_epochs=1)
     index.append(300)
     index.append(400)

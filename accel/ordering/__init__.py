@@ -1,0 +1,40 @@
+"""Order across segments: which of several segments holds the oldest data that was not read yet?
+
+Data of one segment comes in order. A stream of many segments has no order across them, only the times at which their
+data arrived; reading the segment first whose next data arrived first comes close to the order in which it was written,
+and keeps any part of the keys from getting far ahead of the others. It is best effort: nothing bounds how far out of
+order data may come, and these are times of arrival, not of events.
+
+    HostClock          one clock for all segments of a host; it never goes back
+    SegmentTimeIndex   when each part of a segment arrived: in memory, and in objects once it has moved there
+    PartCache          parts of indexes that were read, for all segments of a host
+    SegmentRead        what a read of a segment answers; `StreamSegmentInfo` what is told of it
+    Standing, choose   which segment is to be read next; `Lag` how far behind the reader is
+
+`range_index.segment_times` has the bytes of an index, `range_index.time_search` how an offset is found in it.
+
+Source: PDP-28, "Cross Routing Key Ordering".
+"""
+
+from __future__ import annotations
+
+from accel.ordering.clock import HostClock
+from accel.ordering.orderer import Lag, Standing, choose
+from accel.ordering.part_cache import PartCache
+from accel.ordering.replies import SegmentRead, StreamSegmentInfo
+from accel.ordering.segment_index import SegmentTimeIndex
+from range_index.time_search import NO_TOKEN, NO_VALUE, TimesRead
+
+__all__ = [
+    "NO_TOKEN",
+    "NO_VALUE",
+    "HostClock",
+    "Lag",
+    "PartCache",
+    "SegmentRead",
+    "SegmentTimeIndex",
+    "Standing",
+    "StreamSegmentInfo",
+    "TimesRead",
+    "choose",
+]

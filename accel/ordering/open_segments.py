@@ -1,0 +1,190 @@
+"""The segments that a session writes: found in the history and the catalog, their time indexes restored.
+
+A segment that is not known to the catalog is opened on the node; one that is open there goes on where its data ends;
+one that is closed is sealed, and has no place here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import NamedTuple
+
+from accel.accelerator import ReadAccelerator
+from accel.catalog import NodeWriter, ObjectCatalog
+from accel.errors import CommitRefused
+from accel.history.store.hosts import StreamName
+from accel.ordering.append_buffer import OpenSegment
+from accel.ordering.clock import HostClock
+from accel.ordering.part_cache import PartCache
+from accel.ordering.segment_directory import SegmentDirectory
+from accel.ordering.segment_index import SegmentTimeIndex
+from accel.ordering.stream_spans import StreamSpan, stream_spans
+from accel.ordering.tail_times import restore_times
+from accel.ordering.transaction_objects import erase_keys
+from accel.ordering.writer_settings import SegmentsSettings
+from accel.system import Components
+from loaders.layout import time_part_prefix
+from loaders.store import ObjectStore
+from loaders.tables.retry import Patience
+
+
+class FoundSegments(NamedTuple):
+    """Segments as they were found.
+
+    Args:
+        open: those that take appends, by id.
+        sealed: where the streams of the others begin and end, by id.
+    """
+
+    open: dict[int, OpenSegment]
+    sealed: dict[int, StreamSpan]
+
+
+@dataclass(eq=False)
+class OpenSegments:
+    """Opens segments, and keeps those that are open.
+
+    Threads: any for `get`, `listed` and `forget`; one at a time for `find`, as it calls the node's session.
+
+    Args:
+        catalog: where objects are listed.
+        node: the session.
+        store: where everything lies.
+        directory: knows streams and segments.
+        clock: of the host.
+        settings: bounds.
+        patience: for writes in doubt.
+        system: clock, sleep and chance.
+    """
+
+    catalog: ObjectCatalog
+    node: NodeWriter
+    store: ObjectStore
+    directory: SegmentDirectory
+    clock: HostClock
+    settings: SegmentsSettings
+    patience: Patience
+    system: Components
+
+    def __post_init__(self) -> None:
+        self._lock = Lock()
+        self._open: dict[tuple[StreamName, int], OpenSegment] = {}
+        self._cache = PartCache(self.settings.cache_bytes)
+        # Threads of its own: those of the catalog are needed by what is done in here, and would wait for themselves.
+        self._executor = ThreadPoolExecutor(self.settings.parallel_segments, thread_name_prefix="accel-segments")
+
+    @cached_property
+    def accelerator(self) -> ReadAccelerator:
+        """Reads what earlier sessions wrote; made by one thread, when it is first needed."""
+        return ReadAccelerator(self.catalog.images(), self.store, system=self.system)
+
+    def get(self, name: StreamName, segment_id: int) -> OpenSegment | None:
+        """A segment that is open here already."""
+        with self._lock:
+            return self._open.get((name, segment_id))
+
+    def listed(self) -> list[OpenSegment]:
+        """All that are open here."""
+        with self._lock:
+            return list(self._open.values())
+
+    def forget(self, segments: Iterable[OpenSegment]) -> None:
+        """Segments that are not written any more."""
+        with self._lock:
+            for each in segments:
+                self._open.pop((each.name, each.segment_id), None)
+
+    def find(self, name: StreamName, ids: Collection[int]) -> FoundSegments:
+        """Open segments; those that are sealed are told apart.
+
+        Requests: for those that are not open here yet, 1 or 2 for each to the history and its time index, what reading
+        the data behind the index costs, and 1 for each bucket of the catalog that they lie in.
+
+        Raises:
+            CommitRefused: a segment that another node writes.
+            NotInHistory: there is no such segment.
+        """
+        found = {each: known for each in ids if (known := self.get(name, each)) is not None}
+        stream_ids = {each: self.directory.stream_id(name, each) for each in ids if each not in found}
+        spans = stream_spans(self.catalog.parts, stream_ids.values())
+        sealed = {}
+        for segment_id, stream_id in stream_ids.items():
+            span = spans.get(stream_id)
+            if span is not None and not span.is_open:
+                sealed[segment_id] = span
+        to_open = {each: stream_id for each, stream_id in stream_ids.items() if each not in sealed}
+        self.begin(to_open.values())
+        opened = list(self._executor.map(lambda item: self._opened(name, *item), to_open.items()))
+        self._restore([each for each in opened if each.index.end_offset < each.end], spans)
+        found |= {each.segment_id: each for each in opened}
+        with self._lock:
+            self._open.update({(name, each): segment for each, segment in found.items()})
+        return FoundSegments(found, sealed)
+
+    def begin(self, stream_ids: Collection[int]) -> None:
+        """See to it that streams are open on the node.
+
+        Raises:
+            CommitRefused: one that another node has open.
+        """
+        absent = [each for each in stream_ids if self.node.end(each) is None]
+        if absent:
+            self.node.open_streams(absent)
+
+    def durable_end(self, segment: OpenSegment) -> int:
+        """Where the durable data of a segment ends.
+
+        Raises:
+            CommitRefused: the node does not write it any more.
+        """
+        end = self.node.end(segment.stream_id)
+        if end is None:
+            raise CommitRefused(f"expected a stream that is open on node {self.node.node_id}, found {segment}")
+        return end
+
+    def move_times(self, segments: Collection[OpenSegment]) -> None:
+        """Move the time records of durable data to objects, side by side."""
+
+        def move(segment: OpenSegment) -> int:
+            return segment.index.move(self.durable_end(segment))
+
+        list(self._executor.map(move, segments))
+
+    def delete_times(self, stream_ids: Iterable[int]) -> None:
+        """Delete the time indexes of streams. 1 request for 1,000 parts, and 1 to list as many."""
+        for each in stream_ids:
+            keys = [info.key for info in self.store.list(time_part_prefix(each))]
+            erase_keys(self.store, keys[::-1])  # what is left of a chain, if that stops half-way, is one
+
+    def close(self) -> None:
+        """Stop its threads, and reading."""
+        self._executor.shutdown(wait=True)
+        if "accelerator" in self.__dict__:
+            self.accelerator.close()
+
+    def _opened(self, name: StreamName, segment_id: int, stream_id: int) -> OpenSegment:
+        index = SegmentTimeIndex.open(
+            self.store,
+            stream_id,
+            self.clock,
+            cache=self._cache,
+            patience=self.patience,
+            moved_records_max=self.settings.moved_records_max,
+        )
+        end = self.node.end(stream_id) or 0
+        return OpenSegment(name, segment_id, stream_id, self.directory.unit(name), index, end)
+
+    def _restore(self, segments: Collection[OpenSegment], spans: Mapping[int, StreamSpan]) -> None:
+        if not segments:
+            return
+        accelerator = self.accelerator
+
+        def restore(segment: OpenSegment) -> int:
+            start = spans[segment.stream_id].start
+            return restore_times(segment.index, accelerator, segment.stream_id, segment.unit, start, segment.end)
+
+        list(self._executor.map(restore, segments))

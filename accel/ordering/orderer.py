@@ -1,0 +1,93 @@
+"""Which segment is read next, and how far behind the reader is.
+
+A reader tells, of each of its segments, the clock value of the data that it would give next:
+
+    | segment                                   | standing                    | what becomes of it                  |
+    |-------------------------------------------|-----------------------------|-------------------------------------|
+    | sealed, and read to its end               | `is_drained`                | chosen at once, so that it is let go |
+    | has data in its buffer                    | `value` of its next data    | lowest value first, then lowest id  |
+    | nothing in its buffer yet                 | `value` None                | never chosen, and blocks nobody     |
+
+    a 10  b 20  c not ready   -> a
+    a 30  b 20  c not ready   -> b
+    a 30  b 40  c 40          -> a, later b, then c
+
+A sealed segment must not wait for its turn: its successors can only be read once it is let go, and it has no value that
+would ever be the lowest.
+
+These rules keep nothing, read nothing and know no clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Ordered(Protocol):
+    """Ids of segments: numbers or names."""
+
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
+Id = TypeVar("Id", bound=Ordered)
+
+
+class Standing(NamedTuple, Generic[Id]):
+    """How one segment of a reader stands.
+
+    Args:
+        segment: its id.
+        value: clock value of the next data in its buffer; None = nothing there.
+        is_drained: whether it is sealed and read to its end.
+    """
+
+    segment: Id
+    value: int | None
+    is_drained: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it may be chosen."""
+        return self.is_drained or self.value is not None
+
+
+def choose(standings: Iterable[Standing[Id]]) -> Standing[Id] | None:
+    """The segment that is read, or let go, next; None if none is ready. O(segments).
+
+    Source: PDP-28, "the orderer to select the segment returning the lowest value"; Pravega issue 2739 for sealed ones.
+    """
+    return min(filter(_is_ready, standings), key=_rank, default=None)
+
+
+def _is_ready(standing: Standing[Id]) -> bool:
+    return standing.is_ready
+
+
+def _rank(standing: Standing[Id]) -> tuple[bool, int, Id]:
+    value = 0 if standing.is_drained or standing.value is None else standing.value
+    return not standing.is_drained, value, standing.segment
+
+
+class Lag:
+    """How far behind a reader, or one segment of it, is. Threads: one at a time.
+
+    Source: PDP-28, "getLag() ... can return the data from the time index".
+    """
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+
+    def read(self, value: int) -> None:
+        """Take notice of the clock value of the last record that was read."""
+        self._last = value
+
+    def at(self, now: int) -> int:
+        """How much later it is than that record arrived, in the clock's unit; 0 before the first read, never negative.
+
+        Args:
+            now: what the clock says.
+        """
+        return 0 if self._last is None else max(0, now - self._last)

@@ -1,0 +1,244 @@
+"""What the readers for threads and for asyncio have in common: where they begin, and what they do with answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from enum import Enum, unique
+from functools import partial
+from queue import SimpleQueue
+from typing import TypeAlias
+
+from accel.errors import InvalidArgument, ReaderStalled
+from accel.history.cuts import PlacedCut, refuse_unordered
+from accel.history.id_columns import IdMap
+from accel.history.ids import segment_text
+from accel.history.store import Stream
+from accel.ordering.events import Event, EventBatch
+from accel.ordering.frontier import Frontier
+from accel.ordering.reader_core import ReaderCore
+from accel.ordering.segment_source import SegmentSource
+from accel.ordering.steps import Fill, Learn, ReaderSettings, SegmentEnd, SegmentEvents, Step
+from accel.system import SYSTEM, Components
+
+Cut: TypeAlias = Mapping[int, int]
+Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd]]
+MILLISECONDS = 1000
+
+
+@unique
+class Order(Enum):
+    """In which order events of different segments come. Those of one segment, and of one key, keep theirs always."""
+
+    TIME = "time"
+    """As they arrived, as nearly as is known without waiting."""
+
+    SEGMENT = "segment"
+    """The oldest segment first, whatever the time: nothing is said about the order."""
+
+
+class ReaderBase:
+    """Common to both readers.
+
+    Args:
+        stream: which.
+        source: where its events come from.
+        from_cut: where to begin; None = at the stream's head.
+        to_cut: where to end; None = nowhere.
+        follow: whether to wait for events that are not there yet; False = to end where the stream ends now.
+        order: of events of different segments.
+        settings: bounds.
+        system: the timer, and the clock that `lag` is measured by.
+
+    Raises:
+        InvalidArgument: a cut that is not valid, or an end before the start.
+        NotInHistory: a cut of another stream.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        source: SegmentSource,
+        *,
+        from_cut: Cut | None = None,
+        to_cut: Cut | None = None,
+        follow: bool = False,
+        order: Order = Order.TIME,
+        settings: ReaderSettings | None = None,
+        system: Components = SYSTEM,
+    ) -> None:
+        self._stream = stream
+        self._source = source
+        self._system = system
+        self.settings = settings or ReaderSettings()
+        start = _placed(stream, dict(stream.head()) if from_cut is None else from_cut)
+        end = None if to_cut is None else _placed(stream, to_cut)
+        refuse_unordered(start, end)
+        self._core = ReaderCore(
+            Frontier(start.segments, start.cut),
+            self.settings,
+            stop=None if end is None else end.cut,
+            follow=follow,
+            by_time=order is Order.TIME,
+        )
+        self._pool = ThreadPoolExecutor(self.settings.requests_max, thread_name_prefix="accel-reader")
+        self._answers: SimpleQueue[Answered] = SimpleQueue()
+        self._batch: EventBatch | None = None
+        self._events: Iterator[Event] = iter(())
+        self._at = 0
+        self._idle_since: float | None = None
+        self._stalled_since: float | None = None
+        self._awaited_since: float | None = None
+        self._is_closed = False
+
+    def position(self) -> IdMap:
+        """The stream cut behind the last event that was given: a reader that begins there gives all that follow."""
+        cut = self._core.position()
+        if self._batch is None or self._batch.segment_id not in cut:
+            return cut
+        return IdMap.of({**cut, self._batch.segment_id: self._at})
+
+    def lag(self, segment_id: int | None = None) -> float:
+        """How many seconds ago the last event arrived that was given; 0 before the first.
+
+        Args:
+            segment_id: of one segment; None = of the whole reader.
+        """
+        return self._core.lag(self._now_ms(), segment_id) / MILLISECONDS
+
+    def lags(self) -> dict[int, float]:
+        """The same of each segment that is being read."""
+        return {each: lag / MILLISECONDS for each, lag in self._core.lags(self._now_ms()).items()}
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Payload in memory, and what requests under way may bring."""
+        return self._core.buffered_bytes
+
+    def _now_ms(self) -> int:
+        return int(self._system.clock() * MILLISECONDS)
+
+    def _next_event(self) -> Event | None:
+        """The next event of the batch at hand; None if it has no more."""
+        event = next(self._events, None)
+        if event is None:
+            self._batch = None
+        else:
+            self._at = event.next_offset
+        return event
+
+    def _open_batch(self, batch: EventBatch) -> None:
+        self._batch, self._events, self._at = batch, iter(batch), batch.offset
+
+    def _rest(self) -> EventBatch | None:
+        """What was not given yet of the batch at hand; counts as given from now on."""
+        batch, self._batch, self._events = self._batch, None, iter(())
+        left = None if batch is None else batch.within(self._at)
+        return left or None
+
+    def _hand_on(self) -> None:
+        """Hand on what came, and ask for what is wanted.
+
+        Raises:
+            Exception: as `_answer`.
+        """
+        while not self._answers.empty():
+            self._answer(*self._answers.get())
+        for step in self._core.wanted():
+            self._ask(step).add_done_callback(partial(self._arrived, step))
+
+    def _ask(self, step: Step) -> Future[SegmentEvents | SegmentEnd]:
+        if isinstance(step, Fill):
+            return self._pool.submit(self._source.fill, step)
+        return self._pool.submit(self._source.learn, step)
+
+    def _arrived(self, step: Step, done: Future[SegmentEvents | SegmentEnd]) -> None:
+        """Called by the thread that has the answer."""
+        if not done.cancelled():
+            self._answers.put((step, done))
+            self._wake()
+
+    def _wake(self) -> None:
+        """Whoever waits for answers in another way than at the queue is to be woken; by any thread."""
+
+    def _close(self) -> None:
+        self._is_closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _answer(self, step: Step, done: Future[SegmentEvents | SegmentEnd]) -> None:
+        """Hand an answer on.
+
+        Raises:
+            Exception: it did not work; it is wanted again, so a caller who goes on tries again.
+        """
+        error = done.exception()
+        if error is not None:
+            self._core.failed(step)
+            raise error
+        answer = done.result()
+        if isinstance(step, Fill) and isinstance(answer, SegmentEvents):
+            self._core.filled(step, answer)
+            if answer.batches:
+                self._stalled_since = None
+        elif isinstance(step, Learn) and isinstance(answer, SegmentEnd):
+            self._core.learned(step, answer)
+            if step.segment_id not in self._core.position():
+                self._stalled_since = None
+
+    def _take(self) -> EventBatch | None:
+        """The next events, unless others that may be older are on their way and were not waited for too long."""
+        now = self._system.timer()
+        if self._core.is_awaited:
+            if self._awaited_since is None:
+                self._awaited_since = now
+            if now - self._awaited_since < self.settings.grace_seconds:
+                return None
+        else:
+            self._awaited_since = None
+        return self._core.take()
+
+    def _wait_seconds(self) -> float | None:
+        """How long nothing is to be done unless an answer comes; None = for ever.
+
+        Raises:
+            ReaderStalled: it waited too long for what must be there.
+        """
+        now = self._system.timer()
+        waits = []
+        if self._awaited_since is not None:
+            waits.append(self._awaited_since + self.settings.grace_seconds - now)
+        if self._core.idle:
+            waits.append(self._pause(now))
+        else:
+            self._idle_since = self._stalled_since = None
+        return max(0.0, min(waits)) if waits else None
+
+    def _pause(self, now: float) -> float:
+        if self._idle_since is None:
+            self._idle_since = now
+        if self._stalled_since is None:
+            self._stalled_since = now
+        if now - self._stalled_since >= self.settings.stall_seconds and not self._core.follows:
+            told = ", ".join(f"{segment_text(each)} at {at}" for each, at in sorted(self._core.idle.items())[:20])
+            self._stalled_since = None
+            raise ReaderStalled(f"{self._stream.name}: expected more in {told}, found none for a long time")
+        left = self._idle_since + self.settings.idle_seconds - now
+        if left > 0:
+            return left
+        self._idle_since = now
+        self._core.retry_idle()
+        return 0.0
+
+    def _skip_to_head(self) -> IdMap:
+        head = _placed(self._stream, dict(self._stream.head()))
+        self._core.skip(Frontier(head.segments, head.cut))
+        self._rest()
+        return self._core.position()
+
+
+def _placed(stream: Stream, cut: Cut) -> PlacedCut:
+    cuts = stream.workflows.cuts
+    placed = cuts.place(cut)
+    if not cuts.is_valid_place(placed):
+        raise InvalidArgument(f"expected a cut that covers all keys once, found {placed.cut}")
+    return placed

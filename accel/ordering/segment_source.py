@@ -1,0 +1,249 @@
+"""Where a reader gets events from: the segments of a stream, as streams of the object layer.
+
+    segment  --history-->  stream of the object layer  --lookup-->  objects  -->  blocks  -->  batches  -->  events
+
+The time index of the segment says when each batch arrived. What is not in its objects yet is in the memory of a host;
+for that part, and where the index cannot be read, the value that was logged with the batch counts, which is the same.
+
+| question                             | calls to the history                                                        |
+|--------------------------------------|-----------------------------------------------------------------------------|
+| events of a segment                  | 1 the first time: which stream of the object layer it is                    |
+| is it sealed, and what follows it?   | 2 for all segments together each half second; 5 for one that is sealed      |
+
+Events themselves cost what `ReadAccelerator.read` costs; the index one listing a segment, and one read for each 65,536
+appends.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final, Protocol
+
+from accel.accelerator import ReadAccelerator
+from accel.errors import AccelError, InvalidRequest, PositionTruncated
+from accel.history.configuration import OffsetUnit
+from accel.history.ids import segment_text
+from accel.history.key_profile import KeyProfile
+from accel.history.segments import KeyRanges
+from accel.history.states import StreamState
+from accel.history.store import Stream
+from accel.history.truncation import placed
+from accel.image import OPEN_END
+from accel.ordering.clock import HostClock
+from accel.ordering.events import EventBatch, decode_events
+from accel.ordering.part_cache import PartCache
+from accel.ordering.segment_index import SegmentTimeIndex
+from accel.ordering.steps import Fill, Learn, SegmentEnd, SegmentEvents
+from accel.system import SYSTEM, Components
+from accel.version import ImageVersion
+from loaders.format import RecordBatch
+from loaders.store import ObjectStore
+from range_index.time_search import NO_TOKEN
+
+ACTIVE_SECONDS: Final = 0.5
+"""So long a list of the segments that take writes is taken for true: what was sealed since is found sealed later."""
+
+REFRESH_SECONDS: Final = 1.0
+"""So long the metadata image is taken for the newest, once it was asked for."""
+
+log = logging.getLogger(__name__)
+
+
+class SegmentSource(Protocol):
+    """Answers what a reader wants; any thread may ask."""
+
+    def fill(self, fill: Fill) -> SegmentEvents:
+        """Events of a segment.
+
+        Raises:
+            PositionTruncated: the stream begins behind the offset.
+            AccelError: they could not be read.
+        """
+        ...
+
+    def learn(self, learn: Learn) -> SegmentEnd:
+        """Whether a segment is sealed, and what follows it.
+
+        Raises:
+            AccelError: it could not be asked.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class _Times:
+    """The time index of a segment, opened when it is first needed; None if it cannot be read."""
+
+    index: SegmentTimeIndex | None
+
+
+class ObjectSegmentSource:
+    """Reads a stream from its objects. Threads: any.
+
+    Args:
+        stream: which.
+        accelerator: finds objects and reads batches.
+        store: where the time indexes lie; that of the objects.
+        cache: of parts of time indexes.
+        system: the timer.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        accelerator: ReadAccelerator,
+        store: ObjectStore,
+        *,
+        cache: PartCache | None = None,
+        system: Components = SYSTEM,
+    ) -> None:
+        self._stream = stream
+        self._accelerator = accelerator
+        self._store = store
+        self._cache = PartCache() if cache is None else cache
+        self._timer = system.timer
+        self._lock = Lock()
+        self._stream_ids: dict[int, int] = {}
+        self._times: dict[int, _Times] = {}
+        self._active: tuple[float, frozenset[int]] | None = None
+        self._unit: OffsetUnit | None = None
+        self._versions: dict[int, ImageVersion] = {}
+        self._refreshed: tuple[float, Future[None]] | None = None
+
+    def fill(self, fill: Fill) -> SegmentEvents:
+        """See `SegmentSource.fill`."""
+        end = OPEN_END if fill.end is None else fill.end
+        self._versions[fill.segment_id] = self._accelerator.image_version
+        reading = self._accelerator.read(self._stream_id(fill.segment_id), fill.offset, end, max_bytes=fill.max_bytes)
+        try:
+            batches = list(reading)
+        except InvalidRequest:
+            self._refuse_truncated(fill)
+            return SegmentEvents((), fill.offset, fill.token)  # nothing was written yet
+        timed, token = self._timed(fill, batches)
+        return SegmentEvents(timed, reading.next_offset, token)
+
+    def learn(self, learn: Learn) -> SegmentEnd:
+        """See `SegmentSource.learn`."""
+        segment_id = learn.segment_id
+        self._refresh()
+        if self._accelerator.image_version != self._versions.get(segment_id):
+            return SegmentEnd(None, is_stale=True)
+        if segment_id in self._active_ids():
+            return SegmentEnd(None)
+        following = self._stream.successors(segment_id)
+        size = self._stream.sealed_size(segment_id)
+        if size is None or not following:
+            return SegmentEnd(size)  # a scale is under way, or the stream itself is sealed
+        return SegmentEnd(size, tuple(self._stream.segment(each) for each in sorted(following)))
+
+    def forget(self, segment_id: int) -> None:
+        """A segment is read no more: its time index is let go."""
+        with self._lock:
+            self._times.pop(segment_id, None)
+            self._stream_ids.pop(segment_id, None)
+            self._versions.pop(segment_id, None)
+
+    def _stream_id(self, segment_id: int) -> int:
+        known = self._stream_ids.get(segment_id)
+        if known is None:
+            known = self._stream.segment_stream(segment_id)
+            with self._lock:
+                self._stream_ids[segment_id] = known
+        return known
+
+    def _refresh(self) -> None:
+        """Ask for the newest image, unless that was done a moment ago. One thread asks, the others wait for it.
+
+        So whoever reads up to the end finds everything that was committed before they began.
+        """
+        with self._lock:
+            known, now = self._refreshed, self._timer()
+            is_mine = known is None or (known[1].done() and now - known[0] >= REFRESH_SECONDS)
+            if is_mine or known is None:
+                known = self._refreshed = now, Future()
+        if not is_mine:
+            known[1].result()
+            return
+        try:
+            self._accelerator.refresh()
+        finally:
+            known[1].set_result(None)
+
+    def _active_ids(self) -> frozenset[int]:
+        now, known = self._timer(), self._active
+        if known is None or now - known[0] >= ACTIVE_SECONDS:
+            is_sealed = self._stream.state() is StreamState.SEALED
+            known = now, frozenset(() if is_sealed else self._stream.active_segments().ids.tolist())
+            self._active = known
+        return known[1]
+
+    def _timed(self, fill: Fill, batches: list[RecordBatch]) -> tuple[tuple[EventBatch, ...], int]:
+        if not batches:
+            return (), fill.token
+        unit = self._offset_unit()
+        index = self._index(fill.segment_id)
+        token, timed = fill.token, []
+        for batch in batches:
+            events, is_logged = decode_events(batch, fill.segment_id, unit)
+            if index is not None and events.next_offset <= index.end_offset:
+                found = self._value_in(fill.segment_id, index, events, token)
+                if found is not None:
+                    value, token = found
+                    events = events.with_value(value)
+            elif not is_logged:
+                token = NO_TOKEN
+            timed.append(events)
+        return tuple(timed), token
+
+    def _value_in(
+        self, segment_id: int, index: SegmentTimeIndex, events: EventBatch, token: int
+    ) -> tuple[int, int] | None:
+        try:
+            found = index.read(events.offset, events.next_offset - events.offset, token)
+        except (AccelError, ValueError) as error:
+            self._without_index(segment_id, error)
+            return None
+        return (int(found.values[0]), found.token) if len(found.values) else None
+
+    def _index(self, segment_id: int) -> SegmentTimeIndex | None:
+        known = self._times.get(segment_id)
+        if known is not None:
+            return known.index
+        try:
+            # Nothing is added here, so nobody asks this clock.
+            clock = HostClock(lambda: 0)
+            index = SegmentTimeIndex.open(self._store, self._stream_id(segment_id), clock, cache=self._cache)
+        except (AccelError, ValueError) as error:
+            self._without_index(segment_id, error)
+            return None
+        with self._lock:
+            self._times[segment_id] = _Times(index if index.records else None)
+        return index
+
+    def _without_index(self, segment_id: int, error: Exception) -> None:
+        log.warning("time index of segment %s is not used: %s", segment_text(segment_id), error)
+        with self._lock:
+            self._times[segment_id] = _Times(None)
+
+    def _offset_unit(self) -> OffsetUnit:
+        if self._unit is None:
+            self._unit = self._stream.configuration().offset_unit
+        return self._unit
+
+    def _refuse_truncated(self, fill: Fill) -> None:
+        head = placed(self._stream.truncation())
+        if head is None:
+            return
+        if fill.segment_id in head.cut:
+            is_gone = head.cut[fill.segment_id] > fill.offset
+        else:
+            segment = self._stream.segment(fill.segment_id)
+            profile = KeyProfile.of(head.segments.ranges, head.cut.ids)
+            ranges = KeyRanges([segment.key_start], [segment.key_end])
+            is_gone = int(profile.highest_over(ranges)[0]) > segment.id
+        if is_gone:
+            raise PositionTruncated(self._stream.name, fill.segment_id, fill.offset, dict(head.cut))

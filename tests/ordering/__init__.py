@@ -1,0 +1,1 @@
+"""Order across segments: the clock, time indexes in memory and in objects, and which segment is read next."""

@@ -1,0 +1,1 @@
+"""Tests of reader groups: how readers share a stream's segments, and the table in which they agree on it."""
