@@ -60,13 +60,13 @@ if TYPE_CHECKING:
     from accel.history.store import HistorySettings, Stream, StreamStore
     from accel.ordering.async_reader import AsyncStreamReader
     from accel.ordering.events import Event
+    from accel.ordering.groups.reader_group import ReaderGroup
     from accel.ordering.reader import StreamReader
     from accel.ordering.reader_base import Order
-    from accel.ordering.reader_group import ReaderGroup
     from accel.ordering.segment_source import ObjectSegmentSource
-    from accel.ordering.segments_host import ObjectSegments
     from accel.ordering.steps import ReaderSettings
-    from accel.ordering.writer import StreamWriter
+    from accel.ordering.writing.segments_host import ObjectSegments
+    from accel.ordering.writing.writer import StreamWriter
     from loaders.tables import FormatRecord
 
 __all__ = [
@@ -160,15 +160,15 @@ _LOADED_WHEN_ASKED_FOR = {
     "NodeWriter": "accel.catalog",
     "ObjectCatalog": "accel.catalog",
     "ObjectSegmentSource": "accel.ordering.segment_source",
-    "ObjectSegments": "accel.ordering.segments_host",
+    "ObjectSegments": "accel.ordering.writing.segments_host",
     "Order": "accel.ordering.reader_base",
-    "ReaderGroup": "accel.ordering.reader_group",
+    "ReaderGroup": "accel.ordering.groups.reader_group",
     "ReaderSettings": "accel.ordering.steps",
     "Stream": "accel.history.store",
     "StreamConfiguration": "accel.history.configuration",
     "StreamReader": "accel.ordering.reader",
     "StreamStore": "accel.history.store",
-    "StreamWriter": "accel.ordering.writer",
+    "StreamWriter": "accel.ordering.writing.writer",
 }
 
 if not TYPE_CHECKING:  # a checker that saw this would take any name for a public one

@@ -150,7 +150,7 @@ def _tables_after(names: Iterable[str], after: str) -> Iterator[str]:
 def _registry() -> FormRegistry:
     # Loaded here, so that other commands start without them.
     from accel.history import codecs  # noqa: PLC0415
-    from accel.ordering import group_form  # noqa: PLC0415
+    from accel.ordering.groups import group_form  # noqa: PLC0415
 
     registry = FormRegistry()
     registry.register(FORMAT_FORM)

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from accel.ordering.clock import HostClock
 from accel.ordering.orderer import Lag, Standing, choose
-from accel.ordering.part_cache import PartCache
 from accel.ordering.replies import SegmentRead, StreamSegmentInfo
-from accel.ordering.segment_index import SegmentTimeIndex
+from accel.ordering.times.part_cache import PartCache
+from accel.ordering.times.segment_index import SegmentTimeIndex
 from range_index.time_search import NO_TOKEN, NO_VALUE, TimesRead
 
 __all__ = [

@@ -34,9 +34,9 @@ from accel.history.truncation import placed
 from accel.image import OPEN_END
 from accel.ordering.clock import HostClock
 from accel.ordering.events import EventBatch, decode_events
-from accel.ordering.part_cache import PartCache
-from accel.ordering.segment_index import SegmentTimeIndex
 from accel.ordering.steps import Fill, Learn, SegmentEnd, SegmentEvents
+from accel.ordering.times.part_cache import PartCache
+from accel.ordering.times.segment_index import SegmentTimeIndex
 from accel.system import SYSTEM, Components
 from accel.version import ImageVersion
 from loaders.format import RecordBatch

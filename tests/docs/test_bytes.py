@@ -12,8 +12,8 @@ from accel.catalog import forms, import_records, places, rows
 from accel.catalog.buckets import bucket_of, buckets_of
 from accel.catalog.places import bucket_key
 from accel.history.codecs import ALL_FORMS
-from accel.ordering.group_form import READER_GROUP
-from accel.ordering.transaction_objects import MERGE_INTENT
+from accel.ordering.groups.group_form import READER_GROUP
+from accel.ordering.writing.transaction_objects import MERGE_INTENT
 from loaders.tables import FORMAT_FORM, FormRegistry
 from loaders.tables.columns import COLUMNS_MAX, ROWS_MAX, VERSION
 from loaders.tables.envelope import ENVELOPE_VERSION

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
-from accel.ordering.group_state import GroupState
-from accel.ordering.reader_group import ReaderGroup
+from accel.ordering.groups.group_state import GroupState
+from accel.ordering.groups.reader_group import ReaderGroup
 from loaders.store import ObjectStore
 from tests.history_store.bench import Bench, cut, ids
 

@@ -9,8 +9,8 @@ from accel.history.cuts import CutOrder
 from accel.history.key_ranges import split_range
 from accel.history.segments import KeyRanges, SegmentRecord
 from accel.history.store import Stream
+from accel.ordering.groups.reader_group import ReaderGroup
 from accel.ordering.later import placed
-from accel.ordering.reader_group import ReaderGroup
 from tests.history_store.bench import NAME, Bench
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from accel.history.cuts import PlacedCut
 from accel.history.id_columns import IdMap
 from accel.history.ids import make_id, parse_segment
 from accel.history.segments import SegmentRecord, Segments
-from accel.ordering.group_state import FREE, GroupState, Reader
+from accel.ordering.groups.group_state import FREE, GroupState, Reader
 from accel.ordering.later import placed
 
 CREATED_MS = 1_760_000_000_123

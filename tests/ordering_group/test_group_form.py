@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.ordering.group_form import PLACE, READER_GROUP, REPORT, StoredGroup, register_forms
-from accel.ordering.group_state import ENDED, FREE, READERS_MAX, GroupState
-from accel.ordering.reader_group import groups_table
+from accel.ordering.groups.group_form import PLACE, READER_GROUP, REPORT, StoredGroup, register_forms
+from accel.ordering.groups.group_state import ENDED, FREE, READERS_MAX, GroupState
+from accel.ordering.groups.reader_group import groups_table
 from loaders.errors import CorruptObject, FormatTooNew
 from loaders.tables.columns import pack_columns
 from loaders.tables.forms import FormRegistry, form_of

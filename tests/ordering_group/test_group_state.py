@@ -7,8 +7,8 @@ import pytest
 
 from accel.errors import IllegalState, InvalidArgument
 from accel.history.ids import parse_segment
-from accel.ordering import group_state
-from accel.ordering.group_state import ENDED, FREE, GroupState, Reader
+from accel.ordering.groups import group_state
+from accel.ordering.groups.group_state import ENDED, FREE, GroupState, Reader
 from tests.ordering_group.states import cut, group, named, owners_of, segment, tiles
 
 LEFT, RIGHT, MERGED = segment("0@0", 0.0, 0.5), segment("1@0", 0.5, 1.0), segment("2@1", 0.0, 1.0)

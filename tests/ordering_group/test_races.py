@@ -21,7 +21,7 @@ from tests.ordering_group.acts import GIVES_UP, MEETINGS, Act, Meeting, group, s
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from accel.ordering.group_state import GroupState
+    from accel.ordering.groups.group_state import GroupState
     from loaders.store import ObjectStore
     from tests.history_store.bench import Bench
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory
-from accel.ordering.reader_group import ReaderGroup, groups_table
+from accel.ordering.groups.reader_group import ReaderGroup, groups_table
 from loaders.store import MemoryStore
 from tests.conformance.history_world import CallCounter
 from tests.history_store.bench import Bench, cut

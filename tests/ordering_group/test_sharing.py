@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from accel.errors import IllegalState, InvalidArgument
-from accel.ordering.group_state import GroupState
-from accel.ordering.sharing import assignment, rebalanced
+from accel.ordering.groups.group_state import GroupState
+from accel.ordering.groups.sharing import assignment, rebalanced
 from tests.examples import examples
 from tests.ordering_group.states import group, named, owners_of
 

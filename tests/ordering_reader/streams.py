@@ -14,9 +14,9 @@ from accel.history.key_ranges import split_range
 from accel.history.store import Stream, StreamStore
 from accel.ordering.events import Event
 from accel.ordering.segment_source import ObjectSegmentSource
-from accel.ordering.segments_host import ObjectSegments
 from accel.ordering.steps import ReaderSettings
-from accel.ordering.writer_settings import SegmentsSettings
+from accel.ordering.writing.segments_host import ObjectSegments
+from accel.ordering.writing.writer_settings import SegmentsSettings
 from accel.system import SYSTEM
 from loaders.store import ObjectStore
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from accel.history.transactions import TransactionStatus
-from accel.ordering.writer import StreamWriter
+from accel.ordering.writing.writer import StreamWriter
 from loaders.store import Crash, CrashStore, MemoryStore, ObjectStore
 from tests.ordering_writer.world import Process, World, ids_of
 
@@ -82,6 +82,7 @@ def check(world: World, story: Story) -> None:
         with process.writer() as writer:
             writer.write(b"after", b"key-0")
         process.host.close()
+    world.check_times()
     counts = Counter(world.payloads())
     assert counts[b"after"] == 1
     assert [each for each in story.flushed if counts[each] != 1] == []

@@ -10,9 +10,9 @@ from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationN
 from accel.history.configuration import OffsetUnit
 from accel.history.states import StreamState
 from accel.history.transactions import TransactionStatus
-from accel.ordering.transaction_objects import TransactionName
-from accel.ordering.writer import StreamWriter
-from accel.ordering.writer_settings import SegmentsSettings, StreamWriterSettings
+from accel.ordering.writing.transaction_objects import TransactionName
+from accel.ordering.writing.writer import StreamWriter
+from accel.ordering.writing.writer_settings import SegmentsSettings, StreamWriterSettings
 from loaders.errors import DataConflict
 from tests.ordering_writer.world import NAME, World, ids_of
 

@@ -10,14 +10,15 @@ from itertools import count
 
 import pytest
 
-from accel.errors import AccelError, IllegalState, InvalidArgument, OperationNotAllowed, SessionFenced
+from accel.errors import AccelError, CommitRefused, IllegalState, InvalidArgument, OperationNotAllowed, SessionFenced
 from accel.history.configuration import OffsetUnit
 from accel.history.states import StreamState
-from accel.ordering.append_buffer import SegmentSealed
 from accel.ordering.clock import HostClock
-from accel.ordering.segment_index import SegmentTimeIndex
-from accel.ordering.writer import StreamWriter
-from accel.ordering.writer_settings import SegmentsSettings, StreamWriterSettings
+from accel.ordering.times.segment_index import SegmentTimeIndex
+from accel.ordering.writing.append_buffer import SegmentSealed
+from accel.ordering.writing.writer import StreamWriter
+from accel.ordering.writing.writer_settings import SegmentsSettings, StreamWriterSettings
+from loaders.errors import FormatLimit
 from loaders.store import Fault, FaultStore, S3Settings, open_store
 from tests.examples import examples
 from tests.ordering_writer.world import NAME, Process, World, ids_of
@@ -401,6 +402,37 @@ def test_a_stream_opened_with_another_host_is_refused() -> None:
         StreamWriter(other.stream(), process.host)
 
 
+def test_what_is_no_bytes_is_refused_and_leaves_nothing_behind() -> None:
+    world = World()
+    world.create(segments=1)
+    with world.process() as process, process.writer() as writer:
+        for refused in ("text", bytearray(b"changes later")):
+            with pytest.raises(TypeError, match="expected events of bytes"):
+                writer.write(refused, b"a")  # type: ignore[arg-type]  # what a caller may do
+            with pytest.raises(TypeError, match="expected events of bytes"):
+                process.host.append(NAME, 0, [refused])  # type: ignore[list-item]  # likewise
+        with pytest.raises(FormatLimit):
+            process.host.append(NAME, 0, [])
+        writer.write(b"0", b"a")
+        writer.flush()
+    assert world.payloads() == [b"0"]
+
+
+def test_tails_are_told_of_segments_that_another_node_writes() -> None:
+    world = World()
+    world.create(segments=1)
+    with world.process() as process, process.writer() as writer:
+        writer.write_many([(b"0", b"a"), (b"1", b"a")])
+        writer.flush()
+        ids = process.stream().active_segments().ids
+        with world.process(node_id=5) as other:
+            assert other.host.tails(NAME, ids) == {0: 2}
+            with pytest.raises(CommitRefused, match="no node but 5"):
+                other.host.append(NAME, 0, [b"x"])
+            with pytest.raises(CommitRefused, match="no node but 5"):
+                other.host.seal(NAME, ids)
+
+
 def test_a_closed_writer_writes_no_more() -> None:
     world = World()
     world.create()
@@ -410,6 +442,7 @@ def test_a_closed_writer_writes_no_more() -> None:
         writer.close()
         with pytest.raises(IllegalState, match="closed"):
             writer.write(b"1", b"a")
+        process.host.close()
         process.host.close()
         with pytest.raises(IllegalState, match="closed"):
             process.host.append(NAME, 0, [b"2"])

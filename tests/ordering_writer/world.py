@@ -13,9 +13,10 @@ from accel.history.ids import parse_segment
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.hosts import StreamName
 from accel.ordering.events import EventBatch, decode_events
-from accel.ordering.segments_host import ObjectSegments
-from accel.ordering.writer import StreamWriter
-from accel.ordering.writer_settings import SegmentsSettings, StreamWriterSettings
+from accel.ordering.times.segment_index import SegmentTimeIndex
+from accel.ordering.writing.segments_host import ObjectSegments
+from accel.ordering.writing.writer import StreamWriter
+from accel.ordering.writing.writer_settings import SegmentsSettings, StreamWriterSettings
 from accel.system import Components
 from loaders.store import MemoryStore, ObjectStore
 from loaders.tables import FormatRecord
@@ -136,6 +137,18 @@ class World:
     def payloads(self, name: StreamName = NAME) -> list[bytes]:
         """All durable events of a stream; those of one key in their order."""
         return [event.payload for batches in self.batches(name).values() for batch in batches for event in batch]
+
+    def check_times(self) -> None:
+        """The time indexes say the same as the batches: those of sealed segments in objects, the others restored."""
+        with self.process() as process:
+            stream = process.stream()
+            process.host.open_segments(NAME, stream.active_segments().ids.tolist())
+            active = {each.segment_id: each.index for each in process.host._segments.listed()}
+            for segment_id, batches in self.batches().items():
+                stream_id = stream.segment_stream(segment_id)
+                index = active.get(segment_id) or SegmentTimeIndex.open(self.store, stream_id, process.host.clock)
+                found = [tuple(row) for piece in index.pieces() for row in piece.rows.tolist()]
+                assert found == [(batch.next_offset, batch.value) for batch in batches], segment_id
 
     def transaction_keys(self) -> list[str]:
         """What lies of transactions' data."""

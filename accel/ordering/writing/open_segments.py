@@ -15,17 +15,17 @@ from typing import NamedTuple
 
 from accel.accelerator import ReadAccelerator
 from accel.catalog import NodeWriter, ObjectCatalog
-from accel.errors import CommitRefused
+from accel.errors import CommitRefused, InconsistentAnswer
 from accel.history.store.hosts import StreamName
-from accel.ordering.append_buffer import OpenSegment
 from accel.ordering.clock import HostClock
-from accel.ordering.part_cache import PartCache
-from accel.ordering.segment_directory import SegmentDirectory
-from accel.ordering.segment_index import SegmentTimeIndex
-from accel.ordering.stream_spans import StreamSpan, stream_spans
-from accel.ordering.tail_times import restore_times
-from accel.ordering.transaction_objects import erase_keys
-from accel.ordering.writer_settings import SegmentsSettings
+from accel.ordering.times.part_cache import PartCache
+from accel.ordering.times.segment_index import SegmentTimeIndex
+from accel.ordering.writing.append_buffer import OpenSegment
+from accel.ordering.writing.segment_directory import SegmentDirectory
+from accel.ordering.writing.stream_spans import StreamSpan, stream_spans
+from accel.ordering.writing.tail_times import restore_times
+from accel.ordering.writing.transaction_objects import erase_keys
+from accel.ordering.writing.writer_settings import SegmentsSettings
 from accel.system import Components
 from loaders.layout import time_part_prefix
 from loaders.store import ObjectStore
@@ -176,6 +176,9 @@ class OpenSegments:
             moved_records_max=self.settings.moved_records_max,
         )
         end = self.node.end(stream_id) or 0
+        if index.end_offset > end:
+            found = f"one up to {index.end_offset}: was a commit undone?"
+            raise InconsistentAnswer(f"stream {stream_id}: expected a time index up to its end {end}, found {found}")
         return OpenSegment(name, segment_id, stream_id, self.directory.unit(name), index, end)
 
     def _restore(self, segments: Collection[OpenSegment], spans: Mapping[int, StreamSpan]) -> None:

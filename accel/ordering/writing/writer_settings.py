@@ -48,7 +48,7 @@ class StreamWriterSettings:
         batch_events_max: single writes to one segment become one append when there are so many;
         batch_bytes_max: or so many bytes of them;
         batch_age_seconds: or when the first of them has waited for so long. Nobody looks between writes.
-        buffer_bytes_max: when so many bytes wait in all, those of all segments are appended.
+        buffer_bytes_max: when so many bytes wait in all, what waits the longest is appended.
         transactions_bytes_max: what open transactions of one writer may hold in memory together; 64 MiB.
         wait_seconds: how long a write waits for a scale, or another workflow, that is under way.
         pause_seconds: how long it waits before it asks again.

@@ -14,8 +14,8 @@ from uuid import UUID
 import numpy as np
 
 from accel.errors import InvalidArgument
-from accel.ordering.transaction_data import EVENT_OVERHEAD_BYTES, TransactionEvents
-from accel.ordering.writer_settings import StreamWriterSettings
+from accel.ordering.writing.transaction_data import EVENT_OVERHEAD_BYTES, TransactionEvents
+from accel.ordering.writing.writer_settings import StreamWriterSettings
 
 OVERHEAD_BYTES: Final = EVENT_OVERHEAD_BYTES
 """What an event counts besides its own bytes, so that events without any are bounded as well."""

@@ -11,8 +11,7 @@ read to its end and has successors is in it no more. Each segment has one owner 
 same one.
 
 States are values: what happens to a group makes another state of it. Nothing is locked and nothing is sent here; how a
-state is shared by several processes is for `accel.ordering.reader_group` to know, how segments are shared out for
-`accel.ordering.sharing`.
+state is shared by several processes is for `reader_group` to know, how segments are shared out for `sharing`.
 
 Each of these changes does nothing where it finds itself done already, so that it may be repeated after a lost reply.
 

@@ -31,12 +31,12 @@ from accel.history.segments import Segments
 from accel.history.states import StreamState
 from accel.history.store import Stream
 from accel.history.transactions import TransactionStatus
-from accel.ordering.append_buffer import SegmentSealed
-from accel.ordering.pending_events import OpenTransactions, PendingEvents
-from accel.ordering.routing import KeyRouter, grouped, key_position
-from accel.ordering.segments_host import ObjectSegments
-from accel.ordering.transaction_objects import TransactionName
-from accel.ordering.writer_settings import StreamWriterSettings
+from accel.ordering.writing.append_buffer import SegmentSealed
+from accel.ordering.writing.pending_events import OpenTransactions, PendingEvents
+from accel.ordering.writing.routing import KeyRouter, grouped, key_position
+from accel.ordering.writing.segments_host import ObjectSegments
+from accel.ordering.writing.transaction_objects import TransactionName
+from accel.ordering.writing.writer_settings import StreamWriterSettings
 from accel.system import Components
 from loaders.errors import DataConflict
 
@@ -105,6 +105,7 @@ class StreamWriter:
         Raises:
             InvalidArgument: a transaction that is not open here, or no room for more of it.
             IllegalState: the stream is sealed, or the writer closed.
+            TypeError: an event that is not bytes.
             What `ObjectSegments.append` raises.
 
         Whatever is raised, this event was not taken; those before it still wait.
@@ -212,6 +213,8 @@ class StreamWriter:
         """Whether events are to be routed now, and there is room; those of a transaction are put to it."""
         if self._is_closed:
             raise IllegalState("expected a writer that is open, found it closed")
+        if not set(map(type, payloads)) <= {bytes}:
+            raise TypeError(f"expected events of bytes, found {sorted({type(each).__name__ for each in payloads})}")
         if transaction is not None:
             self._transactions.add(transaction, positions, payloads)
             return False

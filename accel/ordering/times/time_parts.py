@@ -20,7 +20,7 @@ from bisect import bisect_right
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from accel.ordering.landmarks import Landmarks
+from accel.ordering.times.landmarks import Landmarks
 from loaders.errors import CorruptObject
 from loaders.layout import parse_time_part_key, time_part_key, time_part_prefix
 from loaders.store.base import CreateOnly
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from accel.ordering.part_cache import PartCache
+    from accel.ordering.times.part_cache import PartCache
     from loaders.store.base import Fetched, ObjectStore
     from range_index.time_search import Bracket
 

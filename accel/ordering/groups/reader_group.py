@@ -21,7 +21,7 @@ What is read how often:
 
 Calls are table calls: 1 to read the state, 1 to change it.
 
-Source: PDP-28; how segments are shared out: `accel.ordering.sharing`.
+Source: PDP-28; how segments are shared out: `accel.ordering.groups.sharing`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from accel.history.segments import SegmentRecord
 from accel.history.store import Stream, places
 from accel.history.store.cell import Cell
 from accel.history.store.parts import StoreParts
-from accel.ordering.group_form import READER_GROUP
-from accel.ordering.group_state import GroupState
+from accel.ordering.groups.group_form import READER_GROUP
+from accel.ordering.groups.group_state import GroupState
+from accel.ordering.groups.sharing import Assignment, assignment, rebalanced
 from accel.ordering.later import placed
-from accel.ordering.sharing import Assignment, assignment, rebalanced
 from loaders.errors import TableMissing
 from loaders.tables import Table
 

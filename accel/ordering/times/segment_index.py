@@ -27,9 +27,9 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from accel.ordering.index_view import IndexView, check_same
-from accel.ordering.part_cache import PartCache
-from accel.ordering.time_parts import ListedPart, PartEnd, TimeParts
+from accel.ordering.times.index_view import IndexView, check_same
+from accel.ordering.times.part_cache import PartCache
+from accel.ordering.times.time_parts import ListedPart, PartEnd, TimeParts
 from accel.system import SYSTEM
 from loaders.errors import PreconditionFailed, StoreUnavailable, WriteConflict
 from loaders.tables.retry import Patience, RetrySettings

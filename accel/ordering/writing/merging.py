@@ -13,13 +13,13 @@ from uuid import UUID
 from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
 from accel.history.segments import Segments
 from accel.history.store.hosts import StreamName
-from accel.ordering.append_buffer import AppendBuffer, SegmentSealed
-from accel.ordering.open_segments import OpenSegments
-from accel.ordering.routing import KeyRouter, grouped
-from accel.ordering.stream_spans import stream_spans
-from accel.ordering.transaction_data import TransactionEvents
-from accel.ordering.transaction_objects import MergeIntent, TransactionName
-from accel.ordering.upload import Upload, UploadParts
+from accel.ordering.writing.append_buffer import AppendBuffer, SegmentSealed
+from accel.ordering.writing.open_segments import OpenSegments
+from accel.ordering.writing.routing import KeyRouter, grouped
+from accel.ordering.writing.stream_spans import stream_spans
+from accel.ordering.writing.transaction_data import TransactionEvents
+from accel.ordering.writing.transaction_objects import MergeIntent, TransactionName
+from accel.ordering.writing.upload import Upload, UploadParts
 from loaders.errors import FormatLimit
 
 Group = list[tuple[TransactionName, TransactionEvents]]

@@ -20,7 +20,7 @@ from uuid import UUID
 
 import msgspec
 
-from accel.ordering.transaction_data import TransactionEvents, decode_transaction, encode_transaction
+from accel.ordering.writing.transaction_data import TransactionEvents, decode_transaction, encode_transaction
 from loaders.errors import DataConflict, KeyMissing, PreconditionFailed, StoreUnavailable, WriteConflict
 from loaders.layout import merging_key, merging_prefix, transaction_key
 from loaders.store import ObjectStore

@@ -13,7 +13,7 @@ from loaders.layout import time_part_key
 from loaders.store import Crash, CrashStore, Fault, FaultStore, MemoryStore, ObjectStore
 from loaders.store.decorated import WRITES
 from tests.examples import examples
-from tests.ordering.indexes import STREAM_ID, Plain, everything, filled, open_index, plain
+from tests.ordering_times.indexes import STREAM_ID, Plain, everything, filled, open_index, plain
 
 TENS = [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
 RECORDS = [(end, end // 10) for end in TENS]

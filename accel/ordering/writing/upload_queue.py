@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 
 from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
-from accel.ordering.append_buffer import AppendBuffer
-from accel.ordering.open_segments import OpenSegments
-from accel.ordering.upload import Upload, UploadParts
+from accel.ordering.writing.append_buffer import AppendBuffer
+from accel.ordering.writing.open_segments import OpenSegments
+from accel.ordering.writing.upload import Upload, UploadParts
 from loaders.errors import StoreUnavailable, WriteConflict
 
 logger = logging.getLogger(__name__)

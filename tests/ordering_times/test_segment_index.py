@@ -14,7 +14,7 @@ from loaders.layout import parse_time_part_key, time_part_key
 from loaders.store import CountingStore, MemoryStore
 from range_index.segment_times import RECORD_SIZE_BYTES
 from tests.examples import examples
-from tests.ordering.indexes import STREAM_ID, Plain, Source, everything, filled, open_index, plain
+from tests.ordering_times.indexes import STREAM_ID, Plain, Source, everything, filled, open_index, plain
 
 TENS = [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from accel.ordering.segment_index import MOVED_RECORDS_MAX
-from accel.ordering.time_parts import PART_RECORDS_MAX
+from accel.ordering.times.segment_index import MOVED_RECORDS_MAX
+from accel.ordering.times.time_parts import PART_RECORDS_MAX
 from loaders.layout import time_part_key
 from loaders.store import MemoryStore
 from range_index.segment_times import RECORD_SIZE_BYTES
 from range_index.time_search import NO_TOKEN
 from tests.docs.test_bytes import cells, section
-from tests.ordering.indexes import Source, open_index
+from tests.ordering_times.indexes import Source, open_index
 
 HEADING = "The time index of a segment"
 TEXT = section(HEADING)

@@ -18,9 +18,9 @@ from typing import TypeVar
 
 from accel.catalog import NodeWriter
 from accel.errors import CommitRefused
-from accel.ordering.append_buffer import Taken
-from accel.ordering.transaction_objects import MergeIntent, TransactionObjects
-from accel.ordering.writer_settings import SegmentsSettings
+from accel.ordering.writing.append_buffer import Taken
+from accel.ordering.writing.transaction_objects import MergeIntent, TransactionObjects
+from accel.ordering.writing.writer_settings import SegmentsSettings
 from loaders.errors import AccelError, AmbiguousWrite
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef
@@ -81,6 +81,8 @@ class Upload:
 
         Raises:
             SessionFenced: a newer session writes for this node; what is not durable will never be.
+            CommitRefused: it cannot be committed any more, and whether an earlier attempt was is not known: a new
+                session of the node finds out.
             AccelError: with a note that says what is not durable yet; carry it out again.
         """
         try:

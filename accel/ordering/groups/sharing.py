@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from accel.history.id_columns import Integers
 from accel.history.segments import SegmentRecord
 from accel.ordering.frontier import FUTURE
-from accel.ordering.group_state import GroupState
+from accel.ordering.groups.group_state import GroupState
 
 Weights: TypeAlias = NDArray[np.float64]
 

@@ -31,18 +31,18 @@ from accel.errors import IllegalState
 from accel.history.id_columns import IdMap, Integers
 from accel.history.segments import Segments
 from accel.history.store.hosts import StreamName
-from accel.ordering.append_buffer import AppendBuffer, OpenSegment, SegmentSealed
 from accel.ordering.clock import HostClock
-from accel.ordering.merging import Merging
-from accel.ordering.open_segments import FoundSegments, OpenSegments
 from accel.ordering.replies import StreamSegmentInfo
-from accel.ordering.segment_directory import SegmentDirectory
-from accel.ordering.stream_spans import stream_spans
-from accel.ordering.transaction_data import TransactionEvents
-from accel.ordering.transaction_objects import TransactionName, TransactionObjects
-from accel.ordering.upload import UploadParts
-from accel.ordering.upload_queue import UploadQueue
-from accel.ordering.writer_settings import SegmentsSettings
+from accel.ordering.writing.append_buffer import AppendBuffer, OpenSegment, SegmentSealed
+from accel.ordering.writing.merging import Merging
+from accel.ordering.writing.open_segments import FoundSegments, OpenSegments
+from accel.ordering.writing.segment_directory import SegmentDirectory
+from accel.ordering.writing.stream_spans import stream_spans
+from accel.ordering.writing.transaction_data import TransactionEvents
+from accel.ordering.writing.transaction_objects import TransactionName, TransactionObjects
+from accel.ordering.writing.upload import UploadParts
+from accel.ordering.writing.upload_queue import UploadQueue
+from accel.ordering.writing.writer_settings import SegmentsSettings
 from accel.system import SYSTEM, Components
 from loaders.store import ObjectStore
 from loaders.tables.retry import Patience, RetrySettings
@@ -146,8 +146,10 @@ class ObjectSegments:
         if self._is_closed:
             raise IllegalState("expected segments of a session that is open, found it closed")
         segment = self._segments.get(stream, segment_id) or self._opened(stream, segment_id)
-        if self._buffer.is_due(self.settings.object_bytes, self.settings.object_age_seconds):
-            self.flush()
+        if self._is_due():
+            with self._turn:
+                if self._is_due():  # else somebody has just flushed
+                    self._uploads.flush()
         self._buffer.append(segment, payloads)
 
     def flush(self) -> None:
@@ -197,6 +199,8 @@ class ObjectSegments:
             What `flush` raises; closing it again goes on.
         """
         with self._turn:
+            if self._is_closed:
+                return
             self._uploads.flush()
             self._segments.move_times(self._segments.listed())
             self._node.close()
@@ -232,12 +236,12 @@ class ObjectSegments:
         return ends | {each: span.end for each, span in found.sealed.items()}
 
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
-        """See `SegmentHost.tails`: how far durable data reaches."""
+        """See `SegmentHost.tails`: how far durable data reaches, also of segments that other nodes write."""
         stream_ids = {each: self._directory.stream_id(stream, each) for each in ids.tolist()}
-        ends = {each: self._node.end(stream_id) for each, stream_id in stream_ids.items()}
-        spans = stream_spans(self._catalog.parts, [stream_ids[each] for each, end in ends.items() if end is None])
-        closed = {each: spans[stream_id].end for each, stream_id in stream_ids.items() if stream_id in spans}
-        return {each: closed.get(each, 0) if end is None else end for each, end in ends.items()}
+        here = {each: end for each in stream_ids.values() if (end := self._node.end(each)) is not None}
+        spans = stream_spans(self._catalog.parts, [each for each in stream_ids.values() if each not in here])
+        ends = {each: self._catalog.stream_end(each) if span.is_open else span.end for each, span in spans.items()}
+        return {each: here.get(stream_id, ends.get(stream_id, 0)) for each, stream_id in stream_ids.items()}
 
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
         """See `SegmentHost.truncate`: what lies before the cut is let go."""
@@ -282,6 +286,9 @@ class ObjectSegments:
         self.drop_transaction(TransactionName(self._directory.unique_id(stream), transaction))
 
     # Inside
+
+    def _is_due(self) -> bool:
+        return self._buffer.is_due(self.settings.object_bytes, self.settings.object_age_seconds)
 
     def _opened(self, stream: StreamName, segment_id: int) -> OpenSegment:
         found = self._found(stream, [segment_id])

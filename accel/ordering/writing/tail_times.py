@@ -15,7 +15,7 @@ from accel.accelerator import ReadAccelerator
 from accel.errors import InconsistentAnswer
 from accel.history.configuration import OffsetUnit
 from accel.ordering.events import decode_events
-from accel.ordering.segment_index import SegmentTimeIndex
+from accel.ordering.times.segment_index import SegmentTimeIndex
 from loaders.format import RecordBatch
 from range_index.segment_times import TimeRecords
 

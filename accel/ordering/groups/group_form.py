@@ -28,7 +28,7 @@ from accel.history.codecs.segment_columns import (
     restored_segments,
     stored_segments,
 )
-from accel.ordering.group_state import ENDED, FREE, GroupState, Reader
+from accel.ordering.groups.group_state import ENDED, FREE, GroupState, Reader
 from loaders.tables.columns import pack_columns, unpack_columns
 from loaders.tables.forms import FormRegistry
 

@@ -9,7 +9,7 @@ from loaders.errors import CorruptObject
 from loaders.layout import time_part_key
 from loaders.store import MemoryStore
 from range_index.segment_times import RECORD_SIZE_BYTES
-from tests.ordering.indexes import STREAM_ID, everything, filled, open_index
+from tests.ordering_times.indexes import STREAM_ID, everything, filled, open_index
 
 TENS = [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
 

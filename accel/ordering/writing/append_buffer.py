@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Final
 
 from accel.errors import IllegalState
 from accel.history.configuration import OffsetUnit
 from accel.history.ids import segment_text
 from accel.history.store.hosts import StreamName
-from accel.ordering.events import HEADER, LENGTH_SIZE_BYTES, PAYLOAD_SIZE_BYTES_MAX, encode_events, span_of
-from accel.ordering.segment_index import SegmentTimeIndex
+from accel.ordering.events import HEADER, LENGTH_SIZE_BYTES, encode_events, span_of
+from accel.ordering.times.segment_index import SegmentTimeIndex
 from loaders.errors import FormatLimit
 from loaders.format import RecordBatch
 
@@ -68,6 +69,9 @@ class OpenSegment:
     waiting: list[RecordBatch] = field(default_factory=list)
 
 
+APPEND_SIZE_BYTES_MAX: Final = 1 << 30
+"""What one append may bring; a block of an object, which has less than 2 GiB, may hold other batches before it."""
+
 Append = tuple[OpenSegment, Sequence[bytes]]
 Taken = dict[OpenSegment, list[RecordBatch]]
 
@@ -105,7 +109,8 @@ class AppendBuffer:
 
         Raises:
             SegmentSealed: it takes none; nothing was appended.
-            FormatLimit: none, or more than a batch can hold; likewise.
+            FormatLimit: none, or more than 1 GiB; likewise.
+            TypeError: events that are not bytes; likewise.
         """
         self._add([(segment, payloads)])
 
@@ -161,7 +166,9 @@ class AppendBuffer:
 
 
 def _check(payloads: Sequence[bytes]) -> None:
+    if not set(map(type, payloads)) <= {bytes}:
+        raise TypeError(f"expected events of bytes, found {sorted({type(each).__name__ for each in payloads})}")
     size_bytes = HEADER.size + LENGTH_SIZE_BYTES * len(payloads) + sum(map(len, payloads))
-    if not payloads or size_bytes > PAYLOAD_SIZE_BYTES_MAX:
+    if not payloads or size_bytes > APPEND_SIZE_BYTES_MAX:
         found = f"{len(payloads)} of {size_bytes}"
-        raise FormatLimit(f"expected events of at most {PAYLOAD_SIZE_BYTES_MAX} bytes together, found {found}")
+        raise FormatLimit(f"expected events of at most {APPEND_SIZE_BYTES_MAX} bytes together, found {found}")

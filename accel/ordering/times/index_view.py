@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accel.ordering.time_parts import TimeParts
+from accel.ordering.times.time_parts import TimeParts
 from loaders.errors import PreconditionFailed
 from range_index.segment_times import TimeRecords
 from range_index.time_search import Bracket

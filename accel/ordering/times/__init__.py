@@ -1,0 +1,1 @@
+"""The time index of a segment: in memory, and in objects once it has moved there."""
