@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from accel.history.store import HistorySettings, Stream, StreamStore
     from accel.ordering.async_reader import AsyncStreamReader
     from accel.ordering.events import Event
+    from accel.ordering.groups.group_reader import GroupReader
     from accel.ordering.groups.reader_group import ReaderGroup
     from accel.ordering.reader import StreamReader
     from accel.ordering.reader_base import Order
@@ -93,6 +94,7 @@ __all__ = [
     "FormatLimit",
     "FormatRecord",
     "FoundObject",
+    "GroupReader",
     "HintStats",
     "HistorySettings",
     "ImageRefused",
@@ -156,6 +158,7 @@ _LOADED_WHEN_ASKED_FOR = {
     "CatalogSettings": "accel.catalog",
     "Event": "accel.ordering.events",
     "FormatRecord": "loaders.tables",
+    "GroupReader": "accel.ordering.groups.group_reader",
     "HistorySettings": "accel.history.store",
     "NodeWriter": "accel.catalog",
     "ObjectCatalog": "accel.catalog",

@@ -24,7 +24,7 @@ from accel.errors import AccelError, InvalidRequest
 from accel.explain import Explanation
 from accel.image import OPEN_END
 from accel.lookup import NeedImage, Sent
-from accel.reading import BYTES_MAX, CurrentImage, FetchSpan, OpenObject, ReadSent, Step
+from accel.reading import BYTES_MAX, CurrentImage, FetchSpan, OpenObject, Ranges, ReadSent, Step
 from accel.story import Story
 from accel.wanted import Wanted
 from accel.warming import WarmReport
@@ -147,8 +147,23 @@ class ReadAccelerator(AcceleratorBase):
                 raise still_pending(answer)
             self._engine.replace_image(newer)
 
-    def read(self, stream_id: int, start: int, end: int = OPEN_END, *, max_bytes: int = BYTES_MAX) -> Reading:
+    def read(
+        self,
+        stream_id: int,
+        start: int,
+        end: int = OPEN_END,
+        *,
+        max_bytes: int = BYTES_MAX,
+        ranges: Ranges | None = None,
+    ) -> Reading:
         """The record batches of offsets [start, end), in order, fetched as they are asked for.
+
+        Args:
+            stream_id: the stream.
+            start: the first offset wanted.
+            end: one past the last; -1 for as far as there is data.
+            max_bytes: of payload.
+            ranges: where the bytes of blocks come from, as `loaders.shared_chunks.SharedChunks`; None = the store.
 
         Batches are whole: the first may begin before ``start``, the last may end after ``end``. The read stops after
         the batch that brings the payload to ``max_bytes``, at the end, or at a hole; `Reading.ending` says which.
@@ -156,7 +171,7 @@ class ReadAccelerator(AcceleratorBase):
         Raises:
             As `get_objects`, while iterating; and again whenever a read that failed is asked for more.
         """
-        return Reading(self._engine, stream_id, start, end, max_bytes)
+        return Reading(self._engine, stream_id, start, end, max_bytes, ranges)
 
     def _look_up(self, request: Request, deadline_seconds: float | None, story: Story | None = None) -> Answer:
         deadline = Deadline(self._engine.system.timer, deadline_seconds)
@@ -180,7 +195,7 @@ class Reading(ReadingBase, Iterator[RecordBatch]):
     def __next__(self) -> RecordBatch:
         while (step := self._wanted()) is not None:
             try:
-                self._answer(_answer_read_step(self._engine, step))
+                self._answer(_answer_read_step(self._engine, step, self._ranges))
             except Exception as error:
                 self._error = error
                 raise
@@ -202,14 +217,14 @@ def _answer_step(engine: Engine, step: Wanted | NeedImage, deadline: Deadline, s
     return pending.replies()
 
 
-def _answer_read_step(engine: Engine, step: Step) -> ReadSent:
+def _answer_read_step(engine: Engine, step: Step, ranges: Ranges | None) -> ReadSent:
     if isinstance(step, CurrentImage):
         return engine.image()
     try:
         if isinstance(step, OpenObject):
             return engine.open_one(step).result()
         if isinstance(step, FetchSpan):
-            return engine.fetch(step)
+            return engine.fetch(step, ranges)
     except AccelError as error:
         return error
     return _answer_step(engine, step, Deadline(engine.system.timer, None), None)

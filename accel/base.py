@@ -11,7 +11,7 @@ from accel.image import MetadataImage, ObjectRef
 from accel.image_source import ImageSource
 from accel.metrics import AcceleratorStats
 from accel.ranges_given import RangesGiven, ranges_of
-from accel.reading import Batches, ReadEnd, ReadSent, Step
+from accel.reading import Batches, Ranges, ReadEnd, ReadSent, Step
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from accel.version import ImageVersion
@@ -79,6 +79,11 @@ class AcceleratorBase:
         return isinstance(self._engine.newer_image(self._engine.image().version), MetadataImage)
 
     @property
+    def image_age_seconds(self) -> float:
+        """How long ago the image at hand was known to be the newest."""
+        return self._engine.image_age_seconds()
+
+    @property
     def image_version(self) -> ImageVersion:
         """The version of the image that a lookup would begin with now.
 
@@ -112,8 +117,11 @@ class ReadingBase:
     loses nothing and may be asked again.
     """
 
-    def __init__(self, engine: Engine, stream_id: int, start: int, end: int, max_bytes: int) -> None:
+    def __init__(
+        self, engine: Engine, stream_id: int, start: int, end: int, max_bytes: int, ranges: Ranges | None = None
+    ) -> None:
         self._engine = engine
+        self._ranges = ranges
         self._steps = engine.start_read(stream_id, start, end, max_bytes)
         self._step: Step | None = None
         self._sent: ReadSent = None

@@ -22,7 +22,7 @@ from accel.lookup import Inputs, RefreshFailed, Steps, lookup
 from accel.metrics import AcceleratorStats, Counters
 from accel.pending import Pending
 from accel.plain import PlainKnowledge
-from accel.reading import FetchSpan, OpenObject, ReadSteps, read_range
+from accel.reading import FetchSpan, OpenObject, Ranges, ReadSteps, read_range
 from accel.settings import Settings
 from accel.story import Story
 from accel.system import Components
@@ -138,13 +138,20 @@ class Engine:
         """Start to open one object."""
         return self.loader.open(command.group, command.ref).result
 
-    def fetch(self, command: FetchSpan) -> bytes:
+    def fetch(self, command: FetchSpan, ranges: Ranges | None = None) -> bytes | memoryview:
         """The bytes of a span; blocks.
+
+        Args:
+            command: the span.
+            ranges: where from; None = from the store.
 
         Raises:
             StoreError: from the store; also if the object is shorter than that.
         """
-        return self.store.get_range(self.layout.object_key(command.object_id), command.start, command.end).body
+        key = self.layout.object_key(command.object_id)
+        if ranges is not None:
+            return ranges.get_range(key, command.start, command.end)
+        return self.store.get_range(key, command.start, command.end).body
 
     def newer_image(self, version: ImageVersion) -> MetadataImage | RefreshFailed | None:
         """Ask the source for an image newer than this version, and install it; may block for one request.
@@ -178,7 +185,7 @@ class Engine:
         return AcceleratorStats(
             image_version=self._image.version,
             image_age_seconds=self.system.timer() - self._image_seconds,
-            image_unconfirmed_seconds=self._unconfirmed_seconds(),
+            image_unconfirmed_seconds=self.image_age_seconds(),
             lookups=self.counters.snapshot(),
             knowledge=knowledge,
             loader=loader,
@@ -248,11 +255,12 @@ class Engine:
         except Exception as error:
             self.counters.source_failed()
             logger.warning("the image source failed; image version %s stays", self._image.version, exc_info=True)
-            return RefreshFailed(self._unconfirmed_seconds(), f"{type(error).__name__}: {error}")
+            return RefreshFailed(self.image_age_seconds(), f"{type(error).__name__}: {error}")
         self._answered_seconds = started_seconds
         return image
 
-    def _unconfirmed_seconds(self) -> float:
+    def image_age_seconds(self) -> float:
+        """How long ago the image at hand was known to be the newest."""
         source = self.source
         return source.age_seconds() if isinstance(source, DatedSource) else self.system.timer() - self._answered_seconds
 

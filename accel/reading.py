@@ -87,8 +87,16 @@ class Blocks(Protocol):
         ...
 
 
+class Ranges(Protocol):
+    """Gives bytes of objects: in place of the store, to a read that is to take them from somewhere else."""
+
+    def get_range(self, key: str, start: int, end: int) -> bytes | memoryview:
+        """Bytes [start, end) of an object; any thread may ask."""
+        ...
+
+
 Step = Wanted | NeedImage | CurrentImage | OpenObject | FetchSpan
-ReadSent = Sent | OpenedObject | bytes | AccelError
+ReadSent = Sent | OpenedObject | bytes | memoryview | AccelError
 ReadSteps = Generator[Step | Batches, ReadSent, ReadEnd]
 
 
@@ -257,7 +265,7 @@ class _Reader:
         half_wanted = 2 * (end - self.next) >= row.end - row.start and 2 * self.bytes_left >= row.size_bytes
         return half_wanted or row.size_bytes <= HINTED_SIZE_BYTES_FREE
 
-    def _batches_of(self, span: _Span, body: bytes, object_size_bytes: int) -> Batches:
+    def _batches_of(self, span: _Span, body: bytes | memoryview, object_size_bytes: int) -> Batches:
         taken: list[RecordBatch] = []
         view = memoryview(body)
         for row in span.rows:
@@ -287,8 +295,8 @@ class _Span:
     rows: tuple[BlockRow, ...]
 
 
-def _bytes(body: ReadSent) -> bytes:
-    if not isinstance(body, bytes):
+def _bytes(body: ReadSent) -> bytes | memoryview:
+    if not isinstance(body, bytes | memoryview):
         raise TypeError(f"expected bytes, found {type(body).__name__}")
     return body
 

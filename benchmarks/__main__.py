@@ -34,6 +34,8 @@ BENCHMARKS: Final = {
     "catalog_refresh": "benchmarks.catalog_refresh",
     "compaction_copy": "benchmarks.compaction_copy",
     "history_year": "benchmarks.history_year",
+    "time_order": "benchmarks.time_order",
+    "stream_read": "benchmarks.stream_read",
 }
 """name -> module with ``run(rounds) -> list[Comparison]``, imported when it is asked for."""
 
@@ -48,7 +50,7 @@ def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
     """Measure ours against a peer, both sides in one run, and print the ratio.
 
     NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, cold_requests,
-    cold_hints, catalog_refresh, compaction_copy, history_year. Without one all of them run.
+    cold_hints, catalog_refresh, compaction_copy, history_year, time_order, stream_read. Without one all of them run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:

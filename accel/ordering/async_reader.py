@@ -18,10 +18,10 @@ from typing import Self
 
 from accel.history.id_columns import IdMap
 from accel.ordering.events import Event, EventBatch
-from accel.ordering.reader_base import ReaderBase
+from accel.ordering.reader_base import CutReader
 
 
-class AsyncStreamReader(ReaderBase, AsyncIterator[Event]):
+class AsyncStreamReader(CutReader, AsyncIterator[Event]):
     """Events of a stream, for ``async for``; arguments and errors are those of `StreamReader`. One task at a time.
 
     A task that was cancelled while it waited may ask again, and misses nothing.
@@ -65,7 +65,7 @@ class AsyncStreamReader(ReaderBase, AsyncIterator[Event]):
             woken.clear()
             self._hand_on()
             rest = self._take()
-            if rest is not None or self._core.is_finished:
+            if rest is not None or self.is_finished:
                 break
             left = None if deadline is None else max(0.0, deadline - self._system.timer())
             if left == 0:

@@ -17,19 +17,11 @@ from typing import Self
 
 from accel.history.id_columns import IdMap
 from accel.ordering.events import Event, EventBatch
-from accel.ordering.reader_base import ReaderBase
+from accel.ordering.reader_base import CutReader, ReaderBase
 
 
-class StreamReader(ReaderBase, Iterator[Event]):
-    """Events of a stream; see `ReaderBase` for the arguments. Threads: one at a time.
-
-    An error leaves it as it was: asked for the next event again, it tries again, and gives no event twice.
-
-    Raises:
-        PositionTruncated (while iterating): the stream begins behind the position; `skip_to_head` goes on.
-        ReaderStalled (while iterating): what must be there could not be found for `stall_seconds`.
-        AccelError (while iterating): something could not be read.
-    """
+class ThreadReader(ReaderBase, Iterator[Event]):
+    """A reader that blocks while it waits. Threads: one at a time."""
 
     def __enter__(self) -> Self:
         return self
@@ -59,12 +51,14 @@ class StreamReader(ReaderBase, Iterator[Event]):
         Args:
             timeout_seconds: how long to wait at most; None = as long as it takes.
         """
-        rest = self._rest()
         deadline = None if timeout_seconds is None else self._system.timer() + timeout_seconds
+        self._attend()
+        rest = self._rest()
         while rest is None and not self._is_closed:
             self._hand_on()
+            self._attend()
             rest = self._take()
-            if rest is not None or self._core.is_finished:
+            if rest is not None or self.is_finished:
                 break
             left = None if deadline is None else max(0.0, deadline - self._system.timer())
             waits = [each for each in (self._wait_seconds(), left) if each is not None]
@@ -72,9 +66,8 @@ class StreamReader(ReaderBase, Iterator[Event]):
                 break
         return rest
 
-    def skip_to_head(self) -> IdMap:
-        """Go on at the stream's head wherever that lies behind the position; gives the new position."""
-        return self._skip_to_head()
+    def _attend(self) -> None:
+        """What is to be done before anything is given."""
 
     def _wait(self, seconds: float | None) -> bool:
         try:
@@ -83,3 +76,19 @@ class StreamReader(ReaderBase, Iterator[Event]):
             return False
         self._answer(*answered)
         return True
+
+
+class StreamReader(ThreadReader, CutReader):
+    """Events of a stream; see `CutReader` for the arguments. Threads: one at a time.
+
+    An error leaves it as it was: asked for the next event again, it tries again, and gives no event twice.
+
+    Raises:
+        PositionTruncated (while iterating): the stream begins behind the position; `skip_to_head` goes on.
+        ReaderStalled (while iterating): what must be there could not be found for `stall_seconds`.
+        AccelError (while iterating): something could not be read.
+    """
+
+    def skip_to_head(self) -> IdMap:
+        """Go on at the stream's head wherever that lies behind the position; gives the new position."""
+        return self._skip_to_head()

@@ -1,4 +1,4 @@
-"""What the readers for threads and for asyncio have in common: where they begin, and what they do with answers."""
+"""What all readers have in common: `ReaderBase`; and those that go from cut to cut, by themselves: `CutReader`."""
 
 from __future__ import annotations
 
@@ -38,57 +38,29 @@ class Order(Enum):
 
 
 class ReaderBase:
-    """Common to both readers.
+    """What readers do with answers, whoever says what is to be read, and however they wait.
 
     Args:
         stream: which.
         source: where its events come from.
-        from_cut: where to begin; None = at the stream's head.
-        to_cut: where to end; None = nowhere.
-        follow: whether to wait for events that are not there yet; False = to end where the stream ends now.
-        order: of events of different segments.
-        settings: bounds.
+        core: decides; its settings are the reader's.
         system: the timer, and the clock that `lag` is measured by.
-
-    Raises:
-        InvalidArgument: a cut that is not valid, or an end before the start.
-        NotInHistory: a cut of another stream.
     """
 
-    def __init__(
-        self,
-        stream: Stream,
-        source: SegmentSource,
-        *,
-        from_cut: Cut | None = None,
-        to_cut: Cut | None = None,
-        follow: bool = False,
-        order: Order = Order.TIME,
-        settings: ReaderSettings | None = None,
-        system: Components = SYSTEM,
-    ) -> None:
+    def __init__(self, stream: Stream, source: SegmentSource, core: ReaderCore, system: Components) -> None:
         self._stream = stream
         self._source = source
+        self._core = core
         self._system = system
-        self.settings = settings or ReaderSettings()
-        start = _placed(stream, dict(stream.head()) if from_cut is None else from_cut)
-        end = None if to_cut is None else _placed(stream, to_cut)
-        refuse_unordered(start, end)
-        self._core = ReaderCore(
-            Frontier(start.segments, start.cut),
-            self.settings,
-            stop=None if end is None else end.cut,
-            follow=follow,
-            by_time=order is Order.TIME,
-        )
+        self.settings = core.settings
         self._pool = ThreadPoolExecutor(self.settings.requests_max, thread_name_prefix="accel-reader")
         self._answers: SimpleQueue[Answered] = SimpleQueue()
         self._batch: EventBatch | None = None
         self._events: Iterator[Event] = iter(())
         self._at = 0
-        self._idle_since: float | None = None
         self._stalled_since: float | None = None
-        self._awaited_since: float | None = None
+        self._awaited_since: dict[int, float] = {}
+        self._retried_at = system.timer()
         self._is_closed = False
 
     def position(self) -> IdMap:
@@ -111,6 +83,11 @@ class ReaderBase:
         return {each: lag / MILLISECONDS for each, lag in self._core.lags(self._now_ms()).items()}
 
     @property
+    def is_finished(self) -> bool:
+        """Whether all was given that was asked for: nothing comes any more."""
+        return self._batch is None and self._core.is_finished
+
+    @property
     def buffered_bytes(self) -> int:
         """Payload in memory, and what requests under way may bring."""
         return self._core.buffered_bytes
@@ -120,12 +97,11 @@ class ReaderBase:
 
     def _next_event(self) -> Event | None:
         """The next event of the batch at hand; None if it has no more."""
-        event = next(self._events, None)
-        if event is None:
-            self._batch = None
-        else:
+        for event in self._events:
             self._at = event.next_offset
-        return event
+            return event
+        self._batch = None
+        return None
 
     def _open_batch(self, batch: EventBatch) -> None:
         self._batch, self._events, self._at = batch, iter(batch), batch.offset
@@ -144,6 +120,7 @@ class ReaderBase:
         """
         while not self._answers.empty():
             self._answer(*self._answers.get())
+        self._retry()
         for step in self._core.wanted():
             self._ask(step).add_done_callback(partial(self._arrived, step))
 
@@ -174,6 +151,8 @@ class ReaderBase:
         error = done.exception()
         if error is not None:
             self._core.failed(step)
+            if not self._is_needed(step):
+                return
             raise error
         answer = done.result()
         if isinstance(step, Fill) and isinstance(answer, SegmentEvents):
@@ -185,17 +164,27 @@ class ReaderBase:
             if step.segment_id not in self._core.position():
                 self._stalled_since = None
 
+    def _is_needed(self, step: Step) -> bool:
+        """Whether what is asked for lies before the reader; not of a segment that was given up, or skipped, since."""
+        at = self._core.position().get(step.segment_id)
+        return at is not None and (isinstance(step, Learn) or step.offset >= at)
+
     def _take(self) -> EventBatch | None:
         """The next events, unless others that may be older are on their way and were not waited for too long."""
         now = self._system.timer()
-        if self._core.is_awaited:
-            if self._awaited_since is None:
-                self._awaited_since = now
-            if now - self._awaited_since < self.settings.grace_seconds:
-                return None
-        else:
-            self._awaited_since = None
+        since = self._awaited_since
+        # For each segment by itself: one that stalls must not cost the others their grace.
+        self._awaited_since = {each: since.get(each, now) for each in self._core.awaited}
+        if any(now - each < self.settings.grace_seconds for each in self._awaited_since.values()):
+            return None
         return self._core.take()
+
+    def _retry(self) -> None:
+        """Ask idle segments again when it is time, whether or not others have events at hand."""
+        now = self._system.timer()
+        if now - self._retried_at >= self.settings.idle_seconds:
+            self._retried_at = now
+            self._core.retry_idle()
 
     def _wait_seconds(self) -> float | None:
         """How long nothing is to be done unless an answer comes; None = for ever.
@@ -204,30 +193,65 @@ class ReaderBase:
             ReaderStalled: it waited too long for what must be there.
         """
         now = self._system.timer()
-        waits = []
-        if self._awaited_since is not None:
-            waits.append(self._awaited_since + self.settings.grace_seconds - now)
+        waits = [each + self.settings.grace_seconds - now for each in self._awaited_since.values()]
+        waits = [each for each in waits if each > 0]  # what is over is waited for no more
         if self._core.idle:
-            waits.append(self._pause(now))
+            self._refuse_stalled(now)
+            waits.append(max(0.0, self._retried_at + self.settings.idle_seconds - now))
         else:
-            self._idle_since = self._stalled_since = None
-        return max(0.0, min(waits)) if waits else None
+            self._stalled_since = None
+        return min(waits) if waits else None
 
-    def _pause(self, now: float) -> float:
-        if self._idle_since is None:
-            self._idle_since = now
+    def _refuse_stalled(self, now: float) -> None:
         if self._stalled_since is None:
             self._stalled_since = now
         if now - self._stalled_since >= self.settings.stall_seconds and not self._core.follows:
             told = ", ".join(f"{segment_text(each)} at {at}" for each, at in sorted(self._core.idle.items())[:20])
             self._stalled_since = None
             raise ReaderStalled(f"{self._stream.name}: expected more in {told}, found none for a long time")
-        left = self._idle_since + self.settings.idle_seconds - now
-        if left > 0:
-            return left
-        self._idle_since = now
-        self._core.retry_idle()
-        return 0.0
+
+
+class CutReader(ReaderBase):
+    """A reader of a whole stream, from one cut to another.
+
+    Args:
+        stream: which.
+        source: where its events come from.
+        from_cut: where to begin; None = at the stream's head.
+        to_cut: where to end; None = nowhere.
+        follow: whether to wait for events that are not there yet; False = to end where the stream ends now.
+        order: of events of different segments.
+        settings: bounds.
+        system: the timer, and the clock that `lag` is measured by.
+
+    Raises:
+        InvalidArgument: a cut that is not valid, or an end before the start.
+        NotInHistory: a cut of another stream.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        source: SegmentSource,
+        *,
+        from_cut: Cut | None = None,
+        to_cut: Cut | None = None,
+        follow: bool = False,
+        order: Order = Order.TIME,
+        settings: ReaderSettings | None = None,
+        system: Components = SYSTEM,
+    ) -> None:
+        start = _placed(stream, dict(stream.head()) if from_cut is None else from_cut)
+        end = None if to_cut is None else _placed(stream, to_cut)
+        refuse_unordered(start, end)
+        core = ReaderCore(
+            Frontier(start.segments, start.cut),
+            settings or ReaderSettings(),
+            stop=None if end is None else end.cut,
+            follow=follow,
+            by_time=order is Order.TIME,
+        )
+        super().__init__(stream, source, core, system)
 
     def _skip_to_head(self) -> IdMap:
         head = _placed(self._stream, dict(self._stream.head()))

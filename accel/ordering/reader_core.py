@@ -138,7 +138,8 @@ class ReaderCore:
             self._keep(fill.segment_id, buffer, batches)
             buffer.offset, buffer.is_idle = max(buffer.offset, found.next_offset), False
         else:
-            buffer.must_learn = True
+            buffer.is_idle |= bool(buffer.batches)  # what is at hand may last for long; it is asked again meanwhile
+            buffer.must_learn = not buffer.batches
         self._settle(fill.segment_id, buffer)
 
     def learned(self, learn: Learn, end: SegmentEnd) -> None:
@@ -188,15 +189,23 @@ class ReaderCore:
             self._frontier.advance(segment_id, batch.next_offset)
             self._lag.read(batch.value)
             buffer.lag.read(batch.value)
+            if not buffer.batches and buffer.is_idle:
+                buffer.is_idle, buffer.may_ask = False, True
             self._offer(segment_id, buffer)
             self._settle(segment_id, buffer)
             return batch
         return None
 
     @property
+    def awaited(self) -> list[int]:
+        """The segments whose first events are on their way, or are about to be asked for. O(segments)."""
+        waiting = (number for number, each in self._buffers.items() if not (each.batches or each.is_idle))
+        return [number for number in waiting if not self._buffers[number].is_complete]
+
+    @property
     def is_awaited(self) -> bool:
-        """Whether the first events of a segment are on their way, or are about to be asked for. O(segments)."""
-        return any(not (each.batches or each.is_idle or each.is_complete) for each in self._buffers.values())
+        """Whether there are any such segments. O(segments)."""
+        return bool(self.awaited)
 
     @property
     def is_finished(self) -> bool:
@@ -211,7 +220,8 @@ class ReaderCore:
     @property
     def idle(self) -> dict[int, int]:
         """The segments that gave nothing when they were last asked, and where the reader stands in each."""
-        return {number: each.offset for number, each in self._buffers.items() if each.is_idle and not each.is_complete}
+        waiting = (each for each in self._buffers.items() if each[1].is_idle and not each[1].batches)
+        return {number: each.offset for number, each in waiting if not each.is_complete}
 
     @property
     def buffered_bytes(self) -> int:

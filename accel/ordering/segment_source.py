@@ -8,7 +8,7 @@ for that part, and where the index cannot be read, the value that was logged wit
 | question                             | calls to the history                                                        |
 |--------------------------------------|-----------------------------------------------------------------------------|
 | events of a segment                  | 1 the first time: which stream of the object layer it is                    |
-| is it sealed, and what follows it?   | 2 for all segments together each half second; 5 for one that is sealed      |
+| is it sealed, and what follows it?   | 2 and a refresh for all segments together each second; 5 for a sealed one    |
 
 Events themselves cost what `ReadAccelerator.read` costs; the index one listing a segment, and one read for each 65,536
 appends.
@@ -40,14 +40,12 @@ from accel.ordering.times.segment_index import SegmentTimeIndex
 from accel.system import SYSTEM, Components
 from accel.version import ImageVersion
 from loaders.format import RecordBatch
+from loaders.shared_chunks import SharedChunks
 from loaders.store import ObjectStore
 from range_index.time_search import NO_TOKEN
 
-ACTIVE_SECONDS: Final = 0.5
-"""So long a list of the segments that take writes is taken for true: what was sealed since is found sealed later."""
-
-REFRESH_SECONDS: Final = 1.0
-"""So long the metadata image is taken for the newest, once it was asked for."""
+NEWEST_SECONDS: Final = 1.0
+"""So long the image, and the list of segments that take writes, count as the newest once they were asked for."""
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +86,7 @@ class ObjectSegmentSource:
         accelerator: finds objects and reads batches.
         store: where the time indexes lie; that of the objects.
         cache: of parts of time indexes.
+        chunks: of objects, shared by the segments; None = some of its own.
         system: the timer.
     """
 
@@ -98,26 +97,29 @@ class ObjectSegmentSource:
         store: ObjectStore,
         *,
         cache: PartCache | None = None,
+        chunks: SharedChunks | None = None,
         system: Components = SYSTEM,
     ) -> None:
         self._stream = stream
         self._accelerator = accelerator
         self._store = store
         self._cache = PartCache() if cache is None else cache
+        self._chunks = SharedChunks(store) if chunks is None else chunks
         self._timer = system.timer
+        self._begun_seconds = system.timer()
         self._lock = Lock()
         self._stream_ids: dict[int, int] = {}
         self._times: dict[int, _Times] = {}
-        self._active: tuple[float, frozenset[int]] | None = None
         self._unit: OffsetUnit | None = None
         self._versions: dict[int, ImageVersion] = {}
-        self._refreshed: tuple[float, Future[None]] | None = None
+        self._asked: tuple[float, Future[frozenset[int]]] | None = None
 
     def fill(self, fill: Fill) -> SegmentEvents:
         """See `SegmentSource.fill`."""
         end = OPEN_END if fill.end is None else fill.end
         self._versions[fill.segment_id] = self._accelerator.image_version
-        reading = self._accelerator.read(self._stream_id(fill.segment_id), fill.offset, end, max_bytes=fill.max_bytes)
+        stream_id = self._stream_id(fill.segment_id)
+        reading = self._accelerator.read(stream_id, fill.offset, end, max_bytes=fill.max_bytes, ranges=self._chunks)
         try:
             batches = list(reading)
         except InvalidRequest:
@@ -129,10 +131,10 @@ class ObjectSegmentSource:
     def learn(self, learn: Learn) -> SegmentEnd:
         """See `SegmentSource.learn`."""
         segment_id = learn.segment_id
-        self._refresh()
+        active = self._newest()
         if self._accelerator.image_version != self._versions.get(segment_id):
             return SegmentEnd(None, is_stale=True)
-        if segment_id in self._active_ids():
+        if segment_id in active:
             return SegmentEnd(None)
         following = self._stream.successors(segment_id)
         size = self._stream.sealed_size(segment_id)
@@ -155,59 +157,54 @@ class ObjectSegmentSource:
                 self._stream_ids[segment_id] = known
         return known
 
-    def _refresh(self) -> None:
-        """Ask for the newest image, unless that was done a moment ago. One thread asks, the others wait for it.
+    def _newest(self) -> frozenset[int]:
+        """The segments that take writes, as of a moment ago; the newest image is installed by then as well.
 
-        So whoever reads up to the end finds everything that was committed before they began.
+        One thread asks, the others wait for it. So whoever reads up to the end finds everything that was committed
+        before they began.
         """
         with self._lock:
-            known, now = self._refreshed, self._timer()
-            is_mine = known is None or (known[1].done() and now - known[0] >= REFRESH_SECONDS)
+            known, now = self._asked, self._timer()
+            is_mine = known is None or (known[1].done() and now - known[0] >= NEWEST_SECONDS)
             if is_mine or known is None:
-                known = self._refreshed = now, Future()
+                known = self._asked = now, Future()
         if not is_mine:
-            known[1].result()
-            return
+            return known[1].result()
         try:
-            self._accelerator.refresh()
-        finally:
-            known[1].set_result(None)
+            active = self._ask_newest()
+        except BaseException as error:
+            with self._lock:
+                self._asked = None
+            known[1].set_exception(error)
+            raise
+        known[1].set_result(active)
+        return active
 
-    def _active_ids(self) -> frozenset[int]:
-        now, known = self._timer(), self._active
-        if known is None or now - known[0] >= ACTIVE_SECONDS:
-            is_sealed = self._stream.state() is StreamState.SEALED
-            known = now, frozenset(() if is_sealed else self._stream.active_segments().ids.tolist())
-            self._active = known
-        return known[1]
+    def _ask_newest(self) -> frozenset[int]:
+        is_sealed = self._stream.state() is StreamState.SEALED
+        active = frozenset(() if is_sealed else self._stream.active_segments().ids.tolist())
+        # An image that was the newest a moment ago, and after somebody began to read, is new enough.
+        if self._accelerator.image_age_seconds >= min(NEWEST_SECONDS, self._timer() - self._begun_seconds):
+            self._accelerator.refresh()
+        return active
 
     def _timed(self, fill: Fill, batches: list[RecordBatch]) -> tuple[tuple[EventBatch, ...], int]:
+        """Events with the values of the time index, as far as that has moved; the others have the value they log."""
         if not batches:
             return (), fill.token
         unit = self._offset_unit()
+        found = [decode_events(batch, fill.segment_id, unit)[0] for batch in batches]
         index = self._index(fill.segment_id)
-        token, timed = fill.token, []
-        for batch in batches:
-            events, is_logged = decode_events(batch, fill.segment_id, unit)
-            if index is not None and events.next_offset <= index.end_offset:
-                found = self._value_in(fill.segment_id, index, events, token)
-                if found is not None:
-                    value, token = found
-                    events = events.with_value(value)
-            elif not is_logged:
-                token = NO_TOKEN
-            timed.append(events)
-        return tuple(timed), token
-
-    def _value_in(
-        self, segment_id: int, index: SegmentTimeIndex, events: EventBatch, token: int
-    ) -> tuple[int, int] | None:
+        count = 0 if index is None else sum(1 for each in found if each.next_offset <= index.end_offset)
+        if index is None or not count:
+            return tuple(found), NO_TOKEN
         try:
-            found = index.read(events.offset, events.next_offset - events.offset, token)
+            values, token = _values_in(index, found[:count], fill.token)
         except (AccelError, ValueError) as error:
-            self._without_index(segment_id, error)
-            return None
-        return (int(found.values[0]), found.token) if len(found.values) else None
+            self._without_index(fill.segment_id, error)
+            return tuple(found), NO_TOKEN
+        timed = map(EventBatch.with_value, found[:count], values)
+        return (*timed, *found[count:]), token
 
     def _index(self, segment_id: int) -> SegmentTimeIndex | None:
         known = self._times.get(segment_id)
@@ -247,3 +244,13 @@ class ObjectSegmentSource:
             is_gone = int(profile.highest_over(ranges)[0]) > segment.id
         if is_gone:
             raise PositionTruncated(self._stream.name, fill.segment_id, fill.offset, dict(head.cut))
+
+
+def _values_in(index: SegmentTimeIndex, batches: list[EventBatch], token: int) -> tuple[list[int], int]:
+    """The clock values of batches that follow one another, and where the next read goes on in the index."""
+    start, end = batches[0].offset, batches[-1].next_offset
+    read = index.read(start, end - start, token)
+    if len(read.values) == len(batches):  # one append, one record: as our own writer does it
+        return read.values.tolist(), read.token
+    each_read = [index.read(each.offset, each.next_offset - each.offset) for each in batches]
+    return [each.value for each in each_read], read.token

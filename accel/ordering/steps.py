@@ -31,7 +31,7 @@ class ReaderSettings:
     """
 
     fill_bytes: int = MEBIBYTE
-    buffer_bytes_max: int = 256 * MEBIBYTE
+    buffer_bytes_max: int = 64 * MEBIBYTE
     requests_max: int = 16
     grace_seconds: float = 0.05
     idle_seconds: float = 0.5

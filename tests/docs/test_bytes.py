@@ -12,7 +12,9 @@ from accel.catalog import forms, import_records, places, rows
 from accel.catalog.buckets import bucket_of, buckets_of
 from accel.catalog.places import bucket_key
 from accel.history.codecs import ALL_FORMS
+from accel.ordering import events
 from accel.ordering.groups.group_form import READER_GROUP
+from accel.ordering.writing import transaction_data
 from accel.ordering.writing.transaction_objects import MERGE_INTENT
 from loaders.tables import FORMAT_FORM, FormRegistry
 from loaders.tables.columns import COLUMNS_MAX, ROWS_MAX, VERSION
@@ -167,6 +169,7 @@ def test_every_version_stands_in_the_page() -> None:
     versions = {name: form.version for name, form in {**FORMS, "format": FORMAT_FORM}.items()}
     versions |= {form.name: form.record.version for form in (READER_GROUP,)} | {MERGE_INTENT.name: MERGE_INTENT.version}
     versions |= {"layout of the bucket": FORMAT_VERSION, "envelope": ENVELOPE_VERSION, "packed columns": VERSION}
+    versions |= {"list of events": events.VERSION, "data of a transaction": transaction_data.VERSION}
     [versions["each form of [stream history](#stream-history)"]] = {form.record.version for form in ALL_FORMS}
     expected = {name: ["1" if version == 1 else f"1 to {version}", str(version)] for name, version in versions.items()}
     assert shown == expected

@@ -12,7 +12,7 @@ import pytest
 
 from tests.docs.pages import PAGES, ROOT, blocks, name
 
-RUNNABLE = [ROOT / "README.md", ROOT / "docs" / "brokers.md", ROOT / "docs" / "catalog.md"]
+RUNNABLE = [ROOT / "README.md", *(ROOT / "docs" / f"{each}.md" for each in ("brokers", "catalog", "reading"))]
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=name)

@@ -137,6 +137,7 @@ def test_the_tables_are_those_of_the_page() -> None:
         STREAM.metadata_table,
         STREAM.epochs_table,
         STREAM.transactions_table(7),
+        STREAM.metadata_table.replace("/metadata.", "/readerGroups."),
     }
     assert f"`{value_key(table_folder(TABLES_PREFIX, STREAM.metadata_table), places.STATE)}`" in TEXT
     counters = next(row for row in rows if row[0] == f"`{places.COUNTERS}`")

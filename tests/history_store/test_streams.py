@@ -103,6 +103,18 @@ def test_a_stream_that_is_created_again_and_again_goes_on_with_its_numbers() -> 
     assert len(unique) == 10
 
 
+def test_a_stream_that_is_deleted_takes_its_segments_with_it(bench: Bench) -> None:
+    bench.scale_once()
+    bench.scale_once()
+    stream = bench.stream()
+    stream.truncate({each.id: 0 for each in stream.active_segments()})
+    bench.scale_once()
+    stream.seal()
+    assert bench.host.ids(NAME)
+    bench.streams().delete_stream(SCOPE, STREAM)
+    assert bench.host.ids(NAME) == []
+
+
 def test_another_client_with_warm_caches_sees_the_stream_that_was_created_anew(bench: Bench) -> None:
     """Pitfall A9: another process answered from its cache of the deleted stream (pravega pull request 3541)."""
     streams = bench.streams()

@@ -176,6 +176,32 @@ def test_an_idle_segment_does_not_hold_the_others_up() -> None:
     assert core.take() is not None
 
 
+def test_a_segment_that_gave_nothing_while_it_has_events_at_hand_is_filled_ahead_again() -> None:
+    story = Story(1)
+    story.append([0])
+    core = ReaderCore(story.frontier(story.beginning()), small(fill_bytes=1000, buffer_bytes_max=10_000), follow=True)
+    for _ in range(2):
+        [step] = core.wanted()
+        story.answer(core, step)
+    assert core.wanted() == []
+    story.append([0])
+    core.retry_idle()
+    [step] = core.wanted()
+    assert isinstance(step, Fill)
+    story.answer(core, step)
+    assert [len(core.take() or ()) for _ in range(3)] == [1, 1, 0]
+
+
+def test_grace_is_asked_for_by_each_segment_that_is_awaited() -> None:
+    story = Story(2)
+    story.append(range(KEYS))
+    core = reader(story, story.beginning(), fill_bytes=1000, buffer_bytes_max=10_000)
+    first, second = core.wanted()
+    assert core.awaited == [first.segment_id, second.segment_id]
+    story.answer(core, second)
+    assert core.awaited == [first.segment_id]
+
+
 def test_a_drained_sealed_segment_is_let_go_at_once_though_others_have_older_events() -> None:
     story = Story(2)
     first, second = story.active

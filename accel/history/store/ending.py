@@ -5,7 +5,8 @@
               the host seals the active segments; their sizes; no marks
               state SEALED, for good
 
-    delete    the last segment number is remembered, for a stream of this name that may come
+    delete    the host forgets the segments that no truncation has deleted
+              the last segment number is remembered, for a stream of this name that may come
               tables of transactions, of their epochs, of everything else
               the stream's entry in its scope, last
 
@@ -23,11 +24,13 @@ from accel.errors import IllegalState, NotInHistory, OperationNotAllowed
 from accel.history.creation import last_number
 from accel.history.states import StreamState, refuse_undeletable
 from accel.history.store.commit_workflow import CommitWorkflow
+from accel.history.store.cut_reading import CutReading
 from accel.history.store.epoch_reading import EpochReading
 from accel.history.store.epoch_writing import EpochWriting
 from accel.history.store.parts import StreamParts
 from accel.history.store.transaction_store import TransactionStore
 from accel.history.transactions import TransactionStatus
+from accel.history.truncation import placed
 from loaders.errors import TableMissing
 
 SEAL_ROUNDS_MAX = 100
@@ -40,7 +43,8 @@ class Ending:
     Args:
         parts: of the stream.
         epochs: reads its epochs.
-        writing: writes them.
+        cuts: finds its segments.
+        writing: writes epochs.
         transactions: its transactions.
         commits: commits them.
     """
@@ -49,6 +53,7 @@ class Ending:
         self,
         parts: StreamParts,
         epochs: EpochReading,
+        cuts: CutReading,
         writing: EpochWriting,
         transactions: TransactionStore,
         commits: CommitWorkflow,
@@ -56,6 +61,7 @@ class Ending:
         self._parts = parts
         self._cells = parts.cells
         self._epochs = epochs
+        self._cuts = cuts
         self._writing = writing
         self._transactions = transactions
         self._commits = commits
@@ -90,6 +96,20 @@ class Ending:
             return
         if state is not None:
             refuse_undeletable(state.value)
+
+    def delete_segments(self) -> None:
+        """Let the host forget all segments that are left, a chunk of history at a time. Calls: 2, and 1 a chunk."""
+        try:
+            truncation = self._cells.truncation().read()
+            current = self._cells.current_epoch().read()
+            first = self._cells.epoch(0).read() if current is None else None
+        except TableMissing:
+            return
+        if current is not None and truncation is not None:
+            for part in self._cuts.between(placed(truncation.value), None):
+                self._parts.host.delete(self._parts.name, part.ids)
+        elif first is not None:  # its creation was cut short
+            self._parts.host.delete(self._parts.name, first.value.segments.ids)
 
     def remember_number(self) -> None:
         """Remember the last segment number, if there is a segment. 3 calls."""

@@ -32,7 +32,7 @@ from accel.history.store.settings import HistorySettings
 from accel.history.store.stream import Stream
 from accel.history.store.workflows import Workflows
 from accel.system import SYSTEM, Components
-from loaders.errors import DataNotFound
+from loaders.errors import DataNotFound, TableMissing
 from loaders.store import ObjectStore
 from loaders.tables import Tables, ValueCache, read_format
 
@@ -200,11 +200,20 @@ class StreamStore:
             identity = self._names.find(scope, name)
         except NotInHistory:
             return
-        ending = Workflows.of(self._stream_parts(identity, HistoryLayout())).ending
+        ending = Workflows.of(self._stream_parts(identity, self._layout_of(identity))).ending
         ending.refuse_undeletable()
+        ending.delete_segments()
         ending.remember_number()
         ending.drop_tables()
         self._names.release(identity)
+
+    def _layout_of(self, identity: places.StreamIdentity) -> HistoryLayout:
+        """How a stream's history is cut into pieces; of one that is half gone, as by default."""
+        try:
+            seen = self._stream_parts(identity, HistoryLayout()).cells.layout().read()
+        except TableMissing:
+            return HistoryLayout()
+        return HistoryLayout() if seen is None else seen.value
 
     def run_retention(self, scope: str, time_ms: int | None = None) -> list[StreamRetention]:
         """Run retention in all streams of a scope, as `retain` does; tells what became of each.

@@ -55,6 +55,6 @@ class Workflows:
             commits=commits,
             truncations=truncations,
             retention=RetentionWorkflow(parts, epochs, cuts, truncations),
-            ending=Ending(parts, epochs, writing, transactions, commits),
+            ending=Ending(parts, epochs, cuts, writing, transactions, commits),
             marks=Marks(parts),
         )

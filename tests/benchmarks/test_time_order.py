@@ -1,0 +1,93 @@
+"""The simulation behind the promise on the order of time: whole, repeatable, and as good as is said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from accel.ordering.reader_core import ReaderCore
+from accel.ordering.steps import ReaderSettings
+from benchmarks.order_picture import picture
+from benchmarks.order_world import SCALE_MS, SEGMENTS, World
+from benchmarks.time_order import GOAL, SCENARIOS, FullestFirst, Given, Scenario, both, compare, ratio, read
+
+SEED = 3
+SECONDS = 25
+FINEST_KEYS = 1 << 12
+"""No segment of so short a stream is narrower than one of so many parts of the keys."""
+
+BY_NAME = {each.name: each for each in SCENARIOS}
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World(SEED, SECONDS)
+
+
+def numbers_of(world: World, given: Given) -> list[int]:
+    """The records that were given, by their place in the stream."""
+    pairs = zip(given.segment_ids.tolist(), given.offsets.tolist(), strict=True)
+    return [int(world.segments[segment_id].numbers[offset]) for segment_id, offset in pairs]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
+@pytest.mark.parametrize("core", [ReaderCore, FullestFirst])
+def test_every_record_comes_once_and_each_key_in_its_order(
+    world: World, scenario: Scenario, core: type[ReaderCore]
+) -> None:
+    numbers = numbers_of(world, read(world, scenario, core, ReaderSettings()))
+    assert sorted(numbers) == list(range(world.records))
+    keys = (world.keys * FINEST_KEYS).astype(np.int64)[numbers]
+    order = np.argsort(keys, kind="stable")
+    same_key = np.diff(keys[order]) == 0
+    assert (np.diff(np.array(numbers)[order])[same_key] > 0).all()
+
+
+@pytest.mark.parametrize("name", ["history"])
+def test_records_come_at_least_20_times_less_out_of_order(world: World, name: str) -> None:
+    ours, peer = (float(np.percentile(each.out_of_order_ms(), 99)) for each in both(world, BY_NAME[name]))
+    assert ratio(ours, peer) >= GOAL
+
+
+def test_a_run_follows_from_its_seed(world: World) -> None:
+    one, other = (both(each, BY_NAME["behind"])[0] for each in (world, World(SEED, SECONDS)))
+    assert (one.values == other.values).all()
+    assert (one.given_ms == other.given_ms).all()
+    assert not np.array_equal(World(SEED + 1, SECONDS).times_ms, world.times_ms)
+
+
+def test_no_record_comes_before_it_arrived(world: World) -> None:
+    for scenario in SCENARIOS:
+        assert all((each.given_ms >= each.values).all() for each in both(world, scenario))
+
+
+def test_how_far_out_of_order_is_told_from_the_highest_value_before() -> None:
+    values = np.array([10, 30, 20, 30, 5, 40])
+    nothing = np.zeros(6, dtype=np.int64)
+    assert Given(nothing, nothing, values, nothing).out_of_order_ms().tolist() == [0, 0, 10, 0, 25, 0]
+
+
+def test_where_ours_is_in_order_the_ratio_is_that_to_a_millisecond() -> None:
+    assert ratio(0.0, 900.0) == 900
+    assert ratio(2.0, 900.0) == 450
+
+
+def test_besides_the_medians_the_worst_stream_is_told() -> None:
+    medians, worst = compare([1.0, 4.0, 2.0], [300.0, 100.0, 200.0], "any")
+    assert (medians.value, medians.peer_value, medians.ratio) == (2, 200, 100)
+    assert (worst.value, worst.peer_value, worst.ratio) == (4, 100, 25)
+
+
+def test_each_ten_seconds_one_segment_is_split_and_two_are_merged(world: World) -> None:
+    sealed = [each.sealed_ms for each in world.segments.values() if each.sealed_ms is not None]
+    assert sorted(sealed) == [time for time in range(SCALE_MS, SECONDS * 1000, SCALE_MS) for _ in range(3)]
+    active = sorted(each.record.key_start for each in world.segments.values() if each.sealed_ms is None)
+    assert len(active) == SEGMENTS
+    assert sum(len(each.numbers) for each in world.segments.values()) == world.records
+
+
+def test_the_picture_shows_both_sides_of_each_reader() -> None:
+    shown = picture([("tail", [0, 0, 1, 10, 100], [1, 10, 100, 1000, 10_000])])
+    assert shown.count("<polyline") == 2
+    assert shown.count("<circle") == 10
+    assert ">tail</text>" in shown

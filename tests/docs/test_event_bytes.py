@@ -1,0 +1,96 @@
+"""What docs/formats.md says of the bytes of events is what the code has."""
+
+from __future__ import annotations
+
+import struct
+from uuid import UUID
+
+import pytest
+
+from accel.history.configuration import OffsetUnit
+from accel.ordering.events import HEADER, MAGIC, decode_events, encode_events
+from accel.ordering.groups.group_form import READER_GROUP
+from loaders.errors import CorruptObject
+from loaders.format import RecordBatch
+from loaders.layout import merging_key, time_part_key, transaction_key
+from tests.docs.test_bytes import cells, code, dumps, section
+
+HEADING = "Events"
+TEXT = section(HEADING)
+PAYLOADS = [b"paid", b"", b"shipped"]
+ARRIVED = 1_760_000_000_123
+
+
+def dump() -> bytes:
+    """The example."""
+    [data] = dumps(HEADING)
+    return data
+
+
+def test_the_example_is_what_comes_of_the_events_that_the_page_names() -> None:
+    assert str(ARRIVED) in TEXT
+    assert encode_events(PAYLOADS, ARRIVED) == dump()
+
+
+@pytest.mark.parametrize(("unit", "ends"), [(OffsetUnit.RECORDS, [101, 102, 103]), (OffsetUnit.BYTES, [108, 112, 123])])
+def test_the_example_takes_the_offsets_that_the_page_says(unit: OffsetUnit, ends: list[int]) -> None:
+    batch = RecordBatch(7, 1, 100, ends[-1] - 100, dump())
+    found, is_logged = decode_events(batch, segment_id=3, unit=unit)
+    assert is_logged
+    assert [(each.payload, each.next_offset, each.value) for each in found] == [
+        (payload, end, ARRIVED) for payload, end in zip(PAYLOADS, ends, strict=True)
+    ]
+
+
+def test_fields_stand_where_the_page_says() -> None:
+    rows = {row[3]: row for row in cells(TEXT) if len(row) == 5}
+    assert HEADER.size == int(rows["lengths"][0])
+    assert struct.unpack_from(">I", dump(), int(rows["count"][0])) == (len(PAYLOADS),)
+    assert struct.unpack_from(">Q", dump(), int(rows["value"][0])) == (ARRIVED,)
+    assert code(rows["magic"][4]) == [MAGIC.decode()]
+
+
+def test_data_of_other_producers_is_one_event_as_the_page_says() -> None:
+    found, is_logged = decode_events(RecordBatch(7, 1, 100, 5, b"AEv"), segment_id=3, unit=OffsetUnit.RECORDS)
+    assert not is_logged
+    assert [(each.offset, each.next_offset, each.value, each.payload) for each in found] == [(100, 105, 0, b"AEv")]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        dump()[:4] + b"\x02" + dump()[5:],
+        dump()[:19],
+        dump()[:16] + bytes(4) + dump()[20:],
+        dump()[:16] + b"\x00\x00\x00\x06" + dump()[20:],
+        dump()[:-1],
+    ],
+    ids=["version", "header", "no event", "too many events", "lengths"],
+)
+def test_what_the_page_says_is_refused(damaged: bytes) -> None:
+    with pytest.raises(CorruptObject):
+        decode_events(RecordBatch(7, 1, 100, 3, damaged), segment_id=3, unit=OffsetUnit.RECORDS)
+
+
+def test_events_that_do_not_end_where_the_batch_ends_are_refused() -> None:
+    with pytest.raises(CorruptObject):
+        decode_events(RecordBatch(7, 1, 100, 4, dump()), segment_id=3, unit=OffsetUnit.RECORDS)
+
+
+def test_keys_of_readers_and_writers_stand_in_the_tables() -> None:
+    keys = {code(row[0])[0] for row in cells(section("What the catalog stores")) if row[0].startswith("`")}
+    stream, transaction = UUID(int=7), UUID(int=9)
+    shown = {
+        time_part_key(7, 0): ("<stream id>", "7", "<first record>", f"{0:020}"),
+        transaction_key(stream, transaction): (
+            "<stream's unique id>",
+            str(stream),
+            "<transaction id>",
+            str(transaction),
+        ),
+        merging_key(4, 2): ("<node>", "4", "<epoch>", f"{2:020}"),
+    }
+    for key, (one, first, other, second) in shown.items():
+        assert key in {each.replace(one, first).replace(other, second) for each in keys}
+    tables = {code(row[0])[0]: row for row in cells(section("Stream history")) if row[0].startswith("`")}
+    assert code(tables["<scope>/<stream>/readerGroups.#.<stream id>"][2]) == [READER_GROUP.name]

@@ -1,0 +1,162 @@
+"""What docs/reading.md says of settings, options, rules and calls is what the code has."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import log2
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accel import ReaderGroup
+from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
+from accel.cli.reads import read
+from accel.cli.stream_reads import ORDERS, StreamRead
+from accel.history.configuration import StreamConfiguration
+from accel.history.store import StreamStore
+from accel.ordering.groups.group_state import READERS_MAX
+from accel.ordering.orderer import Standing, choose
+from accel.ordering.steps import ReaderSettings
+from accel.ordering.writing.transaction_data import SIZE_BYTES_MAX
+from accel.ordering.writing.writer_settings import SegmentsSettings, StreamWriterSettings
+from loaders.store import CountingStore, MemoryStore
+from range_index.time_search import Bracket, search
+from tests.docs.pages import ROOT, table_rows
+from tests.docs.test_tables import shown
+
+PAGE = ROOT / "docs" / "reading.md"
+TEXT = PAGE.read_text()
+ROWS = table_rows(PAGE)
+
+
+def code(text: str) -> list[str]:
+    """What stands in backticks."""
+    return re.findall(r"`([^`]+)`", text)
+
+
+def told(heading: str) -> dict[str, str]:
+    """The names of a table and what stands beside each, by the head of its first column."""
+    start = next(at for at, row in enumerate(ROWS) if row[0] == heading)
+    found: dict[str, str] = {}
+    for row in ROWS[start + 2 :]:
+        if not row[0].startswith("`"):
+            break
+        found.update(dict.fromkeys(code(row[0]), row[1]))
+    return found
+
+
+@pytest.mark.parametrize("settings", [ReaderSettings, StreamWriterSettings, SegmentsSettings])
+def test_settings_stand_in_the_page_with_their_defaults(settings: Any) -> None:
+    expected = {each.name: shown(each.default) for each in dataclasses.fields(settings)}
+    assert told(f"setting of `{settings.__name__}`") == expected
+
+
+def test_options_of_the_command_stand_in_the_page() -> None:
+    named = set(told("option"))
+    wanted = {
+        param.opts[0] for param in read.params if param.name in {each.name for each in dataclasses.fields(StreamRead)}
+    }
+    assert wanted | {"--stream", "--payload"} == named
+    assert set(ORDERS) == {told("option")["--order"].strip("`"), "segment"}
+
+
+def test_the_orderer_does_what_the_table_says() -> None:
+    standings = [
+        Standing(1, 30),
+        Standing(2, 20),
+        Standing(3, 20),
+        Standing(4, None),
+        Standing(5, None, is_drained=True),
+    ]
+    chosen = []
+    while (first := choose(standings)) is not None:
+        chosen.append(first.segment)
+        standings.remove(first)
+    assert chosen == [5, 2, 3, 1]
+
+
+def lengths(kind: str, count: int) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
+    """How long the records of an index are: the cases of a row of the table."""
+    random = np.random.default_rng(1)
+    equal = np.full(count, 100)
+    huge = count * 100_000
+    return {
+        "equal": [equal],
+        "50 to 150": [random.integers(50, 151, count)],
+        "a huge one at the head or the tail": [np.append(equal, huge), np.insert(equal, 0, huge)],
+        "Pareto, with exponent 0.5": [(random.pareto(0.5, count) * 100 + 1).clip(max=1e12).astype(np.int64)],
+    }[kind]
+
+
+def probes(sizes: np.ndarray[Any, np.dtype[np.int64]]) -> list[int]:
+    ends = np.cumsum(sizes).tolist()
+    bracket = Bracket(0, 0, len(ends) - 1, ends[-1])
+    offsets = np.random.default_rng(2).integers(0, ends[-1], 300).tolist()
+    starts = np.random.default_rng(3).choice([0, *ends[:-1]], 300).tolist()
+    return [search(bracket, offset, ends.__getitem__).probes for offset in offsets + starts]
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if len(row) == 4 and "/" in row[1]], ids=lambda row: row[0])
+def test_a_search_takes_about_as_many_probes_as_the_page_says(row: list[str]) -> None:
+    for count, cell in zip((1_000, 10_000, 100_000), row[1:], strict=True):
+        most = float(cell.split("/")[1])
+        found = [each for sizes in lengths(row[0], count) for each in probes(sizes)]
+        assert max(found) <= 2 * log2(count + 1) + 4
+        assert max(found) <= most + 5
+    assert "2 · log2(records) + 4" in TEXT
+
+
+@contextmanager
+def group_calls() -> Iterator[tuple[ReaderGroup, Callable[[], int]]]:
+    """A group of a stream with two segments, and what counts the calls since it was asked last."""
+    store = CountingStore(MemoryStore())
+    streams = StreamStore.open(store)
+    streams.create_scope("shop")
+    orders = streams.create_stream("shop", "orders", StreamConfiguration(min_segments=1), time_ms=1_000, segments=2)
+
+    def calls() -> int:
+        found = sum(each.requests for each in store.snapshot().by_operation.values())
+        store.reset()
+        return found
+
+    calls()
+    group = ReaderGroup.open(orders, "billing")
+    assert calls() <= told_calls("ReaderGroup.open")[1]
+    orders.truncate({0: 5, 1: 0})
+    calls()
+    yield group, calls
+
+
+def told_calls(name: str) -> list[int]:
+    """The numbers of calls that stand beside a name."""
+    [cell] = [row[1] for row in ROWS if len(row) == 2 and name in code(row[0]) and row[1][0].isdigit()]
+    return [int(each) for each in re.findall(r"\d+", cell)]
+
+
+def test_calls_of_a_group_cost_what_the_page_says() -> None:
+    with group_calls() as (group, calls):
+        group.join("one")
+        assert calls() == told_calls("join")[0]
+        group.rebalance("one", {}, 0)
+        assert calls() == told_calls("rebalance")[0]
+        group.rebalance("one", {0: 0, 1: 0}, 0)
+        assert calls() == told_calls("rebalance")[1]
+        group.finished("one", 1, (), offset=7)
+        assert calls() == told_calls("finished")[0]
+        group.position()
+        assert calls() == told_calls("position")[0]
+        group.skip_to_head()
+        assert calls() == told_calls("skip_to_head")[0]
+        group.leave("one", {0: 5})
+        assert calls() == told_calls("leave")[0]
+
+
+def test_limits_are_those_of_the_code() -> None:
+    limits = {row[0]: row[1] for row in ROWS if len(row) == 2}
+    assert limits["the data of a transaction"].startswith(f"{SIZE_BYTES_MAX >> 30} GiB")
+    assert limits["segments that one object has data for"].startswith(f"{STREAMS_AN_OBJECT_MAX:,}")
+    assert limits["readers of a group"] == f"{READERS_MAX:,}"
