@@ -33,6 +33,7 @@ one to read. `retryable` says whether the same call may succeed later by itself;
     │   ├── InvalidArgument        a cut, time or size that makes no sense for this stream
     │   ├── NotInHistory           an epoch, segment, recorded cut or transaction that is not there
     │   ├── IllegalState           not while the stream or transaction stands where it does
+    │   ├── PositionTruncated      the stream begins behind where a reader stands
     │   ├── OperationNotAllowed    another workflow has the stream                            (retryable)
     │   ├── ScaleInputInvalid      new key ranges that do not replace the sealed ones
     │   ├── ScalePrecondition      segments that are not active, or too few afterwards
@@ -42,6 +43,7 @@ one to read. `retryable` says whether the same call may succeed later by itself;
     ├── InvalidRequest             the arguments of a lookup make no sense for this image
     ├── InconsistentAnswer         what was found does not join up: the metadata is wrong
     ├── ObjectLost                 an object that the newest image lists does not exist
+    ├── ReaderStalled              a reader waited in vain for what must be there             (retryable)
     ├── StillPending               a waiting fetch ran out of time before the data was there  (retryable)
     └── MissingExtra               an optional part is not installed
 """
@@ -107,8 +109,10 @@ __all__ = [
     "NotInHistory",
     "ObjectLost",
     "OperationNotAllowed",
+    "PositionTruncated",
     "PreconditionFailed",
     "RangeInvalid",
+    "ReaderStalled",
     "RequestRefused",
     "ScaleConflict",
     "ScaleInputInvalid",
@@ -350,7 +354,7 @@ class ReaderStalled(AccelError, TimeoutError):
     """A sealed segment has more than can be found: a reader that does not follow waited for it in vain."""
 
     retryable = True
-    advice = "accel verify tells what is missing; if the size was given by hand, it may be too large"
+    advice = "accel catalog verify tells what is missing; if the size was given by hand, it may be too large"
 
 
 class StillPending(AccelError, TimeoutError):

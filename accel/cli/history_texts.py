@@ -111,7 +111,7 @@ def read_cut(text: str) -> dict[int, int]:
         found = json.loads(Path(text).read_bytes())
     except (OSError, ValueError) as error:
         raise ValueError(f"expected a JSON file with a cut, found {text!r}: {error}") from error
-    cut = found.get("cut", found) if isinstance(found, dict) else found
+    cut = found.get("cut", found.get("position", found)) if isinstance(found, dict) else found
     if not isinstance(cut, dict) or not all(type(each) is int for each in cut.values()):
         raise ValueError(f'expected offsets by segment in {text!r}, such as {{"3@1": 120}}')
     return {parse_segment(name): _checked(offset) for name, offset in cut.items()}

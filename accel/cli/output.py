@@ -69,12 +69,19 @@ class Output:
         for each in result.render():
             _print(each)
 
-    def show_each(self, results: Iterable[Result]) -> None:
-        """Print results as they come, one a line."""
+    def show_each(self, results: Iterable[Result], *, at_once: bool = False) -> None:
+        """Print results as they come, one a line.
+
+        Args:
+            results: what is printed.
+            at_once: whether each is to reach who reads it before the next one comes, through a pipe as well.
+        """
         stdout = sys.stdout
         for result in results:
             lines = [json.dumps(result.to_dict())] if self.is_json else result.render()
             stdout.writelines(f"{line}\n" for line in lines)
+            if at_once:
+                stdout.flush()
         stdout.flush()  # here, where a closed pipe can still be answered for
 
     def summary(self, result: Result) -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from accel.ordering.reader import StreamReader
 
 ORDERS = ("time", "segment")
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,11 @@ class StreamRead:
             ) as events,
         ):
             summary = EventSummary(events)
-            output.show_each(self._lines(events, summary, form))
+            try:
+                output.show_each(self._lines(events, summary, form), at_once=self.follow)
+            except KeyboardInterrupt as interrupt:  # who follows has no other end
+                output.summary(summary)
+                raise click.exceptions.Exit(INTERRUPTED) from interrupt
             output.summary(summary)
 
     def _lines(self, reader: StreamReader, summary: EventSummary, form: str) -> Iterator[EventLine]:
@@ -183,7 +189,7 @@ def parse_cut(text: str) -> dict[int, int]:
     Raises:
         ValueError: neither.
     """
-    if Path(text).is_file():
+    if _is_file(text):
         return read_cut(text)
     numbers = [parse_number(each) for each in text.replace(",", " ").split()]
     cut = dict(numbers)
@@ -192,3 +198,10 @@ def parse_cut(text: str) -> dict[int, int]:
             f"expected a JSON file, or offsets of each segment once, such as '0@0=5 1@0=7', found {text!r}"
         )
     return cut
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # longer than a name can be
+        return False

@@ -5,13 +5,16 @@ data arrived; reading the segment first whose next data arrived first comes clos
 and keeps any part of the keys from getting far ahead of the others. It is best effort: nothing bounds how far out of
 order data may come, and these are times of arrival, not of events.
 
-    HostClock          one clock for all segments of a host; it never goes back
-    SegmentTimeIndex   when each part of a segment arrived: in memory, and in objects once it has moved there
-    PartCache          parts of indexes that were read, for all segments of a host
-    SegmentRead        what a read of a segment answers; `StreamSegmentInfo` what is told of it
-    Standing, choose   which segment is to be read next; `Lag` how far behind the reader is
+    clock, events       when something arrived: one clock for all segments of a host, logged with the data
+    times/              the time index of a segment: in memory, and in objects once it has moved there
+    orderer, frontier   which segment is read next; which segments a reader stands in, and which follow
+    reader_core         all that a reader decides, without I/O; `steps` is what it asks for
+    reader              `StreamReader` for threads, `async_reader` for asyncio; `segment_source` reads for them
+    groups/             several readers that share a stream
+    writing/            `ObjectSegments`, a host of segments in a bucket, and `StreamWriter`, which routes events by key
 
-`range_index.segment_times` has the bytes of an index, `range_index.time_search` how an offset is found in it.
+`range_index.segment_times` has the bytes of a time index, `range_index.time_search` how an offset is found in it.
+docs/reading.md tells it from the outside.
 
 Source: PDP-28, "Cross Routing Key Ordering".
 """

@@ -180,9 +180,13 @@ def decode_events(batch: RecordBatch, segment_id: int, unit: OffsetUnit) -> tupl
         offsets = np.array([batch.base_offset, batch.end_offset], dtype=np.int64)
         return EventBatch(segment_id, 0, offsets, payload, np.array([0, len(payload)], dtype=np.int64)), False
     value, lengths = _checked(batch)
-    start = len(payload) - int(lengths.sum())
-    sizes = np.ones_like(lengths) if unit is OffsetUnit.RECORDS else lengths + LENGTH_SIZE_BYTES
-    offsets, bounds = _running(batch.base_offset, sizes), _running(start, lengths)
+    bounds = _running(HEADER.size + LENGTH_SIZE_BYTES * len(lengths), lengths)
+    if int(bounds[-1]) != len(payload):
+        raise _corrupt(batch, f"events of {len(payload) - int(bounds[0])} bytes", f"{bounds[-1] - bounds[0]}")
+    if unit is OffsetUnit.RECORDS:
+        offsets = np.arange(batch.base_offset, batch.base_offset + len(bounds), dtype=np.int64)
+    else:
+        offsets = _running(batch.base_offset, lengths + LENGTH_SIZE_BYTES)
     if int(offsets[-1]) != batch.end_offset:
         raise _corrupt(batch, f"events up to offset {batch.end_offset}", f"an end at {offsets[-1]}")
     return EventBatch(segment_id, value, offsets, payload, bounds), True
@@ -198,16 +202,13 @@ def _checked(batch: RecordBatch) -> tuple[int, Integers]:
     room = len(payload) - HEADER.size
     if not 0 < count <= room // LENGTH_SIZE_BYTES:
         raise _corrupt(batch, f"1 to {room // LENGTH_SIZE_BYTES} events", f"{count}")
-    lengths = np.frombuffer(payload, dtype=_LENGTH, count=count, offset=HEADER.size).astype(np.int64)
-    if int(lengths.sum()) != room - LENGTH_SIZE_BYTES * count:
-        raise _corrupt(batch, f"events of {room - LENGTH_SIZE_BYTES * count} bytes", f"{lengths.sum()}")
-    return value, lengths
+    return value, np.frombuffer(payload, dtype=_LENGTH, count=count, offset=HEADER.size).astype(np.int64)
 
 
 def _running(start: int, sizes: Integers) -> Integers:
     bounds = np.empty(len(sizes) + 1, dtype=np.int64)
     bounds[0] = start
-    np.cumsum(sizes, out=bounds[1:])
+    sizes.cumsum(out=bounds[1:])
     bounds[1:] += start
     return bounds
 

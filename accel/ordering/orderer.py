@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+from range_index.time_search import NO_VALUE
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -81,8 +83,9 @@ class Lag:
         self._last: int | None = None
 
     def read(self, value: int) -> None:
-        """Take notice of the clock value of the last record that was read."""
-        self._last = value
+        """Take notice of the clock value of the last record that was read; 0 says nothing: nobody knows it."""
+        if value != NO_VALUE:
+            self._last = value
 
     def at(self, now: int) -> int:
         """How much later it is than that record arrived, in the clock's unit; 0 before the first read, never negative.

@@ -118,9 +118,9 @@ class ReaderCore:
                 break
             buffer = self._buffers[segment_id]
             step = self._step(segment_id, buffer)
+            self._askable.discard(segment_id)  # one that is full is looked at again when something was taken of it
             if step is None:
                 continue
-            self._askable.discard(segment_id)
             buffer.under_way, buffer.may_ask = step, False
             self._bytes += _reserved(step)
             self._under_way += 1
@@ -153,7 +153,7 @@ class ReaderCore:
             self._settle(learn.segment_id, buffer)
             return
         is_at_end = end.size is not None and buffer.offset >= end.size
-        if is_at_end and (end.successors or self._is_member):
+        if is_at_end and (end.successors or self._is_member) and buffer.end is None:
             self._finish(learn.segment_id, end.successors)
             return
         buffer.is_idle = True  # one that is sealed, and has more than can be seen yet, is idle too

@@ -195,7 +195,8 @@ class ObjectSegmentSource:
         unit = self._offset_unit()
         found = [decode_events(batch, fill.segment_id, unit)[0] for batch in batches]
         index = self._index(fill.segment_id)
-        count = 0 if index is None else sum(1 for each in found if each.next_offset <= index.end_offset)
+        indexed_end = 0 if index is None else index.end_offset
+        count = sum(1 for each in found if each.next_offset <= indexed_end)
         if index is None or not count:
             return tuple(found), NO_TOKEN
         try:

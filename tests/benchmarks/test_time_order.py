@@ -43,7 +43,7 @@ def test_every_record_comes_once_and_each_key_in_its_order(
     assert (np.diff(np.array(numbers)[order])[same_key] > 0).all()
 
 
-@pytest.mark.parametrize("name", ["history"])
+@pytest.mark.parametrize("name", list(BY_NAME))
 def test_records_come_at_least_20_times_less_out_of_order(world: World, name: str) -> None:
     ours, peer = (float(np.percentile(each.out_of_order_ms(), 99)) for each in both(world, BY_NAME[name]))
     assert ratio(ours, peer) >= GOAL

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ from tests.ordering_reader.streams import NAME, SCOPE, Shop, shop
 from tests.servers.fixtures import Endpoint, new_bucket
 
 COUNT = 24
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 10.0
 
 
 @dataclass
@@ -335,17 +336,40 @@ def test_it_reads_from_an_endpoint(moto_endpoint: Endpoint, aws_environment: pyt
         assert by_key(first + rest) == orders.shop.written
 
 
+@contextmanager
+def following(url: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that follows the stream, whose output goes through pipes."""
+    command = [sys.executable, "-m", "accel.cli", "read", url, "--scope", SCOPE, "--stream", NAME, "--follow"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603 - our own command
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_who_follows_through_a_pipe_gets_events_as_they_come(
     moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch
 ) -> None:
     url = f"s3://{new_bucket(moto_endpoint.client)}"
     aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
-    command = [sys.executable, "-m", "accel.cli", "read", url, "--scope", SCOPE, "--stream", NAME, "--follow"]
-    with reading(url, S3Settings(endpoint_url=moto_endpoint.url)):
-        following = subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: S603 - our own command
-        with following:
-            assert following.stdout is not None
-            readable, _, _ = select.select([following.stdout], [], [], PATIENCE_SECONDS)
-            line = following.stdout.readline() if readable else b""
-            following.terminate()
-    assert b"@" in line
+    aws_environment.delenv("PYTHONUNBUFFERED", raising=False)
+    with reading(url, S3Settings(endpoint_url=moto_endpoint.url)), following(url) as process:
+        assert process.stdout is not None
+        assert select.select([process.stdout], [], [], PATIENCE_SECONDS)[0]
+        assert b"@" in process.stdout.readline()
+
+
+def test_who_interrupts_a_read_that_follows_learns_where_to_go_on(
+    moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch
+) -> None:
+    url = f"s3://{new_bucket(moto_endpoint.client)}"
+    aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
+    aws_environment.setenv("PYTHONUNBUFFERED", "1")
+    with reading(url, S3Settings(endpoint_url=moto_endpoint.url)), following(url) as process:
+        assert process.stdout is not None
+        for _ in range(COUNT):
+            assert b"@" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=PATIENCE_SECONDS)
+    assert b"goes on at" in told

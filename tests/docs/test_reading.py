@@ -12,7 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accel import ReaderGroup
+from accel import (
+    FormatRecord,
+    MetadataImage,
+    ObjectCatalog,
+    ObjectSegments,
+    ObjectSegmentSource,
+    ReadAccelerator,
+    ReaderGroup,
+    StaticImages,
+    Stream,
+    StreamReader,
+    StreamWriter,
+)
 from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
 from accel.cli.reads import read
 from accel.cli.stream_reads import ORDERS, StreamRead
@@ -153,6 +165,44 @@ def test_calls_of_a_group_cost_what_the_page_says() -> None:
         assert calls() == told_calls("skip_to_head")[0]
         group.leave("one", {0: 5})
         assert calls() == told_calls("leave")[0]
+
+
+@pytest.fixture
+def written() -> Iterator[tuple[CountingStore, Stream, ObjectSegments]]:
+    """A stream of 16 segments, as a process sees it that knows it already."""
+    store = CountingStore(MemoryStore())
+    ObjectCatalog.init(store, FormatRecord(namespace="reading", stream_buckets=8))
+    with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, node_id=4) as host:
+        streams = StreamStore.open(store, host=host)
+        streams.create_scope("shop")
+        yield store, streams.create_stream("shop", "orders", StreamConfiguration(min_segments=1), segments=16), host
+
+
+def test_a_flush_is_two_writes_whatever_the_number_of_segments(
+    written: tuple[CountingStore, Stream, ObjectSegments],
+) -> None:
+    store, orders, host = written
+    with StreamWriter(orders, host) as writer:
+        for number in range(3):
+            writer.write_many([(b"an order", f"customer {each}") for each in range(200)])
+            if number:
+                store.reset()
+            writer.flush()
+        by_operation = store.snapshot().by_operation
+    assert {name: each.requests for name, each in by_operation.items() if each.requests} == {"put": 2}
+    assert "A writer's flush is 2 PUTs" in TEXT
+
+
+def test_making_a_reader_costs_what_the_page_says(written: tuple[CountingStore, Stream, ObjectSegments]) -> None:
+    store, _, _ = written
+    assert "| making a reader | 2 table calls at the head; with cuts," in TEXT
+    accelerator = ReadAccelerator(StaticImages(MetadataImage.from_dict({})), store)
+    with accelerator:
+        for cut, calls in ((None, 2), (dict.fromkeys(range(16), 0), 1)):
+            cold = StreamStore.open(store).stream("shop", "orders")
+            store.reset()
+            StreamReader(cold, ObjectSegmentSource(cold, accelerator, store), from_cut=cut).close()
+            assert sum(each.requests for each in store.snapshot().by_operation.values()) == calls
 
 
 def test_limits_are_those_of_the_code() -> None:

@@ -108,7 +108,10 @@ class Team:
             if batch is None:
                 return
             member._open_batch(batch)
-        self.given.append((name, next(member)))
+        member._attend()  # this may take the batch away: `next` would wait for another one
+        event = member._next_event()
+        if event is not None:
+            self.given.append((name, event))
 
     def own(self, name: str) -> list[Event]:
         """What one of them gave."""

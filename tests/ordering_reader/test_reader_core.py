@@ -241,6 +241,27 @@ def test_a_sealed_segment_whose_end_is_not_to_be_seen_yet_is_not_done() -> None:
     assert told(run(story, core, Random(1))) == story.told
 
 
+def test_an_end_beyond_that_of_a_sealed_segment_lets_nothing_in_that_follows() -> None:
+    story = Story(2)
+    first, second = story.active
+    story.append(range(KEYS))
+    ends = {first.id: story.size(first.id) + 10, second.id: 3}
+    story.split(first)
+    story.append(range(KEYS))
+    core = reader(story, story.beginning(), stop=ends)
+    events = run(story, core, Random(1))
+    assert {each.segment_id for each in events} == {first.id, second.id}
+    assert dict(core.position()) == {first.id: story.size(first.id), second.id: 3}
+
+
+def test_events_of_which_nobody_knows_the_time_say_nothing_about_lag() -> None:
+    story = Story(1)
+    story.append([0], later=0)
+    core = reader(story, story.beginning())
+    run(story, core, Random(1))
+    assert (story.value, core.lag(1_000_000)) == (0, 0)
+
+
 def test_a_member_of_a_group_tells_what_it_finished_and_begins_nothing() -> None:
     story = Story(2)
     first, second = story.active

@@ -129,7 +129,7 @@ class ReaderGroup:
             reader: its name.
             positions: offsets of the segments that it reads, behind the last record that it gave to its caller. What it
                 has buffered beyond of those that it has to stop is to be thrown away.
-            lag: how far behind it is, as `StreamReader.lag` says; 0 or above.
+            lag: how far behind it is, in milliseconds; 0 or above.
 
         Returns:
             Which segments to start and to stop. A reader that comes back with no positions learns all that it owns.
