@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Protocol
 
+from cachetools import LRUCache
+
 from accel.accelerator import ReadAccelerator
 from accel.errors import AccelError, InvalidRequest, PositionTruncated
 from accel.history.configuration import OffsetUnit
@@ -47,6 +49,9 @@ from range_index.time_search import NO_TOKEN
 NEWEST_SECONDS: Final = 1.0
 """So long the image, and the list of segments that take writes, count as the newest once they were asked for."""
 
+SEGMENTS_KNOWN_MAX: Final = 10_000
+"""Of so many segments it is kept what they are; what was least recently read is asked for again."""
+
 log = logging.getLogger(__name__)
 
 
@@ -71,11 +76,14 @@ class SegmentSource(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Times:
-    """The time index of a segment, opened when it is first needed; None if it cannot be read."""
+@dataclass(slots=True, eq=False)
+class _Known:
+    """What is known of a segment: what it is in the object layer, with which image it was read last, and its index."""
 
-    index: SegmentTimeIndex | None
+    stream_id: int
+    version: ImageVersion | None = None
+    is_opened: bool = False
+    index: SegmentTimeIndex | None = None
 
 
 class ObjectSegmentSource:
@@ -108,53 +116,52 @@ class ObjectSegmentSource:
         self._timer = system.timer
         self._begun_seconds = system.timer()
         self._lock = Lock()
-        self._stream_ids: dict[int, int] = {}
-        self._times: dict[int, _Times] = {}
+        self._segments: LRUCache[int, _Known] = LRUCache(SEGMENTS_KNOWN_MAX)
         self._unit: OffsetUnit | None = None
-        self._versions: dict[int, ImageVersion] = {}
         self._asked: tuple[float, Future[frozenset[int]]] | None = None
 
     def fill(self, fill: Fill) -> SegmentEvents:
         """See `SegmentSource.fill`."""
         end = OPEN_END if fill.end is None else fill.end
-        self._versions[fill.segment_id] = self._accelerator.image_version
-        stream_id = self._stream_id(fill.segment_id)
-        reading = self._accelerator.read(stream_id, fill.offset, end, max_bytes=fill.max_bytes, ranges=self._chunks)
+        known = self._segment(fill.segment_id)
+        known.version = self._accelerator.image_version
+        reading = self._accelerator.read(
+            known.stream_id, fill.offset, end, max_bytes=fill.max_bytes, ranges=self._chunks
+        )
         try:
             batches = list(reading)
         except InvalidRequest:
             self._refuse_truncated(fill)
             return SegmentEvents((), fill.offset, fill.token)  # nothing was written yet
-        timed, token = self._timed(fill, batches)
+        timed, token = self._timed(fill, known, batches)
         return SegmentEvents(timed, reading.next_offset, token)
 
     def learn(self, learn: Learn) -> SegmentEnd:
         """See `SegmentSource.learn`."""
         segment_id = learn.segment_id
         active = self._newest()
-        if self._accelerator.image_version != self._versions.get(segment_id):
+        if self._accelerator.image_version != self._segment(segment_id).version:
             return SegmentEnd(None, is_stale=True)
         if segment_id in active:
             return SegmentEnd(None)
-        following = self._stream.successors(segment_id)
         size = self._stream.sealed_size(segment_id)
-        if size is None or not following:
-            return SegmentEnd(size)  # a scale is under way, or the stream itself is sealed
+        if size is None:
+            return SegmentEnd(None)
+        # That nothing follows is true for good only of a stream that is sealed, and was so before this is asked: sizes
+        # are written while a scale is under way.
+        is_over = self._stream.state() is StreamState.SEALED
+        following = self._stream.successors(segment_id)
+        if not following and not is_over:
+            return SegmentEnd(None)
         return SegmentEnd(size, tuple(self._stream.segment(each) for each in sorted(following)))
 
-    def forget(self, segment_id: int) -> None:
-        """A segment is read no more: its time index is let go."""
+    def _segment(self, segment_id: int) -> _Known:
         with self._lock:
-            self._times.pop(segment_id, None)
-            self._stream_ids.pop(segment_id, None)
-            self._versions.pop(segment_id, None)
-
-    def _stream_id(self, segment_id: int) -> int:
-        known = self._stream_ids.get(segment_id)
+            known = self._segments.get(segment_id)
         if known is None:
-            known = self._stream.segment_stream(segment_id)
+            known = _Known(self._stream.segment_stream(segment_id))
             with self._lock:
-                self._stream_ids[segment_id] = known
+                known = self._segments.setdefault(segment_id, known)
         return known
 
     def _newest(self) -> frozenset[int]:
@@ -188,13 +195,13 @@ class ObjectSegmentSource:
             self._accelerator.refresh()
         return active
 
-    def _timed(self, fill: Fill, batches: list[RecordBatch]) -> tuple[tuple[EventBatch, ...], int]:
+    def _timed(self, fill: Fill, known: _Known, batches: list[RecordBatch]) -> tuple[tuple[EventBatch, ...], int]:
         """Events with the values of the time index, as far as that has moved; the others have the value they log."""
         if not batches:
             return (), fill.token
         unit = self._offset_unit()
         found = [decode_events(batch, fill.segment_id, unit)[0] for batch in batches]
-        index = self._index(fill.segment_id)
+        index = self._index(fill.segment_id, known)
         indexed_end = 0 if index is None else index.end_offset
         count = sum(1 for each in found if each.next_offset <= indexed_end)
         if index is None or not count:
@@ -202,30 +209,23 @@ class ObjectSegmentSource:
         try:
             values, token = _values_in(index, found[:count], fill.token)
         except (AccelError, ValueError) as error:
-            self._without_index(fill.segment_id, error)
+            _let_go(fill.segment_id, known, error)
             return tuple(found), NO_TOKEN
         timed = map(EventBatch.with_value, found[:count], values)
         return (*timed, *found[count:]), token
 
-    def _index(self, segment_id: int) -> SegmentTimeIndex | None:
-        known = self._times.get(segment_id)
-        if known is not None:
+    def _index(self, segment_id: int, known: _Known) -> SegmentTimeIndex | None:
+        if known.is_opened:
             return known.index
         try:
             # Nothing is added here, so nobody asks this clock.
             clock = HostClock(lambda: 0)
-            index = SegmentTimeIndex.open(self._store, self._stream_id(segment_id), clock, cache=self._cache)
+            index = SegmentTimeIndex.open(self._store, known.stream_id, clock, cache=self._cache)
         except (AccelError, ValueError) as error:
-            self._without_index(segment_id, error)
+            _let_go(segment_id, known, error)
             return None
-        with self._lock:
-            self._times[segment_id] = _Times(index if index.records else None)
+        known.index, known.is_opened = index if index.records else None, True
         return index
-
-    def _without_index(self, segment_id: int, error: Exception) -> None:
-        log.warning("time index of segment %s is not used: %s", segment_text(segment_id), error)
-        with self._lock:
-            self._times[segment_id] = _Times(None)
 
     def _offset_unit(self) -> OffsetUnit:
         if self._unit is None:
@@ -255,3 +255,8 @@ def _values_in(index: SegmentTimeIndex, batches: list[EventBatch], token: int) -
         return read.values.tolist(), read.token
     each_read = [index.read(each.offset, each.next_offset - each.offset) for each in batches]
     return [each.value for each in each_read], read.token
+
+
+def _let_go(segment_id: int, known: _Known, error: Exception) -> None:
+    log.warning("time index of segment %s is not used: %s", segment_text(segment_id), error)
+    known.index, known.is_opened = None, True

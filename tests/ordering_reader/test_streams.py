@@ -17,6 +17,7 @@ from accel.history.configuration import OffsetUnit
 from accel.history.id_columns import IdMap
 from accel.history.store import StreamStore
 from accel.ordering.events import EventBatch
+from accel.ordering.segment_source import ObjectSegmentSource
 from accel.ordering.steps import Fill, Learn, ReaderSettings, SegmentEnd, SegmentEvents
 from loaders.errors import StoreUnavailable
 from loaders.store import MemoryStore, ObjectStore
@@ -287,6 +288,32 @@ def test_an_idle_segment_is_asked_again_though_others_always_have_events(orders:
         has_more.set()
         seen = (read_on(reader, 1)[0].segment_id for _ in range(100_000))
         assert idle in seen
+
+
+def learned(source: ObjectSegmentSource, segment_id: int) -> SegmentEnd:
+    """What becomes of a segment, as a reader asks for it: after its last read, and again if that was too early."""
+    while True:
+        source.fill(Fill(segment_id, 0, 1 << 20))
+        end = source.learn(Learn(segment_id))
+        if not end.is_stale:
+            return end
+
+
+def test_that_nothing_follows_a_segment_is_believed_only_of_a_sealed_stream(
+    orders: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    first = orders.stream.active_segments()[0].id
+    orders.split()
+    source = orders.source()
+    with monkeypatch.context() as patched:
+        patched.setattr(orders.stream, "successors", lambda _: {})  # as it was before the scale
+        assert learned(source, first) == SegmentEnd(None)
+    assert len(learned(source, first).successors) == 2
+    orders.stream.seal()
+    last = orders.stream.active_segments()[0].id
+    assert learned(orders.source(), last) == SegmentEnd(orders.stream.sealed_size(last))
 
 
 class Failing:
