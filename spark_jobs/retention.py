@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from accel.history.store import GivenSizes, SegmentHost, StreamStore
 from accel.history.store.hosts import StreamName
-from accel.history.store.retention_runs import Retained, StreamRetention
+from accel.history.store.retention_outcomes import Retained
+from accel.history.store.retention_runs import StreamRetention
 from accel.system import SYSTEM
 from spark_jobs.store_spec import StoreSpec
 from spark_jobs.tasks import run_tasks

@@ -53,7 +53,7 @@ class ShownRetention:
     @property
     def exit_code(self) -> int:
         """1 if something failed."""
-        from accel.history.store.retention_runs import Retained  # noqa: PLC0415 - only for who needs it
+        from accel.history.store.retention_outcomes import Retained  # noqa: PLC0415 - only for who needs it
 
         return EXIT_FAILED if any(each.outcome is Retained.FAILED for each in self.streams) else 0
 

@@ -15,7 +15,8 @@ once.
 from __future__ import annotations
 
 from accel.history.store.hosts import GivenSizes, MemorySegments, SegmentHost
-from accel.history.store.retention_runs import Retained, StreamRetention
+from accel.history.store.retention_outcomes import Retained
+from accel.history.store.retention_runs import StreamRetention
 from accel.history.store.settings import HistorySettings
 from accel.history.store.stream import Stream
 from accel.history.store.stream_store import StreamStore

@@ -1,14 +1,6 @@
 """Retention of many streams: what became of each, and that one does not hold up the others.
 
-| outcome    | the stream                                                                                |
-|------------|-------------------------------------------------------------------------------------------|
-| truncated  | begins at a recorded cut now                                                              |
-| recorded   | has another recorded cut; there was nothing to truncate                                   |
-| no policy  | is kept whole, and nothing was recorded                                                   |
-| sealed     | is sealed, or about to be, and left alone                                                 |
-| unfinished | is half created, or was deleted meanwhile                                                 |
-| busy       | was in the hands of another workflow each time it was tried; the next run finds it again  |
-| failed     | is as it was, or halfway; the error says why, and the next run goes on from there         |
+What may become of it: `retention_outcomes`.
 
 Source: PDP-32.
 """
@@ -18,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from accel.errors import NotInHistory, OperationNotAllowed
 from accel.history.records import RetentionEntry
 from accel.history.states import StreamState
+from accel.history.store.retention_outcomes import Retained
 from loaders.errors import DataConflict, DataNotFound
 
 if TYPE_CHECKING:
@@ -32,18 +24,6 @@ if TYPE_CHECKING:
 ATTEMPTS_MAX: Final = 5
 ERROR_SIZE_MAX: Final = 2_000
 """Characters of an error that are kept."""
-
-
-class Retained(Enum):
-    """What became of a stream; the module explains each."""
-
-    TRUNCATED = "truncated"
-    RECORDED = "recorded"
-    NO_POLICY = "no policy"
-    SEALED = "sealed"
-    UNFINISHED = "unfinished"
-    BUSY = "busy"
-    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)

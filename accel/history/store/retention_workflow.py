@@ -37,7 +37,7 @@ from accel.history.states import StreamState
 from accel.history.store.cut_reading import CutReading, as_cut
 from accel.history.store.epoch_reading import EpochReading
 from accel.history.store.parts import StreamParts
-from accel.history.store.retention_runs import Retained
+from accel.history.store.retention_outcomes import Retained
 from accel.history.store.truncation_workflow import TruncationWorkflow
 from accel.history.truncation import placed
 from loaders.errors import DataNotFound
