@@ -29,7 +29,7 @@ from tests.ordering_reader.streams import NAME, SCOPE, Shop, shop
 from tests.servers.fixtures import Endpoint, new_bucket
 
 COUNT = 24
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass
