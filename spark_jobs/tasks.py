@@ -18,10 +18,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from accel.errors import AccelError
+from accel.system import SYSTEM
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -32,6 +33,11 @@ Result = TypeVar("Result")
 
 REASON_SIZE_MAX = 2_000
 """Characters of a failure that are kept: Spark adds the stack of each layer."""
+
+ACCOUNT_LOOKS_MAX = 50
+ACCOUNT_PAUSE_SECONDS = 0.02
+
+_GROUPS = count(1)
 
 
 class TaskFailed(AccelError):
@@ -130,9 +136,18 @@ def run_tasks_in_order(
 
 
 def failed_attempts(context: SparkContext, group: str) -> int:
-    """How many attempts at tasks of a job group failed, also of those that succeeded in the end."""
+    """How many attempts at tasks of a job group failed, also of those that succeeded in the end.
+
+    Spark's own account follows what happens a moment later, in its order: when it has ended a job, it has counted all
+    attempts before. That is waited for, a second at most.
+    """
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup(group)]
+    for _ in range(ACCOUNT_LOOKS_MAX):
+        if not any(job is not None and job.status == "RUNNING" for job in jobs):
+            break
+        SYSTEM.sleep(ACCOUNT_PAUSE_SECONDS)
+        jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(each) for job in jobs if job is not None for each in job.stageIds]
     return sum(stage.numFailedTasks for stage in stages if stage is not None)
 
@@ -160,7 +175,6 @@ class _Runner(Generic[Value, Result]):
         self._label = label
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="accel-spark")
         self._groups: dict[Future[Outcome[Value, Result]], str] = {}
-        self._started = 0
 
     def __enter__(self) -> Self:
         return self
@@ -174,8 +188,7 @@ class _Runner(Generic[Value, Result]):
 
     def start(self, value: Value) -> Future[Outcome[Value, Result]]:
         """Begin with a value as soon as a thread is free."""
-        group = f"accel-{id(self):x}-{self._started}"
-        self._started += 1
+        group = f"accel-{next(_GROUPS)}"  # never one that was there before: attempts are counted by group
         future = self._threads.submit(_run_one, self._context, self._function, value, group, self._label(value))
         self._groups[future] = group
         return future
