@@ -165,6 +165,7 @@ def test_a_segment_that_is_not_ready_does_not_block_the_others() -> None:
 
 
 def test_an_idle_segment_does_not_hold_the_others_up() -> None:
+    """Pitfall A24: what others may do while a segment has nothing was left open."""
     story = Story(2)
     story.append([0])
     core = ReaderCore(story.frontier(story.beginning()), small(), follow=True)
@@ -203,6 +204,7 @@ def test_grace_is_asked_for_by_each_segment_that_is_awaited() -> None:
 
 
 def test_a_drained_sealed_segment_is_let_go_at_once_though_others_have_older_events() -> None:
+    """Pitfall A23: a sealed segment that was read to its end waited for its turn, and its successors with it."""
     story = Story(2)
     first, second = story.active
     story.append([KEYS - 1])
