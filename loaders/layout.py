@@ -66,9 +66,7 @@ KEY_SIZE_BYTES_MAX = 1024
 
 _INT64_MAX = 2**63 - 1
 _HINT_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,127}")
-_GENERATION_DIGITS = 20
-_RECORD_DIGITS = 20
-_EPOCH_DIGITS = 20
+_DIGITS = 20
 
 
 class HintKind(StrEnum):
@@ -94,8 +92,7 @@ def hint_node_prefix(kind: HintKind, node_id: int) -> str:
     Raises:
         ValueError: a node id below 0 or beyond 64 bits.
     """
-    if not 0 <= node_id <= _INT64_MAX:
-        raise ValueError(f"expected a node id of 0 to {_INT64_MAX}, found {node_id}")
+    _check_number("a node id", node_id)
     return f"{HINTS_PREFIX}{kind}/node-{node_id}/"
 
 
@@ -118,11 +115,10 @@ def hint_file_key(kind: HintKind, node_id: int, generation: int, name: str) -> s
         ValueError: a generation below 0 or beyond 64 bits; a name of other than 1 to 128 lower-case letters, digits,
             "-" and ".".
     """
-    if not 0 <= generation <= _INT64_MAX:
-        raise ValueError(f"expected a generation of 0 to {_INT64_MAX}, found {generation}")
+    _check_number("a generation", generation)
     if not _HINT_NAME.fullmatch(name):
         raise ValueError(f"expected a name of lower-case letters, digits, '-' and '.', found {name!r}")
-    return f"{hint_node_prefix(kind, node_id)}{generation:0{_GENERATION_DIGITS}d}/{name}"
+    return f"{hint_node_prefix(kind, node_id)}{generation:0{_DIGITS}d}/{name}"
 
 
 def parse_hint_file_key(kind: HintKind, node_id: int, key: str) -> HintFile | None:
@@ -132,10 +128,8 @@ def parse_hint_file_key(kind: HintKind, node_id: int, key: str) -> HintFile | No
     HintFile(generation=12, name='root')
     """
     digits, _, name = key.removeprefix(hint_node_prefix(kind, node_id)).partition("/")
-    if len(digits) != _GENERATION_DIGITS or not (digits.isascii() and digits.isdigit()):
-        return None
-    generation = int(digits)
-    if generation > _INT64_MAX or not _HINT_NAME.fullmatch(name):
+    generation = _number(digits)
+    if generation is None or not _HINT_NAME.fullmatch(name):
         return None
     return HintFile(generation, name) if hint_file_key(kind, node_id, generation, name) == key else None
 
@@ -149,8 +143,7 @@ def time_part_prefix(stream_id: int) -> str:
     Raises:
         ValueError: a stream id below 0 or beyond 64 bits.
     """
-    if not 0 <= stream_id <= _INT64_MAX:
-        raise ValueError(f"expected a stream id of 0 to {_INT64_MAX}, found {stream_id}")
+    _check_number("a stream id", stream_id)
     return f"{TIMES_PREFIX}{stream_id}/"
 
 
@@ -165,9 +158,8 @@ def time_part_key(stream_id: int, first_record: int) -> str:
 
     Source: docs/formats.md, "The time index of a segment".
     """
-    if not 0 <= first_record <= _INT64_MAX:
-        raise ValueError(f"expected a record number of 0 to {_INT64_MAX}, found {first_record}")
-    return f"{time_part_prefix(stream_id)}{first_record:0{_RECORD_DIGITS}d}"
+    _check_number("a record number", first_record)
+    return f"{time_part_prefix(stream_id)}{first_record:0{_DIGITS}d}"
 
 
 def parse_time_part_key(stream_id: int, key: str) -> int | None:
@@ -176,10 +168,8 @@ def parse_time_part_key(stream_id: int, key: str) -> int | None:
     >>> parse_time_part_key(7, "accel/time/7/00000000000000065536")
     65536
     """
-    digits = key.removeprefix(time_part_prefix(stream_id))
-    if len(digits) != _RECORD_DIGITS or not (digits.isascii() and digits.isdigit()) or int(digits) > _INT64_MAX:
-        return None
-    return int(digits) if time_part_key(stream_id, int(digits)) == key else None
+    first_record = _number(key.removeprefix(time_part_prefix(stream_id)))
+    return first_record if first_record is not None and time_part_key(stream_id, first_record) == key else None
 
 
 def transaction_key(stream_unique_id: UUID, transaction_id: UUID) -> str:
@@ -203,8 +193,7 @@ def merging_prefix(node_id: int) -> str:
     Raises:
         ValueError: a node id below 0 or beyond 64 bits.
     """
-    if not 0 <= node_id <= _INT64_MAX:
-        raise ValueError(f"expected a node id of 0 to {_INT64_MAX}, found {node_id}")
+    _check_number("a node id", node_id)
     return f"{TRANSACTIONS_PREFIX}node-{node_id}/"
 
 
@@ -219,9 +208,8 @@ def merging_key(node_id: int, epoch: int) -> str:
 
     Source: docs/formats.md, "Data of a transaction".
     """
-    if not 0 <= epoch <= _INT64_MAX:
-        raise ValueError(f"expected an epoch of 0 to {_INT64_MAX}, found {epoch}")
-    return f"{merging_prefix(node_id)}{epoch:0{_EPOCH_DIGITS}d}"
+    _check_number("an epoch", epoch)
+    return f"{merging_prefix(node_id)}{epoch:0{_DIGITS}d}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +244,7 @@ class ObjectLayout:
 
         Source: docs/formats.md, "Keys".
         """
-        if not 0 <= object_id <= _INT64_MAX:
-            raise ValueError(f"expected an object id of 0 to {_INT64_MAX}, found {object_id}")
+        _check_number("an object id", object_id)
         return f"{self._start}{_scattered(object_id)}/{self.namespace}/{object_id}"
 
     def parse_object_key(self, key: str) -> int | None:
@@ -266,11 +253,8 @@ class ObjectLayout:
         >>> ObjectLayout().parse_object_key("a2000000/DEFAULT/42")
         42
         """
-        digits = key.rpartition("/")[2]
-        if len(digits) > 19 or not (digits.isascii() and digits.isdigit()) or int(digits) > _INT64_MAX:
-            return None
-        object_id = int(digits)
-        return object_id if self.object_key(object_id) == key else None
+        object_id = _number(key.rpartition("/")[2])
+        return object_id if object_id is not None and self.object_key(object_id) == key else None
 
     @property
     def _start(self) -> str:
@@ -279,3 +263,16 @@ class ObjectLayout:
 
 def _scattered(object_id: int) -> str:
     return f"{object_id:08x}"[::-1]
+
+
+def _check_number(what: str, number: int) -> None:
+    if not 0 <= number <= _INT64_MAX:
+        raise ValueError(f"expected {what} of 0 to {_INT64_MAX}, found {number}")
+
+
+def _number(digits: str) -> int | None:
+    """The number that digits say, however many zeros lead it; None if they are none, or say more than 64 bits."""
+    if not 0 < len(digits) <= _DIGITS or not (digits.isascii() and digits.isdigit()):
+        return None
+    number = int(digits)
+    return number if number <= _INT64_MAX else None
