@@ -200,13 +200,9 @@ class EpochRecords:
         )
 
     def _lead(self, source: RecordPlace[T], flight: Flight[Seen[object] | None]) -> Seen[T] | None:
-        try:
-            found = source.fetch(cast("Seen[T] | None", flight.kept))
-        except BaseException as error:
-            self._loads.fail(source.place, flight.result, error)
-            raise
-        self._loads.land(source.place, flight.result, cast("Seen[object] | None", found))
-        return found
+        kept = cast("Seen[T] | None", flight.kept)
+        found = self._loads.lead(source.place, flight.result, lambda: cast("Seen[object] | None", source.fetch(kept)))
+        return cast("Seen[T] | None", found)
 
 
 def _suiting(enough: Callable[[T], bool]) -> Callable[[Seen[object] | None], bool]:

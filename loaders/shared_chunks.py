@@ -20,7 +20,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from loaders.errors import RangeInvalid
-from loaders.shared_loads import Flight, SharedLoads
+from loaders.shared_loads import SharedLoads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,19 +133,8 @@ class SharedChunks:
                 return
 
     def _chunk(self, key: str, number: int, counted: _Counted) -> bytes:
-        found = self._chunks.ask((key, number))
-        if not isinstance(found, Flight):
-            return found
-        if not found.started:
-            return found.result.result()
-        try:
-            first = number * self._chunk_bytes
-            body = self._fetch(key, first, first + self._chunk_bytes, counted)
-        except BaseException as error:
-            self._chunks.fail((key, number), found.result, error)
-            raise
-        self._chunks.land((key, number), found.result, body)
-        return body
+        first = number * self._chunk_bytes
+        return self._chunks.get((key, number), lambda: self._fetch(key, first, first + self._chunk_bytes, counted))
 
     def _fetch(self, key: str, start: int, end: int, counted: _Counted) -> bytes:
         body = self._store.get_range(key, start, end).body

@@ -108,6 +108,27 @@ class SharedLoads(Generic[K, V]):
             result.set_running_or_notify_cancel()  # from here on nobody who waits can cancel it
             return Flight(result, started=True, kept=kept)
 
+    def get(self, key: K, load: Callable[[], V], suits: Callable[[V], bool] = any_will_do) -> V:
+        """Get it: from memory, from the load of another thread, or by making that load here.
+
+        Raises:
+            What the load raises, to all who waited for it.
+        """
+        asked = self.ask(key, suits)
+        if not isinstance(asked, Flight):
+            return asked
+        return self.lead(key, asked.result, load) if asked.started else asked.result.result()
+
+    def lead(self, key: K, result: Future[V], load: Callable[[], V]) -> V:
+        """Make a load that was started, here, and end it either way. Raises what the load raises."""
+        try:
+            value = load()
+        except BaseException as error:
+            self.fail(key, result, error)
+            raise
+        self.land(key, result, value)
+        return value
+
     def peek(self, key: K) -> V | None:
         """What is kept, without a load and without a count."""
         with self._lock:

@@ -17,7 +17,6 @@ appends.
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Protocol
@@ -43,11 +42,14 @@ from accel.system import SYSTEM, Components
 from accel.version import ImageVersion
 from loaders.format import RecordBatch
 from loaders.shared_chunks import SharedChunks
+from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore
 from range_index.time_search import NO_TOKEN
 
 NEWEST_SECONDS: Final = 1.0
 """So long the image, and the list of segments that take writes, count as the newest once they were asked for."""
+
+NEWEST: Final = "newest"
 
 SEGMENTS_KNOWN_MAX: Final = 10_000
 """Of so many segments it is kept what they are; what was least recently read is asked for again."""
@@ -74,6 +76,14 @@ class SegmentSource(Protocol):
             AccelError: it could not be asked.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """The segments that took writes at some time."""
+
+    asked_seconds: float
+    active: frozenset[int]
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +128,7 @@ class ObjectSegmentSource:
         self._lock = Lock()
         self._segments: LRUCache[int, _Known] = LRUCache(SEGMENTS_KNOWN_MAX)
         self._unit: OffsetUnit | None = None
-        self._asked: tuple[float, Future[frozenset[int]]] | None = None
+        self._newest_of: SharedLoads[str, _Newest] = SharedLoads(1, lambda _: 1)
 
     def fill(self, fill: Fill) -> SegmentEvents:
         """See `SegmentSource.fill`."""
@@ -170,30 +180,19 @@ class ObjectSegmentSource:
         One thread asks, the others wait for it. So whoever reads up to the end finds everything that was committed
         before they began.
         """
-        with self._lock:
-            known, now = self._asked, self._timer()
-            is_mine = known is None or (known[1].done() and now - known[0] >= NEWEST_SECONDS)
-            if is_mine or known is None:
-                known = self._asked = now, Future()
-        if not is_mine:
-            return known[1].result()
-        try:
-            active = self._ask_newest()
-        except BaseException as error:
-            with self._lock:
-                self._asked = None
-            known[1].set_exception(error)
-            raise
-        known[1].set_result(active)
-        return active
+        return self._newest_of.get(NEWEST, self._ask_newest, self._is_new).active
 
-    def _ask_newest(self) -> frozenset[int]:
+    def _is_new(self, known: _Newest) -> bool:
+        return self._timer() - known.asked_seconds < NEWEST_SECONDS
+
+    def _ask_newest(self) -> _Newest:
+        asked_seconds = self._timer()
         is_sealed = self._stream.state() is StreamState.SEALED
         active = frozenset(() if is_sealed else self._stream.active_segments().ids.tolist())
         # An image that was the newest a moment ago, and after somebody began to read, is new enough.
         if self._accelerator.image_age_seconds >= min(NEWEST_SECONDS, self._timer() - self._begun_seconds):
             self._accelerator.refresh()
-        return active
+        return _Newest(asked_seconds, active)
 
     def _timed(self, fill: Fill, known: _Known, batches: list[RecordBatch]) -> tuple[tuple[EventBatch, ...], int]:
         """Events with the values of the time index, as far as that has moved; the others have the value they log."""
