@@ -9,8 +9,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias
 
-from accel.errors import InvalidArgument, ReaderStalled
-from accel.history.cuts import PlacedCut, refuse_unordered
+from accel.errors import ReaderStalled
+from accel.history.cuts import refuse_unordered
 from accel.history.id_columns import IdMap
 from accel.history.ids import segment_text
 from accel.history.store import Stream
@@ -241,8 +241,8 @@ class CutReader(ReaderBase):
         settings: ReaderSettings | None = None,
         system: Components = SYSTEM,
     ) -> None:
-        start = _placed(stream, dict(stream.head()) if from_cut is None else from_cut)
-        end = None if to_cut is None else _placed(stream, to_cut)
+        start = stream.workflows.cuts.place_valid(dict(stream.head()) if from_cut is None else from_cut)
+        end = None if to_cut is None else stream.workflows.cuts.place_valid(to_cut)
         refuse_unordered(start, end)
         core = ReaderCore(
             Frontier(start.segments, start.cut),
@@ -254,15 +254,7 @@ class CutReader(ReaderBase):
         super().__init__(stream, source, core, system)
 
     def _skip_to_head(self) -> IdMap:
-        head = _placed(self._stream, dict(self._stream.head()))
+        head = self._stream.workflows.cuts.place_valid(dict(self._stream.head()))
         self._core.skip(Frontier(head.segments, head.cut))
         self._rest()
         return self._core.position()
-
-
-def _placed(stream: Stream, cut: Cut) -> PlacedCut:
-    cuts = stream.workflows.cuts
-    placed = cuts.place(cut)
-    if not cuts.is_valid_place(placed):
-        raise InvalidArgument(f"expected a cut that covers all keys once, found {placed.cut}")
-    return placed

@@ -78,6 +78,17 @@ class CutReading:
         """The same, of a cut whose segments were found."""
         return cuts.is_valid(placed, self.segments(*creation_epochs(placed.cut)))
 
+    def place_valid(self, cut: Mapping[int, int]) -> PlacedCut:
+        """A cut with its segments, at which somebody can stand.
+
+        Raises:
+            InvalidArgument: nobody can; and as `place`.
+        """
+        placed = self.place(cut)
+        if not self.is_valid_place(placed):
+            raise InvalidArgument(f"expected a cut that covers all keys once, found {placed.cut}")
+        return placed
+
     def segments(self, low: int, high: int) -> Iterator[Segments]:
         """All segments that belong to any epoch from one to another, each once, in parts."""
         walk = self._epochs.walk(low, high)

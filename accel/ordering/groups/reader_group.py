@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from accel.errors import InvalidArgument, NotInHistory
+from accel.errors import NotInHistory
 from accel.history import truncation
 from accel.history.cuts import PlacedCut
 from accel.history.epochs import offsets_at_start
@@ -85,7 +85,7 @@ class ReaderGroup:
         except TableMissing:
             is_new = True
         if is_new:
-            begun = GroupState.at(_head(stream) if from_cut is None else _valid(stream, from_cut))
+            begun = GroupState.at(_head(stream) if from_cut is None else stream.workflows.cuts.place_valid(from_cut))
             parts.tables.create_table(table.name)
             cell.create(begun)
         return cls(stream, name, cell)
@@ -242,11 +242,3 @@ def _head(stream: Stream) -> PlacedCut:
         return cut
     first = stream.epoch(0)
     return placed(first.segments, offsets_at_start(first))
-
-
-def _valid(stream: Stream, cut: Mapping[int, int]) -> PlacedCut:
-    cuts = stream.workflows.cuts
-    found = cuts.place(cut)
-    if not cuts.is_valid_place(found):
-        raise InvalidArgument(f"expected a cut that covers all keys once, found {found.cut}")
-    return found
