@@ -97,6 +97,10 @@ class EventBatch(Sequence[Event]):
         self.next_offset = int(offsets[-1])
         self.size_bytes = int(bounds[-1]) - int(bounds[0])
 
+    def payloads(self) -> bytes:
+        """The bytes of all its events, one behind the other, without their lengths."""
+        return self.data[int(self.bounds[0]) : int(self.bounds[-1])]
+
     def with_value(self, value: int) -> EventBatch:
         """The same events with another value."""
         return EventBatch(self.segment_id, value, self.offsets, self.data, self.bounds)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Protocol
 
+import numpy as np
 from cachetools import LRUCache
 
 from accel.accelerator import ReadAccelerator
@@ -35,6 +36,7 @@ from accel.history.truncation import placed
 from accel.image import OPEN_END
 from accel.ordering.clock import HostClock
 from accel.ordering.events import EventBatch, decode_events
+from accel.ordering.replies import SegmentRead
 from accel.ordering.steps import Fill, Learn, SegmentEnd, SegmentEvents
 from accel.ordering.times.part_cache import PartCache
 from accel.ordering.times.segment_index import SegmentTimeIndex
@@ -145,6 +147,28 @@ class ObjectSegmentSource:
             return SegmentEvents((), fill.offset, fill.token)  # nothing was written yet
         timed, token = self._timed(fill, known, batches)
         return SegmentEvents(timed, reading.next_offset, token)
+
+    def read(self, segment_id: int, offset: int, max_bytes: int, token: int = NO_TOKEN) -> SegmentRead:
+        """The bytes of a segment's events from an offset on, as a peer would ask for them.
+
+        Args:
+            segment_id: which.
+            offset: where an event begins.
+            max_bytes: of payload; about.
+            token: of the last read; `NO_TOKEN` without one, which changes nothing but what it costs.
+
+        Returns:
+            The events' bytes, one behind the other, a clock value for each append, and the token for the next read.
+
+        Raises:
+            As `fill`.
+
+        Source: PDP-28, "ReadSegment", "SegmentRead".
+        """
+        found = self.fill(Fill(segment_id, offset, max_bytes, token))
+        batches = [part for each in found.batches if len(part := each.within(offset))]
+        values = np.array([each.value for each in batches], dtype=np.uint64)
+        return SegmentRead(b"".join(each.payloads() for each in batches), values, found.token)
 
     def learn(self, learn: Learn) -> SegmentEnd:
         """See `SegmentSource.learn`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from random import Random
 
@@ -10,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.errors import InvalidArgument
-from accel.ordering.events import Event
+from accel.ordering.events import Event, EventBatch
 from accel.ordering.frontier import Frontier
+from accel.ordering.orderer import Standing, choose
 from accel.ordering.reader_core import ReaderCore
 from accel.ordering.steps import Fill, ReaderSettings, Step
 from tests.examples import examples
@@ -130,6 +132,36 @@ def test_where_everything_is_at_hand_events_come_in_the_order_of_time(random: Ra
             given_events += batch
     order = [(each.value, each.segment_id, each.offset) for each in given_events]
     assert order == sorted(order)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(0, 60))
+def test_a_reader_takes_what_the_orderer_chooses(random: Random, acts: int) -> None:
+    story = grown(random, acts)
+    core = ReaderCore(story.frontier(story.beginning()), ReaderSettings(), follow=False)
+    at_hand: dict[int, deque[EventBatch]] = {}
+    under_way: list[Step] = []
+    for _ in range(TURNS_MAX):
+        if core.is_finished:
+            break
+        under_way.extend(core.wanted())
+        if under_way and random.random() < 0.5:
+            step = under_way.pop(random.randrange(len(under_way)))
+            if isinstance(step, Fill):
+                found = story.fill(step, random)
+                core.filled(step, found)
+                at_hand.setdefault(step.segment_id, deque()).extend(found.batches)
+            else:
+                story.answer(core, step)
+            continue
+        chosen = choose(Standing(each, batches[0].value if batches else None) for each, batches in at_hand.items())
+        batch = core.take()
+        assert (None if batch is None else batch.segment_id) == (None if chosen is None else chosen.segment)
+        if batch is None:
+            core.retry_idle()
+        else:
+            at_hand[batch.segment_id].popleft()
+    assert core.is_finished
 
 
 def test_memory_is_bounded_however_much_there_is() -> None:

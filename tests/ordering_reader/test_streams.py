@@ -292,6 +292,28 @@ def test_an_idle_segment_is_asked_again_though_others_always_have_events(orders:
         assert idle in seen
 
 
+def test_a_peer_reads_bytes_with_their_values_and_goes_on_with_a_token(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        for _ in range(6):
+            orders.write(writer, 24)
+    segment_id = orders.stream.active_segments()[0].id
+    with orders.reader() as reader:
+        events = [event for event in reader if event.segment_id == segment_id]
+    source = orders.source()
+    whole = source.read(segment_id, 0, 1 << 20)
+    assert whole.data == b"".join(event.payload for event in events)
+    assert sorted(set(whole.values.tolist())) == sorted({event.value for event in events})
+    first = source.read(segment_id, 0, 1)
+    offset = sum(1 for event in events if event.value == first.value)
+    with_token, without = (
+        source.read(segment_id, offset, 1 << 20, first.token),
+        source.read(segment_id, offset, 1 << 20),
+    )
+    assert first.data + with_token.data == whole.data == first.data + without.data
+    assert with_token.values.tolist() == without.values.tolist()
+    assert with_token.token == without.token
+
+
 def learned(source: ObjectSegmentSource, segment_id: int) -> SegmentEnd:
     """What becomes of a segment, as a reader asks for it: after its last read, and again if that was too early."""
     while True:
