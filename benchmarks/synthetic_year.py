@@ -29,11 +29,12 @@ from accel.history.records import EpochRecord, RetentionSet, StreamCutRecord
 from accel.history.segments import Segments
 from accel.history.store import places
 from loaders.errors import KeyMissing
+from loaders.layout import TABLES_PREFIX
 from loaders.store import MemoryStore
 from loaders.store.base import Fetched
 from loaders.store.decorated import DecoratedStore
 from loaders.tables.envelope import Stored, decode_stored, encode_stored
-from loaders.tables.names import decode_name
+from loaders.tables.names import decode_name, place_of
 from loaders.tables.versions import Version
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, BlockTimes, EpochTimesRoot
 
@@ -204,7 +205,9 @@ class YearStore(DecoratedStore):
             made = None if key in self._gone else self._made(key)
             if made is None:
                 raise
-            stored = encode_stored(Stored(made, Version("", 1, b"made for reading", final=True)))
+            stored = encode_stored(
+                Stored(made, Version("", 1, b"made for reading", final=True)), place_of(key, TABLES_PREFIX)
+            )
             return Fetched(stored, "made", len(stored))
 
     def delete(self, key: str) -> None:
@@ -239,5 +242,5 @@ class YearStore(DecoratedStore):
     def _overwrite(self, name: str, value: bytes) -> None:
         key = self._prefix + name
         before = self._store.get(key)
-        version = decode_stored(before.body, etag=before.etag, where=key).version
-        self._store.put(key, encode_stored(Stored(value, version)))
+        version = decode_stored(before.body, place_of(key, TABLES_PREFIX), etag=before.etag, where=key).version
+        self._store.put(key, encode_stored(Stored(value, version), place_of(key, TABLES_PREFIX)))

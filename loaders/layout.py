@@ -34,6 +34,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from uuid import UUID
 
+ACCEL_PREFIX = "accel/"
+"""What all keys begin with but those of objects."""
+
 FORMAT_KEY = "accel/format"
 """Where the format record lies."""
 

@@ -3,17 +3,22 @@
     | at  | bytes | field          | meaning                                                           |
     |-----|-------|----------------|-------------------------------------------------------------------|
     | 0   | 4     | magic          | AC 56 41 4C                                                       |
-    | 4   | 1     | version        | of this envelope: 1                                               |
+    | 4   | 1     | version        | of this envelope: 2                                               |
     | 5   | 1     | flags          | 1: a tombstone; 2: a final value                                  |
     | 6   | 2     | reserved       | zero                                                              |
     | 8   | 8     | sequence       | 1 for the first version of a key, +1 with every write             |
     | 16  | 16    | nonce          | drawn for this write alone                                        |
     | 32  | 128   | ancestors      | nonces of the 8 versions before, newest first; zero where none    |
-    | 160 | 4     | CRC-32         | of all bytes but these four                                       |
+    | 160 | 4     | CRC-32         | of the value's place, then of all bytes but these four            |
     | 164 | 4     | value's length | not in a tombstone                                                |
     | 168 | n     | value          | likewise                                                          |
 
 All integers are big endian.
+
+The *place* is table and key as they stand in the S3 key, ``<table>/<key>``, in ASCII (``format`` of the format record).
+It is not stored: a reader knows which place it reads, and adds it. So a value, a tombstone or a marker that lies under
+another key than the one it was written for is as corrupt as one with a damaged byte; a prefix with all that lies below
+it may be copied or moved.
 
 A tombstone is what a versioned delete leaves: 164 bytes, which no live value can have, so a listing tells the two
 apart by size. The nonce makes every write's bytes, and with them its ETag, unlike any other's: a value that comes back
@@ -31,7 +36,7 @@ from loaders.errors import CorruptObject, FormatLimit, FormatTooNew
 from loaders.tables.versions import Entry, Version
 
 MAGIC = b"\xacVAL"
-ENVELOPE_VERSION = 1
+ENVELOPE_VERSION = 2
 TOMBSTONE_SIZE_BYTES = 164
 """Size of a stored tombstone, and of nothing else."""
 
@@ -70,8 +75,12 @@ class Stored:
         return None if self.value is None else Entry(self.value, self.version)
 
 
-def encode_stored(stored: Stored) -> bytes:
+def encode_stored(stored: Stored, place: str) -> bytes:
     """The bytes to put. O(size); the ETag is not part of them.
+
+    Args:
+        stored: what to put.
+        place: where it will lie: the encoded names of table and key, with a slash between.
 
     Raises:
         FormatLimit: the value is too long.
@@ -85,24 +94,25 @@ def encode_stored(stored: Stored) -> bytes:
         if len(value) > VALUE_SIZE_BYTES_MAX:
             raise FormatLimit(f"a value has at most {VALUE_SIZE_BYTES_MAX} bytes, this one {len(value)}")
         body = _NUMBER.pack(len(value)) + value
-    return b"".join((head, _NUMBER.pack(_checksum(head, body)), body))
+    return b"".join((head, _NUMBER.pack(_checksum(place, head, body)), body))
 
 
-def decode_stored(data: bytes, *, etag: str, where: str) -> Stored:
+def decode_stored(data: bytes, place: str, *, etag: str, where: str) -> Stored:
     """Read what a key holds. O(size).
 
     Args:
         data: all bytes of the object.
+        place: where it lies, as for `encode_stored`.
         etag: its ETag, which becomes part of the version.
         where: the object's key, for the error's sake.
 
     Raises:
         FormatTooNew: a newer release wrote it.
-        CorruptObject: damage.
+        CorruptObject: damage, or the bytes of another key.
 
     Source: docs/tables.md, "The bytes around a value".
     """
-    _check_head(data, where)
+    _check_head(data, place, where)
     _, _, flags, sequence, nonce, ancestors = _HEAD.unpack_from(data)
     version = Version(etag, sequence, nonce, bool(flags & _FINAL), ancestors)
     if flags & _TOMBSTONE:
@@ -114,7 +124,7 @@ def decode_stored(data: bytes, *, etag: str, where: str) -> Stored:
     return Stored(data[VALUE_START:], version)
 
 
-def _check_head(data: bytes, where: str) -> None:
+def _check_head(data: bytes, place: str, where: str) -> None:
     # The version before everything that a newer one may have changed, and nothing before the magic.
     known_start = len(data) > _VERSION_AT and data.startswith(MAGIC)
     _expect(known_start, data, where, f"a stored value, which begins with {MAGIC.hex()}", data[:8].hex() or "nothing")
@@ -124,16 +134,18 @@ def _check_head(data: bytes, where: str) -> None:
     _expect(version == ENVELOPE_VERSION, data, where, f"an envelope of version {ENVELOPE_VERSION}", f"{version}")
     _expect(len(data) >= TOMBSTONE_SIZE_BYTES, data, where, f"at least {TOMBSTONE_SIZE_BYTES} bytes", f"{len(data)}")
     checksum = _NUMBER.unpack_from(data, _HEAD.size)[0]
-    actual = _checksum(data[: _HEAD.size], memoryview(data)[TOMBSTONE_SIZE_BYTES:])
-    _expect(actual == checksum, data, where, f"a CRC-32 of {checksum:#010x}", f"{actual:#010x}")
+    actual = _checksum(place, data[: _HEAD.size], memoryview(data)[TOMBSTONE_SIZE_BYTES:])
+    found = f"{checksum:#010x}: the bytes are damaged, or were written for another key"
+    _expect(actual == checksum, data, where, f"a CRC-32 of {actual:#010x} over {place!r} and these bytes", found)
     flags = data[_VERSION_AT + 1]
     _expect(flags in {0, _TOMBSTONE, _FINAL}, data, where, "flags of 0, 1 or 2", f"{flags}")
     _expect(not any(data[_RESERVED]), data, where, "two zero bytes in reserve", data[_RESERVED].hex())
     _expect(any(data[8:16]), data, where, "a sequence number of at least 1", "0")
 
 
-def _checksum(head: bytes, body: bytes | memoryview) -> int:
-    return zlib.crc32(body, zlib.crc32(head))
+def _checksum(place: str, head: bytes, body: bytes | memoryview) -> int:
+    # No place contains the magic's first byte, so place and head have one way of being told apart.
+    return zlib.crc32(body, zlib.crc32(head, zlib.crc32(place.encode("ascii"))))
 
 
 def _expect(holds: bool, data: bytes, where: str, expected: str, found: str) -> None:

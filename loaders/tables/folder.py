@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from loaders.errors import KeyMissing, TableMissing
 from loaders.store.base import Fetched, ObjectInfo, ObjectStore
 from loaders.tables.cache import CacheKey, Ticket, ValueCache
-from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES, Stored, decode_stored
+from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES, Stored
 from loaders.tables.names import decode_name, encode_prefix, marker_key, value_key
 from loaders.tables.settle import ConditionalWriter
 from loaders.tables.versions import UNKNOWN_ETAG, Entry, Version
@@ -113,7 +113,7 @@ class TableFolder:
             return Stored(kept.value if kept is not None else b"", known)
         if fetched is None:
             raise ValueError("a store said that nothing changed without having been asked")
-        stored = decode_stored(fetched.body, etag=fetched.etag, where=store_key)
+        stored = self.parts.writer.decoded(store_key, fetched)
         self.keep(key, stored, ticket)
         return stored
 

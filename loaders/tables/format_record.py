@@ -12,15 +12,19 @@ from collections.abc import Callable
 import msgspec
 
 from loaders.errors import AmbiguousWrite, CorruptObject, FormatTooNew, KeyMissing
-from loaders.layout import FORMAT_KEY
+from loaders.layout import ACCEL_PREFIX, FORMAT_KEY
 from loaders.store.base import ObjectStore
 from loaders.tables.envelope import Stored, decode_stored
 from loaders.tables.forms import RecordForm
+from loaders.tables.names import place_of
 from loaders.tables.retry import Patience, RetrySettings
 from loaders.tables.settle import ConditionalWriter
 
 FORMAT_VERSION = 1
 """The newest layout of a whole bucket that this release knows."""
+
+FORMAT_PLACE = place_of(FORMAT_KEY, ACCEL_PREFIX)
+"""What the checksum of the format record binds it to; no table's value has a place without a slash."""
 
 STREAM_BUCKETS_MAX = 1 << 16
 
@@ -82,7 +86,7 @@ def read_format(store: ObjectStore) -> FormatRecord | None:
         found = store.get(FORMAT_KEY)
     except KeyMissing:
         return None
-    return _decoded(decode_stored(found.body, etag=found.etag, where=FORMAT_KEY))
+    return _decoded(decode_stored(found.body, FORMAT_PLACE, etag=found.etag, where=FORMAT_KEY))
 
 
 def create_format(
@@ -106,7 +110,7 @@ def create_format(
         AmbiguousWrite: the reply was lost, and the record cannot be read.
         FormatTooNew, CorruptObject: as `read_format`.
     """
-    writer = ConditionalWriter(store, nonce, Patience(RetrySettings(), sleep, jitter))
+    writer = ConditionalWriter(store, nonce, Patience(RetrySettings(), sleep, jitter), ACCEL_PREFIX)
     settled = writer.write(FORMAT_KEY, FORMAT_FORM.encode(record), None)
     if settled.current is None:
         detail = "the reply was lost, and it cannot be told whether the format record was written"

@@ -91,6 +91,20 @@ def value_key(folder: str, key: str) -> str:
     return checked_key(folder + encode_name(key))
 
 
+def place_of(store_key: str, root: str) -> str:
+    """What a value's checksum binds it to: its key without what all keys of the bucket's tables begin with.
+
+    >>> place_of("accel/tables/owners/stream%2F7", "accel/tables/")
+    'owners/stream%2F7'
+
+    Raises:
+        ValueError: a key that does not begin so.
+    """
+    if not store_key.startswith(root):
+        raise ValueError(f"expected a key below {root!r}, found {store_key!r}")
+    return store_key[len(root) :]
+
+
 def checked_key(store_key: str) -> str:
     """The same key, if S3 would take it; else ValueError."""
     size_bytes = len(store_key.encode())

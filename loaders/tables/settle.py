@@ -34,8 +34,9 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from loaders.errors import AccelError, KeyMissing, PreconditionFailed, RequestRefused, StoreUnavailable, WriteConflict
-from loaders.store.base import CreateOnly, IfMatch, ObjectStore
+from loaders.store.base import CreateOnly, Fetched, IfMatch, ObjectStore
 from loaders.tables.envelope import Stored, decode_stored, encode_stored
+from loaders.tables.names import place_of
 from loaders.tables.retry import Patience, patiently
 from loaders.tables.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Version
 
@@ -79,6 +80,7 @@ class ConditionalWriter:
         store: which never repeats a conditional write by itself.
         nonce: draws 16 bytes, each time others.
         patience: how often, and how long in between.
+        root: what every key begins with; the rest of a key is the place that its value is bound to.
         if_match_quotes: how this endpoint wants If-Match; None = what the store's settings say.
     """
 
@@ -87,12 +89,14 @@ class ConditionalWriter:
         store: ObjectStore,
         nonce: Callable[[], bytes],
         patience: Patience,
+        root: str,
         *,
         if_match_quotes: bool | None = None,
     ) -> None:
         self._store = store
         self._nonce = nonce
         self.patience = patience
+        self._root = root
         self._quotes = if_match_quotes
 
     def write(self, store_key: str, value: bytes | None, base: Version | None, *, final: bool = False) -> Settled:
@@ -111,7 +115,19 @@ class ConditionalWriter:
             found = self._store.get(store_key)
         except KeyMissing:
             return None
-        return decode_stored(found.body, etag=found.etag, where=store_key)
+        return self.decoded(store_key, found)
+
+    def decoded(self, store_key: str, found: Fetched) -> Stored:
+        """What was fetched from a key, if it was written for that key.
+
+        Raises:
+            FormatTooNew, CorruptObject: as `decode_stored`.
+        """
+        return decode_stored(found.body, self._place(store_key), etag=found.etag, where=store_key)
+
+    def encoded(self, store_key: str, new: Stored) -> bytes:
+        """The bytes to put at a key; FormatLimit for a value that is too long."""
+        return encode_stored(new, self._place(store_key))
 
     def read_surely(self, store_key: str) -> Stored | None:
         """The same, patiently: a write waits for it."""
@@ -121,6 +137,9 @@ class ConditionalWriter:
         """Send one PUT, once."""
         condition = CreateOnly() if base is None else IfMatch(base.etag, self._quotes)
         return self._store.put(store_key, body, condition=condition)
+
+    def _place(self, store_key: str) -> str:
+        return place_of(store_key, self._root)
 
     def _new(self, value: bytes | None, base: Version | None, *, final: bool) -> Stored:
         nonce = self._nonce()
@@ -138,7 +157,7 @@ class _Write:
         self._store_key = store_key
         self._new = new
         self._base = base
-        self._body = encode_stored(new)
+        self._body = writer.encoded(store_key, new)
         self._reply_lost = False  # a copy may be on its way to this moment
         self._undecided = False  # the last copy was answered, but not with yes or no
         self._error: AccelError | None = None

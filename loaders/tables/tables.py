@@ -72,7 +72,7 @@ class Tables:
         self._store = store
         self._prefix = prefix
         self._patience = Patience(retry, sleep, jitter)
-        self._writer = ConditionalWriter(store, nonce, self._patience, if_match_quotes=if_match_quotes)
+        self._writer = ConditionalWriter(store, nonce, self._patience, prefix, if_match_quotes=if_match_quotes)
         self._parts = TableParts(store, self._writer, cache, executor)
         self._lock = Lock()
         self._states: LRUCache[str, TableState] = LRUCache(TABLE_STATES_MAX)

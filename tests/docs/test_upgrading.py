@@ -22,7 +22,7 @@ from loaders.object_ref import ObjectRef
 from loaders.store import ObjectStore, open_store
 from loaders.tables import FORMAT_FORM, FormatRecord, Tables
 from loaders.tables.envelope import decode_stored, encode_stored
-from loaders.tables.format_record import FORMAT_VERSION
+from loaders.tables.format_record import FORMAT_PLACE, FORMAT_VERSION
 from tests.cli.worlds import run
 
 NODE = 4
@@ -116,10 +116,10 @@ def test_the_commands_of_the_page_show_the_version_of_a_key_and_refuse_a_newer_o
 
 def test_a_newer_layout_opens_no_catalog(store: ObjectStore) -> None:
     found = store.get(FORMAT_KEY)
-    stored = decode_stored(found.body, etag=found.etag, where=FORMAT_KEY)
+    stored = decode_stored(found.body, FORMAT_PLACE, etag=found.etag, where=FORMAT_KEY)
     assert stored.value is not None
     record = FORMAT_FORM.decode(stored.value, FORMAT_KEY)
     newer = FORMAT_FORM.encode(msgspec.structs.replace(record, version=FORMAT_VERSION + 1))
-    store.put(FORMAT_KEY, encode_stored(replace(stored, value=newer)))
+    store.put(FORMAT_KEY, encode_stored(replace(stored, value=newer), FORMAT_PLACE))
     with pytest.raises(FormatTooNew, match="format version 2"):
         ObjectCatalog.open(store)

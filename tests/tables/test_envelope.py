@@ -16,6 +16,7 @@ from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES, Stored, decode_stored,
 from tests.tables.golden import golden
 from tests.tables.worlds import World
 
+PLACE = "owners/stream%2F7"
 NONCE = bytes(range(0xA0, 0xB0))
 EARLIER = b"".join(bytes([each]) * 16 for each in (0xB3, 0xB2, 0xB1)).ljust(128, b"\0")
 GOLDEN = {
@@ -27,14 +28,14 @@ GOLDEN = {
 
 def resealed(data: bytes) -> bytes:
     """The same bytes with a checksum that fits them."""
-    checksum = zlib.crc32(data[164:], zlib.crc32(data[:160]))
+    checksum = zlib.crc32(data[164:], zlib.crc32(data[:160], zlib.crc32(PLACE.encode())))
     return data[:160] + checksum.to_bytes(4, "big") + data[164:]
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_bytes_are_pinned(name: str) -> None:
-    assert encode_stored(GOLDEN[name]) == golden(name)
-    found = decode_stored(golden(name), etag="e", where="k")
+    assert encode_stored(GOLDEN[name], PLACE) == golden(name)
+    found = decode_stored(golden(name), PLACE, etag="e", where="k")
     assert found == GOLDEN[name]
     assert (found.version.final, found.version.ancestors) == (
         GOLDEN[name].version.final,
@@ -49,17 +50,17 @@ def test_every_damaged_byte_and_every_cut_is_found(name: str) -> None:
         damaged = bytearray(data)
         damaged[position] ^= 0x40
         with pytest.raises((CorruptObject, FormatTooNew), match="accel/tables/t/k"):
-            decode_stored(bytes(damaged), etag="e", where="accel/tables/t/k")
+            decode_stored(bytes(damaged), PLACE, etag="e", where="accel/tables/t/k")
         with pytest.raises(CorruptObject):
-            decode_stored(data[:position], etag="e", where="accel/tables/t/k")
+            decode_stored(data[:position], PLACE, etag="e", where="accel/tables/t/k")
     with pytest.raises(CorruptObject):
-        decode_stored(data + b"\0", etag="e", where="k")
+        decode_stored(data + b"\0", PLACE, etag="e", where="k")
 
 
 @given(st.binary(max_size=400))
 def test_foreign_bytes_are_corrupt_and_nothing_else(data: bytes) -> None:
     with pytest.raises(CorruptObject):
-        decode_stored(data, etag="e", where="k")
+        decode_stored(data, PLACE, etag="e", where="k")
 
 
 @pytest.mark.parametrize(
@@ -78,27 +79,42 @@ def test_what_contradicts_itself_is_refused_although_its_checksum_fits(at: int, 
     data = bytearray(golden("envelope-value"))
     data[at] = byte
     with pytest.raises(CorruptObject, match=expected):
-        decode_stored(resealed(bytes(data)), etag="e", where="k")
+        decode_stored(resealed(bytes(data)), PLACE, etag="e", where="k")
 
 
 def test_a_tombstone_without_its_flag_is_refused() -> None:
     data = bytearray(golden("envelope-tombstone"))
     data[5] = 0
     with pytest.raises(CorruptObject, match="at least 168 bytes"):
-        decode_stored(resealed(bytes(data)), etag="e", where="k")
+        decode_stored(resealed(bytes(data)), PLACE, etag="e", where="k")
 
 
-@pytest.mark.parametrize("version", [2, 255])
+@pytest.mark.parametrize("version", [3, 255])
 def test_a_newer_envelope_is_refused_whatever_follows_it(version: int) -> None:
     data = bytearray(golden("envelope-value"))
     data[4] = version
     for newer in (bytes(data), bytes(data[:20])):
-        with pytest.raises(FormatTooNew, match=f"'k' has an envelope of version {version}, known is 1"):
-            decode_stored(newer, etag="e", where="k")
+        with pytest.raises(FormatTooNew, match=f"'k' has an envelope of version {version}, known is 2"):
+            decode_stored(newer, PLACE, etag="e", where="k")
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("other", ["owners/stream%2F8", "owner/stream%2F7", "owners/stream%2F7/", "", "format"])
+def test_the_bytes_of_another_place_are_refused_and_both_are_named(name: str, other: str) -> None:
+    message = rf"'k'.*a CRC-32 of 0x.* over '{other}' and these bytes.*written for another key"
+    with pytest.raises(CorruptObject, match=message):
+        decode_stored(golden(name), other, etag="e", where="k")
+
+
+def test_an_envelope_without_its_place_is_refused() -> None:
+    data = bytearray(golden("envelope-value"))
+    data[4] = 1
+    with pytest.raises(CorruptObject, match="expected an envelope of version 2, found 1"):
+        decode_stored(bytes(data), PLACE, etag="e", where="k")
 
 
 def test_no_live_value_has_the_size_of_a_tombstone() -> None:
-    empty = encode_stored(replace(GOLDEN["envelope-value"], value=b""))
+    empty = encode_stored(replace(GOLDEN["envelope-value"], value=b""), PLACE)
     assert len(golden("envelope-tombstone")) == TOMBSTONE_SIZE_BYTES < len(empty)
 
 
@@ -121,7 +137,7 @@ def test_damage_in_a_table_names_the_key_and_a_newer_value_is_not_written_over()
         with pytest.raises(CorruptObject, match="'accel/tables/t/k'"):
             touch()
     newer = bytearray(golden("envelope-value"))
-    newer[4] = 2
+    newer[4] = 3
     world.store.put("accel/tables/t/k", bytes(newer))
     for write in (
         lambda: table.get("k"),

@@ -13,6 +13,7 @@ from loaders.store import Fault, FaultStore, MemoryStore
 from loaders.store.decorated import WRITES
 from loaders.tables import FORMAT_FORM, FormatRecord, Tables, Version, create_format, probe_conditions, read_format
 from loaders.tables.envelope import Stored, decode_stored, encode_stored
+from loaders.tables.format_record import FORMAT_PLACE
 from tests.tables.golden import golden
 from tests.tables.worlds import ReadOnly, World, new_nonce, no_sleep
 
@@ -21,12 +22,12 @@ VERSION = Version("e", 1, bytes(range(0xA0, 0xB0)))
 
 
 def put_record(store: MemoryStore, body: bytes) -> None:
-    store.put(FORMAT_KEY, encode_stored(Stored(body, VERSION)))
+    store.put(FORMAT_KEY, encode_stored(Stored(body, VERSION), FORMAT_PLACE))
 
 
 def test_the_bytes_are_pinned() -> None:
-    assert encode_stored(Stored(FORMAT_FORM.encode(RECORD), VERSION)) == golden("format-record")
-    stored = decode_stored(golden("format-record"), etag="e", where="k")
+    assert encode_stored(Stored(FORMAT_FORM.encode(RECORD), VERSION), FORMAT_PLACE) == golden("format-record")
+    stored = decode_stored(golden("format-record"), FORMAT_PLACE, etag="e", where="k")
     assert FORMAT_FORM.decode(stored.value or b"", "k") == RECORD
 
 
@@ -97,9 +98,9 @@ def test_what_a_newer_release_wrote_is_refused() -> None:
     with pytest.raises(FormatTooNew, match="form 'format' has version 2"):
         read_format(store)
     newer = bytearray(golden("format-record"))
-    newer[4] = 2
+    newer[4] = 3
     store.put(FORMAT_KEY, bytes(newer))
-    with pytest.raises(FormatTooNew, match="envelope of version 2"):
+    with pytest.raises(FormatTooNew, match="envelope of version 3"):
         read_format(store)
 
 
@@ -111,7 +112,7 @@ def test_damage_is_found() -> None:
     put_record(store, b"\x06format\x00\x01\x80")
     with pytest.raises(CorruptObject, match="namespace"):
         read_format(store)
-    store.put(FORMAT_KEY, encode_stored(Stored(None, VERSION)))
+    store.put(FORMAT_KEY, encode_stored(Stored(None, VERSION), FORMAT_PLACE))
     with pytest.raises(CorruptObject, match="tombstone"):
         read_format(store)
 
