@@ -197,10 +197,10 @@ class YearStore(DecoratedStore):
         for key in (places.epoch_key(0), places.chunk_key(0), places.shard_key(0)):
             self._store.delete(self._prefix + key)
 
-    def get(self, key: str) -> Fetched:
+    def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         """What was written, or what is computed."""
         try:
-            return super().get(key)
+            return super().get(key, size_bytes_max=size_bytes_max)
         except KeyMissing:
             made = None if key in self._gone else self._made(key)
             if made is None:

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from loaders.tables.versions import Entry
 
 
+FOUND_LENGTH_MAX = 1_000
+"""Characters of damaged bytes that an error shows."""
+
+
 class AccelError(Exception):
     """The base of every error that Accel raises on purpose."""
 
@@ -195,6 +199,7 @@ class CorruptObject(FormatError):
     advice = "do not delete anything; compare the object with its metadata (accel object verify) and restore it"
 
     def __init__(self, key: str, size_bytes: int, *, expected: str, found: str) -> None:
+        expected, found = _shortened(expected), _shortened(found)
         size = f"{size_bytes} bytes" if size_bytes >= 0 else "of unknown size"
         super().__init__(f"object {key!r} ({size}) is corrupt: expected {expected}, found {found}")
         self.key = key
@@ -204,6 +209,11 @@ class CorruptObject(FormatError):
 
     def __reduce__(self) -> tuple[object, tuple[str, int, str, str]]:
         return _corrupt_object, (self.key, self.size_bytes, self.expected, self.found)
+
+
+def _shortened(text: str) -> str:
+    # What was found came from the bytes, and may be as long as they are.
+    return text if len(text) <= FOUND_LENGTH_MAX else f"{text[:FOUND_LENGTH_MAX]}... ({len(text)} characters)"
 
 
 def _corrupt_object(key: str, size_bytes: int, expected: str, found: str) -> CorruptObject:

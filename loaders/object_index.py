@@ -232,7 +232,7 @@ class ObjectIndexLoader:
         return index, len(before.body)
 
     def _load_composite(self, ref: ObjectRef, key: str, requests: int = 0, bytes_read: int = 0) -> OpenedObject:
-        whole = self._store.get(key)
+        whole = self._store.get(key, size_bytes_max=INDEX_SIZE_BYTES_MAX)
         composite = decode_composite(whole.body, key=key)
         index = composite.index
         return OpenedObject(ref, index, index.object_ranges(), composite, requests + 1, bytes_read + len(whole.body))

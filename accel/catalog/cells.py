@@ -8,6 +8,12 @@ from accel.catalog.import_records import ImportRun, ReadBatch
 from accel.catalog.records import Checkpoint, ListVersion, NodeDirectory, NodeList, ObjectIdCounter, StreamBucket
 from loaders.tables import Tables
 
+DIRECTORY_SIZE_BYTES_MAX = 1 << 20
+"""Of the directory: a node takes up to 9 bytes."""
+
+COUNTER_SIZE_BYTES_MAX = 1 << 12
+"""Of a counter, which is one number."""
+
 
 class CatalogCells:
     """The catalog's keys. Threads: any."""
@@ -17,7 +23,8 @@ class CatalogCells:
 
     def directory(self) -> Cell[NodeDirectory]:
         """Which nodes have a list."""
-        return Cell(self.tables.table(places.NODES), places.DIRECTORY_KEY, forms.NODE_DIRECTORY)
+        table = self.tables.table(places.NODES, value_size_bytes_max=DIRECTORY_SIZE_BYTES_MAX)
+        return Cell(table, places.DIRECTORY_KEY, forms.NODE_DIRECTORY)
 
     def node_list(self, node_id: int) -> Cell[NodeList]:
         """A node's objects."""
@@ -38,7 +45,8 @@ class CatalogCells:
 
     def object_ids(self) -> Cell[ObjectIdCounter]:
         """The next object id that nobody has."""
-        return Cell(self.tables.table(places.COUNTERS), places.OBJECT_IDS_KEY, forms.OBJECT_ID_COUNTER)
+        table = self.tables.table(places.COUNTERS, value_size_bytes_max=COUNTER_SIZE_BYTES_MAX)
+        return Cell(table, places.OBJECT_IDS_KEY, forms.OBJECT_ID_COUNTER)
 
     def import_run(self) -> Cell[ImportRun]:
         """What an import that is under way has done to the counter of ids."""

@@ -16,19 +16,21 @@ Every field with its unit, and which release writes which version: docs/formats.
     | import-batch      | columns objects, ranges                                                                  |
     | import-run        | counter_before, raised_to                                                                |
 
-A list of 5,000 objects takes about 44 kB.
+A list of 5,000 objects takes about 44 kB. How many rows a value can become follows from its bytes (see
+`loaders.tables.columns`: 4,096, and 8 more a byte, 1,048,576 at most), or from its key: a directory has 65,536 nodes.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
 
 from accel.catalog.import_records import READ_OBJECT, READ_RANGE, ImportRun, ReadBatch
 from accel.catalog.records import (
+    NODES_MAX,
     Checkpoint,
     ListVersion,
     NodeDirectory,
@@ -45,10 +47,11 @@ from accel.catalog.rows import (
     STREAM,
     STREAM_END,
     STREAM_OBJECT,
+    Rows,
 )
-from loaders.tables.columns import is_packed, pack_columns, unpack_any, unpack_columns
+from loaders.tables.columns import ROWS_MAX, is_packed, pack_columns, unpack_any, unpack_columns
 from loaders.tables.converted import ConvertedForm
-from loaders.tables.forms import FormRegistry, RecordForm
+from loaders.tables.forms import FormRegistry, RecordForm, RowsView
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -58,7 +61,7 @@ class CatalogForm(ConvertedForm[T, S]):
     """The form of a record of the catalog. Threads: immutable."""
 
     def expand(self, fields: S) -> object:
-        """Stored fields as dicts, lists and numbers, for people: each row a dict."""
+        """Stored fields as dicts, lists, numbers and views of rows, for people: each row a dict."""
         return _expanded(msgspec.structs.asdict(fields))
 
 
@@ -72,7 +75,7 @@ class StoredList(msgspec.Struct, frozen=True):
     prepared: bytes
     retired: bytes
     stream_objects: bytes
-    withdrawn_commits: list[int]
+    withdrawn_commits: Annotated[list[int], msgspec.Meta(max_length=ROWS_MAX)]
 
 
 class StoredListVersion(msgspec.Struct, frozen=True):
@@ -103,7 +106,7 @@ class StoredCheckpoint(msgspec.Struct, frozen=True):
 class StoredDirectory(msgspec.Struct, frozen=True):
     """The stored fields of a `NodeDirectory`."""
 
-    node_ids: list[int]
+    node_ids: Annotated[list[int], msgspec.Meta(max_length=NODES_MAX)]
 
 
 class StoredCounter(msgspec.Struct, frozen=True):
@@ -123,7 +126,7 @@ class StoredRun(msgspec.Struct, frozen=True):
     """The stored fields of an `ImportRun`."""
 
     counter_before: int
-    raised_to: list[int]
+    raised_to: Annotated[list[int], msgspec.Meta(max_length=ROWS_MAX)]
 
 
 def _stored_list(node_list: NodeList) -> StoredList:
@@ -257,5 +260,9 @@ def _expanded(value: object) -> object:
         return {name: _expanded(each) for name, each in value.items()}
     if isinstance(value, bytes) and is_packed(value):
         rows = unpack_any(value, "packed columns")
-        return [dict(zip(rows.dtype.names or (), row, strict=True)) for row in rows.tolist()]
+        return RowsView(len(rows), partial(_first_rows, rows))
     return value
+
+
+def _first_rows(rows: Rows, count: int) -> list[dict[str, int]]:
+    return [dict(zip(rows.dtype.names or (), row, strict=True)) for row in rows[:count].tolist()]

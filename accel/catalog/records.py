@@ -38,8 +38,12 @@ from accel.catalog.rows import (
     frozen,
     no_rows,
 )
+from loaders.errors import FormatLimit
 
 INT64_MAX = 2**63 - 1
+
+NODES_MAX = 1 << 16
+"""Nodes in one catalog; a refresh asks for the list of each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,6 +172,7 @@ class NodeDirectory:
         node_ids: ascending, each once, 0 or above.
 
     Raises:
+        FormatLimit: more than 65,536 nodes.
         ValueError: ids out of order.
     """
 
@@ -175,6 +180,8 @@ class NodeDirectory:
 
     def __post_init__(self) -> None:
         self.node_ids.flags.writeable = False
+        if len(self.node_ids) > NODES_MAX:
+            raise FormatLimit(f"expected at most {NODES_MAX} nodes in one catalog, found {len(self.node_ids)}")
         _check_order("directory of nodes", self.node_ids)
 
 

@@ -127,10 +127,10 @@ def get(*, table: str, key: str, limit: int, store: StoreChoice, output: Output)
         entry = _tables(store, output).table(table).get(key)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    form, form_version, record = _registry().decode_any(entry.value, f"table {table!r}, key {key!r}")
     left_out: dict[str, int] = {}
-    bounded = _bounded(msgspec.to_builtins(record), limit, "record", left_out)
-    shown = ShownValue(table, key, entry.version.sequence, form, form_version, len(entry.value), bounded, left_out)
+    where = f"table {table!r}, key {key!r}"
+    form, form_version, record = _registry().decode_any(entry.value, where, limit or None, left_out)
+    shown = ShownValue(table, key, entry.version.sequence, form, form_version, len(entry.value), record, left_out)
     output.show(shown)
 
 
@@ -158,15 +158,6 @@ def _registry() -> FormRegistry:
     codecs.register_forms(registry)
     group_form.register_forms(registry)
     return registry
-
-
-def _bounded(value: Any, limit: int, name: str, left_out: dict[str, int]) -> Any:
-    if isinstance(value, dict):
-        return {each: _bounded(inner, limit, f"{name}.{each}", left_out) for each, inner in value.items()}
-    if isinstance(value, list) and limit and len(value) > limit:
-        left_out[name] = len(value) - limit
-        return value[:limit]
-    return value
 
 
 def _printable(text: str) -> str:

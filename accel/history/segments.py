@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -113,7 +114,8 @@ class KeyRanges:
         return hash((self.starts.tobytes(), self.ends.tobytes()))
 
     def __repr__(self) -> str:
-        return f"KeyRanges.of({list(self)!r})"
+        shown = ", ".join(map(str, islice(self, 5)))
+        return f"<{len(self)} key ranges: {shown}{', ...' if len(self) > 5 else ''}>"
 
 
 class Segments(Sequence[SegmentRecord]):

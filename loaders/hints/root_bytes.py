@@ -114,6 +114,19 @@ def fetch_root(store: ObjectStore, key: str) -> Fetched | None:
     return fetched
 
 
+def fetch_changed_root(store: ObjectStore, key: str, etag: str) -> Fetched | None:
+    """Read the bytes of a root unless it still has this ETag: then None. One request.
+
+    Raises:
+        HintProblem: corrupt: larger than any root.
+        StoreError: the store could not say.
+    """
+    try:
+        return store.get_if_changed(key, etag, size_bytes_max=ROOT_SIZE_BYTES_MAX)
+    except CorruptObject as error:
+        raise HintProblem(HintTrouble.CORRUPT, key, f"expected {error.expected}, found {error.found}") from error
+
+
 def swap_root(store: ObjectStore, kind: HintKind, node_id: int, generation: int, data: bytes) -> None:
     """Make this the node's root; all that it names must lie in the store already. Two requests.
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from loaders.errors import AccessDenied, KeyMissing
 from loaders.hints.errors import HintProblem, HintTrouble
-from loaders.hints.root_bytes import fetch_root
+from loaders.hints.root_bytes import fetch_changed_root, fetch_root
 
 if TYPE_CHECKING:
     from loaders.store.base import Fetched, ObjectStore
@@ -173,9 +173,11 @@ class RootCache(Generic[R]):
 
     def _read_changed(self, store: ObjectStore, node_id: int, old: KnownRoot[R]) -> KnownRoot[R]:
         try:
-            fetched = store.get_if_changed(self._key(node_id), old.etag)
+            fetched = fetch_changed_root(store, self._key(node_id), old.etag)
         except (KeyMissing, AccessDenied):  # without the right to list, S3 denies what is missing
             return self.take(node_id, None)
+        except HintProblem as problem:
+            return self._keep(node_id, KnownRoot(None, problem, "", self._timer() + self._ttl_seconds), read=True)
         if fetched is not None:
             return self.take(node_id, fetched)
         due = self._timer() + self._ttl_seconds

@@ -5,7 +5,7 @@ from key to bytes with the few verbs that every S3 endpoint keeps its word on:
 
     | verb           | what S3 calls it                             | promise                                         |
     |----------------|----------------------------------------------|-------------------------------------------------|
-    | get            | GetObject                                    | the whole object                                |
+    | get            | GetObject                                    | the whole object, or nothing if it is too long  |
     | get_range      | GetObject, Range: bytes=a-b                  | half open here; an end past it is clamped       |
     | get_tail       | GetObject, Range: bytes=-n                   | a length past the object gives all of it        |
     | get_if_changed | GetObject, If-None-Match                     | nothing changed costs no body                   |
@@ -167,8 +167,16 @@ class ObjectStore(Protocol):
         """Whether `copy_part` works here."""
         ...
 
-    def get(self, key: str) -> Fetched:
-        """Read a whole object. One request."""
+    def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
+        """Read a whole object. One request.
+
+        Args:
+            key: its key.
+            size_bytes_max: what belongs at this key is no longer than this; None = of any length.
+
+        Raises:
+            CorruptObject: it is longer. Of its body no more than the limit was read.
+        """
         ...
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
@@ -183,8 +191,12 @@ class ObjectStore(Protocol):
         """Read the last `length` bytes, or all when the object is shorter. One request (for an empty object, two)."""
         ...
 
-    def get_if_changed(self, key: str, etag: str) -> Fetched | None:
-        """Read a whole object unless it still has this ETag: then None, and no body is sent. One request."""
+    def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
+        """Read a whole object unless it still has this ETag: then None, and no body is sent. One request.
+
+        Raises:
+            CorruptObject: as `get`.
+        """
         ...
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:

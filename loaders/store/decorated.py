@@ -75,9 +75,9 @@ class DecoratedStore(PagedListing):
         """See `ObjectStore.can_copy_parts`."""
         return self._store.can_copy_parts
 
-    def get(self, key: str) -> Fetched:
+    def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         """See `ObjectStore.get`."""
-        return self._around(Call("get", key), lambda: self._store.get(key))
+        return self._around(Call("get", key), lambda: self._store.get(key, size_bytes_max=size_bytes_max))
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
         """See `ObjectStore.get_range`."""
@@ -87,9 +87,10 @@ class DecoratedStore(PagedListing):
         """See `ObjectStore.get_tail`."""
         return self._around(Call("get_tail", key), lambda: self._store.get_tail(key, length))
 
-    def get_if_changed(self, key: str, etag: str) -> Fetched | None:
+    def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
         """See `ObjectStore.get_if_changed`."""
-        return self._around(Call("get_if_changed", key), lambda: self._store.get_if_changed(key, etag))
+        call = Call("get_if_changed", key)
+        return self._around(call, lambda: self._store.get_if_changed(key, etag, size_bytes_max=size_bytes_max))
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
         """See `ObjectStore.put`."""

@@ -28,7 +28,7 @@ from loaders.store.base import (
 )
 from loaders.store.error_table import store_error
 from loaders.store.paging import PagedListing, check_page_limit, delete_in_batches
-from loaders.store.ranges import check_part_number, check_range, check_tail
+from loaders.store.ranges import check_part_number, check_range, check_size, check_tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -66,9 +66,10 @@ class MemoryStore(PagedListing):
         self._keys: list[str] = []  # ascending; comparing code points is comparing UTF-8 bytes
         self._uploads: set[_MemoryUpload] = set()
 
-    def get(self, key: str) -> Fetched:
+    def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         """See `ObjectStore.get`. O(1): the bytes are not copied."""
         stored = self._stored("get", key)
+        check_size(key, len(stored.body), size_bytes_max)
         return Fetched(stored.body, stored.etag, len(stored.body))
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
@@ -87,10 +88,13 @@ class MemoryStore(PagedListing):
         start = max(0, len(stored.body) - length)
         return Fetched(stored.body[start:], stored.etag, len(stored.body), start)
 
-    def get_if_changed(self, key: str, etag: str) -> Fetched | None:
+    def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
         """See `ObjectStore.get_if_changed`."""
         stored = self._stored("get_if_changed", key)
-        return None if stored.etag == etag else Fetched(stored.body, stored.etag, len(stored.body))
+        if stored.etag == etag:
+            return None
+        check_size(key, len(stored.body), size_bytes_max)
+        return Fetched(stored.body, stored.etag, len(stored.body))
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
         """See `ObjectStore.put`. Never WriteConflict: every race is decided."""

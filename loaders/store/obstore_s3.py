@@ -26,7 +26,7 @@ from loaders.errors import AccessDenied, RangeInvalid, RequestRefused
 from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, CreateOnly, Fetched, IfMatch
 from loaders.store.error_table import kind_of_exception, store_error
 from loaders.store.paging import PagedListing
-from loaders.store.ranges import check_range, check_tail
+from loaders.store.ranges import check_range, check_size, check_tail
 from loaders.store.s3 import S3Store, s3_errors
 from loaders.store.s3_answers import bare_etag
 from loaders.store.settings import S3Settings
@@ -94,12 +94,12 @@ class ObstoreStore(PagedListing):
         """Create the bucket unless it is ours already: for demos and tests."""
         self._plain.create_bucket()
 
-    def get(self, key: str) -> Fetched:
+    def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         """See `ObjectStore.get`."""
         if not is_plain(key):
-            return self._plain.get(key)
+            return self._plain.get(key, size_bytes_max=size_bytes_max)
         with _errors("get", key):
-            return self._fetch(key, {})
+            return self._fetch(key, {}, size_bytes_max)
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
         """See `ObjectStore.get_range`."""
@@ -121,13 +121,13 @@ class ObstoreStore(PagedListing):
             # An empty object has no tail to HTTP: a server refuses, or answers in a way that obstore refuses.
             return self._plain.get_tail(key, length)
 
-    def get_if_changed(self, key: str, etag: str) -> Fetched | None:
+    def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
         """See `ObjectStore.get_if_changed`."""
         if not is_plain(key):
-            return self._plain.get_if_changed(key, etag)
+            return self._plain.get_if_changed(key, etag, size_bytes_max=size_bytes_max)
         with _errors("get_if_changed", key):
             try:
-                return self._fetch(key, {"if_none_match": f'"{etag}"'})
+                return self._fetch(key, {"if_none_match": f'"{etag}"'}, size_bytes_max)
             except NotModifiedError:
                 return None
 
@@ -157,8 +157,9 @@ class ObstoreStore(PagedListing):
         """See `ObjectStore.start_multipart`."""
         return self._plain.start_multipart(key)
 
-    def _fetch(self, key: str, options: GetOptions) -> Fetched:
+    def _fetch(self, key: str, options: GetOptions, size_bytes_max: int | None = None) -> Fetched:
         answer: GetResult = obstore.get(self._stores().retrying, key, options=options)
+        check_size(key, answer.meta["size"], size_bytes_max)
         body = bytes(answer.bytes())
         start, end = answer.range
         if len(body) != end - start:

@@ -33,9 +33,9 @@ class PrefixedStore(PagedListing):
         """See `ObjectStore.can_copy_parts`."""
         return self._store.can_copy_parts
 
-    def get(self, key: str) -> Fetched:
+    def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         """See `ObjectStore.get`."""
-        return self._store.get(self.prefix + key)
+        return self._store.get(self.prefix + key, size_bytes_max=size_bytes_max)
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
         """See `ObjectStore.get_range`."""
@@ -45,9 +45,9 @@ class PrefixedStore(PagedListing):
         """See `ObjectStore.get_tail`."""
         return self._store.get_tail(self.prefix + key, length)
 
-    def get_if_changed(self, key: str, etag: str) -> Fetched | None:
+    def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
         """See `ObjectStore.get_if_changed`."""
-        return self._store.get_if_changed(self.prefix + key, etag)
+        return self._store.get_if_changed(self.prefix + key, etag, size_bytes_max=size_bytes_max)
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
         """See `ObjectStore.put`."""

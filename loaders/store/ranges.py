@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from loaders.errors import CorruptObject
 from loaders.store.base import PART_NUMBER_MAX, Fetched
 from loaders.store.error_table import store_error
 
@@ -35,6 +36,16 @@ def range_header(start: int, end: int) -> str:
     'bytes=0-9'
     """
     return f"bytes={start}-{end - 1}"
+
+
+def check_size(key: str, size_bytes: int, size_bytes_max: int | None) -> None:
+    """An object is no longer than what belongs at its key; called before its body is read.
+
+    Raises:
+        CorruptObject: it is.
+    """
+    if size_bytes_max is not None and size_bytes > size_bytes_max:
+        raise CorruptObject(key, size_bytes, expected=f"at most {size_bytes_max} bytes", found=f"{size_bytes}")
 
 
 def parse_content_range(header: str) -> tuple[int, int, int]:

@@ -174,10 +174,10 @@ class S3Store(PagedListing):
             except client.exceptions.BucketAlreadyOwnedByYou:
                 return
 
-    def get(self, key: str) -> Fetched:
+    def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         """See `ObjectStore.get`."""
         with s3_errors("get", key):
-            return self._fetch(key)
+            return self._fetch(key, size_bytes_max)
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
         """See `ObjectStore.get_range`."""
@@ -197,11 +197,11 @@ class S3Store(PagedListing):
         size = found.object_size_bytes
         return cut("get_tail", key, found, max(0, size - length), size) if size else found
 
-    def get_if_changed(self, key: str, etag: str) -> Fetched | None:
+    def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
         """See `ObjectStore.get_if_changed`."""
         with s3_errors("get_if_changed", key):
             try:
-                return self._fetch(key, IfNoneMatch=f'"{etag}"')
+                return self._fetch(key, size_bytes_max, IfNoneMatch=f'"{etag}"')
             except ClientError as error:
                 if _refusal(error)[1] == NOT_MODIFIED:
                     return None
@@ -240,13 +240,13 @@ class S3Store(PagedListing):
             answer = client.create_multipart_upload(Bucket=self.bucket, Key=key)
         return S3Multipart(client, self.bucket, key, answer["UploadId"], s3_errors)
 
-    def _fetch(self, key: str, **asked: Unpack[_ReadHeaders]) -> Fetched:
+    def _fetch(self, key: str, size_bytes_max: int | None = None, **asked: Unpack[_ReadHeaders]) -> Fetched:
         clients = self.clients()
         answer = clients.retrying.get_object(Bucket=self.bucket, Key=key, **asked)
         try:
-            return fetched(answer)
+            return fetched(answer, key, size_bytes_max)
         except _BROKEN_BODY:
-            return fetched(clients.once.get_object(Bucket=self.bucket, Key=key, **asked))
+            return fetched(clients.once.get_object(Bucket=self.bucket, Key=key, **asked), key, size_bytes_max)
 
     def _headers(self, condition: Condition) -> _WriteHeaders:
         if isinstance(condition, CreateOnly):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from loaders.store.base import DeleteFailure, Fetched, ListPage, ObjectInfo
 from loaders.store.error_table import store_error
-from loaders.store.ranges import parse_content_range
+from loaders.store.ranges import check_size, parse_content_range
 
 if TYPE_CHECKING:
     from types_boto3_s3.type_defs import ErrorTypeDef, GetObjectOutputTypeDef, ListObjectsV2OutputTypeDef
@@ -22,15 +22,27 @@ def bare_etag(etag: str) -> str:
     return etag.strip('"')
 
 
-def fetched(answer: GetObjectOutputTypeDef) -> Fetched:
+def fetched(answer: GetObjectOutputTypeDef, key: str, size_bytes_max: int | None = None) -> Fetched:
     """Read the body of a GetObject, and what the answer says about the object.
 
+    Args:
+        answer: of the client.
+        key: the object's key, for the error's sake.
+        size_bytes_max: of a whole object; None = of any length.
+
     Raises:
+        CorruptObject: the object is longer; its body is not read.
         OSError: fewer bytes came than the answer promised.
         ValueError: the answer says in no known way which bytes it holds.
     """
+    length = answer.get("ContentLength")  # no body is longer than its header says; a chunked one has no such header
     with closing(answer["Body"]) as stream:
-        body = stream.read()
+        if length is None and size_bytes_max is not None:
+            body = stream.read(size_bytes_max + 1)
+        else:
+            check_size(key, length or 0, size_bytes_max)
+            body = stream.read()
+    check_size(key, len(body), size_bytes_max)
     content_range = answer.get("ContentRange", "")
     if not content_range:
         return Fetched(body, bare_etag(answer["ETag"]), len(body))

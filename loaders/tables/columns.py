@@ -15,7 +15,8 @@ ones and so on: alike bytes lie side by side, which is what a compressor wants.
     | 4     | magic          | "ACol"                                           |
     | u1    | version        | 1                                                |
     | u4    | raw size       | bytes of all below, before compression           |
-    | rest  | frame          | one zstd frame                                   |
+    | rest  | frame          | one zstd frame; before it perhaps a skippable    |
+    |       |                | one of zeros, see below                          |
 
     | bytes | in the frame   | meaning                                          |
     |-------|----------------|--------------------------------------------------|
@@ -28,6 +29,11 @@ ones and so on: alike bytes lie side by side, which is what a compressor wants.
     | i8    | first          | delta: the first value; plain: 0                 |
     | ...   | the other heads| name, kind, width, base, first of each column    |
     | ...   | the columns    | width * rows bytes each, in the order of the heads|
+
+**Rows cost bytes.** Regular columns compress to nothing: a million rows whose ids ascend one by one take 100 bytes, so
+that 100 hostile bytes could make every reader unpack a million rows. Therefore 4,096 rows are free, and each further
+one takes at least a bit of what is stored: rows <= 4,096 + 8 * bytes. Rows of real lists take several bytes each;
+where they do not, the writer puts a skippable frame (RFC 8878, 3.1.2) of zeros before the frame.
 
 All integers are big endian, and all sums wrap at 64 bits, so any column of any int64 values has a form. The names make
 the bytes speak for themselves: a reader finds its fields by name, in any order. **A field that the reader does not know
@@ -51,6 +57,12 @@ from loaders.errors import CorruptObject, FormatLimit, FormatTooNew
 ROWS_MAX = 1 << 20
 """No more rows are written, and none are read unless a reader asks for more."""
 
+ROWS_FREE = 1 << 12
+"""So many rows may take any number of bytes."""
+
+ROWS_A_BYTE = 8
+"""So many more rows each stored byte allows."""
+
 COLUMNS_MAX = 32
 MAGIC = b"ACol"
 VERSION = 1
@@ -63,6 +75,8 @@ _NAME_SIZE_BYTES_MAX = 63
 _FIELD = np.dtype("<i8")
 _LEVEL = 6  # a list of 5,000 objects takes 2 ms; higher levels save next to nothing on numbers that look random
 _WRAP = 1 << 64
+_SKIPPED = struct.Struct("<II")
+_SKIPPED_MAGIC = 0x184D2A50
 
 
 class _Head(NamedTuple):
@@ -98,7 +112,16 @@ def pack_columns(rows: NDArray[np.void]) -> bytes:
     raw = b"".join(heads + columns)
     # A size in the frame would be believed by the decompressor before any bound of ours.
     frame = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=False).compress(raw)
-    return _OUTSIDE.pack(MAGIC, VERSION, len(raw)) + frame
+    return _OUTSIDE.pack(MAGIC, VERSION, len(raw)) + _padding(len(rows), _OUTSIDE.size + len(frame)) + frame
+
+
+def rows_allowed(size_bytes: int, rows_max: int = ROWS_MAX) -> int:
+    """How many rows packed columns of so many bytes may have.
+
+    >>> rows_allowed(100), rows_allowed(1 << 20)
+    (4896, 1048576)
+    """
+    return min(rows_max, ROWS_FREE + ROWS_A_BYTE * size_bytes)
 
 
 def unpack_columns(
@@ -111,7 +134,8 @@ def unpack_columns(
 ) -> NDArray[np.void]:
     """The rows in these bytes, with the fields of a given type.
 
-    Complexity: O(rows * fields), no loop over rows in Python. Nothing is allocated for more than ``rows_max`` rows.
+    Complexity: O(rows * fields), no loop over rows in Python. Nothing is allocated for more rows than ``rows_max``, or
+    than the bytes allow: 4,096, and 8 more for each of them.
 
     Args:
         data: what `pack_columns` made.
@@ -154,10 +178,12 @@ def unpack_any(data: bytes | memoryview, where: str, *, rows_max: int = ROWS_MAX
     Raises:
         CorruptObject, FormatTooNew: as `unpack_columns`.
     """
-    raw = _decompressed(data, where, rows_max)
+    allowed = rows_allowed(len(data), rows_max)
+    raw = _decompressed(data, where, allowed)
     count, heads, at = _read_heads(raw, where, data)
-    if count > rows_max:
-        raise _corrupt(where, data, f"at most {rows_max} rows", f"{count}")
+    if count > allowed:
+        why = " in so many bytes" if allowed < rows_max else ""
+        raise _corrupt(where, data, f"at most {allowed} rows{why}", f"{count}")
     size = at + count * sum(head.width for head in heads)
     if size != len(raw):
         raise _corrupt(where, data, f"{size} bytes of heads and columns", f"{len(raw)}")
@@ -223,7 +249,7 @@ def _decompressed(data: bytes | memoryview, where: str, rows_max: int) -> bytes:
     size_max = _SHAPE.size + heads_max + rows_max * COLUMNS_MAX * _FIELD.itemsize
     if not _SHAPE.size <= size <= size_max:
         raise _corrupt(where, data, f"an unpacked size of {_SHAPE.size} to {size_max} bytes", f"{size}")
-    frame = bytes(data[_OUTSIDE.size :])
+    frame = _without_padding(data, where)
     try:
         if zstandard.frame_content_size(frame) not in (-1, size):
             raise _corrupt(where, data, f"a frame of {size} bytes", f"{zstandard.frame_content_size(frame)}")
@@ -233,6 +259,23 @@ def _decompressed(data: bytes | memoryview, where: str, rows_max: int) -> bytes:
     if len(raw) != size:
         raise _corrupt(where, data, f"{size} unpacked bytes", f"{len(raw)}")
     return raw
+
+
+def _padding(rows: int, size_bytes: int) -> bytes:
+    missing = -(-(rows - ROWS_FREE) // ROWS_A_BYTE) - size_bytes
+    return b"" if missing <= 0 else _SKIPPED.pack(_SKIPPED_MAGIC, missing) + bytes(missing)
+
+
+def _without_padding(data: bytes | memoryview, where: str) -> bytes:
+    rest = memoryview(data)[_OUTSIDE.size :]
+    if len(rest) < _SKIPPED.size:
+        return bytes(rest)
+    magic, size = _SKIPPED.unpack_from(rest)
+    if magic != _SKIPPED_MAGIC:
+        return bytes(rest)
+    if size > len(rest) - _SKIPPED.size:
+        raise _corrupt(where, data, f"{size} bytes to skip and a frame", f"{len(rest) - _SKIPPED.size} bytes")
+    return bytes(rest[_SKIPPED.size + size :])
 
 
 def _read_heads(raw: bytes, where: str, data: bytes | memoryview) -> tuple[int, list[_Head], int]:

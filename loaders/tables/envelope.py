@@ -42,7 +42,7 @@ TOMBSTONE_SIZE_BYTES = 164
 
 VALUE_START = 168
 VALUE_SIZE_BYTES_MAX = 64 << 20
-"""Longest value: one PUT, one GET, and memory for both."""
+"""Longest value: one PUT, one GET, and memory for both. Keys whose purpose needs less have a lower limit."""
 
 _HEAD = struct.Struct(">4sBB2xQ16s128s")
 _NUMBER = struct.Struct(">I")
@@ -75,12 +75,13 @@ class Stored:
         return None if self.value is None else Entry(self.value, self.version)
 
 
-def encode_stored(stored: Stored, place: str) -> bytes:
+def encode_stored(stored: Stored, place: str, value_size_bytes_max: int = VALUE_SIZE_BYTES_MAX) -> bytes:
     """The bytes to put. O(size); the ETag is not part of them.
 
     Args:
         stored: what to put.
         place: where it will lie: the encoded names of table and key, with a slash between.
+        value_size_bytes_max: what its readers take.
 
     Raises:
         FormatLimit: the value is too long.
@@ -91,8 +92,8 @@ def encode_stored(stored: Stored, place: str) -> bytes:
     head = _HEAD.pack(MAGIC, ENVELOPE_VERSION, flags, version.sequence, version.nonce, ancestors)
     body = b""
     if value is not None:
-        if len(value) > VALUE_SIZE_BYTES_MAX:
-            raise FormatLimit(f"a value has at most {VALUE_SIZE_BYTES_MAX} bytes, this one {len(value)}")
+        if len(value) > value_size_bytes_max:
+            raise FormatLimit(f"the value at {place!r} has at most {value_size_bytes_max} bytes, this one {len(value)}")
         body = _NUMBER.pack(len(value)) + value
     return b"".join((head, _NUMBER.pack(_checksum(place, head, body)), body))
 

@@ -11,12 +11,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from loaders.errors import KeyMissing, TableMissing
-from loaders.store.base import Fetched, ObjectInfo, ObjectStore
+from loaders.store.base import ObjectInfo, ObjectStore
 from loaders.tables.cache import CacheKey, Ticket, ValueCache
 from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES, Stored
 from loaders.tables.names import decode_name, encode_prefix, marker_key, value_key
 from loaders.tables.settle import ConditionalWriter
-from loaders.tables.versions import UNKNOWN_ETAG, Entry, Version
+from loaders.tables.versions import Entry, Version
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class TableFolder:
         if self.state.marker is not None:
             return
         began_with = self.state.unseen_id
-        marker = self.parts.writer.read(marker_key(self._prefix))
+        marker = self.parts.writer.limited(0).read(marker_key(self._prefix))
         if marker is None:
             raise TableMissing(self.table, "", "expected a table, found no marker of one")
         if self.state.unseen_id is began_with:  # not dropped by this process meanwhile
@@ -105,7 +105,7 @@ class TableFolder:
             known = kept.version
         ticket = self.ticket(key)
         try:
-            fetched = self._fetch(store_key, known)
+            fetched = self.parts.writer.fetch(store_key, known)
         except KeyMissing:
             self.forget(key)
             return None
@@ -148,11 +148,6 @@ class TableFolder:
 
     def _cache_key(self, key: str) -> CacheKey:
         return self.table, self.state.cache_id, key
-
-    def _fetch(self, store_key: str, known: Version | None) -> Fetched | None:
-        if known is None or known.etag == UNKNOWN_ETAG:
-            return self.parts.store.get(store_key)
-        return self.parts.store.get_if_changed(store_key, known.etag)
 
 
 def _key_of(segment: str) -> str | None:

@@ -14,7 +14,7 @@ import msgspec
 from loaders.errors import AmbiguousWrite, CorruptObject, FormatTooNew, KeyMissing
 from loaders.layout import ACCEL_PREFIX, FORMAT_KEY
 from loaders.store.base import ObjectStore
-from loaders.tables.envelope import Stored, decode_stored
+from loaders.tables.envelope import VALUE_START, Stored, decode_stored
 from loaders.tables.forms import RecordForm
 from loaders.tables.names import place_of
 from loaders.tables.retry import Patience, RetrySettings
@@ -25,6 +25,9 @@ FORMAT_VERSION = 1
 
 FORMAT_PLACE = place_of(FORMAT_KEY, ACCEL_PREFIX)
 """What the checksum of the format record binds it to; no table's value has a place without a slash."""
+
+FORMAT_SIZE_BYTES_MAX = 1 << 14
+"""Longest format record; those of this release have less than 2,000 bytes."""
 
 STREAM_BUCKETS_MAX = 1 << 16
 
@@ -83,7 +86,7 @@ def read_format(store: ObjectStore) -> FormatRecord | None:
         CorruptObject: damage.
     """
     try:
-        found = store.get(FORMAT_KEY)
+        found = store.get(FORMAT_KEY, size_bytes_max=VALUE_START + FORMAT_SIZE_BYTES_MAX)
     except KeyMissing:
         return None
     return _decoded(decode_stored(found.body, FORMAT_PLACE, etag=found.etag, where=FORMAT_KEY))
@@ -110,7 +113,9 @@ def create_format(
         AmbiguousWrite: the reply was lost, and the record cannot be read.
         FormatTooNew, CorruptObject: as `read_format`.
     """
-    writer = ConditionalWriter(store, nonce, Patience(RetrySettings(), sleep, jitter), ACCEL_PREFIX)
+    writer = ConditionalWriter(store, nonce, Patience(RetrySettings(), sleep, jitter), ACCEL_PREFIX).limited(
+        FORMAT_SIZE_BYTES_MAX
+    )
     settled = writer.write(FORMAT_KEY, FORMAT_FORM.encode(record), None)
     if settled.current is None:
         detail = "the reply was lost, and it cannot be told whether the format record was written"

@@ -137,6 +137,45 @@ class RecordForm(Form[S]):
         return msgspec.convert(fields, self.struct)
 
 
+class RowsView:
+    """Many rows of a record, made when somebody looks at them. Threads: immutable.
+
+    Args:
+        count: how many there are.
+        first: makes the first so many of them: a list, or a dict by name.
+    """
+
+    def __init__(self, count: int, first: Callable[[int], object]) -> None:
+        self._count = count
+        self.first = first
+
+    def __len__(self) -> int:
+        return self._count
+
+
+def shown_rows(value: object, rows_max: int | None = None, left_out: dict[str, int] | None = None) -> Any:
+    """A record that a form has expanded, as plain data with no more rows of each kind than somebody wants to see.
+
+    Args:
+        value: dicts, lists, text, numbers, `RowsView`s.
+        rows_max: of each list; None = all.
+        left_out: to be filled with how many rows of which list are not shown.
+    """
+    return _shown(value, rows_max, "record", {} if left_out is None else left_out)
+
+
+def _shown(value: object, rows_max: int | None, name: str, left_out: dict[str, int]) -> object:
+    if isinstance(value, dict):
+        return {each: _shown(inner, rows_max, f"{name}.{each}", left_out) for each, inner in value.items()}
+    if not isinstance(value, RowsView | list):
+        return msgspec.to_builtins(value)
+    more = 0 if rows_max is None else len(value) - rows_max
+    if more > 0:
+        left_out[name] = more
+    count = len(value) - max(0, more)
+    return msgspec.to_builtins(value.first(count) if isinstance(value, RowsView) else value[:count])
+
+
 class FormRegistry:
     """All forms that somebody may want to look at, by name. Threads: any, once all are registered."""
 
@@ -148,8 +187,8 @@ class FormRegistry:
 
         Args:
             form: the form.
-            expand: turns a record into dicts, lists, text and numbers, for people; by default its fields as they are,
-                with bytes as base64.
+            expand: turns a record into dicts, lists, `RowsView`s, text and numbers, for people; by default its fields
+                as they are, with bytes as base64. Its ValueErrors mean damage.
 
         Raises:
             ValueError: there is one of that name.
@@ -162,8 +201,15 @@ class FormRegistry:
         """The forms that are registered, sorted."""
         return sorted(self._forms)
 
-    def decode_any(self, data: bytes, where: str) -> tuple[str, int, object]:
+    def decode_any(
+        self, data: bytes, where: str, rows_max: int | None = None, left_out: dict[str, int] | None = None
+    ) -> tuple[str, int, object]:
         """Read a record of any form: its form's name, the version it was written in, and what JSON can say of it.
+
+        Args:
+            data: the record's bytes.
+            where: as for `Form.decode`.
+            rows_max, left_out: as for `shown_rows`; rows that are left out are not made.
 
         Raises:
             FormatTooNew: a form or a version that this release does not know.
@@ -173,7 +219,12 @@ class FormRegistry:
         if name not in self._forms:
             raise FormatTooNew(f"{where!r}: form {name!r} (version {version}) is not known; known are {self.names()}")
         form, expand = self._forms[name]
-        return name, version, expand(form.decode(data, where))
+        record = form.decode(data, where)
+        try:
+            return name, version, shown_rows(expand(record), rows_max, left_out)
+        except (ValueError, OverflowError, LookupError, TypeError, RecursionError) as error:
+            expected = f"a record of form {name!r} that can be shown"
+            raise CorruptObject(where, len(data), expected=expected, found=str(error) or repr(error)) from error
 
 
 def form_of(data: bytes, where: str = "") -> tuple[str, int]:

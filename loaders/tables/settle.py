@@ -35,7 +35,7 @@ from enum import Enum, auto
 
 from loaders.errors import AccelError, KeyMissing, PreconditionFailed, RequestRefused, StoreUnavailable, WriteConflict
 from loaders.store.base import CreateOnly, Fetched, IfMatch, ObjectStore
-from loaders.tables.envelope import Stored, decode_stored, encode_stored
+from loaders.tables.envelope import VALUE_SIZE_BYTES_MAX, VALUE_START, Stored, decode_stored, encode_stored
 from loaders.tables.names import place_of
 from loaders.tables.retry import Patience, patiently
 from loaders.tables.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Version
@@ -81,6 +81,7 @@ class ConditionalWriter:
         nonce: draws 16 bytes, each time others.
         patience: how often, and how long in between.
         root: what every key begins with; the rest of a key is the place that its value is bound to.
+        value_size_bytes_max: longer values are neither written nor read.
         if_match_quotes: how this endpoint wants If-Match; None = what the store's settings say.
     """
 
@@ -91,12 +92,14 @@ class ConditionalWriter:
         patience: Patience,
         root: str,
         *,
+        value_size_bytes_max: int = VALUE_SIZE_BYTES_MAX,
         if_match_quotes: bool | None = None,
     ) -> None:
         self._store = store
         self._nonce = nonce
         self.patience = patience
         self._root = root
+        self.value_size_bytes_max = value_size_bytes_max
         self._quotes = if_match_quotes
 
     def write(self, store_key: str, value: bytes | None, base: Version | None, *, final: bool = False) -> Settled:
@@ -112,10 +115,34 @@ class ConditionalWriter:
     def read(self, store_key: str) -> Stored | None:
         """What stands at a key; None = nothing. One request."""
         try:
-            found = self._store.get(store_key)
+            found = self.fetch(store_key)
         except KeyMissing:
             return None
-        return self.decoded(store_key, found)
+        return None if found is None else self.decoded(store_key, found)
+
+    def fetch(self, store_key: str, known: Version | None = None) -> Fetched | None:
+        """The bytes at a key; None if the known version still stands there, and then no body is sent. One request.
+
+        Raises:
+            KeyMissing: nothing stands there.
+            CorruptObject: something longer than any value; its body was not read.
+            StoreError: the store could not say.
+        """
+        most = VALUE_START + self.value_size_bytes_max
+        if known is None or known.etag == UNKNOWN_ETAG:
+            return self._store.get(store_key, size_bytes_max=most)
+        return self._store.get_if_changed(store_key, known.etag, size_bytes_max=most)
+
+    def limited(self, value_size_bytes_max: int) -> ConditionalWriter:
+        """The same for keys whose values are no longer than this."""
+        return ConditionalWriter(
+            self._store,
+            self._nonce,
+            self.patience,
+            self._root,
+            value_size_bytes_max=value_size_bytes_max,
+            if_match_quotes=self._quotes,
+        )
 
     def decoded(self, store_key: str, found: Fetched) -> Stored:
         """What was fetched from a key, if it was written for that key.
@@ -127,7 +154,7 @@ class ConditionalWriter:
 
     def encoded(self, store_key: str, new: Stored) -> bytes:
         """The bytes to put at a key; FormatLimit for a value that is too long."""
-        return encode_stored(new, self._place(store_key))
+        return encode_stored(new, self._place(store_key), self.value_size_bytes_max)
 
     def read_surely(self, store_key: str) -> Stored | None:
         """The same, patiently: a write waits for it."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from dataclasses import replace
 from threading import Lock
 
 from cachetools import LRUCache
@@ -26,6 +27,7 @@ from loaders.errors import AmbiguousWrite, StoreUnavailable
 from loaders.layout import TABLE_MARKER, TABLES_PREFIX
 from loaders.store.base import DELETE_BATCH_KEYS_MAX, DeleteFailures, ObjectStore
 from loaders.tables.cache import ValueCache
+from loaders.tables.envelope import VALUE_SIZE_BYTES_MAX
 from loaders.tables.folder import TableFolder, TableParts, TableState
 from loaders.tables.names import decode_name, encode_prefix, marker_key, table_folder
 from loaders.tables.retry import Patience, RetrySettings, patiently
@@ -77,13 +79,21 @@ class Tables:
         self._lock = Lock()
         self._states: LRUCache[str, TableState] = LRUCache(TABLE_STATES_MAX)
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str, *, value_size_bytes_max: int = VALUE_SIZE_BYTES_MAX) -> Table:
         """The table of this name, whether it exists or not. No request.
+
+        Args:
+            name: its name.
+            value_size_bytes_max: what the purpose of its keys needs: a longer value is refused before it is written,
+                and before its body is read. 64 MiB by default.
 
         Raises:
             ValueError: not a name; see `loaders.tables.names`.
         """
-        return Table(TableFolder(name, table_folder(self._prefix, name), self._parts, self._state(name)))
+        parts = self._parts
+        if value_size_bytes_max != VALUE_SIZE_BYTES_MAX:
+            parts = replace(parts, writer=self._writer.limited(value_size_bytes_max))
+        return Table(TableFolder(name, table_folder(self._prefix, name), parts, self._state(name)))
 
     def create_table(self, name: str) -> bool:
         """Make a table; False if it was there. One request, two if it was there.
@@ -91,7 +101,7 @@ class Tables:
         Raises:
             AmbiguousWrite: the reply was lost, and the table is gone again.
         """
-        settled = self._writer.write(marker_key(table_folder(self._prefix, name)), b"", None, final=True)
+        settled = self._writer.limited(0).write(marker_key(table_folder(self._prefix, name)), b"", None, final=True)
         self._state(name).forget()
         if settled.outcome is Outcome.AMBIGUOUS and settled.current is None:
             raise AmbiguousWrite(name, "", "the reply was lost, and it cannot be told whether the table was made")
@@ -117,7 +127,7 @@ class Tables:
 
     def table_exists(self, name: str) -> bool:
         """Whether there is a table of this name, asked anew. One request."""
-        return self._writer.read(marker_key(table_folder(self._prefix, name))) is not None
+        return self._writer.limited(0).read(marker_key(table_folder(self._prefix, name))) is not None
 
     def table_names(self, prefix: str = "") -> Iterator[str]:
         """Go through the tables whose names start with `prefix`, in the order of their folders.

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from loaders.errors import CorruptObject, FormatLimit, FormatTooNew
-from loaders.tables.columns import ROWS_MAX, is_packed, pack_columns, unpack_any, unpack_columns
+from loaders.tables.columns import (
+    ROWS_FREE,
+    ROWS_MAX,
+    is_packed,
+    pack_columns,
+    rows_allowed,
+    unpack_any,
+    unpack_columns,
+)
 
 PAIR = np.dtype([("key", "<i8"), ("value", "<i8")])
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -118,6 +126,47 @@ def test_a_newer_version_is_refused_as_too_new() -> None:
     raw = raw_of(pack_columns(rows_of([(1, 2)])))
     with pytest.raises(FormatTooNew, match="version 1 or lower, found 2"):
         unpack(repacked(raw, version=2))
+
+
+def regular(count: int) -> NDArray[np.void]:
+    rows = np.zeros(count, dtype=PAIR)
+    rows["key"] = np.arange(count)
+    return rows
+
+
+@pytest.mark.parametrize("count", [ROWS_FREE, ROWS_FREE + 1, ROWS_FREE + 5000, 200_000, ROWS_MAX])
+def test_rows_that_take_less_than_a_bit_are_written_so_that_every_reader_takes_them(count: int) -> None:
+    packed = pack_columns(regular(count))
+    assert rows_allowed(len(packed)) >= count
+    assert len(packed) <= 150 + count // 8
+    assert (unpack(packed, rows_max=ROWS_MAX) == regular(count)).all()
+
+
+@given(st.integers(0, 400), st.integers(-3, 3))
+def test_few_bytes_never_become_many_rows(more_bytes: int, more_rows: int) -> None:
+    def stored(count: int) -> bytes:
+        heads = [struct.pack(">B3sBBqq", 3, name, 1, 0, 1, 0) for name in (b"one", b"two")]
+        frame = zstandard.ZstdCompressor(write_content_size=False).compress(
+            struct.pack(">IB", count, 2) + b"".join(heads)
+        )
+        skipped = struct.pack("<II", 0x184D2A50, more_bytes) + bytes(more_bytes) if more_bytes else b""
+        return struct.pack(">4sBI", b"ACol", 1, 5 + 2 * 22) + skipped + frame
+
+    allowed = ROWS_FREE + 8 * len(stored(ROWS_FREE))
+    count = allowed + 24 + 8 * more_rows
+    data = stored(count)
+    allowed = rows_allowed(len(data))
+    if count <= allowed:
+        assert len(unpack_any(data, "there")) == count
+    else:
+        with pytest.raises(CorruptObject, match=f"expected at most {allowed} rows in so many bytes, found {count}"):
+            unpack_any(data, "there")
+
+
+@pytest.mark.parametrize("size", [1, 2**32 - 1])
+def test_a_frame_to_skip_that_is_longer_than_what_is_there_is_refused(size: int) -> None:
+    with pytest.raises(CorruptObject, match=f"expected {size} bytes to skip"):
+        unpack(struct.pack(">4sBI", b"ACol", 1, 100) + struct.pack("<II", 0x184D2A50, size))
 
 
 def test_other_bytes_are_not_taken_for_columns() -> None:

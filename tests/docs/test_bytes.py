@@ -17,7 +17,7 @@ from accel.ordering.groups.group_form import READER_GROUP
 from accel.ordering.writing import transaction_data
 from accel.ordering.writing.transaction_objects import MERGE_INTENT
 from loaders.tables import FORMAT_FORM, FormRegistry
-from loaders.tables.columns import COLUMNS_MAX, ROWS_MAX, VERSION
+from loaders.tables.columns import COLUMNS_MAX, ROWS_A_BYTE, ROWS_FREE, ROWS_MAX, VERSION
 from loaders.tables.envelope import ENVELOPE_VERSION
 from loaders.tables.format_record import FORMAT_VERSION, STREAM_BUCKETS_MAX, FormatRecord
 from tests.catalog.golden import golden_bytes
@@ -178,6 +178,7 @@ def test_every_version_stands_in_the_page() -> None:
 
 def test_bounds_stand_in_the_page() -> None:
     assert f"At most {ROWS_MAX:,} rows" in section("Packed columns")
+    assert f"at most {ROWS_FREE:,} rows and {ROWS_A_BYTE} more for each byte" in section("Packed columns")
     assert f"1 to {COLUMNS_MAX} " in section("Packed columns")
     assert f"1 to {STREAM_BUCKETS_MAX:,}" in section("Records")
     fields = [code(row[0])[0] for row in cells(section("Records")) if len(row) == 4 and code(row[0])]

@@ -7,7 +7,7 @@ import pytest
 
 from accel.history.codecs import ALL_FORMS, register_forms
 from loaders.errors import CorruptObject, FormatTooNew
-from loaders.tables.forms import FormRegistry, form_of
+from loaders.tables.forms import FormRegistry, form_of, shown_rows
 from tests.history_codecs.golden import CASES, golden_bytes
 
 every_form = pytest.mark.parametrize("name", CASES)
@@ -97,7 +97,7 @@ def test_a_person_can_look_at_every_form(name: str) -> None:
 
 def shown(name: str) -> object:
     form, make = CASES[name]
-    return form.expand(form.record.decode(form.encode(make()), "here"))
+    return shown_rows(form.expand(form.record.decode(form.encode(make()), "here")))
 
 
 def test_segments_are_shown_as_people_write_them() -> None:

@@ -39,10 +39,14 @@ class MadeUpStore(DecoratedStore):
         super().__init__(MemoryStore())
         self.streams = streams
 
-    def get(self, key: str) -> Fetched:
+    def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         number = LAYOUT.parse_object_key(key)
         is_written = number is None or number == OUTPUT_ID
-        return super().get(key) if is_written else self.get_range(key, 0, size_bytes_of(self.streams))
+        return (
+            super().get(key, size_bytes_max=size_bytes_max)
+            if is_written
+            else self.get_range(key, 0, size_bytes_of(self.streams))
+        )
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
         number = LAYOUT.parse_object_key(key)

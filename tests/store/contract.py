@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loaders.errors import (
+    CorruptObject,
     KeyMissing,
     PreconditionFailed,
     RangeInvalid,
@@ -23,7 +24,7 @@ from loaders.store import ALWAYS, CreateOnly, IfMatch, PrefixedStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loaders.store import Body, ObjectStore
+    from loaders.store import Body, Fetched, ObjectStore
 
 BODY = bytes(range(100))
 PART = b"p" * (5 * 1024 * 1024)
@@ -113,6 +114,26 @@ class StoreContract:
     def test_a_tail_has_at_least_one_byte(self, store: ObjectStore, length: int) -> None:
         with pytest.raises(ValueError, match="tail"):
             store.get_tail("k", length)
+
+    @pytest.mark.parametrize("key", ["k", "/odd//key"])
+    def test_an_object_longer_than_its_key_may_hold_is_refused_and_named(self, store: ObjectStore, key: str) -> None:
+        etag = store.put(key, BODY)
+        reads: list[Callable[[int], Fetched | None]] = [
+            lambda most: store.get(key, size_bytes_max=most),
+            lambda most: store.get_if_changed(key, "another", size_bytes_max=most),
+        ]
+        for read in reads:
+            for most in (100, 101, 10**12):
+                found = read(most)
+                assert found is not None
+                assert (found.body, found.etag) == (BODY, etag)
+            for most in (99, 1, 0):
+                with pytest.raises(CorruptObject, match=f"100 bytes.*at most {most} bytes, found 100") as caught:
+                    read(most)
+                assert caught.value.key.endswith(key)
+        assert store.get_if_changed(key, etag, size_bytes_max=0) is None, "nothing was to be read"
+        store.put(key, b"")
+        assert store.get(key, size_bytes_max=0).body == b""
 
     def test_what_has_not_changed_is_not_sent(self, store: ObjectStore) -> None:
         etag = store.put("k", BODY)

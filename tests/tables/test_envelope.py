@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from loaders.errors import CorruptObject, FormatLimit, FormatTooNew
 from loaders.store import MemoryStore
-from loaders.tables import Version, envelope
+from loaders.store.base import Fetched
+from loaders.store.decorated import DecoratedStore
+from loaders.tables import Version, read_format
 from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES, Stored, decode_stored, encode_stored
 from tests.tables.golden import golden
 from tests.tables.worlds import World
@@ -118,14 +121,48 @@ def test_no_live_value_has_the_size_of_a_tombstone() -> None:
     assert len(golden("envelope-tombstone")) == TOMBSTONE_SIZE_BYTES < len(empty)
 
 
-def test_a_value_too_long_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(envelope, "VALUE_SIZE_BYTES_MAX", 10)
+def test_a_value_too_long_for_its_table_is_neither_written_nor_read() -> None:
     world = World(MemoryStore())
-    table = world.table()
+    world.table()
+    table = world.tables().table("t", value_size_bytes_max=10)
     table.create("k", b"x" * 10)
-    with pytest.raises(FormatLimit, match="at most 10 bytes, this one 11"):
+    with pytest.raises(FormatLimit, match="'t/k2' has at most 10 bytes, this one 11"):
         table.create("k2", b"x" * 11)
     assert list(table.keys()) == ["k"]
+    version = world.tables().table("t").create("k2", b"x" * 11)
+    assert table.get("k").value == b"x" * 10
+    touches: tuple[Callable[[], object], ...] = (
+        lambda: table.get("k2"),
+        lambda: list(table.items()),
+        lambda: table.update_with("k2", lambda _: b""),
+        lambda: table.get_if_newer("k2", replace(version, etag="another")),
+    )
+    for touch in touches:
+        with pytest.raises(CorruptObject, match=r"'accel/tables/t/k2' .*at most 178 bytes, found 179"):
+            touch()
+
+
+@pytest.mark.parametrize("key", ["accel/format", "accel/tables/t/!table", "accel/tables/t/k"])
+def test_of_an_object_longer_than_its_key_may_hold_no_byte_is_read(key: str) -> None:
+    reads: list[int] = []
+
+    class Huge(DecoratedStore):
+        """A store with one object of 600 MB, whose body cannot be read."""
+
+        def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
+            if key != huge:
+                return super().get(key, size_bytes_max=size_bytes_max)
+            reads.append(size_bytes_max or 0)
+            raise CorruptObject(key, 600 << 20, expected=f"at most {size_bytes_max} bytes", found="more")
+
+    huge, world = key, World(MemoryStore())
+    world.table()
+    store = Huge(world.store)
+    read = (lambda: read_format(store)) if key == "accel/format" else (lambda: world.tables(store).table("t").get("k"))
+    with pytest.raises(CorruptObject, match=key):
+        read()
+    limits = {"accel/format": 168 + (1 << 14), "accel/tables/t/!table": 168, "accel/tables/t/k": 168 + (64 << 20)}
+    assert reads == [limits[key]]
 
 
 def test_damage_in_a_table_names_the_key_and_a_newer_value_is_not_written_over() -> None:

@@ -5,6 +5,8 @@
 | epoch-record     | epoch, reference_epoch, creation_time_ms, splits, merges; segments (see segment_columns)     |
 | epoch-transition | active_epoch, time_ms, first_number; columns segments_to_seal, new_ranges                    |
 | sealed-epoch     | epoch: the one that sealed a segment                                                         |
+
+An epoch has at most 750,000 segments, so neither record has more rows of a kind.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from accel.history.codecs.segment_columns import (
     restored_segments,
     stored_segments,
 )
+from accel.history.configuration import SEGMENTS_MAX
 from accel.history.ids import EPOCH_MAX
 from accel.history.records import EpochRecord, EpochTransition
 from accel.history.segments import KeyRanges
@@ -76,7 +79,7 @@ def _restored_epoch(fields: StoredEpoch, where: str) -> EpochRecord:
     return EpochRecord(
         epoch=fields.epoch,
         reference_epoch=fields.reference_epoch,
-        segments=restored_segments(fields.segments, where),
+        segments=restored_segments(fields.segments, where, SEGMENTS_MAX),
         creation_time_ms=fields.creation_time_ms,
         splits=fields.splits,
         merges=fields.merges,
@@ -95,11 +98,11 @@ def _stored_transition(transition: EpochTransition) -> StoredTransition:
 
 
 def _restored_transition(fields: StoredTransition, where: str) -> EpochTransition:
-    ranges = unpack_columns(fields.new_ranges, RANGE, f"{where}, new ranges")
+    ranges = unpack_columns(fields.new_ranges, RANGE, f"{where}, new ranges", rows_max=SEGMENTS_MAX)
     return EpochTransition(
         active_epoch=fields.active_epoch,
         time_ms=fields.time_ms,
-        segments_to_seal=unpacked_set(fields.segments_to_seal, f"{where}, segments to seal"),
+        segments_to_seal=unpacked_set(fields.segments_to_seal, f"{where}, segments to seal", SEGMENTS_MAX),
         first_number=fields.first_number,
         new_ranges=KeyRanges(keys_of_bits(ranges["start"]), keys_of_bits(ranges["end"])),
     )

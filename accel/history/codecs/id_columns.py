@@ -16,7 +16,7 @@ import numpy as np
 from accel.history.codecs.segment_columns import make_ids, make_rows
 from accel.history.id_columns import IdMap, IdSet, Integers
 from accel.history.ids import NUMBER_BITS, NUMBER_MASK
-from loaders.tables.columns import pack_columns, unpack_columns
+from loaders.tables.columns import ROWS_MAX, pack_columns, unpack_columns
 
 SET_ROW: Final = np.dtype([(name, "<i8") for name in ("creation_epoch", "number")])
 MAP_ROW: Final = np.dtype([(name, "<i8") for name in ("creation_epoch", "number", "value")])
@@ -46,13 +46,13 @@ def packed_set(ids: IdSet) -> bytes:
     return pack_columns(make_rows(SET_ROW, creation_epoch=epochs, number=numbers))
 
 
-def unpacked_set(data: bytes, where: str) -> IdSet:
-    """The same set; O(n).
+def unpacked_set(data: bytes, where: str, rows_max: int = ROWS_MAX) -> IdSet:
+    """The same set; O(n). More than ``rows_max`` ids are refused before they are unpacked.
 
     Raises:
         CorruptObject, FormatTooNew, ValueError: as `unpacked_map`.
     """
-    rows = unpack_columns(data, SET_ROW, where)
+    rows = unpack_columns(data, SET_ROW, where, rows_max=rows_max)
     return IdSet(make_ids(rows["creation_epoch"], rows["number"]))
 
 

@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from accel.history.id_columns import Integers
 from accel.history.ids import EPOCH_MAX, NUMBER_BITS, NUMBER_MAX
 from accel.history.segments import Keys, Segments
-from loaders.tables.columns import pack_columns, unpack_columns
+from loaders.tables.columns import ROWS_MAX, pack_columns, unpack_columns
 
 ROW: Final = np.dtype([(name, "<i8") for name in ("number", "creation_epoch", "creation_time_ms", "start", "span")])
 KEY: Final = np.dtype([("key", "<i8")])
@@ -54,15 +54,20 @@ def stored_segments(segments: Segments) -> StoredSegments:
     return StoredSegments(pack_columns(rows_of_segments(segments, keys)), packed_keys(keys))
 
 
-def restored_segments(fields: StoredSegments, where: str) -> Segments:
+def restored_segments(fields: StoredSegments, where: str, rows_max: int = ROWS_MAX) -> Segments:
     """The same segments in the same order. O(n), no loop in Python.
+
+    Args:
+        fields: what `stored_segments` made.
+        where: names the place in errors.
+        rows_max: more segments are refused before they are unpacked.
 
     Raises:
         CorruptObject: bytes that are no packed columns.
         FormatTooNew: columns that this release does not know.
         ValueError: rows that are no segments, or name keys that are not there.
     """
-    rows = unpack_columns(fields.rows, ROW, f"{where}, segments")
+    rows = unpack_columns(fields.rows, ROW, f"{where}, segments", rows_max=rows_max)
     return segments_of_rows(rows, unpacked_keys(fields.keys, f"{where}, keys"))
 
 

@@ -14,7 +14,7 @@ A group of 10,000 readers and as many segments takes about 130 kB, most of it na
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
@@ -28,7 +28,7 @@ from accel.history.codecs.segment_columns import (
     restored_segments,
     stored_segments,
 )
-from accel.ordering.groups.group_state import ENDED, FREE, GroupState, Reader
+from accel.ordering.groups.group_state import ENDED, FREE, READERS_MAX, GroupState, Reader
 from loaders.tables.columns import pack_columns, unpack_columns
 from loaders.tables.forms import FormRegistry
 
@@ -41,7 +41,7 @@ class StoredGroup(msgspec.Struct, frozen=True):
 
     segments: StoredSegments
     places: bytes
-    readers: list[str]
+    readers: Annotated[list[str], msgspec.Meta(max_length=READERS_MAX)]
     reports: bytes
 
 
@@ -57,7 +57,7 @@ def _stored(state: GroupState) -> StoredGroup:
 
 def _restored(fields: StoredGroup, where: str) -> GroupState:
     places = unpack_columns(fields.places, PLACE, f"{where}, places")
-    reports = unpack_columns(fields.reports, REPORT, f"{where}, reports")
+    reports = unpack_columns(fields.reports, REPORT, f"{where}, reports", rows_max=READERS_MAX)
     check_within("marks of waiting", reports["has_waited"], 0, 1)
     rows = zip(fields.readers, reports["lag"].tolist(), reports["has_waited"].tolist(), strict=True)
     return GroupState(

@@ -153,7 +153,7 @@ class TimeParts:
         key = self.key(part.first_record)
         kept = self._cache.get(key)
         if kept is None:
-            fetched = self._store.get(key)
+            fetched = self._store.get(key, size_bytes_max=part.records * RECORD_SIZE_BYTES)
             _check_size(key, fetched, part.records, part.records * RECORD_SIZE_BYTES)
             kept = self._decoded(key, part, fetched.body)
             self._cache.keep(key, kept)

@@ -20,8 +20,13 @@ from uuid import UUID
 
 import msgspec
 
-from accel.ordering.writing.transaction_data import TransactionEvents, decode_transaction, encode_transaction
-from loaders.errors import DataConflict, KeyMissing, PreconditionFailed, StoreUnavailable, WriteConflict
+from accel.ordering.writing.transaction_data import (
+    SIZE_BYTES_MAX,
+    TransactionEvents,
+    decode_transaction,
+    encode_transaction,
+)
+from loaders.errors import CorruptObject, DataConflict, KeyMissing, PreconditionFailed, StoreUnavailable, WriteConflict
 from loaders.layout import merging_key, merging_prefix, transaction_key
 from loaders.store import ObjectStore
 from loaders.store.base import CreateOnly
@@ -78,6 +83,9 @@ class MergeIntent(msgspec.Struct, frozen=True):
 
 MERGE_INTENT: Final = RecordForm("merge-intent", 1, MergeIntent)
 
+INTENT_SIZE_BYTES_MAX: Final = 64 << 20
+"""Longest intent that is read; a transaction takes 36 bytes of it."""
+
 WasMerged = Callable[[MergeIntent], bool]
 
 
@@ -122,7 +130,7 @@ class TransactionObjects:
             CorruptObject, StoreError.
         """
         try:
-            body = patiently(self._patience, lambda: self._store.get(name.key)).body
+            body = patiently(self._patience, lambda: self._store.get(name.key, size_bytes_max=SIZE_BYTES_MAX)).body
         except KeyMissing:
             return None
         return decode_transaction(body, name.key)
@@ -160,11 +168,16 @@ class TransactionObjects:
 
     def _intents(self, node_id: int) -> Iterator[MergeIntent]:
         for info in patiently(self._patience, lambda: list(self._store.list(merging_prefix(node_id)))):
-            yield MERGE_INTENT.decode(self._store.get(info.key).body, info.key)
+            found = self._store.get(info.key, size_bytes_max=INTENT_SIZE_BYTES_MAX)
+            intent = MERGE_INTENT.decode(found.body, info.key)
+            if intent.key != info.key:
+                expected = f"an intent of node {node_id} that names its own key"
+                raise CorruptObject(info.key, len(found.body), expected=expected, found=f"that of {intent.key!r}")
+            yield intent
 
     def _stands(self, name: TransactionName, body: bytes) -> bool:
         try:
-            found = patiently(self._patience, lambda: self._store.get(name.key)).body
+            found = patiently(self._patience, lambda: self._store.get(name.key, size_bytes_max=SIZE_BYTES_MAX)).body
         except KeyMissing:
             return False
         if found != body:

@@ -1,0 +1,137 @@
+"""Few stored bytes cost a reader few rows and little memory, whatever they claim; what is shown is bounded as well."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from collections.abc import Callable, Iterator
+
+import msgspec
+import numpy as np
+import pytest
+import zstandard
+
+from accel.catalog import forms
+from accel.catalog.records import NODES_MAX, NodeDirectory, NodeList
+from accel.catalog.rows import LIVE, OWNED_RANGE, PREPARED, RETIRED, RETIRED_STREAM_OBJECT, STREAM, STREAM_OBJECT
+from accel.history import codecs
+from accel.history.codecs.epochs import RANGE, StoredTransition
+from accel.history.codecs.id_columns import SET_ROW
+from loaders.errors import CorruptObject, FormatLimit
+from loaders.tables import FormRegistry
+from loaders.tables.columns import rows_allowed
+
+ROWS = 1 << 20
+MEMORY_A_BYTE_MAX = 8 * 24 * 8
+"""Of memory for a byte that is read: 8 rows of 24 columns."""
+
+MEMORY_FREE_BYTES = 16 << 20
+"""For the rows that are free, in all columns of a record, unpacked and copied."""
+
+
+def packed(dtype: np.dtype[np.void], count: int, **bases: int) -> bytes:
+    """So many rows in which each column is one number, or ascends by one: no bytes a row."""
+    names = dtype.names or ()
+    heads = [bytes([len(name)]) + name.encode() for name in names]
+    kinds = [struct.pack(">BBqq", name.endswith("_id"), 0, 1, bases.get(name, 0)) for name in names]
+    raw = struct.pack(">IB", count, len(names)) + b"".join(map(bytes.__add__, heads, kinds))
+    frame = zstandard.ZstdCompressor(write_content_size=False).compress(raw)
+    return struct.pack(">4sBI", b"ACol", 1, len(raw)) + frame
+
+
+def hostile_list(count: int) -> bytes:
+    columns = {"live": LIVE, "prepared": PREPARED, "retired": RETIRED, "stream_objects": STREAM_OBJECT}
+    return forms.NODE_LIST.record.encode(
+        forms.StoredList(
+            node_id=4,
+            epoch=1,
+            next_order_id=1 << 40,
+            **{name: packed(dtype, count) for name, dtype in columns.items()},
+            withdrawn_commits=[],
+        )
+    )
+
+
+def hostile_bucket(count: int) -> bytes:
+    columns = {
+        "streams": STREAM,
+        "ranges": OWNED_RANGE,
+        "stream_objects": STREAM_OBJECT,
+        "retired": RETIRED_STREAM_OBJECT,
+    }
+    return forms.STREAM_BUCKET.record.encode(
+        forms.StoredBucket(0, **{name: packed(dtype, count) for name, dtype in columns.items()})
+    )
+
+
+def hostile_transition(count: int) -> bytes:
+    # Ranges without segments to seal: what is refused must not be told row by row.
+    fields = StoredTransition(3, 0, packed(SET_ROW, 0), 0, packed(RANGE, count))
+    return codecs.EPOCH_TRANSITION.record.encode(fields)
+
+
+Decode = Callable[[bytes, str], object]
+HOSTILE: dict[str, tuple[Callable[[int], bytes], Decode]] = {
+    "list": (hostile_list, forms.NODE_LIST.decode),
+    "bucket": (hostile_bucket, forms.STREAM_BUCKET.decode),
+    "transition": (hostile_transition, codecs.EPOCH_TRANSITION.decode),
+}
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize("count", [ROWS, 1 << 16, 5000, 4096])
+@pytest.mark.usefixtures("traced")
+def test_what_a_reader_allocates_follows_from_the_bytes_that_it_read(what: str, count: int) -> None:
+    make, decode = HOSTILE[what]
+    data = make(count)
+    assert len(data) < 1000
+    tracemalloc.reset_peak()
+    told = ""
+    try:
+        decode(data, "key")
+    except CorruptObject as error:
+        told = str(error)
+    assert tracemalloc.get_traced_memory()[1] <= MEMORY_FREE_BYTES + MEMORY_A_BYTE_MAX * len(data)
+    assert len(told) < 4000
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_million_rows_in_a_few_hundred_bytes_are_refused_with_both_counts(what: str) -> None:
+    make, decode = HOSTILE[what]
+    with pytest.raises(CorruptObject, match=rf"expected at most \d{{4}} rows in so many bytes, found {ROWS}"):
+        decode(make(ROWS), "key")
+
+
+def test_a_directory_has_a_bound_of_its_own() -> None:
+    most = NodeDirectory(np.arange(NODES_MAX))
+    assert len(forms.NODE_DIRECTORY.decode(forms.NODE_DIRECTORY.encode(most), "key").node_ids) == NODES_MAX
+    with pytest.raises(FormatLimit, match=f"at most {NODES_MAX} nodes .*found {NODES_MAX + 1}"):
+        NodeDirectory(np.arange(NODES_MAX + 1))
+    more = forms.NODE_DIRECTORY.record.encode(forms.StoredDirectory(list(range(NODES_MAX + 1))))
+    with pytest.raises(CorruptObject, match="length <= 65536"):
+        forms.NODE_DIRECTORY.decode(more, "key")
+
+
+@pytest.mark.usefixtures("traced")
+def test_rows_that_are_not_shown_are_not_made() -> None:
+    count = 200_000
+    live = np.zeros(count, dtype=LIVE)
+    live["object_id"] = live["order_id"] = live["last_order_id"] = np.arange(count)
+    data = forms.NODE_LIST.encode(NodeList(4, next_order_id=count, live=live))
+    registry = FormRegistry()
+    forms.register_forms(registry)
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    left_out: dict[str, int] = {}
+    _, _, shown = registry.decode_any(data, "key", 1, left_out)
+    assert tracemalloc.get_traced_memory()[1] - before <= 4 * live.nbytes, "arrays, and no dict a row"
+    assert left_out == {"record.live": count - 1}
+    assert msgspec.json.decode(msgspec.json.encode(shown))["live"][0]["object_id"] == 0
+    assert rows_allowed(len(data)) >= count
