@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,14 @@ from accel.image_parts import (
 from loaders.object_ref import UNKNOWN, ObjectRef
 
 INT64_MAX = 2**63 - 1
+
+_IMAGE = frozenset({"version", "namespace", "streams", "nodes", "unordered_streams"})
+_STREAM = frozenset({"stream_id", "start_offset", "ranges", "stream_objects"})
+_RANGE = frozenset({"range_index", "start", "end", "node_id"})
+_OBJECT = frozenset({"object_id", "size", "index_size", "attributes"})
+_STREAM_OBJECT = _OBJECT | {"start", "end"}
+_NODE = frozenset({"node_id", "stream_set_objects"})
+_SET_OBJECT = _OBJECT | {"order_id", "ranges"}  # cases and fixtures tell what an object holds; its index is what counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,9 @@ def read_image(metadata: Mapping[str, Any], version: int, namespace: str) -> Ima
     """
     if not isinstance(metadata, Mapping):
         raise ImageRefused(f"expected an image as an object with streams and nodes, found {type(metadata).__name__}")
+    _check_fields(metadata, _IMAGE, "image")
+    if not metadata.keys() & {"streams", "nodes"}:
+        raise ImageRefused("image: expected streams or nodes, which may be empty, found neither")
     return ImageParts(
         version=_integer(metadata, "version", "image", default=version),
         namespace=_text(metadata, "namespace", namespace),
@@ -50,7 +62,7 @@ def read_image(metadata: Mapping[str, Any], version: int, namespace: str) -> Ima
 
 def _streams(metadata: Mapping[str, Any]) -> dict[int, StreamImage]:
     streams: dict[int, StreamImage] = {}
-    for where, row in _rows(metadata, "streams", "image"):
+    for where, row in _rows(metadata, "streams", "image", _STREAM):
         stream = _stream(row, where)
         if stream.stream_id in streams:
             raise ImageRefused(f"expected each stream once, found stream {stream.stream_id} twice")
@@ -60,11 +72,11 @@ def _streams(metadata: Mapping[str, Any]) -> dict[int, StreamImage]:
 
 def _nodes(metadata: Mapping[str, Any]) -> dict[int, NodeImage]:
     nodes: dict[int, NodeImage] = {}
-    for where, row in _rows(metadata, "nodes", "image"):
+    for where, row in _rows(metadata, "nodes", "image", _NODE):
         node_id = _integer(row, "node_id", where)
         if node_id in nodes:
             raise ImageRefused(f"expected each node once, found node {node_id} twice")
-        objects = _rows(row, "stream_set_objects", f"node {node_id}")
+        objects = _rows(row, "stream_set_objects", f"node {node_id}", _SET_OBJECT)
         nodes[node_id] = make_node(node_id, [(_integer(each, "order_id", at), _ref(each, at)) for at, each in objects])
     return nodes
 
@@ -79,11 +91,11 @@ def _stream(row: Mapping[str, Any], where: str) -> StreamImage:
             _integer(each, "end", at, least=-1),
             _integer(each, "node_id", at),
         )
-        for at, each in _rows(row, "ranges", where)
+        for at, each in _rows(row, "ranges", where, _RANGE)
     ]
     objects = [
         StreamObject(_ref(each, at), _integer(each, "start", at), _integer(each, "end", at))
-        for at, each in _rows(row, "stream_objects", where)
+        for at, each in _rows(row, "stream_objects", where, _STREAM_OBJECT)
     ]
     return make_stream(stream_id, _integer(row, "start_offset", where), ranges, objects)
 
@@ -97,7 +109,9 @@ def _ref(row: Mapping[str, Any], where: str) -> ObjectRef:
     )
 
 
-def _rows(parent: Mapping[str, Any], name: str, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _rows(
+    parent: Mapping[str, Any], name: str, where: str, fields: frozenset[str]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     rows = parent.get(name, [])
     if not isinstance(rows, list | tuple):
         raise ImageRefused(f"{where}: expected {name} as a list, found {type(rows).__name__}")
@@ -105,13 +119,25 @@ def _rows(parent: Mapping[str, Any], name: str, where: str) -> Iterator[tuple[st
         place = f"{where}, {name}[{number}]"
         if not isinstance(row, Mapping):
             raise ImageRefused(f"{place}: expected an object, found {type(row).__name__}")
+        _check_fields(row, fields, place)
         yield place, row
+
+
+def _check_fields(row: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    # A misspelt field would otherwise be left out without a word, and with it whatever it lists.
+    if unknown := row.keys() - known:
+        raise ImageRefused(f"{where}: expected fields among {', '.join(sorted(known))}, found {_named(unknown)}")
+
+
+def _named(names: Iterable[object]) -> str:
+    shown = sorted(map(reprlib.repr, names))
+    return ", ".join(shown[:5]) + (", ..." if len(shown) > 5 else "")
 
 
 def _integer(row: Mapping[str, Any], name: str, where: str, *, default: int | None = None, least: int = 0) -> int:
     value = row.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= INT64_MAX:
-        found = "nothing" if value is None else repr(value)
+        found = "nothing" if value is None else reprlib.repr(value)
         raise ImageRefused(f"{where}: expected {name} as an integer of at least {least}, found {found}")
     return value
 
@@ -119,12 +145,12 @@ def _integer(row: Mapping[str, Any], name: str, where: str, *, default: int | No
 def _text(row: Mapping[str, Any], name: str, default: str) -> str:
     value = row.get(name, default)
     if not isinstance(value, str) or not value:
-        raise ImageRefused(f"image: expected {name} as a text that is not empty, found {value!r}")
+        raise ImageRefused(f"image: expected {name} as a text that is not empty, found {reprlib.repr(value)}")
     return value
 
 
 def _stream_ids(row: Mapping[str, Any], name: str) -> frozenset[int]:
     values = row.get(name, [])
     if not isinstance(values, list | tuple) or not all(type(value) is int for value in values):
-        raise ImageRefused(f"image: expected {name} as a list of integers, found {values!r}")
+        raise ImageRefused(f"image: expected {name} as a list of integers, found {reprlib.repr(values)}")
     return frozenset(values)

@@ -82,7 +82,8 @@ class MetadataImage:
             metadata: ``{"streams": [{stream_id, start_offset, ranges: [{range_index, start, end, node_id}],
                 stream_objects: [{object_id, start, end}]}], "nodes": [{node_id, stream_set_objects: [{object_id,
                 order_id}]}]}``. Objects may also carry ``size``, ``index_size`` and ``attributes``; at the top may
-                stand ``unordered_streams``. Anything else is ignored.
+                stand ``unordered_streams``, and a set object may carry ``ranges``, which nobody reads here. Streams or
+                nodes have to stand there, and may be empty; any other field is refused.
             version: the image's version; ``metadata["version"]`` wins over it.
             namespace: the objects' namespace; ``metadata["namespace"]`` wins over it.
 

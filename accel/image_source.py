@@ -262,6 +262,8 @@ def load_image_file(path: Path) -> MetadataImage:
         raise ImageRefused(f"{path}: expected at most {IMAGE_FILE_SIZE_BYTES_MAX} bytes, found {size_bytes}")
     try:
         data: Any = json.loads(path.read_bytes())
+    except RecursionError as error:
+        raise ImageRefused(f"{path}: expected an image as JSON, found lists or objects nested too deeply") from error
     except ValueError as error:
         raise ImageRefused(f"{path}: expected an image as JSON, found something else: {error}") from error
     if not isinstance(data, Mapping):

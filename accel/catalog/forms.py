@@ -231,7 +231,7 @@ OBJECT_ID_COUNTER = CatalogForm(RecordForm("object-id-counter", 1, StoredCounter
 IMPORT_BATCH = CatalogForm(RecordForm("import-batch", 1, StoredBatch), _stored_batch, _restored_batch)
 IMPORT_RUN = CatalogForm(RecordForm("import-run", 1, StoredRun), _stored_run, _restored_run)
 
-_FORMS: tuple[CatalogForm[Any, Any], ...] = (
+ALL_FORMS: tuple[CatalogForm[Any, Any], ...] = (
     NODE_LIST,
     LIST_VERSION,
     STREAM_BUCKET,
@@ -245,7 +245,7 @@ _FORMS: tuple[CatalogForm[Any, Any], ...] = (
 
 def register_forms(registry: FormRegistry) -> None:
     """Add the catalog's forms to those that people can look at."""
-    for form in _FORMS:
+    for form in ALL_FORMS:
         _register(registry, form)
 
 

@@ -84,6 +84,8 @@ def decode_group(group: EncodedGroup, rows: int) -> EntryColumns:
         file = pq.ParquetFile(pa.BufferReader(data))
         _check_shape(file, rows)
         table = file.read(use_threads=False)
+        if table.num_rows != rows:  # its pages may hold others than its footer says
+            raise ValueError(f"expected {rows} entries in the pages of a row group, found {table.num_rows}")
         columns = [table.column(name).to_numpy() for name in COLUMN_NAMES]
     except (pa.ArrowException, OSError, TypeError, OverflowError) as error:
         raise ValueError(f"expected a row group in Parquet, found {error}") from error
@@ -203,9 +205,9 @@ def _check_shape(file: Any, rows: int) -> None:
     if not file.schema_arrow.equals(_schema()):
         raise ValueError(f"expected columns {', '.join(COLUMN_NAMES)}, found {file.schema_arrow}")
     metadata = file.metadata
-    if (metadata.num_row_groups, metadata.num_rows) != (1, rows):
+    if (metadata.num_row_groups, metadata.num_rows) != (1, rows) or rows < 1:
         found = f"{metadata.num_row_groups} of {metadata.num_rows}"
-        raise ValueError(f"expected 1 row group of {rows} entries, found {found}")
+        raise ValueError(f"expected 1 row group of {max(1, rows)} entries, found {found}")
     size = metadata.row_group(0).total_byte_size
     if not 0 <= size <= GROUP_UNPACKED_SIZE_BYTES_MAX:
         raise ValueError(f"expected at most {GROUP_UNPACKED_SIZE_BYTES_MAX} unpacked bytes, found {size}")

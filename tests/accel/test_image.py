@@ -97,8 +97,22 @@ def test_positions_of_many_ids_are_minus_one_where_not_listed() -> None:
         ({"streams": [stream(stream_id=2**63)]}, "stream_id"),
         ({"streams": {}}, "streams as a list"),
         ({"streams": [7]}, r"streams\[0\]"),
-        ({"namespace": ""}, "namespace"),
-        ({"unordered_streams": ["a"]}, "unordered_streams"),
+        ({"streams": [], "namespace": ""}, "namespace"),
+        ({"streams": [], "unordered_streams": ["a"]}, "unordered_streams"),
+        ({}, "image: expected streams or nodes, which may be empty, found neither"),
+        ({"version": 3, "namespace": "shop"}, "found neither"),
+        ({"streams": [], "node": []}, "image: expected fields among .*, found 'node'"),
+        ({"streams": [{**stream(), "range": []}]}, r"image, streams\[0\]: expected fields among .*, found 'range'"),
+        ({"streams": [stream(ranges=[{**owned(0, 0, 5), "nodeid": 4}])]}, r"ranges\[0\]: .* found 'nodeid'"),
+        (
+            {"streams": [stream(stream_objects=[{"object_id": 3, "start": 0, "end": 4, "length": 5}])]},
+            "found 'length'",
+        ),
+        ({"nodes": [{"node_id": 4, "stream_set_object": []}]}, r"nodes\[0\]: .* found 'stream_set_object'"),
+        (
+            {"nodes": [{"node_id": 4, "stream_set_objects": [{"object_id": 1, "order_id": 1, "sizes": 1}]}]},
+            r"node 4, stream_set_objects\[0\]: .* found 'sizes'",
+        ),
     ],
 )
 def test_contradictions_are_refused_with_their_place(data: dict[str, Any], said: str) -> None:
@@ -194,10 +208,10 @@ def test_the_current_image_is_asked_for_again_when_it_is_old() -> None:
 
 def test_a_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
     path = tmp_path / "image.json"
-    path.write_text(json.dumps({"version": 1, "namespace": "n"}))
+    path.write_text(json.dumps({"version": 1, "namespace": "n", "nodes": []}))
     fetch = JsonFile(path)
     assert fetch() is fetch()
-    path.write_text(json.dumps({"version": 12, "namespace": "n"}))
+    path.write_text(json.dumps({"version": 12, "namespace": "n", "nodes": []}))
     assert fetch().version == 12
 
 
@@ -208,4 +222,14 @@ def test_a_file_that_is_no_image_is_named(tmp_path: Path, text: str, said: str) 
     path = tmp_path / "image.json"
     path.write_text(text)
     with pytest.raises(ImageRefused, match=said):
+        load_image_file(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 200_000, '{"streams":' * 200_000, '{"streams": [' + "[" * 100_000 + "]" * 100_000]
+)
+def test_a_file_that_is_nested_without_end_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "image.json"
+    path.write_text(text)
+    with pytest.raises(ImageRefused, match="nested too deeply"):
         load_image_file(path)
