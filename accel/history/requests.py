@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, unique
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
 from accel.history.configuration import StreamConfiguration
@@ -119,6 +119,8 @@ class UpdatePlan:
 
 Plan: TypeAlias = ScalePlan | CommitPlan | TruncationPlan | UpdatePlan
 
+P = TypeVar("P", ScalePlan, CommitPlan, TruncationPlan, UpdatePlan)
+
 WORKFLOWS: Final[dict[type[Plan], StreamState]] = {
     ScalePlan: StreamState.SCALING,
     CommitPlan: StreamState.COMMITTING_TXN,
@@ -171,6 +173,16 @@ class WorkflowRequest:
     def workflow(self) -> StreamState:
         """The state that its workflow takes the stream to."""
         return WORKFLOWS[type(self.plan)]
+
+    def plan_of(self, kind: type[P]) -> P:
+        """The plan, of the kind that the caller carries out.
+
+        Raises:
+            TypeError: it is of another kind.
+        """
+        if not isinstance(self.plan, kind):
+            raise TypeError(f"expected a {kind.__name__}, found {self.plan}")
+        return self.plan
 
     @property
     def has_ended(self) -> bool:

@@ -1,7 +1,7 @@
 """Committing transactions, in steps that can each be repeated, by the same process or another one.
 
-    take               the plan: which transactions, and whether the commit rolls; state COMMITTING_TXN; a stream that is
-                       being sealed stays SEALING                                               see `ownership`
+    take               the plan: which transactions, and whether the commit rolls; state COMMITTING_TXN, or SEALING
+                       still if the stream is being sealed                                      see `ownership`
     merge              the transactions leave the order of commits; the host appends their data to the segments of the
                        epoch that the plan names, and where that begins is noted in their records; or, if the stream has
                        other segments than when they began:
@@ -166,7 +166,7 @@ class CommitWorkflow:
 
     def carry_out(self, request: WorkflowRequest) -> CommittingTransactions:
         """All steps of a commit that has the stream; gives what was committed. May be repeated at any time."""
-        plan = _plan_of(request)
+        plan = request.plan_of(CommitPlan)
         committing = plan.committing
         self._transactions.order.remove(committing.transaction_ids)
         if committing.is_rolling:
@@ -231,9 +231,3 @@ def _active_epoch(committing: CommittingTransactions) -> int:
     if committing.active_epoch is None:
         raise ValueError(f"expected a commit that rolls, found {committing}")
     return committing.active_epoch
-
-
-def _plan_of(request: WorkflowRequest) -> CommitPlan:
-    if not isinstance(request.plan, CommitPlan):
-        raise ValueError(f"expected the plan of a commit, found {request.plan}")
-    return request.plan

@@ -25,9 +25,9 @@ StreamName = tuple[str, str]
 class SegmentHost(Protocol):
     """What workflows ask of those who hold segments. All sizes and offsets are in the stream's offset unit.
 
-    An order may come twice, from several processes, and an hour late: after the segment was sealed, truncated or deleted
-    by workflows that came later. A host then leaves everything as it is: what is sealed stays sealed, what is deleted is
-    not created again, a transaction that was merged, or aborted, is not merged again.
+    An order may come twice, from several processes, and an hour late: after the segment was sealed, truncated or
+    deleted by workflows that came later. A host then leaves everything as it is: what is sealed stays sealed, what is
+    deleted is not created again, a transaction that was merged, or aborted, is not merged again.
     """
 
     def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:

@@ -102,7 +102,10 @@ class Names:
         """
         scope_id = self._scope_id(scope)
         self._tables.create_table(places.streams_table(scope, scope_id))
-        cell, drawn = self._parts.cells.stream(scope, scope_id, places.checked_name("stream", name)), self._parts.drawn_id()
+        cell, drawn = (
+            self._parts.cells.stream(scope, scope_id, places.checked_name("stream", name)),
+            self._parts.drawn_id(),
+        )
         found = places.StreamIdentity(scope, name, cell.create(drawn).value)
         if found.unique_id == drawn or self._tables.table_exists(found.metadata_table):
             return found

@@ -1,7 +1,7 @@
 """Whose workflow it is: a workflow takes a stream, and gives back what is its own.
 
-S3 makes a write conditional on the version of its own key, and on nothing else. So the key of the stream's state decides
-which workflow has the stream: it holds the state and the workflow's id.
+S3 makes a write conditional on the version of its own key, and on nothing else. So the key of the stream's state
+decides which workflow has the stream: it holds the state and the workflow's id.
 
     plan    read the state (ACTIVE, version v), then whatever the plan depends on; refuse what cannot be done
     ask     write the request, a key named by a fresh id: the whole plan, and v                          create
@@ -128,9 +128,7 @@ class Ownership:
         request = WorkflowRequest(self._parts.store.drawn_id(), plan, RequestStatus.WAITING, is_kept=True)
         return self._cells.request(request.workflow_id).create(request).value
 
-    def claim(
-        self, workflow_id: UUID, plan: Callable[[WorkflowRequest], Plan | str]
-    ) -> tuple[WorkflowRequest, bool]:
+    def claim(self, workflow_id: UUID, plan: Callable[[WorkflowRequest], Plan | str]) -> tuple[WorkflowRequest, bool]:
         """Take the stream for a request that was left, unless it has ended. 4 calls, and those of the plan.
 
         Two processes may claim it at once. Both draw up the same plan if they saw the same version of the status; else
@@ -183,9 +181,7 @@ class Ownership:
 
     # Inside
 
-    def _planned(
-        self, found: Seen[WorkflowRequest], plan: Plan | str, base: bytes
-    ) -> Seen[WorkflowRequest] | None:
+    def _planned(self, found: Seen[WorkflowRequest], plan: Plan | str, base: bytes) -> Seen[WorkflowRequest] | None:
         """The request with a plan, or refused; None if another process wrote it first."""
         if isinstance(plan, str):
             wanted = replace(found.value, status=RequestStatus.REFUSED, reason=plan)

@@ -12,8 +12,8 @@
     | a request that can have no effect any more     | erased                                                        |
 
 Everything that is found is in the tables: no process has to remember what another one did. Recovery may run at any
-time, beside processes that work, since every step of every workflow may be done twice, and late. Without a host it reads
-and raises HostMissing where something is to be carried out.
+time, beside processes that work, since every step of every workflow may be done twice, and late. Without a host it
+reads, and raises HostMissing where something is to be carried out.
 """
 
 from __future__ import annotations
@@ -111,7 +111,12 @@ class Recovering:
     # What was stored step by step
 
     def _by_hand(self) -> list[tuple[str, Callable[[], bool]]]:
-        return [("scale", self._scale), ("truncate", self._truncate), ("commit", self._commit), ("update", self._update)]
+        return [
+            ("scale", self._scale),
+            ("truncate", self._truncate),
+            ("commit", self._commit),
+            ("update", self._update),
+        ]
 
     def _scale(self) -> bool:
         if self._workflows.scales.stored().value.is_empty or self._is_sealed():

@@ -58,9 +58,7 @@ class ScaleWorkflow:
         ownership: takes the stream.
     """
 
-    def __init__(
-        self, parts: StreamParts, epochs: EpochReading, writing: EpochWriting, ownership: Ownership
-    ) -> None:
+    def __init__(self, parts: StreamParts, epochs: EpochReading, writing: EpochWriting, ownership: Ownership) -> None:
         self._parts = parts
         self._ownership = ownership
         self._cells = parts.cells
@@ -72,7 +70,9 @@ class ScaleWorkflow:
         return self._cells.transition().get()
 
     def submit(self, request: ScaleRequest, seen: Seen[EpochTransition] | None = None) -> Seen[EpochTransition]:
-        """Store a transition, step by step; the same request twice gives the same transition. 5 calls, 1 more for a very large one.
+        """Store a transition, step by step; the same request twice gives the same one.
+
+        5 calls, 1 more for a very large one.
 
         Args:
             request: what is asked for.
@@ -114,6 +114,12 @@ class ScaleWorkflow:
             self._parts.leave_by_hand(StreamState.SCALING)
         refuse_dropped(verdict, seen.value)
         return seen
+
+    def create_segments(self, transition: EpochTransition) -> None:
+        """Step 2; nothing if the epoch is current already."""
+        current = self._epochs.current()
+        if current.epoch < transition.new_epoch:
+            self._writing.create_segments(scaled_epoch(transition, current))
 
     def create_new_epoch(self, transition: EpochTransition) -> None:
         """Step 3; nothing if the epoch is current already."""
@@ -180,7 +186,7 @@ class ScaleWorkflow:
             self.old_segments_sealed(transition, self.seal(transition))
         else:
             self._writing.show(current)  # a process that died may have moved the stream, and not its index of times
-        if _plan_of(request).is_submitted:
+        if request.plan_of(ScalePlan).is_submitted:
             self.complete(transition)
         self._ownership.end(request)
         self._writing.merge_times()
@@ -233,7 +239,7 @@ class ScaleWorkflow:
         self._parts.require_host("scale")
 
         def plan(found: WorkflowRequest) -> ScalePlan | str:
-            asked = _plan_of(found)
+            asked = found.plan_of(ScalePlan)
             stored, current = asked.transition, self._epochs.current()
             verdict, transition = started(stored, current, self._epochs.epoch, is_manual=asked.is_manual)
             if verdict in (ScaleVerdict.PROCEED, ScaleVerdict.MIGRATED):
@@ -275,14 +281,8 @@ class ScaleWorkflow:
             refuse_crowded(request, epoch, None if seen is None else seen.value, size)
 
 
-def _plan_of(request: WorkflowRequest) -> ScalePlan:
-    if not isinstance(request.plan, ScalePlan):
-        raise ValueError(f"expected the plan of a scale, found {request.plan}")
-    return request.plan
-
-
 def _transition(request: WorkflowRequest) -> EpochTransition:
-    return _plan_of(request).transition
+    return request.plan_of(ScalePlan).transition
 
 
 def scale_request(seal: Sequence[int], new_ranges: Sequence[tuple[float, float]], time_ms: int) -> ScaleRequest:

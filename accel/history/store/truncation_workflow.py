@@ -99,7 +99,7 @@ class TruncationWorkflow:
         self._parts.require_host("truncate")
 
         def adopt(running: WorkflowRequest) -> None:
-            found = _plan_of(running).record.cut
+            found = running.plan_of(TruncationPlan).record.cut
             if found != cut:
                 raise OperationNotAllowed(f"expected to truncate alone, found a truncation to {found} under way")
 
@@ -110,7 +110,7 @@ class TruncationWorkflow:
 
     def carry_out(self, request: WorkflowRequest) -> TruncationRecord:
         """All steps of a truncation that has the stream; gives its record. May be repeated at any time."""
-        plan, workflow_id = _plan_of(request), request.workflow_id
+        plan, workflow_id = request.plan_of(TruncationPlan), request.workflow_id
         stands = self._cell.change(lambda now: None if now is None else begun_by(now, plan.record, plan.base_id)).value
         if stands.workflow_id == workflow_id and stands.updating:
             self._parts.host.truncate(self._parts.name, plan.record.cut)
@@ -162,9 +162,3 @@ class TruncationWorkflow:
             return self._cuts.place(cut)
         except NotInHistory as error:
             raise InvalidArgument(f"expected a cut of this stream: {error}") from error
-
-
-def _plan_of(request: WorkflowRequest) -> TruncationPlan:
-    if not isinstance(request.plan, TruncationPlan):
-        raise ValueError(f"expected the plan of a truncation, found {request.plan}")
-    return request.plan

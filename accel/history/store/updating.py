@@ -1,8 +1,8 @@
 """Changing what the owner of a stream wants.
 
-    take        the plan is the new configuration; state UPDATING         see `ownership`
-    write       it replaces the configuration that was there when the plan was drawn up
-    end         state ACTIVE
+take        the plan is the new configuration; state UPDATING         see `ownership`
+write       it replaces the configuration that was there when the plan was drawn up
+end         state ACTIVE
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Updating:
             return UpdatePlan(wanted, now.workflow_id)
 
         def adopt(running: WorkflowRequest) -> None:
-            if _plan_of(running).configuration != wanted:
+            if running.plan_of(UpdatePlan).configuration != wanted:
                 raise OperationNotAllowed("expected to change the configuration alone, found another change under way")
 
         taken = self._ownership.take(StreamState.UPDATING, plan, adopt)
@@ -58,13 +58,7 @@ class Updating:
 
     def carry_out(self, request: WorkflowRequest) -> None:
         """Write the configuration of a change that has the stream. May be repeated at any time. 5 calls."""
-        plan = _plan_of(request)
+        plan = request.plan_of(UpdatePlan)
         wanted = ConfigurationRecord(plan.configuration, request.workflow_id)
         self._cell.change(lambda now: wanted if now is not None and now.workflow_id == plan.base_id else None)
         self._ownership.end(request)
-
-
-def _plan_of(request: WorkflowRequest) -> UpdatePlan:
-    if not isinstance(request.plan, UpdatePlan):
-        raise ValueError(f"expected the plan of another configuration, found {request.plan}")
-    return request.plan
