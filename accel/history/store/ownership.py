@@ -119,7 +119,8 @@ class Ownership:
             cell.change(lambda now: None if now is None or now.has_ended else replace(now, status=RequestStatus.DONE))
         self._cells.state().change(lambda now: None if now is None else given_back(now, request.workflow_id))
         if not request.is_kept:
-            cell.erase()
+            with suppress(StoreError):  # the stream is given back; what is left of the request, `recover` erases
+                cell.erase()
 
     # Requests that are carried out by another process
 
