@@ -196,11 +196,30 @@ class Sought(Enum):
     EPOCH = "accel stream describe tells the current epoch; accel stream epochs lists those up to there"
     SEGMENT = "accel stream segments shows those of now or of a time, accel stream epochs those of an epoch"
     CUT = "accel stream cuts list shows when cuts were recorded; those that retention passed are deleted"
+    REQUEST = "accel stream requests lists those that wait, and the last that ended"
     TRANSACTION = "accel txn list shows those that have not ended; how one ended is remembered for a day or two"
 
 
+class HostMissing(HistoryError, RuntimeError):
+    """A workflow needs the process that holds the segments, and the store was opened without one.
+
+    Args:
+        what: the workflow, as "scale".
+        stream: scope and name.
+    """
+
+    code = "HOST_MISSING"
+    advice = (
+        "do it in a process that holds the segments, as StreamStore.open(store, host=ObjectSegments(...)); a scale can"
+        " be asked for with Stream.request_scale, and is carried out there"
+    )
+
+    def __init__(self, what: str, stream: str) -> None:
+        super().__init__(f"expected a host of the segments to {what} of {stream}, found none")
+
+
 class NotInHistory(HistoryError, LookupError):
-    """There is no such scope or stream, or the stream has no such epoch, segment, recorded cut or transaction.
+    """There is no such scope or stream, or the stream has no such epoch, segment, cut, request or transaction.
 
     Args:
         message: what was expected, and what was found.

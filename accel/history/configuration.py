@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, unique
 from typing import Final
+from uuid import UUID
 
 SEGMENTS_MAX: Final = 750_000
 """Of one stream at one time; a limit against slips, far above what brokers run."""
@@ -119,8 +120,8 @@ class ConfigurationRecord:
 
     Args:
         configuration: what the owner wants.
-        updating: whether it was changed and the change is still being carried out.
+        workflow_id: the change that wrote it last; None = as the stream was created.
     """
 
     configuration: StreamConfiguration
-    updating: bool = False
+    workflow_id: UUID | None = None

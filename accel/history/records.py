@@ -138,6 +138,7 @@ class TruncationRecord:
         to_delete_count: how many are being deleted; 0 unless `updating`.
         size_till: how much lay before the cut, in the stream's offset unit, since the stream began.
         updating: whether the truncation is still being carried out.
+        workflow_id: the truncation that wrote this record last; None = none has.
 
     Raises:
         ValueError: a span of other segments, a number below 0, or something to delete that nobody deletes.
@@ -151,6 +152,7 @@ class TruncationRecord:
     to_delete_count: int = 0
     size_till: int = 0
     updating: bool = False
+    workflow_id: UUID | None = None
 
     def __post_init__(self) -> None:
         for cut, span in ((self.cut, self.span), (self.last_cut, self.last_span)):

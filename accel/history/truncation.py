@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from uuid import UUID
 
 import numpy as np
 
-from accel.errors import IllegalState, InvalidArgument
+from accel.errors import InvalidArgument
 from accel.history.cuts import PlacedCut, is_equal_or_after
 from accel.history.epochs import offsets_at_start
 from accel.history.id_columns import NOTHING, IdMap
 from accel.history.key_profile import KeyProfile
 from accel.history.records import NO_SPAN, EpochRecord, TruncationRecord
 from accel.history.segments import Segments
-from accel.history.states import StreamState
+from accel.history.states import StreamState, refuse_sealed_truncation
 
 
 def placed(truncation: TruncationRecord) -> PlacedCut | None:
@@ -52,17 +53,9 @@ def refuse_truncation(now: TruncationRecord, cut: PlacedCut, state: StreamState,
     refuse_sealed_truncation(state)
 
 
-def refuse_sealed_truncation(state: StreamState) -> None:
-    """A sealed stream is not truncated; one that was begun before is completed first.
-
-    Raises:
-        IllegalState: the stream is sealed.
-    """
-    if state is StreamState.SEALED:
-        raise IllegalState("expected a stream that is not sealed to truncate, found SEALED")
-
-
-def begun(now: TruncationRecord, cut: PlacedCut, to_delete_count: int, size: int) -> TruncationRecord:
+def begun(
+    now: TruncationRecord, cut: PlacedCut, to_delete_count: int, size: int, workflow_id: UUID
+) -> TruncationRecord:
     """The record of a truncation that begins.
 
     Args:
@@ -70,6 +63,7 @@ def begun(now: TruncationRecord, cut: PlacedCut, to_delete_count: int, size: int
         cut: where the stream is to begin.
         to_delete_count: how many segments end before that (`ending_before`).
         size: how much lies between the last cut (or the stream's beginning) and this one, in its offset unit.
+        workflow_id: of this truncation.
     """
     return TruncationRecord(
         cut=cut.cut,
@@ -80,7 +74,24 @@ def begun(now: TruncationRecord, cut: PlacedCut, to_delete_count: int, size: int
         to_delete_count=to_delete_count,
         size_till=now.size_till + size,
         updating=True,
+        workflow_id=workflow_id,
     )
+
+
+def begun_by(now: TruncationRecord, wanted: TruncationRecord, base_id: UUID | None) -> TruncationRecord | None:
+    """The record of a truncation that begins; None if it has begun already, or another one came after it.
+
+    Args:
+        now: the record as it stands.
+        wanted: the record to write.
+        base_id: what the record named when the truncation was planned: no other one is replaced.
+    """
+    return wanted if now.workflow_id == base_id else None
+
+
+def completed_by(now: TruncationRecord, workflow_id: UUID) -> TruncationRecord | None:
+    """As `completed`, if the record was written by this truncation; None otherwise."""
+    return completed(now) if now.workflow_id == workflow_id else None
 
 
 def completed(now: TruncationRecord) -> TruncationRecord | None:

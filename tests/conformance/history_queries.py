@@ -225,7 +225,7 @@ def everything(world: World, *, with_times: bool = True) -> dict[str, object]:
         "current": plain_epoch(stream.current_epoch()),
         "transition": stream.workflows.scales.stored().value,
         "committing": stream.workflows.commits.stored().value,
-        "configuration": stream.workflows.updating.read(),
+        "configuration": stream.configuration(),
         "sealed": {
             each: stream.workflows.epochs.sealed_epoch(each)
             for record in records

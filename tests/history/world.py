@@ -381,7 +381,9 @@ class World:
         before = truncation.placed(now)
         size = self.size_between(now.cut, cut)
         ending = truncation.ending_before(placed, self.between(before, placed))
-        self.put("one", "truncation", truncation.begun(now, placed, sum(len(part) for part in ending), size))
+        self.put(
+            "one", "truncation", truncation.begun(now, placed, sum(len(part) for part in ending), size, UUID(int=1))
+        )
 
     def being_deleted(self) -> IdSet:
         wanted = truncation.placed(self.truncation)

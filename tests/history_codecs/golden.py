@@ -36,9 +36,10 @@ from accel.history.records import (
     StreamCutRecord,
     TruncationRecord,
 )
+from accel.history.requests import CommitPlan, WorkflowRequest
 from accel.history.segments import NO_SEGMENTS, KeyRanges, SegmentRecord, Segments
 from accel.history.sizes import ShardBy
-from accel.history.states import StreamState
+from accel.history.states import StreamState, StreamStatus
 from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction, TransactionStatus
 from range_index.epoch_times import Block, BlockKind, BlockTimes, EpochTimesRoot
 
@@ -54,6 +55,7 @@ SEGMENTS = Segments.of(
         SegmentRecord(D, SCALED_MS, 1 / 3, 0.7),
     ]
 )
+WORKFLOW = UUID(int=0x5EED)
 TRANSACTIONS = (make_transaction_id(3, 2**90 + 1), make_transaction_id(3, 7))
 
 
@@ -112,7 +114,14 @@ def truncation() -> TruncationRecord:
         to_delete_count=300,
         size_till=2**41,
         updating=True,
+        workflow_id=WORKFLOW,
     )
+
+
+def request() -> WorkflowRequest:
+    """A commit that rolls, as it has the stream."""
+    plan = CommitPlan(CommittingTransactions(3, TRANSACTIONS, active_epoch=5), 5, SCALED_MS)
+    return WorkflowRequest(WORKFLOW, plan, base=bytes(range(16)))
 
 
 CASES: dict[str, tuple[HistoryForm[Any, Any], Callable[[], Any]]] = {
@@ -160,7 +169,7 @@ CASES: dict[str, tuple[HistoryForm[Any, Any], Callable[[], Any]]] = {
         codecs.COMMIT_ORDER,
         lambda: CommitOrder(14, (3, 12, 13), (TRANSACTIONS[1], TRANSACTIONS[0], TRANSACTIONS[1])),
     ),
-    "stream-state": (codecs.STREAM_STATE, lambda: StreamState.COMMITTING_TXN),
+    "stream-state": (codecs.STREAM_STATE, lambda: StreamStatus(StreamState.COMMITTING_TXN, WORKFLOW)),
     "configuration": (
         codecs.CONFIGURATION,
         lambda: ConfigurationRecord(
@@ -171,7 +180,7 @@ CASES: dict[str, tuple[HistoryForm[Any, Any], Callable[[], Any]]] = {
                 offset_unit=OffsetUnit.BYTES,
                 tags=("billing", "größe"),
             ),
-            updating=True,
+            WORKFLOW,
         ),
     ),
     "history-layout": (codecs.HISTORY_LAYOUT, lambda: HistoryLayout(7, 9, ShardBy.NUMBER)),
@@ -182,4 +191,5 @@ CASES: dict[str, tuple[HistoryForm[Any, Any], Callable[[], Any]]] = {
     "last-number": (codecs.LAST_NUMBER, lambda: 18),
     "id-counter": (codecs.ID_COUNTER, lambda: 2**62),
     "segment-stream": (codecs.SEGMENT_STREAM, lambda: 420_000),
+    "workflow-request": (codecs.WORKFLOW_REQUEST, request),
 }

@@ -8,7 +8,7 @@ import pytest
 from accel.history.codecs import ALL_FORMS, register_forms
 from loaders.errors import CorruptObject, FormatTooNew
 from loaders.tables.forms import FormRegistry, form_of, shown_rows
-from tests.history_codecs.golden import CASES, golden_bytes
+from tests.history_codecs.golden import CASES, WORKFLOW, golden_bytes
 
 every_form = pytest.mark.parametrize("name", CASES)
 
@@ -126,4 +126,4 @@ def test_a_chunk_is_shown_epoch_by_epoch() -> None:
 def test_a_single_value_is_shown_with_its_name() -> None:
     assert shown("sealed-epoch") == {"epoch": 2**31 - 1}
     assert shown("waiting-processor") == {"name": "truncation on host-7"}
-    assert shown("stream-state") == "COMMITTING_TXN"
+    assert shown("stream-state") == {"state": "COMMITTING_TXN", "workflow_id": str(WORKFLOW)}

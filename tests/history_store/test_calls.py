@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from accel.history.key_ranges import split_range
-from accel.history.store import HistorySettings, Stream, StreamStore
+from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Call, DecoratedStore
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter, components
@@ -150,7 +150,7 @@ def scale_calls(sealed: int, created: int) -> int:
     store = StreamStore.open(counter, system=components())
     store.create_scope(SCOPE)
     store.create_stream(SCOPE, STREAM, segments=sealed)
-    stream = StreamStore.open(counter, system=components()).stream(SCOPE, STREAM)
+    stream = StreamStore.open(counter, system=components(), host=GivenSizes()).stream(SCOPE, STREAM)
     counter.calls = 0
     stream.scale(range(sealed), list(split_range(0.0, 1.0, created)))
     return counter.calls

@@ -7,6 +7,7 @@ keeps without a value (marks of epochs with transactions, of batches) has no for
     chunks         history-chunk
     times          epoch-times, epoch-times-block
     cuts           truncation, retention-set, stream-cut, sealed-sizes
+    requests       workflow-request
     transactions   active-transaction, completed-transaction, committing-transactions, commit-order
     streams        stream-state, configuration, history-layout, creation-time, cold-marker, waiting-processor,
                    unique-id, last-number, id-counter, segment-stream
@@ -20,6 +21,7 @@ from accel.history.codecs.chunks import HISTORY_CHUNK
 from accel.history.codecs.cuts import RETENTION_SET, SEALED_SIZES, STREAM_CUT, TRUNCATION
 from accel.history.codecs.epochs import EPOCH_RECORD, EPOCH_TRANSITION, SEALED_EPOCH
 from accel.history.codecs.history_form import HistoryForm
+from accel.history.codecs.requests import WORKFLOW_REQUEST
 from accel.history.codecs.streams import (
     COLD_MARKER,
     CONFIGURATION,
@@ -66,6 +68,7 @@ ALL_FORMS: Final[tuple[HistoryForm[Any, Any], ...]] = (
     LAST_NUMBER,
     ID_COUNTER,
     SEGMENT_STREAM,
+    WORKFLOW_REQUEST,
 )
 
 
@@ -101,6 +104,7 @@ __all__ = [
     "TRUNCATION",
     "UNIQUE_ID",
     "WAITING_PROCESSOR",
+    "WORKFLOW_REQUEST",
     "HistoryForm",
     "register_forms",
 ]

@@ -3,7 +3,8 @@
     | form              | fields                                                                                      |
     |-------------------|---------------------------------------------------------------------------------------------|
     | truncation        | segments of the cut, and of the last one while updating; for each columns places (offset,   |
-    |                   | epoch of the span); deleted_count, to_delete_count, size_till, updating                     |
+    |                   | epoch of the span); deleted_count, to_delete_count, size_till, updating, workflow_id (16    |
+    |                   | bytes, or none)                                                                             |
     | retention-set     | column entries (recording_time_ms, recorded_size)                                           |
     | stream-cut        | recording_time_ms, recorded_size; column cut (value = offset)                               |
     | sealed-sizes      | column sizes (value = size at the time of sealing): one shard                               |
@@ -20,6 +21,7 @@ import numpy as np
 
 from accel.history.codecs.history_form import HistoryForm
 from accel.history.codecs.id_columns import packed_map, unpacked_map
+from accel.history.codecs.numbers import optional_uuid, optional_uuid_bytes
 from accel.history.codecs.segment_columns import (
     StoredSegments,
     make_rows,
@@ -45,6 +47,7 @@ class StoredTruncation(msgspec.Struct, frozen=True):
     to_delete_count: int
     size_till: int
     updating: bool
+    workflow_id: bytes
 
 
 class StoredRetention(msgspec.Struct, frozen=True):
@@ -77,6 +80,7 @@ def _stored_truncation(record: TruncationRecord) -> StoredTruncation:
         to_delete_count=record.to_delete_count,
         size_till=record.size_till,
         updating=record.updating,
+        workflow_id=optional_uuid_bytes(record.workflow_id),
     )
 
 
@@ -92,6 +96,7 @@ def _restored_truncation(fields: StoredTruncation, where: str) -> TruncationReco
         to_delete_count=fields.to_delete_count,
         size_till=fields.size_till,
         updating=fields.updating,
+        workflow_id=optional_uuid(fields.workflow_id),
     )
 
 

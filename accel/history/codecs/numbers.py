@@ -75,3 +75,19 @@ def split_uuids(data: bytes) -> tuple[UUID, ...]:
     if len(data) % UUID_SIZE_BYTES:
         raise ValueError(f"expected ids of {UUID_SIZE_BYTES} bytes each, found {len(data)} bytes")
     return tuple(UUID(bytes=data[at : at + UUID_SIZE_BYTES]) for at in range(0, len(data), UUID_SIZE_BYTES))
+
+
+def optional_uuid_bytes(value: UUID | None) -> bytes:
+    """The 16 bytes of an id; none for None."""
+    return b"" if value is None else value.bytes
+
+
+def optional_uuid(data: bytes) -> UUID | None:
+    """The same back.
+
+    Raises:
+        ValueError: neither 16 bytes nor none.
+    """
+    if len(data) not in (0, UUID_SIZE_BYTES):
+        raise ValueError(f"expected an id of {UUID_SIZE_BYTES} bytes or none, found {len(data)} bytes")
+    return UUID(bytes=data) if data else None

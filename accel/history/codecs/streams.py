@@ -2,9 +2,9 @@
 
     | form               | fields                                                                                     |
     |--------------------|--------------------------------------------------------------------------------------------|
-    | stream-state       | state                                                                                      |
+    | stream-state       | state; workflow_id: 16 bytes, empty while the state belongs to no workflow with a name      |
     | configuration      | min_segments, scaling_kind, target_rate, scale_factor, retention_kind, retention_minimum,  |
-    |                    | retention_maximum, offset_unit, tags, updating                                             |
+    |                    | retention_maximum, offset_unit, tags; workflow_id: the change that wrote it last, or empty |
     | history-layout     | chunk_size: epochs in a chunk; shard_size: epochs or numbers in a shard; shard_by: EPOCH   |
     |                    | or NUMBER                                                                                  |
     | creation-time      | time_ms: when the stream was created                                                       |
@@ -26,7 +26,14 @@ from uuid import UUID
 import msgspec
 
 from accel.history.codecs.history_form import HistoryForm
-from accel.history.codecs.numbers import UUID_SIZE_BYTES, checked, member, number_form
+from accel.history.codecs.numbers import (
+    UUID_SIZE_BYTES,
+    checked,
+    member,
+    number_form,
+    optional_uuid,
+    optional_uuid_bytes,
+)
 from accel.history.configuration import (
     ConfigurationRecord,
     OffsetUnit,
@@ -39,13 +46,14 @@ from accel.history.configuration import (
 from accel.history.ids import NUMBER_MAX
 from accel.history.layout import HistoryLayout
 from accel.history.sizes import ShardBy
-from accel.history.states import StreamState
+from accel.history.states import StreamState, StreamStatus
 
 
 class StoredState(msgspec.Struct, frozen=True):
-    """The name of a `StreamState`."""
+    """The stored fields of a `StreamStatus`."""
 
     state: str
+    workflow_id: bytes
 
 
 class StoredConfiguration(msgspec.Struct, frozen=True):
@@ -60,7 +68,7 @@ class StoredConfiguration(msgspec.Struct, frozen=True):
     retention_maximum: int | None
     offset_unit: str
     tags: list[str]
-    updating: bool
+    workflow_id: bytes
 
 
 class StoredLayout(msgspec.Struct, frozen=True):
@@ -107,12 +115,12 @@ class StoredStreamId(msgspec.Struct, frozen=True):
     stream_id: int
 
 
-def _stored_state(state: StreamState) -> StoredState:
-    return StoredState(state.name)
+def _stored_state(status: StreamStatus) -> StoredState:
+    return StoredState(status.state.name, optional_uuid_bytes(status.workflow_id))
 
 
-def _restored_state(fields: StoredState, _: str) -> StreamState:
-    return member(StreamState, fields.state)
+def _restored_state(fields: StoredState, _: str) -> StreamStatus:
+    return StreamStatus(member(StreamState, fields.state), optional_uuid(fields.workflow_id))
 
 
 def _stored_configuration(record: ConfigurationRecord) -> StoredConfiguration:
@@ -128,7 +136,7 @@ def _stored_configuration(record: ConfigurationRecord) -> StoredConfiguration:
         retention_maximum=None if retention is None else retention.maximum,
         offset_unit=wanted.offset_unit.name,
         tags=list(wanted.tags),
-        updating=record.updating,
+        workflow_id=optional_uuid_bytes(record.workflow_id),
     )
 
 
@@ -144,7 +152,7 @@ def _restored_configuration(fields: StoredConfiguration, _: str) -> Configuratio
         offset_unit=member(OffsetUnit, fields.offset_unit),
         tags=tuple(fields.tags),
     )
-    return ConfigurationRecord(wanted, fields.updating)
+    return ConfigurationRecord(wanted, optional_uuid(fields.workflow_id))
 
 
 def _stored_layout(layout: HistoryLayout) -> StoredLayout:

@@ -19,7 +19,8 @@ from accel.history.records import (
     StreamCutRecord,
     TruncationRecord,
 )
-from accel.history.states import StreamState
+from accel.history.requests import WorkflowRequest
+from accel.history.states import StreamStatus
 from accel.history.store import places
 from accel.history.store.cell import Cell, always, never
 from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction
@@ -107,12 +108,21 @@ class StreamCells:
         """What its owner wants."""
         return self._cell(places.CONFIGURATION, codecs.CONFIGURATION)
 
-    def state(self) -> Cell[StreamState]:
-        """Where it stands."""
+    def state(self) -> Cell[StreamStatus]:
+        """Where it stands, and which workflow has it."""
         return self._cell(places.STATE, codecs.STREAM_STATE)
 
+    def request(self, workflow_id: UUID) -> Cell[WorkflowRequest]:
+        """What a workflow is to do."""
+        return self._cell(places.request_key(workflow_id), codecs.WORKFLOW_REQUEST)
+
+    def request_ids(self) -> list[UUID]:
+        """The workflows that have a request, in the order of their ids. 1 call for 1,000 of them."""
+        prefix = places.REQUESTS_PREFIX
+        return [UUID(key.removeprefix(prefix)) for key in self._metadata.keys(prefix)]
+
     def transition(self) -> Cell[EpochTransition]:
-        """The scale that is under way."""
+        """The scale that was submitted step by step."""
         return self._cell(places.TRANSITION, codecs.EPOCH_TRANSITION)
 
     def truncation(self) -> Cell[TruncationRecord]:
@@ -120,7 +130,7 @@ class StreamCells:
         return self._cell(places.TRUNCATION, codecs.TRUNCATION)
 
     def committing(self) -> Cell[CommittingTransactions]:
-        """The commit that is under way."""
+        """The commit that was started step by step."""
         return self._cell(places.COMMITTING, codecs.COMMITTING_TRANSACTIONS)
 
     def commit_order(self) -> Cell[CommitOrder]:

@@ -1,19 +1,22 @@
 """Committing transactions, in steps that can each be repeated, by the same process or another one.
 
-    start              choose transactions, store which, take them out of the order
-    state              COMMITTING_TXN; while the stream is being sealed it stays SEALING
-    merge              the host appends their data to the active segments, and where that begins is noted in their
-                       records; or, if the stream has other segments by now:
+    take               the plan: which transactions, and whether the commit rolls; state COMMITTING_TXN, or SEALING
+                       still if the stream is being sealed                                      see `ownership`
+    merge              the transactions leave the order of commits; the host appends their data to the segments of the
+                       epoch that the plan names, and where that begins is noted in their records; or, if the stream has
+                       other segments than when they began:
 
-      start_rolling            store that the commit rolls, and from which epoch A
       create duplicates        the host creates the segments of T = A + 1 and N = A + 2, and merges the data into T's
       create_duplicate_epochs  records of T and N; sizes of T
       complete_rolling         the host seals the segments of A; sizes, markers, the current epoch becomes N
 
-    complete           tell how each ended, remove its entry, drop older epochs' tables; no commit is under way
-    state ACTIVE
+    complete           say how each ended, remove its entry, drop older epochs' tables
+    end                state ACTIVE, or SEALING
 
-A transaction is told to be committed only when its data can be read. `accel.history.rolling` says what T and N are.
+A transaction is said to be committed only when its data can be read. `accel.history.rolling` says what T and N are.
+
+A commit can be carried out step by step, too, as PDP-32 describes: `start` stores which transactions, `start_rolling`
+from which epoch it rolls, `complete` empties the record. `run` and `recover` carry out one that was started so.
 
 Source: the upstream system; PDP-32.
 """
@@ -25,6 +28,7 @@ from contextlib import suppress
 
 from accel.errors import NotInHistory
 from accel.history.records import NO_COMMIT, CommittingTransactions, EpochRecord
+from accel.history.requests import CommitPlan, WorkflowRequest
 from accel.history.rolling import (
     active_epoch_again,
     is_rolled,
@@ -36,6 +40,7 @@ from accel.history.states import StreamState
 from accel.history.store.cell import Seen
 from accel.history.store.epoch_reading import EpochReading
 from accel.history.store.epoch_writing import EpochWriting
+from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 from accel.history.store.transaction_store import TransactionStore
 
@@ -48,23 +53,30 @@ class CommitWorkflow:
         epochs: reads its epochs.
         writing: writes them.
         transactions: its transactions.
+        ownership: takes the stream.
     """
 
     def __init__(
-        self, parts: StreamParts, epochs: EpochReading, writing: EpochWriting, transactions: TransactionStore
+        self,
+        parts: StreamParts,
+        epochs: EpochReading,
+        writing: EpochWriting,
+        transactions: TransactionStore,
+        ownership: Ownership,
     ) -> None:
         self._parts = parts
+        self._ownership = ownership
         self._cells = parts.cells
         self._epochs = epochs
         self._writing = writing
         self._transactions = transactions
 
     def stored(self) -> Seen[CommittingTransactions]:
-        """The commit that is under way, or the empty one. 1 call."""
+        """The commit that was started step by step, or the empty one. 1 call."""
         return self._cells.committing().get()
 
     def start(self, limit: int | None = None) -> CommittingTransactions:
-        """Choose what to commit, and store it; if a commit is under way, that one. Empty if there is nothing.
+        """Choose what to commit, and store it, step by step; if one is stored, that one. Empty if there is nothing.
 
         Args:
             limit: so many at most; None = as the settings say.
@@ -127,50 +139,69 @@ class CommitWorkflow:
         self._writing.advance(self._epochs.epoch(active.epoch + 2))
 
     def complete(self, committing: CommittingTransactions) -> None:
-        """All transactions of the commit are ended, and no commit is under way any more."""
-        for each in committing.transaction_ids:
-            with suppress(NotInHistory):  # ended so long ago that nobody remembers
-                self._transactions.end(each)
-        self._transactions.drop_epochs()
-        same = committing.transaction_ids
-        self._cells.committing().change(
-            lambda now: NO_COMMIT if now is not None and same and now.transaction_ids == same else None
-        )
+        """All transactions of a commit that was started step by step are ended, and its record is emptied."""
+        self._end_all(committing)
+        self._empty(committing)
 
     def run(self, time_ms: int | None = None, limit: int | None = None) -> CommittingTransactions:
-        """All of it, for the transactions that come next. To be repeated as it is after a crash.
+        """All of it, for the transactions that come next; or the commit that is under way. To be repeated as it is.
 
         Args:
             time_ms: milliseconds since 1970; None = now.
             limit: so many transactions at most; None = as the settings say.
 
         Returns:
-            What was committed; empty if there was nothing, or a commit had only to be ended.
+            What was committed; empty if there was nothing.
 
         Raises:
-            OperationNotAllowed: another workflow has the stream.
+            OperationNotAllowed: another workflow has the stream; nothing was changed.
+            InvalidArgument: a limit out of bounds.
         """
-        state = self._parts.state()
-        if state.value is StreamState.COMMITTING_TXN and self.stored().value.is_empty:
-            self._parts.back_to_active(state, StreamState.COMMITTING_TXN)
-            return NO_COMMIT
-        committing = self.start(limit)
-        if not committing.is_empty:
-            self._commit(committing, self._parts.store.now_ms() if time_ms is None else time_ms)
+        self._parts.require_host("commit transactions")
+        now_ms = self._parts.store.now_ms() if time_ms is None else time_ms
+        taken = self._ownership.take(
+            StreamState.COMMITTING_TXN, lambda _: self._plan(now_ms, limit), lambda running: running
+        )
+        return NO_COMMIT if taken is None else self.carry_out(taken)
+
+    def carry_out(self, request: WorkflowRequest) -> CommittingTransactions:
+        """All steps of a commit that has the stream; gives what was committed. May be repeated at any time."""
+        plan = request.plan_of(CommitPlan)
+        committing = plan.committing
+        self._transactions.order.remove(committing.transaction_ids)
+        if committing.is_rolling:
+            self._roll(committing, plan.time_ms)
+        else:
+            self._merge(self._epochs.epoch(plan.into_epoch), committing)
+        self._end_all(committing)
+        if plan.is_submitted:
+            self._empty(committing)
+        self._ownership.end(request)
+        self._writing.merge_times()
         return committing
 
-    def _commit(self, committing: CommittingTransactions, time_ms: int) -> None:
-        if self._parts.state().value is not StreamState.SEALING:
-            self._parts.set_state(StreamState.COMMITTING_TXN)
+    def _end_all(self, committing: CommittingTransactions) -> None:
+        for each in committing.transaction_ids:
+            with suppress(NotInHistory):  # ended so long ago that nobody remembers
+                self._transactions.end(each)
+        self._transactions.drop_epochs()
+
+    def _empty(self, committing: CommittingTransactions) -> None:
+        same = committing.transaction_ids
+        self._cells.committing().change(
+            lambda now: NO_COMMIT if now is not None and same and now.transaction_ids == same else None
+        )
+
+    def _plan(self, time_ms: int, limit: int | None) -> CommitPlan | None:
+        stored = self.stored().value
+        order = self._transactions.order
+        committing = order.next_commit(self._transactions.read_many, limit) if stored.is_empty else stored
+        if committing.is_empty:
+            return None
         current = self._epochs.current()
-        if committing.is_rolling or needs_rolling(current, self._epochs.epoch(committing.epoch)):
-            self._roll(self.start_rolling(_active_epoch(committing, current)), time_ms)
-        else:
-            self._merge(current, committing)
-        state = self._parts.state()
-        self.complete(committing)
-        self._parts.back_to_active(state, StreamState.COMMITTING_TXN)
-        self._writing.merge_times()
+        if not committing.is_rolling and needs_rolling(current, self._epochs.epoch(committing.epoch)):
+            committing = with_rolling(committing, current.epoch) or committing
+        return CommitPlan(committing, current.epoch, time_ms, is_submitted=not stored.is_empty)
 
     def _roll(self, committing: CommittingTransactions, time_ms: int) -> None:
         host, name = self._parts.host, self._parts.name
@@ -196,9 +227,7 @@ class CommitWorkflow:
         return merged, active_epoch_again(active, merged)
 
 
-def _active_epoch(committing: CommittingTransactions, current: EpochRecord | None = None) -> int:
-    if committing.active_epoch is not None:
-        return committing.active_epoch
-    if current is None:
+def _active_epoch(committing: CommittingTransactions) -> int:
+    if committing.active_epoch is None:
         raise ValueError(f"expected a commit that rolls, found {committing}")
-    return current.epoch
+    return committing.active_epoch

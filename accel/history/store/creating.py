@@ -20,7 +20,7 @@ from accel.history.configuration import ConfigurationRecord, StreamConfiguration
 from accel.history.creation import CreationOutcome, creation_outcome, first_epoch
 from accel.history.id_columns import NOTHING
 from accel.history.records import NO_COMMIT, NO_TRANSITION, NO_TRUNCATION, RetentionSet
-from accel.history.states import StreamState
+from accel.history.states import StreamState, StreamStatus
 from accel.history.store.epoch_writing import EpochWriting
 from accel.history.store.parts import StreamParts
 from accel.history.transactions import CommitOrder
@@ -54,15 +54,16 @@ class Creating:
             InvalidArgument: numbers out of bounds.
         """
         state = self._cells.state().read() if self._tables_exist() else None
-        if state is not None and state.value is not StreamState.CREATING:
+        if state is not None and state.value.state is not StreamState.CREATING:
             stored_ms = self._cells.creation_time().get().value
-            return creation_outcome(state.value, stored_ms, time_ms)
+            return creation_outcome(state.value.state, stored_ms, time_ms)
         first_epoch(segments or wanted.min_segments, time_ms, start_number)  # refused before anything is written
         self._make_tables()
         stored_ms = self._cells.creation_time().create(time_ms).value
         stored = self._create_records(wanted)
         self._create_epoch(segments or stored.min_segments, stored_ms, start_number)
-        self._parts.set_state(StreamState.ACTIVE)
+        # Only from CREATING: a process that comes late must not end a workflow that has begun since.
+        self._parts.leave_by_hand(StreamState.CREATING)
         return creation_outcome(StreamState.CREATING, stored_ms, time_ms)
 
     def finish(self, start_number: int) -> None:
@@ -94,7 +95,7 @@ class Creating:
         cells.commit_order().create(CommitOrder())
         cells.retention().create(RetentionSet())
         cells.shard(0).create(NOTHING)
-        cells.state().create(StreamState.CREATING)
+        cells.state().create(StreamStatus(StreamState.CREATING))
         return stored
 
     def _create_epoch(self, segments: int, time_ms: int, start_number: int) -> None:

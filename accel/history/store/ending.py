@@ -22,7 +22,7 @@ from contextlib import suppress
 
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed
 from accel.history.creation import last_number
-from accel.history.states import StreamState, refuse_undeletable
+from accel.history.states import StreamState, StreamStatus, refuse_undeletable, sealed, sealing
 from accel.history.store.commit_workflow import CommitWorkflow
 from accel.history.store.cut_reading import CutReading
 from accel.history.store.epoch_reading import EpochReading
@@ -75,14 +75,20 @@ class Ending:
         Raises:
             OperationNotAllowed: another workflow has the stream.
         """
-        if self._parts.state().value is StreamState.SEALED:
+        self._parts.require_host("seal")
+        if not self._is_sealing():
             return
-        self._parts.set_state(StreamState.SEALING)
-        self._end_transactions(time_ms)
-        current = self._epochs.current()
-        self._writing.write_sizes(self._parts.host.seal(self._parts.name, current.segments.ids))
-        self._writing.remove_markers(current.segments.ids)
-        self._parts.set_state(StreamState.SEALED)
+        for _ in range(SEAL_ROUNDS_MAX):
+            self._end_transactions(time_ms)
+            current = self._epochs.current()
+            self._writing.write_sizes(self._parts.host.seal(self._parts.name, current.segments.ids))
+            self._writing.remove_markers(current.segments.ids)
+            status = self._cells.state().change(sealed).value
+            if status.workflow_id is None:
+                return
+            # A commit of another process has not given the stream back: it is carried out, and given back, here.
+            self._commits.run(time_ms)
+        raise OperationNotAllowed("expected the last commit of the stream to end, found one again and again: try again")
 
     def refuse_undeletable(self) -> None:
         """Only what is sealed, or was never finished, is deleted.
@@ -95,7 +101,7 @@ class Ending:
         except TableMissing:
             return
         if state is not None:
-            refuse_undeletable(state.value)
+            refuse_undeletable(state.value.state)
 
     def delete_segments(self) -> None:
         """Let the host forget all segments that are left, a chunk of history at a time. Calls: 2, and 1 a chunk."""
@@ -135,6 +141,14 @@ class Ending:
         tables.drop_table(stream.epochs_table)
         tables.drop_table(stream.reader_groups_table)
         self._parts.store.drop_table(stream.metadata_table)
+
+    def _is_sealing(self) -> bool:
+        """Bring the stream to SEALING; False if it is sealed already."""
+
+        def begun(now: StreamStatus | None) -> StreamStatus | None:
+            return None if now is None else sealing(now)
+
+        return self._cells.state().change(begun).value.state is not StreamState.SEALED
 
     def _end_transactions(self, time_ms: int | None) -> None:
         for _ in range(SEAL_ROUNDS_MAX):

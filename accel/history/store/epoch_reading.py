@@ -71,7 +71,7 @@ class EpochReading:
         seen = self._cells.current_epoch().read()
         if seen is None:
             state = self._cells.state().read()
-            refuse_uncreated(StreamState.UNKNOWN if state is None else state.value)
+            refuse_uncreated(StreamState.UNKNOWN if state is None else state.value.state)
             raise IllegalState("expected a current epoch, found a stream without one")
         return seen.value
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
+from accel.errors import HostMissing
 from accel.history.id_columns import IdMap, Integers
 from accel.history.segments import Segments
 
@@ -22,7 +23,12 @@ StreamName = tuple[str, str]
 
 
 class SegmentHost(Protocol):
-    """What workflows ask of those who hold segments. All sizes and offsets are in the stream's offset unit."""
+    """What workflows ask of those who hold segments. All sizes and offsets are in the stream's offset unit.
+
+    An order may come twice, from several processes, and an hour late: after the segment was sealed, truncated or
+    deleted by workflows that came later. A host then leaves everything as it is: what is sealed stays sealed, what is
+    deleted is not created again, a transaction that was merged, or aborted, is not merged again.
+    """
 
     def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
         """Create segments; each is bound to a stream of the object layer."""
@@ -58,6 +64,41 @@ class SegmentHost(Protocol):
     def abort(self, stream: StreamName, transaction: UUID) -> None:
         """Forget the data of a transaction."""
         ...
+
+
+class NoHost:
+    """In the place of a host where there is none: the history can be read, and asked for changes.
+
+    A segment whose writer goes on must not be sealed, merged into, truncated or deleted by a process that knows nothing
+    of its data: its size would be recorded as 0, and a transaction as committed whose data is nowhere.
+    """
+
+    def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
+        """Nothing to do: the process that first appends to a segment opens it."""
+
+    def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:  # noqa: ARG002 - refused in any case
+        """Raises HostMissing."""
+        raise HostMissing("seal segments", "/".join(stream))
+
+    def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:  # noqa: ARG002 - as above
+        """Raises HostMissing."""
+        raise HostMissing("find the ends of segments", "/".join(stream))
+
+    def truncate(self, stream: StreamName, cut: IdMap) -> None:  # noqa: ARG002 - as above
+        """Raises HostMissing."""
+        raise HostMissing("truncate segments", "/".join(stream))
+
+    def delete(self, stream: StreamName, ids: Integers) -> None:  # noqa: ARG002 - as above
+        """Raises HostMissing."""
+        raise HostMissing("delete segments", "/".join(stream))
+
+    def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:  # noqa: ARG002 - as above
+        """Raises HostMissing."""
+        raise HostMissing("merge transactions", "/".join(stream))
+
+    def abort(self, stream: StreamName, transaction: UUID) -> None:  # noqa: ARG002 - as above
+        """Raises HostMissing."""
+        raise HostMissing("delete the data of transactions", "/".join(stream))
 
 
 class GivenSizes:
@@ -101,6 +142,7 @@ class MemorySegments:
         self._lock = threading.Lock()
         self._sizes: dict[tuple[StreamName, int], int] = {}
         self._sealed: set[tuple[StreamName, int]] = set()
+        self._deleted: set[tuple[StreamName, int]] = set()
         self._merged: dict[tuple[StreamName, UUID], dict[int, int]] = {}
         self._pending: dict[tuple[StreamName, UUID], int] = {}
         self.stream_ids: dict[tuple[StreamName, int], int] = {}
@@ -110,6 +152,7 @@ class MemorySegments:
         other = MemorySegments()
         with self._lock:
             other._sizes, other._sealed = dict(self._sizes), set(self._sealed)
+            other._deleted = set(self._deleted)
             other._merged, other._pending = dict(self._merged), dict(self._pending)
             other.stream_ids = dict(self.stream_ids)
         return other
@@ -139,8 +182,9 @@ class MemorySegments:
         """See `SegmentHost.create`."""
         with self._lock:
             for each in segments.ids.tolist():
-                self._sizes.setdefault((stream, each), 0)
-                self.stream_ids[stream, each] = stream_ids[each]
+                if (stream, each) not in self._deleted:  # an order that comes late brings nothing back
+                    self._sizes.setdefault((stream, each), 0)
+                    self.stream_ids[stream, each] = stream_ids[each]
 
     def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.seal`."""
@@ -161,6 +205,7 @@ class MemorySegments:
         with self._lock:
             for each in ids.tolist():
                 self._sizes.pop((stream, each), None)
+                self._deleted.add((stream, each))
 
     def merge(
         self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]

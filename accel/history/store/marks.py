@@ -93,4 +93,4 @@ class Marks:
         # Both are written before whoever seals a segment removes its mark.
         if self._cells.sealed_epoch(segment_id).read() is not None:
             return True
-        return self._parts.state().value in (StreamState.SEALING, StreamState.SEALED)
+        return self._parts.state() in (StreamState.SEALING, StreamState.SEALED)

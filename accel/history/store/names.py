@@ -42,7 +42,7 @@ class Names:
         Raises:
             InvalidArgument: not a name.
         """
-        cell, drawn = self._parts.cells.scope(places.checked_name("scope", scope)), self._drawn()
+        cell, drawn = self._parts.cells.scope(places.checked_name("scope", scope)), self._parts.drawn_id()
         scope_id = self._with_tables(lambda: cell.create(drawn)).value
         return self._tables.create_table(places.streams_table(scope, scope_id))
 
@@ -102,7 +102,10 @@ class Names:
         """
         scope_id = self._scope_id(scope)
         self._tables.create_table(places.streams_table(scope, scope_id))
-        cell, drawn = self._parts.cells.stream(scope, scope_id, places.checked_name("stream", name)), self._drawn()
+        cell, drawn = (
+            self._parts.cells.stream(scope, scope_id, places.checked_name("stream", name)),
+            self._parts.drawn_id(),
+        )
         found = places.StreamIdentity(scope, name, cell.create(drawn).value)
         if found.unique_id == drawn or self._tables.table_exists(found.metadata_table):
             return found
@@ -122,9 +125,6 @@ class Names:
         if seen is None:
             raise NotInHistory(f"expected a scope, found none named {scope!r}", Sought.SCOPE)
         return seen.value
-
-    def _drawn(self) -> UUID:
-        return UUID(bytes=self._parts.system.nonce())
 
     def _with_tables(self, ask: Callable[[], Answer]) -> Answer:
         """Ask again with the tables that all streams share, in a bucket that has none yet."""

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
+from uuid import UUID
 
+from accel.errors import HostMissing
 from accel.history.creation import start_number
 from accel.history.layout import HistoryLayout
-from accel.history.states import StreamState, next_state
+from accel.history.states import ACTIVE, StreamState, StreamStatus, moved_by_hand
 from accel.history.store import places
 from accel.history.store.cell import Seen
 from accel.history.store.cells import StreamCells, SystemCells
-from accel.history.store.hosts import SegmentHost, StreamName
+from accel.history.store.hosts import NoHost, SegmentHost, StreamName
 from accel.history.store.id_blocks import IdBlocks
 from accel.history.store.record_sizes import record_size_bytes
 from accel.history.store.settings import MILLISECONDS, HistorySettings
 from accel.system import Components
 from loaders.epoch_records import EpochRecords
-from loaders.errors import DataConflict, DataNotFound
+from loaders.errors import DataNotFound
 from loaders.tables import RetrySettings, Tables
 from loaders.tables.retry import Patience
 
@@ -85,6 +86,10 @@ class StoreParts:
         finally:
             self.records.forget_table(name)
 
+    def drawn_id(self) -> UUID:
+        """An id that nothing has had before."""
+        return UUID(bytes=self.system.nonce())
+
     def now_ms(self) -> int:
         """Milliseconds since 1970."""
         return int(self.system.clock() * MILLISECONDS)
@@ -120,41 +125,45 @@ class StreamParts:
         """Its scope and name, as hosts know it."""
         return self.stream.scope, self.stream.name
 
-    def state(self) -> Seen[StreamState]:
-        """Where the stream stands. One call.
+    def status(self) -> Seen[StreamStatus]:
+        """Where the stream stands, and which workflow has it. One call.
 
         Raises:
             DataNotFound: it was never created, or is deleted.
         """
         return self.cells.state().get()
 
-    def set_state(self, wanted: StreamState) -> Seen[StreamState]:
-        """Move the stream to a state; one that it has already is written again. 2 calls.
+    def state(self) -> StreamState:
+        """Where the stream stands. One call. Raises as `status`."""
+        return self.status().value.state
 
-        So whoever ends a workflow, with the version that they saw, never ends one that began since.
+    def set_state(self, wanted: StreamState) -> None:
+        """Move the stream to a state, for a caller who carries a workflow out step by step. 2 calls.
 
         Raises:
-            OperationNotAllowed: another workflow has it.
-            DataNotFound: as `state`.
+            OperationNotAllowed: the step is not allowed, or a workflow has the stream that only its own id ends.
+            DataNotFound: as `status`.
         """
 
-        def step(now: StreamState | None) -> StreamState:
+        def step(now: StreamStatus | None) -> StreamStatus | None:
             if now is None:
                 raise DataNotFound(self.stream.metadata_table, places.STATE, "expected a stream, found none")
-            return next_state(now, wanted) or now
+            return moved_by_hand(now, wanted)
 
-        return self.cells.state().change(step)
+        self.cells.state().change(step)
 
-    def back_to_active(self, seen: Seen[StreamState], workflow: StreamState) -> None:
-        """End a workflow: ACTIVE again, unless the state was written since it was seen.
+    def leave_by_hand(self, workflow: StreamState) -> None:
+        """End a workflow that its caller carries out step by step; nothing if another one has the stream. 2 calls."""
+        self.cells.state().change(lambda now: ACTIVE if now == StreamStatus(workflow) else None)
 
-        Args:
-            seen: the state, read before it was seen that nothing of the workflow is left to do.
-            workflow: what is ended; nothing is done if the state is another one.
+    def require_host(self, what: str) -> None:
+        """Refuse what cannot be done without a host, before anything is written.
+
+        Raises:
+            HostMissing: there is none.
         """
-        if seen.value is workflow:
-            with suppress(DataConflict):
-                self.cells.state().write(StreamState.ACTIVE, seen)
+        if isinstance(self.host, NoHost):
+            raise HostMissing(what, str(self.stream))
 
     def first_number(self) -> int:
         """The lowest number that its first segment may have: above those of earlier streams of its name. 1 call."""

@@ -51,6 +51,7 @@ CURRENT_EPOCH: Final = "currentEpochRecord"
 TIMES_ROOT: Final = "historyIndex"
 RETENTION: Final = "retention"
 WAITING_PROCESSOR: Final = "waitingRequestProcessor"
+REQUESTS_PREFIX: Final = "request-"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 
@@ -160,6 +161,11 @@ def shard_key(shard: int) -> str:
 def cut_key(recording_time_ms: int) -> str:
     """A recorded cut."""
     return f"retentionCuts-{recording_time_ms}"
+
+
+def request_key(workflow_id: UUID) -> str:
+    """What a workflow is to do."""
+    return f"{REQUESTS_PREFIX}{workflow_id}"
 
 
 def marker_key(segment_id: int) -> str:

@@ -1,32 +1,45 @@
 """Finishing what a process left behind that died in the middle of a workflow.
 
-    | found                                        | done                                                    |
-    |----------------------------------------------|---------------------------------------------------------|
-    | state CREATING                               | the creation is finished                                |
-    | a transition, or state SCALING               | the scale is finished, or ended if it was to be ended   |
-    | a truncation under way, or state TRUNCATING  | likewise                                                |
-    | a commit under way, or state COMMITTING_TXN  | likewise                                                |
-    | a configuration under way, or state UPDATING | likewise                                                |
-    | state SEALING                                | the stream is sealed                                    |
+    | found                                          | done                                                          |
+    |------------------------------------------------|---------------------------------------------------------------|
+    | state CREATING                                 | the creation is finished                                      |
+    | a state that names a workflow                  | its request is read, and carried out                          |
+    | a state of a workflow without a name           | ACTIVE again, after what was stored step by step is carried   |
+    |                                                | out: a transition, a commit or a truncation                   |
+    | such a record, and state ACTIVE                | likewise                                                      |
+    | state SEALING                                  | the stream is sealed                                          |
+    | a request that waits, and a host               | it is carried out                                             |
+    | a request that can have no effect any more     | erased                                                        |
 
-Everything that is found is in the tables: nobody has to remember who did what. Recovery may run at any time, beside
-those who work, since every step of every workflow may be done twice.
+Everything that is found is in the tables: no process has to remember what another one did. Recovery may run at any
+time, beside processes that work, since every step of every workflow may be done twice, and late. Without a host it
+reads, and raises HostMissing where something is to be carried out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Final
+from uuid import UUID
 
-from accel.errors import IllegalState
-from accel.history.states import StreamState
-from accel.history.store.cell import Seen
+from accel.errors import IllegalState, NotInHistory, OperationNotAllowed
+from accel.history.requests import REQUESTS_KEPT_MAX, RequestStatus, ScalePlan, WorkflowRequest
+from accel.history.states import StreamState, StreamStatus
+from accel.history.store.hosts import NoHost
 from accel.history.store.parts import StreamParts
 from accel.history.store.workflows import Workflows
 
-Finish: TypeAlias = Callable[[Seen[StreamState]], bool]
-"""Finishes a workflow, if it is under way; tells whether it was. Is given the state, read before anything else."""
+ROUNDS_MAX: Final = 100
+"""Workflows that are finished one after the other, while others begin new ones."""
+
+NAMES: Final = {
+    StreamState.SCALING: "scale",
+    StreamState.TRUNCATING: "truncate",
+    StreamState.COMMITTING_TXN: "commit",
+    StreamState.UPDATING: "update",
+    StreamState.SEALING: "seal",
+}
 
 
 class Recovering:
@@ -43,70 +56,129 @@ class Recovering:
         self._workflows = workflows
 
     def run(self) -> list[str]:
-        """Finish what is unfinished; gives what that was. 15 calls if nothing is.
+        """Finish what is unfinished; gives what that was. 12 calls if nothing is.
 
         Raises:
-            OperationNotAllowed: another workflow has the stream.
+            OperationNotAllowed: others begin one workflow after the other.
+            HostMissing: something is to be carried out, and there is no host.
         """
-        state = self._cells.state().read()
-        if state is None or state.value is StreamState.CREATING:
+        seen = self._cells.state().read()
+        if seen is None or seen.value.state is StreamState.CREATING:
             self._workflows.creating.finish(self._parts.first_number())
             return ["create"]
-        done = [name for name, finish in self._kinds(state.value) if finish(self._parts.state())]
+        done = self._finish_owner()
+        done += [name for name, finish in self._by_hand() if finish()]
+        done += self._carry_out_requests()
         self._workflows.writing.show(self._workflows.epochs.current())
         self._workflows.writing.merge_times()
         self._workflows.writing.erase_merged()
         return done
 
-    def _kinds(self, now: StreamState) -> list[tuple[str, Finish]]:
-        kinds: dict[StreamState, tuple[str, Finish]] = {
-            StreamState.COMMITTING_TXN: ("commit", self._commit),
-            StreamState.SEALING: ("seal", self._seal),
-            StreamState.SCALING: ("scale", self._scale),
-            StreamState.TRUNCATING: ("truncate", self._truncate),
-            StreamState.UPDATING: ("update", self._update),
+    # The workflow that has the stream
+
+    def _finish_owner(self) -> list[str]:
+        done: list[str] = []
+        for _ in range(ROUNDS_MAX):
+            seen = self._parts.status()
+            if seen.value.state is StreamState.SEALING:
+                self._workflows.ending.seal()
+                return [*done, "seal"]
+            if seen.value.workflow_id is None:
+                return done
+            running = self._workflows.ownership.running(seen)
+            if running is not None:
+                done.append(self.carry_out(running))
+            elif self._parts.status() == seen:
+                raise IllegalState(
+                    f"expected the request of workflow {seen.value.workflow_id}, which has {self._parts.stream}, found"
+                    " none: it was deleted from outside; docs/history.md, 'Repair', says what can be done"
+                )
+        raise OperationNotAllowed("expected workflows of others to end, found one after the other: try again")
+
+    def carry_out(self, request: WorkflowRequest) -> str:
+        """Carry out a workflow that has the stream; gives its name."""
+        if request.workflow is not StreamState.UPDATING:
+            self._parts.require_host(NAMES[request.workflow])
+        act: dict[StreamState, Callable[[WorkflowRequest], object]] = {
+            StreamState.SCALING: self._workflows.scales.carry_out,
+            StreamState.TRUNCATING: self._workflows.truncations.carry_out,
+            StreamState.COMMITTING_TXN: self._workflows.commits.carry_out,
+            StreamState.UPDATING: self._workflows.updating.carry_out,
         }
-        # The one that has the stream comes first: no other can run before it ends.
-        first = [kinds.pop(now)] if now in kinds else []
-        return first + list(kinds.values())
+        act[request.workflow](request)
+        return NAMES[request.workflow]
 
-    def _scale(self, state: Seen[StreamState]) -> bool:
-        scales = self._workflows.scales
-        seen = scales.stored()
-        if seen.value.is_empty or state.value is StreamState.SEALED:
-            return self._ended(state, StreamState.SCALING)
-        # Whether a person had asked for it is not recorded; one that duplicates overtook goes on with them.
-        with suppress(IllegalState):
-            scales.carry_out(seen)
+    # What was stored step by step
+
+    def _by_hand(self) -> list[tuple[str, Callable[[], bool]]]:
+        return [
+            ("scale", self._scale),
+            ("truncate", self._truncate),
+            ("commit", self._commit),
+            ("update", self._update),
+        ]
+
+    def _scale(self) -> bool:
+        if self._workflows.scales.stored().value.is_empty or self._is_sealed():
+            return self._left(StreamState.SCALING)
+        self._parts.require_host("scale")
+        with suppress(IllegalState):  # dropped: the stream has moved on
+            self._workflows.scales.finish_submitted()
+        self._parts.leave_by_hand(StreamState.SCALING)
         return True
 
-    def _truncate(self, state: Seen[StreamState]) -> bool:
+    def _truncate(self) -> bool:
         if not self._workflows.epochs.truncation().updating:
-            return self._ended(state, StreamState.TRUNCATING)
-        if state.value is StreamState.SEALED:
+            return self._left(StreamState.TRUNCATING)
+        if self._is_sealed():
             self._workflows.truncations.complete()
-        else:
-            self._workflows.truncations.carry_out()
-        return True
+            return True
+        self._parts.require_host("truncate")
+        return self._workflows.truncations.finish_begun()
 
-    def _commit(self, state: Seen[StreamState]) -> bool:
+    def _commit(self) -> bool:
         if self._workflows.commits.stored().value.is_empty:
-            return self._ended(state, StreamState.COMMITTING_TXN)
+            return self._left(StreamState.COMMITTING_TXN)
         self._workflows.commits.run()
         return True
 
-    def _update(self, state: Seen[StreamState]) -> bool:
-        if not self._workflows.updating.read().updating:
-            return self._ended(state, StreamState.UPDATING)
-        self._workflows.updating.finish()
+    def _update(self) -> bool:
+        return self._left(StreamState.UPDATING)
+
+    def _is_sealed(self) -> bool:
+        return self._parts.state() is StreamState.SEALED
+
+    def _left(self, workflow: StreamState) -> bool:
+        """End a workflow without a name that has nothing left to do but that."""
+        if self._parts.status().value != StreamStatus(workflow):
+            return False
+        self._parts.leave_by_hand(workflow)
         return True
 
-    def _seal(self, state: Seen[StreamState]) -> bool:
-        if state.value is StreamState.SEALING:
-            self._workflows.ending.seal()
-        return state.value is StreamState.SEALING
+    # Requests
 
-    def _ended(self, state: Seen[StreamState], workflow: StreamState) -> bool:
-        """End a workflow that has nothing left to do but that."""
-        self._parts.back_to_active(state, workflow)
-        return state.value is workflow
+    def _carry_out_requests(self) -> list[str]:
+        """Carry out requests that wait, if there is a host; erase those of no effect, and the oldest that ended."""
+        ended: list[tuple[int, UUID]] = []
+        done: list[str] = []
+        for each in self._cells.request_ids():
+            request = self._workflows.ownership.read(each)
+            if request is None or self._workflows.ownership.erase_spent(each):
+                continue
+            if request.has_ended:
+                ended.append((_asked_ms(request), each))
+            elif request.is_kept and not isinstance(self._parts.host, NoHost):
+                done += self._carried_out(each)
+        for _, each in sorted(ended)[:-REQUESTS_KEPT_MAX]:
+            self._cells.request(each).erase()
+        return done
+
+    def _carried_out(self, workflow_id: UUID) -> list[str]:
+        with suppress(OperationNotAllowed, NotInHistory):  # another workflow came between: it waits for the next time
+            if self._workflows.scales.carry_out_request(workflow_id).status is RequestStatus.DONE:
+                return ["scale"]
+        return []
+
+
+def _asked_ms(request: WorkflowRequest) -> int:
+    return request.plan.transition.time_ms if isinstance(request.plan, ScalePlan) else 0

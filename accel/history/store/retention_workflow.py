@@ -169,14 +169,14 @@ class RetentionWorkflow:
         self, now_ms: int | None = None, read_by_all: Mapping[int, int] | None = None
     ) -> tuple[Retained, RetentionEntry | None]:
         """The same as `run`; also tells what became of the stream where it was not truncated."""
-        state = self._parts.state().value
+        state = self._parts.state()
         if state in _LEFT_ALONE:
             return _LEFT_ALONE[state], None
         policy = self._cells.configuration().get().value.configuration.retention
         if policy is None:
             return Retained.NO_POLICY, None
         if state is StreamState.TRUNCATING or self._epochs.truncation().updating:
-            self._truncations.carry_out()  # the last run may have died in the middle of it
+            self._truncations.finish_begun()  # the last run may have died in the middle of it
         tail, size = self._tail()
         # The time comes after the tail: whatever lies before a cut is at least as old as the cut says.
         time_ms = self._parts.store.now_ms() if now_ms is None else now_ms

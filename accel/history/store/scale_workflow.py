@@ -1,16 +1,17 @@
 """Scaling a stream, in steps that can each be repeated, by the same process or another one.
 
-    submit                 store the transition                                              a few reads, 1 write
-    1 state SCALING        no other workflow runs meanwhile
-    2 start                is it still wanted?
-    3 create segments      the host's; each is bound to a stream of the object layer
-    4 create_new_epoch     records of the new epoch
-    5 seal                 the host's old segments; it tells their sizes
-    6 old_segments_sealed  sizes, markers, the current epoch
-    7 complete             the transition is empty
-    8 state ACTIVE
+    1 take                 the plan is the transition; state SCALING            see `ownership`
+    2 create segments      the host's; each is bound to a stream of the object layer
+    3 create_new_epoch     records of the new epoch
+    4 seal                 the host's old segments; it returns their sizes
+    5 old_segments_sealed  sizes, markers, the current epoch
+    6 end                  state ACTIVE
 
-`run` does all of it. Whoever finds the state SCALING and an empty transition finds a process that died between 7 and 8.
+`run` does all of it. A process without a host leaves a request (`ask`), which any process with one carries out
+(`carry_out_request`).
+
+A transition can be submitted step by step, too, as PDP-32 describes: `submit` stores it while the stream is ACTIVE,
+`start` decides whether it is still wanted, `complete` empties it. `run` and `recover` carry out one that was submitted.
 
 Calls of one scale that seals s segments and creates c: at most 28 + 2 s + c, and 2 for each shard of sizes; besides 2
 for each block of ids, 1 where a part of the index of times becomes full, and 2 for each of its parts where a leaf does.
@@ -21,11 +22,12 @@ Source: PDP-32; which checks come in which order: `accel.history.scaling`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
 
 from accel.errors import ScalePrecondition
-from accel.history.epochs import delta_of
-from accel.history.ids import number_of
 from accel.history.records import NO_TRANSITION, EpochRecord, EpochTransition
+from accel.history.requests import RequestStatus, ScalePlan, WorkflowRequest
 from accel.history.room import needs_look, refuse_crowded
 from accel.history.scaling import (
     ScaleRequest,
@@ -38,10 +40,11 @@ from accel.history.scaling import (
     submitted,
 )
 from accel.history.segments import KeyRanges
-from accel.history.states import StreamState
+from accel.history.states import StreamState, refuse_uncreated
 from accel.history.store.cell import Seen
 from accel.history.store.epoch_reading import EpochReading
 from accel.history.store.epoch_writing import EpochWriting
+from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 
 
@@ -52,20 +55,24 @@ class ScaleWorkflow:
         parts: of the stream.
         epochs: reads its epochs.
         writing: writes them.
+        ownership: takes the stream.
     """
 
-    def __init__(self, parts: StreamParts, epochs: EpochReading, writing: EpochWriting) -> None:
+    def __init__(self, parts: StreamParts, epochs: EpochReading, writing: EpochWriting, ownership: Ownership) -> None:
         self._parts = parts
+        self._ownership = ownership
         self._cells = parts.cells
         self._epochs = epochs
         self._writing = writing
 
     def stored(self) -> Seen[EpochTransition]:
-        """The transition that is under way, or the empty one, and its version. 1 call."""
+        """The transition that was submitted step by step, or the empty one, and its version. 1 call."""
         return self._cells.transition().get()
 
     def submit(self, request: ScaleRequest, seen: Seen[EpochTransition] | None = None) -> Seen[EpochTransition]:
-        """Ask for a scale; the same request twice gives the same transition. 5 calls, 1 more for a very large one.
+        """Store a transition, step by step; the same request twice gives the same one.
+
+        5 calls, 1 more for a very large one.
 
         Args:
             request: what is asked for.
@@ -76,12 +83,11 @@ class ScaleWorkflow:
             What `accel.history.scaling.submitted` raises.
         """
         cell = self._cells.transition()
-        state = self._parts.state().value
+        state = self._parts.state()
         seen = seen or cell.get()
         current = self._epochs.current()
-        least = self._cells.configuration().get().value.configuration.min_segments
         try:
-            transition = submitted(request, state, seen.value, current, least)
+            transition = submitted(request, state, seen.value, current, self._least())
         except ScalePrecondition:
             if is_outdated(request, current):
                 cell.write(NO_TRANSITION, seen)  # others with the same old picture fail on its version
@@ -91,7 +97,7 @@ class ScaleWorkflow:
         return seen if transition == seen.value else cell.write(transition, seen)
 
     def start(self, seen: Seen[EpochTransition], *, is_manual: bool = True) -> Seen[EpochTransition]:
-        """Step 2. What is returned, and not what was given, is to be carried out.
+        """Whether a submitted transition is still wanted. What is returned is to be carried out, not what was given.
 
         Args:
             seen: the transition.
@@ -104,29 +110,30 @@ class ScaleWorkflow:
         if verdict is ScaleVerdict.MIGRATED:
             return self._cells.transition().write(transition, seen)
         if verdict is ScaleVerdict.DROPPED:
-            self._end(seen.value)
+            self.complete(seen.value)
+            self._parts.leave_by_hand(StreamState.SCALING)
         refuse_dropped(verdict, seen.value)
         return seen
 
     def create_segments(self, transition: EpochTransition) -> None:
-        """Step 3; nothing if the epoch is current already."""
+        """Step 2; nothing if the epoch is current already."""
         current = self._epochs.current()
         if current.epoch < transition.new_epoch:
             self._writing.create_segments(scaled_epoch(transition, current))
 
     def create_new_epoch(self, transition: EpochTransition) -> None:
-        """Step 4; nothing if the epoch is current already."""
+        """Step 3; nothing if the epoch is current already."""
         current = self._epochs.current()
         if current.epoch < transition.new_epoch:
             record = self._writing.write(scaled_epoch(transition, current), current)
             self._writing.seal_epochs(record, current)
 
     def seal(self, transition: EpochTransition) -> Mapping[int, int]:
-        """Step 5: gives the sizes of the sealed segments."""
+        """Step 4: returns the sizes of the sealed segments."""
         return self._parts.host.seal(self._parts.name, transition.segments_to_seal.ids)
 
     def old_segments_sealed(self, transition: EpochTransition, sizes: Mapping[int, int]) -> None:
-        """Step 6.
+        """Step 5.
 
         Args:
             transition: what is carried out.
@@ -138,7 +145,7 @@ class ScaleWorkflow:
         self._writing.advance(self._epochs.epoch(transition.new_epoch))
 
     def complete(self, transition: EpochTransition) -> None:
-        """Step 7; nothing if another transition is stored by now."""
+        """Empty a submitted transition; nothing if another one is stored by now. 2 calls."""
         self._cells.transition().change(lambda now: NO_TRANSITION if now == transition else None)
 
     def reset(self) -> None:
@@ -146,43 +153,126 @@ class ScaleWorkflow:
         self._cells.transition().change(lambda now: None if now is not None and now.is_empty else NO_TRANSITION)
 
     def run(self, request: ScaleRequest, *, is_manual: bool = True) -> EpochRecord:
-        """All of it. To be repeated as it is after a crash.
+        """All of it. To be repeated as it is after a crash; the same scale that is under way is carried out.
 
         Args:
             request: what is asked for.
             is_manual: as in `start`.
 
         Returns:
-            The current epoch afterwards.
+            The epoch that the scale led to.
 
         Raises:
             OperationNotAllowed: another workflow has the stream.
-            What `submit` and `start` raise.
+            ScaleConflict: another scale has it, or was submitted.
+            What `accel.history.scaling.submitted` raises. Whatever is raised by then, nothing of the stream changed.
         """
-        state = self._parts.state()
-        seen = self.stored()
-        if seen.value.is_empty and state.value is StreamState.SCALING:
-            # A process died before its last write. If it had this very request, there is nothing more to do.
-            is_done = self._has_led_here(request, is_manual=is_manual)
-            self._parts.back_to_active(state, StreamState.SCALING)
-            if is_done:
-                return self._epochs.current()
-        if seen.value.is_empty or not is_manual:
-            seen = self.submit(request)
-        else:
-            refuse_conflict(request, seen.value, by_number=True)
-        return self.carry_out(seen, is_manual=is_manual)
+        self._parts.require_host("scale")
 
-    def carry_out(self, seen: Seen[EpochTransition], *, is_manual: bool = True) -> EpochRecord:
-        """Steps 1 to 8 of a transition that is stored; gives the current epoch afterwards. Raises as `run`."""
-        self._parts.set_state(StreamState.SCALING)
-        transition = self.start(seen, is_manual=is_manual).value
-        self.create_segments(transition)
-        self.create_new_epoch(transition)
-        self.old_segments_sealed(transition, self.seal(transition))
-        self._end(transition)
+        def adopt(running: WorkflowRequest) -> None:
+            refuse_conflict(request, _transition(running), by_number=is_manual)
+
+        taken = self._ownership.take(StreamState.SCALING, lambda _: self._plan(request, is_manual=is_manual), adopt)
+        return self._epochs.current() if taken is None else self.carry_out(taken)
+
+    def carry_out(self, request: WorkflowRequest) -> EpochRecord:
+        """Steps 2 to 6 of a scale that has the stream; gives the epoch that it led to. May be repeated at any time."""
+        transition = _transition(request)
+        current = self._epochs.current()
+        if current.epoch < transition.new_epoch:
+            record = scaled_epoch(transition, current)
+            self._writing.create_segments(record)
+            self._writing.seal_epochs(self._writing.write(record, current), current)
+            self.old_segments_sealed(transition, self.seal(transition))
+        else:
+            self._writing.show(current)  # a process that died may have moved the stream, and not its index of times
+        if request.plan_of(ScalePlan).is_submitted:
+            self.complete(transition)
+        self._ownership.end(request)
         self._writing.merge_times()
-        return self._epochs.current()
+        return self._epochs.epoch(transition.new_epoch)
+
+    def finish_submitted(self) -> None:
+        """Carry out a transition that was submitted step by step.
+
+        Raises:
+            OperationNotAllowed: another workflow has the stream.
+            IllegalState: the stream has moved on; the transition is emptied.
+        """
+
+        def plan(_: UUID) -> ScalePlan | None:
+            # Whether a person had asked for it is not recorded; one that duplicates overtook goes on with them.
+            stored = self.stored()
+            verdict, transition = started(stored.value, self._epochs.current(), self._epochs.epoch, is_manual=True)
+            if verdict in (ScaleVerdict.PROCEED, ScaleVerdict.MIGRATED):
+                current = stored if transition == stored.value else self._cells.transition().write(transition, stored)
+                return ScalePlan(current.value, is_submitted=True)
+            self.complete(stored.value)
+            refuse_dropped(verdict, stored.value)
+            return None
+
+        taken = self._ownership.take(StreamState.SCALING, plan, lambda _: None)
+        if taken is not None:
+            self.carry_out(taken)
+
+    # Requests of processes without a host
+
+    def ask(self, request: ScaleRequest, *, is_manual: bool = True) -> WorkflowRequest:
+        """Leave a request that is valid now; any process with a host carries it out. 5 calls.
+
+        Raises:
+            What `accel.history.scaling.submitted` raises; nothing was written.
+        """
+        state, current = self._parts.state(), self._epochs.current()
+        refuse_uncreated(state)
+        transition = submitted(request, state, NO_TRANSITION, current, self._least())
+        self._refuse_crowded(request, transition.new_epoch)
+        return self._ownership.ask(ScalePlan(transition, is_manual=is_manual))
+
+    def carry_out_request(self, workflow_id: UUID) -> WorkflowRequest:
+        """Carry out a request that was left, unless it has ended; gives it as it stands then.
+
+        Raises:
+            NotInHistory: there is no such request.
+            OperationNotAllowed: another workflow has the stream; the request still waits.
+        """
+        self._parts.require_host("scale")
+
+        def plan(found: WorkflowRequest) -> ScalePlan | str:
+            asked = found.plan_of(ScalePlan)
+            stored, current = asked.transition, self._epochs.current()
+            verdict, transition = started(stored, current, self._epochs.epoch, is_manual=asked.is_manual)
+            if verdict in (ScaleVerdict.PROCEED, ScaleVerdict.MIGRATED):
+                return replace(asked, transition=transition)
+            return f"expected epoch {stored.active_epoch} to scale, found the stream in epoch {current.epoch}"
+
+        request, is_mine = self._ownership.claim(workflow_id, plan)
+        if is_mine:
+            self.carry_out(request)
+            return replace(request, status=RequestStatus.DONE)
+        return request
+
+    # Inside
+
+    def _plan(self, request: ScaleRequest, *, is_manual: bool) -> ScalePlan | None:
+        stored, current = self.stored(), self._epochs.current()
+        if not stored.value.is_empty:
+            refuse_conflict(request, stored.value, by_number=is_manual)
+            verdict, transition = started(stored.value, current, self._epochs.epoch, is_manual=is_manual)
+            if verdict is ScaleVerdict.PROCEED:
+                return ScalePlan(transition, is_manual=is_manual, is_submitted=True)
+            if verdict is ScaleVerdict.MIGRATED:
+                written = self._cells.transition().write(transition, stored)
+                return ScalePlan(written.value, is_manual=is_manual, is_submitted=True)
+            self.complete(stored.value)
+            refuse_dropped(verdict, stored.value)
+            return None  # a process before this one has carried it out
+        transition = submitted(request, StreamState.ACTIVE, NO_TRANSITION, current, self._least())
+        self._refuse_crowded(request, transition.new_epoch)
+        return ScalePlan(transition, is_manual=is_manual)
+
+    def _least(self) -> int:
+        return self._cells.configuration().get().value.configuration.min_segments
 
     def _refuse_crowded(self, request: ScaleRequest, epoch: int) -> None:
         size = self._parts.layout.chunk_size
@@ -190,20 +280,9 @@ class ScaleWorkflow:
             seen = self._cells.chunk(epoch // size, size).read()
             refuse_crowded(request, epoch, None if seen is None else seen.value, size)
 
-    def _end(self, transition: EpochTransition) -> None:
-        state = self._parts.state()
-        self.complete(transition)
-        self._parts.back_to_active(state, StreamState.SCALING)
 
-    def _has_led_here(self, request: ScaleRequest, *, is_manual: bool) -> bool:
-        current = self._epochs.current()
-        if current.is_duplicate or not current.epoch:
-            return False
-        delta = delta_of(current, self._epochs.epoch(current.epoch - 1))
-        ids, asked = delta.sealed.ids.tolist(), list(request.seal)
-        if is_manual:
-            ids, asked = [number_of(each) for each in ids], [number_of(each) for each in asked]
-        return sorted(ids) == sorted(asked) and sorted(delta.created.ranges) == sorted(request.new_ranges)
+def _transition(request: WorkflowRequest) -> EpochTransition:
+    return request.plan_of(ScalePlan).transition
 
 
 def scale_request(seal: Sequence[int], new_ranges: Sequence[tuple[float, float]], time_ms: int) -> ScaleRequest:

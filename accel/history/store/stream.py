@@ -20,6 +20,7 @@ from accel.history.records import (
     StreamCutRecord,
     TruncationRecord,
 )
+from accel.history.requests import WorkflowRequest
 from accel.history.scaling import ScaleRequest
 from accel.history.segments import KeyRanges, SegmentRecord, Segments
 from accel.history.states import StreamState
@@ -65,13 +66,13 @@ class Stream:
 
     def state(self) -> StreamState:
         """Where it stands. 1 call."""
-        return self._parts.state().value
+        return self._parts.state()
 
     def set_state(self, wanted: StreamState) -> None:
-        """Move the stream to a state, as workflows do: for those who carry one out step by step. 2 calls.
+        """Move the stream to a state, for a caller who carries a workflow out step by step. 2 calls.
 
         Raises:
-            OperationNotAllowed: another workflow has it.
+            OperationNotAllowed: the step is not allowed, or a workflow has the stream that only its own id ends.
         """
         self._parts.set_state(wanted)
 
@@ -208,9 +209,62 @@ class Stream:
             ScalePrecondition, ScaleInputInvalid, ScaleConflict: see `accel.history.scaling`.
             IllegalState: the stream is sealed, or the scale was dropped.
             OperationNotAllowed: another workflow has the stream.
+            HostMissing: this process holds no segments: `request_scale`. Whatever of these is raised, nothing of the
+                stream was changed.
         """
         request = ScaleRequest(tuple(seal), KeyRanges.of(new_ranges), self._time(time_ms))
         return self.workflows.scales.run(request, is_manual=is_manual)
+
+    def request_scale(
+        self,
+        seal: Sequence[int],
+        new_ranges: Sequence[Sequence[float]],
+        time_ms: int | None = None,
+        *,
+        is_manual: bool = True,
+    ) -> UUID:
+        """Ask for a scale, which a process that holds the segments carries out: for processes without a host. 5 calls.
+
+        The request is a key of its own; nothing of the stream changes before it is carried out, by `recover` or
+        `carry_out_request`. It is refused then if the stream has moved on.
+
+        Args:
+            seal, new_ranges, time_ms, is_manual: as in `scale`.
+
+        Returns:
+            The request's id, for `scale_status`.
+
+        Raises:
+            ScalePrecondition, ScaleInputInvalid, IllegalState: as `scale`; nothing was written.
+        """
+        request = ScaleRequest(tuple(seal), KeyRanges.of(new_ranges), self._time(time_ms))
+        return self.workflows.scales.ask(request, is_manual=is_manual).workflow_id
+
+    def scale_status(self, request_id: UUID) -> WorkflowRequest:
+        """Where a requested scale stands; its `reason` says why it was refused. 1 call.
+
+        Raises:
+            NotInHistory: there is no such request; those that ended are kept as long as they are among the last 100.
+        """
+        found = self.workflows.ownership.read(request_id)
+        if found is None:
+            raise NotInHistory(f"expected a request of {self.name}, found none {request_id}", Sought.REQUEST)
+        return found
+
+    def requests(self) -> list[WorkflowRequest]:
+        """All requests: those that wait, that are being carried out, and the last that ended. 1 call, 1 each."""
+        found = map(self.workflows.ownership.read, self._parts.cells.request_ids())
+        return [each for each in found if each is not None]
+
+    def carry_out_request(self, request_id: UUID) -> WorkflowRequest:
+        """Carry out a requested scale, unless it has ended; gives it as it stands then.
+
+        Raises:
+            NotInHistory: as `scale_status`.
+            OperationNotAllowed: another workflow has the stream; the request still waits.
+            HostMissing: this process holds no segments.
+        """
+        return self.workflows.scales.carry_out_request(request_id)
 
     def truncate(self, cut: Mapping[int, int]) -> TruncationRecord:
         """Let the stream begin at a cut.

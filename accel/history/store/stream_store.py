@@ -23,7 +23,7 @@ from accel.history.configuration import SEGMENTS_MAX, StreamConfiguration
 from accel.history.layout import HistoryLayout
 from accel.history.store import places
 from accel.history.store.completed import CompletedTransactions
-from accel.history.store.hosts import GivenSizes, SegmentHost
+from accel.history.store.hosts import NoHost, SegmentHost
 from accel.history.store.leftovers import Leftovers
 from accel.history.store.names import Names
 from accel.history.store.parts import StoreParts, StreamParts
@@ -47,7 +47,7 @@ class StreamStore:
         tables: where they lie; `StreamStore.open` makes them.
         system: clock, sleep and chance.
         settings: how histories are kept.
-        host: holds the segments.
+        host: holds the segments; None = this process reads and asks, and refuses what needs a host (`NoHost`).
         executor: sends calls of one step side by side; None = one after the other.
     """
 
@@ -62,7 +62,7 @@ class StreamStore:
     ) -> None:
         self._parts = StoreParts(tables, settings, system, executor)
         self._names = Names(self._parts)
-        self._host: SegmentHost = GivenSizes() if host is None else host
+        self._host: SegmentHost = NoHost() if host is None else host
 
     @classmethod
     def open(
@@ -80,7 +80,7 @@ class StreamStore:
             store: where everything lies.
             system: clock, sleep and chance.
             settings: how histories are kept.
-            host: holds the segments; None = the caller does, and sizes count 0.
+            host: holds the segments; None = this process reads and asks, and refuses what needs a host (`NoHost`).
             executor: sends calls of one step side by side; None = one after the other.
         """
         record = read_format(store)

@@ -70,7 +70,7 @@ class TransactionStore:
         settings = self._parts.store.settings
         longest = longest_ms or settings.longest_ms
         for _ in range(BEGIN_ATTEMPTS_MAX):
-            epoch = rules.epoch_to_begin_in(self._parts.state().value, self._epochs.current())
+            epoch = rules.epoch_to_begin_in(self._parts.state(), self._epochs.current())
             transaction_id = make_transaction_id(epoch, self._parts.store.transaction_counters.take()[0])
             lease = min(settings.lease_ms, longest) if lease_ms is None else lease_ms
             if self._begun(transaction_id, rules.opened(self._parts.store.now_ms(), lease, longest, writer_id)):

@@ -1,12 +1,16 @@
 """Truncating a stream, in steps that can each be repeated, by the same process or another one.
 
-    start       the record says where the stream begins now, and where it began before
-    state       TRUNCATING
-    carry out   the host forgets what lies before the cut, and the segments that end there, a chunk of history at a time
+    take        the plan: where the stream is to begin, and where it began; state TRUNCATING         see `ownership`
+    begin       the record says where the stream begins now, and where it began before
+    delete      the host forgets what lies before the cut, and the segments that end there, a chunk of history at a time
     complete    the record says that they are deleted
-    state ACTIVE
+    end         state ACTIVE
 
-Calls: those of finding both cuts and twice what lies between them (see `cut_reading`), and 8. Memory: one chunk.
+The record names the truncation that wrote it: one that comes late finds another name there, and leaves it.
+
+A truncation can be begun step by step, too (`start`, `complete`); `recover` carries out one that was begun so.
+
+Calls: those of finding both cuts and twice what lies between them (see `cut_reading`), and 10. Memory: one chunk.
 
 Source: PDP-32.
 """
@@ -14,17 +18,21 @@ Source: PDP-32.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from uuid import UUID
 
 import numpy as np
 
-from accel.errors import InvalidArgument, NotInHistory
+from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed
 from accel.history.cuts import PlacedCut
 from accel.history.records import TruncationRecord
+from accel.history.requests import TruncationPlan, WorkflowRequest
 from accel.history.segments import Segments
-from accel.history.states import StreamState
+from accel.history.states import StreamState, refuse_sealed_truncation
 from accel.history.store.cut_reading import CutReading
+from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
-from accel.history.truncation import begun, completed, placed, refuse_sealed_truncation, refuse_truncation
+from accel.history.truncation import begun, begun_by, completed, completed_by, placed, refuse_truncation
 
 
 class TruncationWorkflow:
@@ -33,32 +41,29 @@ class TruncationWorkflow:
     Args:
         parts: of the stream.
         cuts: finds cuts.
+        ownership: takes the stream.
     """
 
-    def __init__(self, parts: StreamParts, cuts: CutReading) -> None:
+    def __init__(self, parts: StreamParts, cuts: CutReading, ownership: Ownership) -> None:
         self._parts = parts
+        self._ownership = ownership
         self._cell = parts.cells.truncation()
         self._cuts = cuts
 
     def start(self, cut: Mapping[int, int]) -> TruncationRecord:
-        """Store where the stream is to begin.
+        """Store where the stream is to begin, step by step.
 
         Raises:
             InvalidArgument: a truncation is under way, the cut is not valid or lies before the last one.
             IllegalState: the stream is sealed; a truncation that was under way is completed.
             DataConflict: another one was begun meanwhile.
         """
-        state = self._parts.state().value
+        state = self._parts.state()
         if state is StreamState.SEALED:
             self.complete()
             refuse_sealed_truncation(state)
         seen = self._cell.get()
-        if seen.value.updating:
-            raise InvalidArgument(f"expected no truncation under way, found one to {seen.value.cut}")
-        wanted = self._placed(cut)
-        refuse_truncation(seen.value, wanted, state, is_valid=self._cuts.is_valid_place(wanted))
-        count, size = self.what_ends(placed(seen.value), wanted)
-        return self._cell.write(begun(seen.value, wanted, count, size), seen).value
+        return self._cell.write(self._begun(seen.value, cut, state, self._parts.store.drawn_id()), seen).value
 
     def what_ends(self, last: PlacedCut | None, wanted: PlacedCut) -> tuple[int, int]:
         """How many segments end between the cut that the stream begins with and another, and how much lies there.
@@ -77,37 +82,80 @@ class TruncationWorkflow:
         return count, size
 
     def complete(self) -> TruncationRecord:
-        """What was to be deleted is deleted; nothing if no truncation is under way. 2 calls."""
+        """What was to be deleted is deleted; nothing if no truncation is under way. Step by step. 2 calls."""
         return self._cell.change(lambda now: None if now is None else completed(now)).value
 
     def run(self, cut: Mapping[int, int]) -> TruncationRecord:
-        """All of it. To be repeated as it is after a crash.
+        """All of it. To be repeated as it is after a crash; the same truncation that is under way is carried out.
+
+        Returns:
+            The record of the truncation as it was begun, and completed.
 
         Raises:
-            OperationNotAllowed: another workflow has the stream.
-            What `start` raises.
+            InvalidArgument: the cut is not valid, or lies before the last one.
+            OperationNotAllowed: another workflow has the stream, or another truncation.
+            IllegalState: the stream is sealed. Whatever is raised by then, nothing of the stream changed.
         """
-        now = self._cell.get().value
-        if not (now.updating and now.cut == cut):
-            self.start(cut)
-        return self.carry_out()
+        self._parts.require_host("truncate")
 
-    def carry_out(self) -> TruncationRecord:
-        """Finish a truncation that was started.
+        def adopt(running: WorkflowRequest) -> None:
+            found = running.plan_of(TruncationPlan).record.cut
+            if found != cut:
+                raise OperationNotAllowed(f"expected to truncate alone, found a truncation to {found} under way")
 
-        Raises:
-            OperationNotAllowed: another workflow has the stream.
-        """
-        self._parts.set_state(StreamState.TRUNCATING)
-        now = self._cell.get().value
-        if now.updating:
-            self._parts.host.truncate(self._parts.name, now.cut)
-            for part in self._cuts.being_deleted(now):
+        taken = self._ownership.take(StreamState.TRUNCATING, lambda each: self._plan(cut, each), adopt)
+        if taken is None:
+            raise ValueError("expected the plan of a truncation, found none")
+        return self.carry_out(taken)
+
+    def carry_out(self, request: WorkflowRequest) -> TruncationRecord:
+        """All steps of a truncation that has the stream; gives its record. May be repeated at any time."""
+        plan, workflow_id = request.plan_of(TruncationPlan), request.workflow_id
+        stands = self._cell.change(lambda now: None if now is None else begun_by(now, plan.record, plan.base_id)).value
+        if stands.workflow_id == workflow_id and stands.updating:
+            self._parts.host.truncate(self._parts.name, plan.record.cut)
+            for part in self._cuts.being_deleted(plan.record):
                 self._parts.host.delete(self._parts.name, part.ids)
-        state = self._parts.state()
-        done = self.complete()
-        self._parts.back_to_active(state, StreamState.TRUNCATING)
-        return done
+            self._cell.change(lambda now: None if now is None else completed_by(now, workflow_id))
+        self._ownership.end(request)
+        return completed(plan.record) or plan.record
+
+    def finish_begun(self) -> bool:
+        """Carry out a truncation that was begun step by step, or has the stream; tells whether there was one.
+
+        Raises:
+            OperationNotAllowed: another workflow has the stream.
+        """
+
+        def plan(workflow_id: UUID) -> TruncationPlan | None:
+            now = self._cell.get().value
+            return self._adopted(now, workflow_id) if now.updating else None
+
+        taken = self._ownership.take(StreamState.TRUNCATING, plan, lambda running: running)
+        if taken is not None:
+            self.carry_out(taken)
+        return taken is not None
+
+    # Inside
+
+    def _plan(self, cut: Mapping[int, int], workflow_id: UUID) -> TruncationPlan:
+        now = self._cell.get().value
+        if now.updating and now.cut == cut:
+            return self._adopted(now, workflow_id)
+        return TruncationPlan(self._begun(now, cut, StreamState.ACTIVE, workflow_id), now.workflow_id)
+
+    def _adopted(self, now: TruncationRecord, workflow_id: UUID) -> TruncationPlan:
+        return TruncationPlan(replace(now, workflow_id=workflow_id), now.workflow_id)
+
+    def _begun(
+        self, now: TruncationRecord, cut: Mapping[int, int], state: StreamState, workflow_id: UUID
+    ) -> TruncationRecord:
+        if now.updating:
+            raise InvalidArgument(f"expected no truncation under way, found one to {now.cut}")
+        wanted = self._placed(cut)
+        refuse_truncation(now, wanted, state, is_valid=self._cuts.is_valid_place(wanted))
+        count, size = self.what_ends(placed(now), wanted)
+        return begun(now, wanted, count, size, workflow_id)
 
     def _placed(self, cut: Mapping[int, int]) -> PlacedCut:
         try:

@@ -1,17 +1,19 @@
 """Changing what the owner of a stream wants.
 
-start       the new configuration is stored, marked as under way
-state       UPDATING
-complete    the mark is taken away; state ACTIVE
+take        the plan is the new configuration; state UPDATING         see `ownership`
+write       it replaces the configuration that was there when the plan was drawn up
+end         state ACTIVE
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from uuid import UUID
 
-from accel.errors import InvalidArgument
+from accel.errors import InvalidArgument, OperationNotAllowed
 from accel.history.configuration import ConfigurationRecord, StreamConfiguration
-from accel.history.states import StreamState, next_state
+from accel.history.requests import UpdatePlan, WorkflowRequest
+from accel.history.states import StreamState
+from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 
 
@@ -20,39 +22,43 @@ class Updating:
 
     Args:
         parts: of the stream.
+        ownership: takes the stream.
     """
 
-    def __init__(self, parts: StreamParts) -> None:
-        self._parts = parts
+    def __init__(self, parts: StreamParts, ownership: Ownership) -> None:
+        self._ownership = ownership
         self._cell = parts.cells.configuration()
 
     def read(self) -> ConfigurationRecord:
-        """What the owner wants, and whether a change of it is under way. 1 call."""
+        """What the owner wants, and which change wrote it. 1 call."""
         return self._cell.get().value
 
     def run(self, wanted: StreamConfiguration) -> None:
-        """Change the configuration. 8 calls. To be repeated as it is after a crash.
+        """Change the configuration. 10 calls. To be repeated as it is after a crash.
 
         Raises:
-            InvalidArgument: another offset unit, which never changes.
-            OperationNotAllowed: another workflow has the stream.
+            InvalidArgument: another offset unit, which never changes; nothing was changed.
+            OperationNotAllowed: another workflow has the stream; likewise.
         """
 
-        def updated(now: ConfigurationRecord | None) -> ConfigurationRecord | None:
-            if now is None or now == ConfigurationRecord(wanted, updating=True):
-                return None
+        def plan(_: UUID) -> UpdatePlan:
+            now = self.read()
             if now.configuration.offset_unit is not wanted.offset_unit:
                 unit = now.configuration.offset_unit.value
                 raise InvalidArgument(f"expected the offset unit {unit}, found {wanted.offset_unit.value}")
-            return ConfigurationRecord(wanted, updating=True)
+            return UpdatePlan(wanted, now.workflow_id)
 
-        next_state(self._parts.state().value, StreamState.UPDATING)  # refused before anything is written
-        self._cell.change(updated)
-        self._parts.set_state(StreamState.UPDATING)
-        self.finish()
+        def adopt(running: WorkflowRequest) -> None:
+            if running.plan_of(UpdatePlan).configuration != wanted:
+                raise OperationNotAllowed("expected to change the configuration alone, found another change under way")
 
-    def finish(self) -> None:
-        """End a change that is under way."""
-        state = self._parts.state()
-        self._cell.change(lambda now: replace(now, updating=False) if now is not None and now.updating else None)
-        self._parts.back_to_active(state, StreamState.UPDATING)
+        taken = self._ownership.take(StreamState.UPDATING, plan, adopt)
+        if taken is not None:
+            self.carry_out(taken)
+
+    def carry_out(self, request: WorkflowRequest) -> None:
+        """Write the configuration of a change that has the stream. May be repeated at any time. 5 calls."""
+        plan = request.plan_of(UpdatePlan)
+        wanted = ConfigurationRecord(plan.configuration, request.workflow_id)
+        self._cell.change(lambda now: wanted if now is not None and now.workflow_id == plan.base_id else None)
+        self._ownership.end(request)

@@ -11,6 +11,7 @@ from accel.history.store.ending import Ending
 from accel.history.store.epoch_reading import EpochReading
 from accel.history.store.epoch_writing import EpochWriting
 from accel.history.store.marks import Marks
+from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 from accel.history.store.retention_workflow import RetentionWorkflow
 from accel.history.store.scale_workflow import ScaleWorkflow
@@ -23,6 +24,7 @@ from accel.history.store.updating import Updating
 class Workflows:
     """Questions and workflows of one stream. Threads: any."""
 
+    ownership: Ownership
     epochs: EpochReading
     cuts: CutReading
     writing: EpochWriting
@@ -39,18 +41,20 @@ class Workflows:
     @classmethod
     def of(cls, parts: StreamParts) -> Workflows:
         """Those of a stream."""
+        ownership = Ownership(parts)
         epochs, writing = EpochReading(parts), EpochWriting(parts)
         cuts = CutReading(parts, epochs)
         transactions = TransactionStore(parts, epochs)
-        commits = CommitWorkflow(parts, epochs, writing, transactions)
-        truncations = TruncationWorkflow(parts, cuts)
+        commits = CommitWorkflow(parts, epochs, writing, transactions, ownership)
+        truncations = TruncationWorkflow(parts, cuts, ownership)
         return cls(
+            ownership=ownership,
             epochs=epochs,
             cuts=cuts,
             writing=writing,
             creating=Creating(parts, writing),
-            updating=Updating(parts),
-            scales=ScaleWorkflow(parts, epochs, writing),
+            updating=Updating(parts, ownership),
+            scales=ScaleWorkflow(parts, epochs, writing, ownership),
             transactions=transactions,
             commits=commits,
             truncations=truncations,

@@ -1,0 +1,202 @@
+"""What a workflow of a stream is to do: its request, written before the workflow takes the stream.
+
+A request is a key of its own. It holds the whole plan of the workflow, computed and validated while nothing of the
+stream has changed, and it does not change once the workflow has the stream. So every process that finds the workflow in
+the stream's status carries out the same plan, whichever process drew it up.
+
+    | status  | meaning                                                                    | follows         |
+    |---------|----------------------------------------------------------------------------|-----------------|
+    | WAITING | asked for by a process without a host; nobody has planned it               | CLAIMED         |
+    | CLAIMED | planned on one version of the stream's status, `base`                      | DONE, or itself |
+    | DONE    | carried out                                                                |                 |
+    | REFUSED | not carried out, and never will be; nothing of the stream changed          |                 |
+
+A claimed request has the stream, or will take it, only while the status is named after it or still has version `base`;
+a status that moved on leaves the request without effect. Requests of processes with a host are erased at their end;
+those that were asked for from afar (`is_kept`) keep their last status, so that the caller can ask for it.
+
+Threads: all values are immutable.
+
+Source: docs/history.md, "Whose workflow it is".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, unique
+from typing import Final, TypeAlias, TypeVar
+from uuid import UUID
+
+from accel.history.configuration import StreamConfiguration
+from accel.history.records import CommittingTransactions, EpochTransition, TruncationRecord
+from accel.history.states import StreamState
+
+REQUESTS_KEPT_MAX: Final = 100
+"""Requests of one stream that have ended and still tell how; `recover` erases the oldest beyond that."""
+
+REASON_SIZE_MAX: Final = 1_000
+"""Characters of the reason of a refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePlan:
+    """A scale.
+
+    Args:
+        transition: which segments of which epoch are replaced by what.
+        is_manual: whether a person asked for it; it then goes on with duplicates that replaced its segments.
+        is_submitted: whether the stream's key for a submitted transition holds it, and is emptied at the end.
+
+    Raises:
+        ValueError: the empty transition.
+    """
+
+    transition: EpochTransition
+    is_manual: bool = True
+    is_submitted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.transition.is_empty:
+            raise ValueError("expected a transition to carry out, found the empty one")
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPlan:
+    """A commit.
+
+    Args:
+        committing: the transactions; with an active epoch if the commit rolls from there.
+        into_epoch: whose segments take the data, unless it rolls.
+        time_ms: when the first duplicate epoch of a rolling commit begins, milliseconds since 1970.
+        is_submitted: as in `ScalePlan`, of the key for a started commit.
+
+    Raises:
+        ValueError: no transactions, or a number below 0.
+    """
+
+    committing: CommittingTransactions
+    into_epoch: int
+    time_ms: int
+    is_submitted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.committing.is_empty or self.into_epoch < 0 or self.time_ms < 0:
+            raise ValueError(f"expected transactions to commit into an epoch at a time, found {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationPlan:
+    """A truncation.
+
+    Args:
+        record: the stream's truncation as it is begun; it names this workflow.
+        base_id: what the record names that it replaces.
+
+    Raises:
+        ValueError: a record that nobody carries out, or one in its own place.
+    """
+
+    record: TruncationRecord
+    base_id: UUID | None
+
+    def __post_init__(self) -> None:
+        if not self.record.updating or self.record.workflow_id in (None, self.base_id):
+            raise ValueError(f"expected a truncation that begins, found {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatePlan:
+    """Another configuration.
+
+    Args:
+        configuration: what the owner wants from now on.
+        base_id: the change that wrote the configuration which it replaces.
+    """
+
+    configuration: StreamConfiguration
+    base_id: UUID | None
+
+
+Plan: TypeAlias = ScalePlan | CommitPlan | TruncationPlan | UpdatePlan
+
+P = TypeVar("P", ScalePlan, CommitPlan, TruncationPlan, UpdatePlan)
+
+WORKFLOWS: Final[dict[type[Plan], StreamState]] = {
+    ScalePlan: StreamState.SCALING,
+    CommitPlan: StreamState.COMMITTING_TXN,
+    TruncationPlan: StreamState.TRUNCATING,
+    UpdatePlan: StreamState.UPDATING,
+}
+"""The state that a workflow takes the stream to; a commit leaves a stream that is being sealed SEALING."""
+
+
+@unique
+class RequestStatus(Enum):
+    """Where a request stands; see the head of this module."""
+
+    WAITING = "waiting"
+    CLAIMED = "claimed"
+    DONE = "done"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowRequest:
+    """The request of one workflow.
+
+    Args:
+        workflow_id: drawn for it alone; names its key.
+        plan: what is to be done.
+        status: where it stands.
+        base: the nonce of the version of the stream's status that the plan was drawn up on; empty while it waits.
+        is_kept: whether its last status stays, to be asked for.
+        reason: why it was refused.
+
+    Raises:
+        ValueError: a claim without a base, or a reason for what was not refused.
+    """
+
+    workflow_id: UUID
+    plan: Plan
+    status: RequestStatus = RequestStatus.CLAIMED
+    base: bytes = b""
+    is_kept: bool = False
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.status is RequestStatus.CLAIMED and not self.base:
+            raise ValueError(f"expected a claim on a version of the status, found none: {self.workflow_id}")
+        if self.reason and self.status is not RequestStatus.REFUSED:
+            raise ValueError(f"expected no reason for a request that is {self.status.value}, found {self.reason!r}")
+
+    @property
+    def workflow(self) -> StreamState:
+        """The state that its workflow takes the stream to."""
+        return WORKFLOWS[type(self.plan)]
+
+    def plan_of(self, kind: type[P]) -> P:
+        """The plan, of the kind that the caller carries out.
+
+        Raises:
+            TypeError: it is of another kind.
+        """
+        if not isinstance(self.plan, kind):
+            raise TypeError(f"expected a {kind.__name__}, found {self.plan}")
+        return self.plan
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its status is final."""
+        return self.status in (RequestStatus.DONE, RequestStatus.REFUSED)
+
+
+def is_spent(request: WorkflowRequest, status_nonce: bytes, workflow_id: UUID | None) -> bool:
+    """Whether a claimed request can have no effect any more, and is not being carried out.
+
+    Args:
+        request: as it was read **before** the status was.
+        status_nonce: of the version of the stream's status.
+        workflow_id: which workflow has the stream.
+    """
+    is_claimed = request.status is RequestStatus.CLAIMED
+    return is_claimed and request.base != status_nonce and request.workflow_id != workflow_id

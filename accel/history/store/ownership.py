@@ -1,0 +1,211 @@
+"""Whose workflow it is: a workflow takes a stream, and gives back what is its own.
+
+S3 makes a write conditional on the version of its own key, and on nothing else. So the key of the stream's state
+decides which workflow has the stream: it holds the state and the workflow's id.
+
+    plan    read the state (ACTIVE, version v), then whatever the plan depends on; refuse what cannot be done
+    ask     write the request, a key named by a fresh id: the whole plan, and v                          create
+    take    state := (SCALING, id)                                                        compare-and-set on v
+    steps   what the plan says; any process that finds the id in the state carries out the same plan
+    end     state := ACTIVE                                    compare-and-set on a version that holds the id
+    erase   the request
+
+What follows from it:
+
+- The plan is right when it is carried out. Every workflow changes the state's version; if version v still stands when
+  the state is taken, none has run since the plan was drawn up.
+- What is refused has changed nothing. Until the state is taken, only the request was written, which nobody looks for.
+- A process that finds the stream taken helps, or leaves it. `recover` reads the id, reads the request, and carries the
+  plan out, perhaps beside the process that began.
+- A process that is late by an hour ends nobody's workflow but its own: the state holds another id, or none. Its steps
+  do nothing any more, since each is one of these (docs/history.md, "Each write, and why it may come late"):
+  created if absent, with content that follows from the plan and from records that never change;
+  monotonic (the current epoch, the chunk of history, the index of times);
+  a compare-and-set on a record that names its last workflow (truncation, configuration);
+  or an order that the host takes twice.
+- The request is read **before** the state when it is to be erased as spent, and **after** it when it is to be carried
+  out. A state that names a workflow without a request belongs to one that has ended meanwhile: the state is read again.
+
+A request without a state, or a state without a request, never outlives `recover` (`Recovering`).
+
+Source: docs/history.md, "Whose workflow it is". The argument is checked by tests/history_store/test_interleavings.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeAlias
+from uuid import UUID
+
+from accel.errors import NotInHistory, OperationNotAllowed, Sought
+from accel.history.requests import Plan, RequestStatus, WorkflowRequest, is_spent
+from accel.history.states import StreamState, StreamStatus, given_back, taken
+from accel.history.store.cell import Seen
+from accel.history.store.parts import StreamParts
+from loaders.errors import DataConflict, StoreError
+
+PlanMaker: TypeAlias = Callable[[UUID], Plan | None]
+"""Draws up the plan of a workflow with this id; None if there is nothing to do. Raises what refuses it."""
+
+Adopt: TypeAlias = Callable[[WorkflowRequest], object]
+"""Looks at a workflow of the same kind that has the stream; raises unless this caller may carry that out instead."""
+
+
+class Ownership:
+    """Takes one stream for workflows, and gives it back. Threads and processes: any.
+
+    Args:
+        parts: of the stream.
+    """
+
+    def __init__(self, parts: StreamParts) -> None:
+        self._parts = parts
+        self._cells = parts.cells
+
+    def take(self, workflow: StreamState, plan: PlanMaker, adopt: Adopt) -> WorkflowRequest | None:
+        """Take the stream for a workflow; or find one of its kind under way, to be carried out instead.
+
+        Calls: 3, and those of the plan; 3 more for each workflow that ran meanwhile.
+
+        Args:
+            workflow: the state that it takes the stream to.
+            plan: draws up its plan.
+            adopt: decides about one that is under way.
+
+        Returns:
+            The request to carry out and to `end`; None if there is nothing to do.
+
+        Raises:
+            OperationNotAllowed: another workflow has the stream, or others came first again and again. Nothing of the
+                stream was changed.
+            AmbiguousWrite: the reply was lost, and so many others wrote since that nothing tells who had the stream.
+            What `plan` and `adopt` raise; likewise.
+        """
+        attempts = self._parts.store.patience.settings.attempts
+        for attempt in range(1, attempts + 1):
+            seen = self._parts.status()
+            running = self.running(seen)
+            if running is not None and running.workflow is workflow:
+                adopt(running)
+                return running
+            if seen.value.workflow_id is None or running is not None:
+                workflow_id = self._parts.store.drawn_id()
+                status = taken(seen.value, workflow, workflow_id)
+                planned = plan(workflow_id)
+                if planned is None:
+                    return None
+                request = WorkflowRequest(workflow_id, planned, base=seen.version.nonce)
+                if self._is_taken(request, status, seen):
+                    return request
+            self._parts.store.patience.pause(attempt)
+        raise OperationNotAllowed(f"expected to take the stream, found others first {attempts} times in a row")
+
+    def running(self, seen: Seen[StreamStatus]) -> WorkflowRequest | None:
+        """The workflow that a status names; None if it names none, or one that has ended since. 1 call if it does."""
+        workflow_id = seen.value.workflow_id
+        return None if workflow_id is None else self.read(workflow_id)
+
+    def read(self, workflow_id: UUID) -> WorkflowRequest | None:
+        """A request; None if there is none, or it has ended and was not to be kept. 1 call."""
+        found = self._cells.request(workflow_id).read()
+        return None if found is None else found.value
+
+    def end(self, request: WorkflowRequest) -> None:
+        """Give the stream back, if this workflow still has it. 3 calls; 2 more for a request that is kept."""
+        cell = self._cells.request(request.workflow_id)
+        if request.is_kept:
+            cell.change(lambda now: None if now is None or now.has_ended else replace(now, status=RequestStatus.DONE))
+        self._cells.state().change(lambda now: None if now is None else given_back(now, request.workflow_id))
+        if not request.is_kept:
+            with suppress(StoreError):  # the stream is given back; what is left of the request, `recover` erases
+                cell.erase()
+
+    # Requests that are carried out by another process
+
+    def ask(self, plan: Plan) -> WorkflowRequest:
+        """Leave a request for a process with a host. 1 call."""
+        request = WorkflowRequest(self._parts.store.drawn_id(), plan, RequestStatus.WAITING, is_kept=True)
+        return self._cells.request(request.workflow_id).create(request).value
+
+    def claim(self, workflow_id: UUID, plan: Callable[[WorkflowRequest], Plan | str]) -> tuple[WorkflowRequest, bool]:
+        """Take the stream for a request that was left, unless it has ended. 4 calls, and those of the plan.
+
+        Two processes may claim it at once. Both draw up the same plan if they saw the same version of the status; else
+        the one that saw the older version cannot take the stream any more.
+
+        Args:
+            workflow_id: of the request.
+            plan: draws up its plan as the stream stands now; a text refuses it for good.
+
+        Returns:
+            The request, and whether it has the stream and is to be carried out.
+
+        Raises:
+            NotInHistory: there is no such request.
+            OperationNotAllowed: another workflow has the stream.
+        """
+        cell = self._cells.request(workflow_id)
+        attempts = self._parts.store.patience.settings.attempts
+        for attempt in range(1, attempts + 1):
+            found = cell.read()
+            if found is None:
+                raise NotInHistory(f"expected a request of this stream, found none {workflow_id}", Sought.REQUEST)
+            if found.value.has_ended:
+                return found.value, False
+            seen = self._parts.status()
+            if seen.value.workflow_id == workflow_id:
+                # Read again: it was claimed between both reads, perhaps with another plan.
+                stands = self.read(workflow_id)
+                return (found.value, False) if stands is None else (stands, not stands.has_ended)
+            status = taken(seen.value, found.value.workflow, workflow_id)
+            if found.value.base != seen.version.nonce:
+                found = self._planned(found, plan(found.value), seen.version.nonce)
+            if found is not None and found.value.has_ended:
+                return found.value, False
+            if found is not None and self._is_written(status, seen):
+                return found.value, True
+            self._parts.store.patience.pause(attempt)
+        raise OperationNotAllowed(f"expected to take the stream, found others first {attempts} times in a row")
+
+    def erase_spent(self, workflow_id: UUID) -> bool:
+        """Erase a request that can have no effect any more; tells whether it was one. 3 calls at most."""
+        found = self.read(workflow_id)
+        if found is None:
+            return False
+        now = self._parts.status()  # read after the request: see `is_spent`
+        if found.is_kept or not is_spent(found, now.version.nonce, now.value.workflow_id):
+            return False
+        self._cells.request(workflow_id).erase()
+        return True
+
+    # Inside
+
+    def _planned(self, found: Seen[WorkflowRequest], plan: Plan | str, base: bytes) -> Seen[WorkflowRequest] | None:
+        """The request with a plan, or refused; None if another process wrote it first."""
+        if isinstance(plan, str):
+            wanted = replace(found.value, status=RequestStatus.REFUSED, reason=plan)
+        else:
+            wanted = replace(found.value, plan=plan, status=RequestStatus.CLAIMED, base=base)
+        try:
+            return self._cells.request(found.value.workflow_id).write(wanted, found)
+        except DataConflict:
+            return None
+
+    def _is_taken(self, request: WorkflowRequest, status: StreamStatus, seen: Seen[StreamStatus]) -> bool:
+        cell = self._cells.request(request.workflow_id)
+        cell.create(request)
+        if self._is_written(status, seen):
+            return True
+        # Only after a loss that is certain: a write in doubt may still take the stream for this request.
+        with suppress(StoreError):  # left to `recover`
+            cell.erase()
+        return False
+
+    def _is_written(self, status: StreamStatus, seen: Seen[StreamStatus]) -> bool:
+        try:
+            self._cells.state().write(status, seen)
+        except DataConflict:
+            return False
+        return True
