@@ -118,6 +118,7 @@ def test_the_keys_of_a_stream_are_those_of_the_page() -> None:
         *(places.times_key(block), places.times_key(block._replace(kind=BlockKind.LEAF))),
         *(places.sealed_epoch_key(7), places.shard_key(7), places.cut_key(7), places.marker_key(7)),
         places.segment_stream_key(7),
+        f"{places.REQUESTS_PREFIX}7",
     }
     assert told_keys() == keys
 
