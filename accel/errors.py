@@ -32,6 +32,7 @@ one to read. `retryable` says whether the same call may succeed later by itself;
     ├── HistoryError               a question about a stream's history, or a change of it, cannot be
     │   ├── InvalidArgument        a cut, time or size that makes no sense for this stream
     │   ├── NotInHistory           an epoch, segment, recorded cut or transaction that is not there
+    │   │   └── StreamDeleted      the stream was deleted since it was opened, or is being deleted
     │   ├── IllegalState           not while the stream or transaction stands where it does
     │   ├── PositionTruncated      the stream begins behind where a reader stands
     │   ├── OperationNotAllowed    another workflow has the stream                            (retryable)
@@ -121,6 +122,7 @@ __all__ = [
     "StillPending",
     "StoreError",
     "StoreUnavailable",
+    "StreamDeleted",
     "TableError",
     "TableMissing",
     "WriteConflict",
@@ -236,6 +238,24 @@ class NotInHistory(HistoryError, LookupError):
 
     def __reduce__(self) -> tuple[type[NotInHistory], tuple[str, Sought]]:
         return type(self), (str(self), self.sought)
+
+
+class StreamDeleted(NotInHistory):
+    """A stream was deleted since it was opened, or is being deleted; one of its name that came later is another stream.
+
+    Args:
+        stream: scope and name.
+        unique_id: what told it from others of its name.
+    """
+
+    def __init__(self, stream: str, unique_id: str) -> None:
+        super().__init__(f"expected stream {stream} ({unique_id}), found that it is deleted", Sought.STREAM)
+        self.advice = "open it again by its name, if there is one of that name; what was deleted does not come back"
+        self.stream = stream
+        self.unique_id = unique_id
+
+    def __reduce__(self) -> tuple[type[StreamDeleted], tuple[str, str]]:  # type: ignore[override]  # its own arguments
+        return type(self), (self.stream, self.unique_id)
 
 
 class IllegalState(HistoryError):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from accel.history.segments import Segments
     from accel.history.store import Stream, StreamStore
 
+EXIT_FAILED = 1
 SHOWN_IDS_MAX = 20
 LISTED_IDS_MAX = 1000
 
@@ -138,17 +139,28 @@ def truncate(*, yes: bool, cut: dict[int, int], stream: StreamChoice, output: Ou
 @size_options
 @scope_options
 @output_options
-def recover(*, stream: str | None, sizes: dict[int, int], scope: ScopeChoice, output: Output) -> None:
+@click.pass_context
+def recover(
+    ctx: click.Context, /, *, stream: str | None, sizes: dict[int, int], scope: ScopeChoice, output: Output
+) -> None:
     """Finish workflows that were cut short, in one stream, in all of --scope, or in all there are.
 
-    It may run at any time, beside those who work.
+    It may run at any time, beside those who work. A stream that fails does not hold up the others; the command then
+    names it, and ends with 1.
     """
     if stream is None and sizes:
         raise click.UsageError("Expected --stream with --size: segments of which stream?")
     store = scope.open(output, sizes)
-    found = store.recover(scope.name) if stream is None else _recovered(store, scope.scope, stream)
-    lines = [f"{each}: {', '.join(done)}" for each, done in found.items()]
-    output.show(Shown({"recovered": found}, tuple(lines or ["nothing was left unfinished"])))
+    if stream is not None:
+        done, failed = _recovered(store, scope.scope, stream), dict[str, str]()
+    else:
+        found = store.recover(scope.name)
+        done, failed = found.done, found.failed
+    lines = [f"{each}: {', '.join(what)}" for each, what in done.items()]
+    lines += [f"failed: {each}: {error}" for each, error in failed.items()]
+    output.show(Shown({"recovered": done, "failed": failed}, tuple(lines or ["nothing was left unfinished"])))
+    if failed:
+        ctx.exit(EXIT_FAILED)
 
 
 @click.command(

@@ -20,12 +20,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from accel.history.checks import TIME_MS_END
 from accel.history.ids import parse_segment, segment_text
 from accel.system import SYSTEM
 from accel.units import parse_time
 
-MOMENT_MS_MAX: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999."""
+MOMENT_MS_MAX: Final = TIME_MS_END - 1
+"""The last millisecond that a history takes, in the year 5138."""
 
 OFFSET_MAX: Final = 2**63 - 1
 
@@ -39,7 +40,7 @@ def parse_moment(text: str) -> int:
     (1800000000500, 1800000000500, 60000)
 
     Raises:
-        ValueError: no moment, or one before 1970 or after 9999.
+        ValueError: no moment, or one before 1970 or after 5138.
     """
     if text.isascii() and text.isdigit():
         found = int(text)
@@ -48,7 +49,7 @@ def parse_moment(text: str) -> int:
     else:
         found = _from_iso(text)
     if not 0 <= found <= MOMENT_MS_MAX:
-        raise ValueError(f"expected a moment from 1970 to 9999, found {text!r}")
+        raise ValueError(f"expected a moment from 1970 to 5138, found {text!r}")
     return found
 
 

@@ -10,6 +10,9 @@ from enum import Enum, unique
 from typing import Final
 from uuid import UUID
 
+from accel.errors import InvalidArgument
+from accel.history.checks import INT64_MAX, TIME_MS_END, checked_integer, checked_text
+
 SEGMENTS_MAX: Final = 750_000
 """Of one stream at one time; a limit against slips, far above what brokers run."""
 
@@ -57,6 +60,9 @@ class ScalingPolicy:
     scale_factor: int = 1
 
     def __post_init__(self) -> None:
+        _check_member(ScalingKind, self.kind)
+        object.__setattr__(self, "target_rate", checked_integer("a target rate", self.target_rate))
+        object.__setattr__(self, "scale_factor", checked_integer("a scale factor", self.scale_factor))
         is_fixed = self.kind is ScalingKind.FIXED
         if is_fixed and (self.target_rate, self.scale_factor) != (0, 1):
             raise ValueError(f"expected no rate and factor 1 of a fixed policy, found {self}")
@@ -70,7 +76,7 @@ class RetentionPolicy:
 
     Args:
         kind: what the limits are: milliseconds of time, or a size in the stream's offset unit.
-        minimum: at least so much is kept, if there is so much.
+        minimum: at least so much is kept, if there is so much. Of times both limits are below 10^14.
         maximum: not more than so much is kept where a recorded cut allows it; None = no such limit.
 
     Raises:
@@ -82,6 +88,11 @@ class RetentionPolicy:
     maximum: int | None = None
 
     def __post_init__(self) -> None:
+        _check_member(RetentionKind, self.kind)
+        high = TIME_MS_END - 1 if self.kind is RetentionKind.TIME else INT64_MAX
+        object.__setattr__(self, "minimum", checked_integer("a minimum", self.minimum, high=high))
+        if self.maximum is not None:
+            object.__setattr__(self, "maximum", checked_integer("a maximum", self.maximum, high=high))
         if self.minimum < 0 or (self.maximum is not None and self.maximum < self.minimum):
             raise ValueError(f"expected 0 <= minimum <= maximum, found {self.minimum} and {self.maximum}")
 
@@ -108,10 +119,21 @@ class StreamConfiguration:
     tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 1 <= self.min_segments <= SEGMENTS_MAX:
-            raise ValueError(f"expected 1 to {SEGMENTS_MAX} segments, found {self.min_segments}")
+        _check_member(OffsetUnit, self.offset_unit)
+        least = checked_integer("a least number of segments", self.min_segments, 1, SEGMENTS_MAX)
+        object.__setattr__(self, "min_segments", least)
+        _check_member(ScalingPolicy, self.scaling)
+        _check_member((RetentionPolicy, type(None)), self.retention)
+        _check_member((tuple, list), self.tags)
+        object.__setattr__(self, "tags", tuple(checked_text("a tag", each, low=0) for each in self.tags))
         if list(self.tags) != sorted(set(self.tags)):
             raise ValueError(f"expected tags in order, each once, found {self.tags}")
+
+
+def _check_member(kinds: type | tuple[type, ...], value: object) -> None:
+    if not isinstance(value, kinds):
+        names = " or ".join(each.__name__ for each in (kinds if isinstance(kinds, tuple) else (kinds,)))
+        raise InvalidArgument(f"expected a {names}, found {value!r}")
 
 
 @dataclass(frozen=True, slots=True)

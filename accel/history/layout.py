@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from accel.history.checks import checked_integer
 from accel.history.sizes import ShardBy
 
 PIECE_MAX: Final = 1_000_000
@@ -31,6 +32,5 @@ class HistoryLayout:
     shard_by: ShardBy = ShardBy.EPOCH
 
     def __post_init__(self) -> None:
-        for name, size in (("epochs in a chunk", self.chunk_size), ("a shard's size", self.shard_size)):
-            if not 1 <= size <= PIECE_MAX:
-                raise ValueError(f"expected {name} of 1 to {PIECE_MAX}, found {size}")
+        for name, what in (("chunk_size", "epochs in a chunk"), ("shard_size", "a shard's size")):
+            object.__setattr__(self, name, checked_integer(what, getattr(self, name), 1, PIECE_MAX))

@@ -30,6 +30,7 @@ from enum import Enum, unique
 import numpy as np
 
 from accel.errors import IllegalState, ScaleConflict, ScaleInputInvalid, ScalePrecondition
+from accel.history.checks import checked_id, checked_keys, checked_time
 from accel.history.configuration import SEGMENTS_MAX
 from accel.history.epochs import next_counts
 from accel.history.id_columns import IdSet, Integers, positions_in, some_ids
@@ -48,11 +49,19 @@ class ScaleRequest:
         seal: ids of the segments to seal, as they were given.
         new_ranges: key ranges that take over theirs, in the order in which the new segments are numbered.
         time_ms: when, milliseconds since 1970.
+
+    Raises:
+        InvalidArgument: ids, keys or a time that are none.
     """
 
     seal: tuple[int, ...]
     new_ranges: KeyRanges
     time_ms: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seal", tuple(map(checked_id, self.seal)))
+        object.__setattr__(self, "time_ms", checked_time("the time of a scale", self.time_ms))
+        checked_keys(self.new_ranges)
 
 
 @unique

@@ -26,6 +26,7 @@ from cachetools import LRUCache
 
 from accel.accelerator import ReadAccelerator
 from accel.errors import AccelError, InvalidRequest, PositionTruncated
+from accel.history.checks import checked_id, checked_integer
 from accel.history.configuration import OffsetUnit
 from accel.history.ids import segment_text
 from accel.history.key_profile import KeyProfile
@@ -165,6 +166,8 @@ class ObjectSegmentSource:
 
         Source: PDP-28, "ReadSegment", "SegmentRead".
         """
+        segment_id, offset = checked_id(segment_id), checked_integer("an offset", offset, 0)
+        max_bytes, token = checked_integer("bytes", max_bytes, 1), checked_integer("a token", token)
         found = self.fill(Fill(segment_id, offset, max_bytes, token))
         batches = [part for each in found.batches if len(part := each.within(offset))]
         values = np.array([each.value for each in batches], dtype=np.uint64)

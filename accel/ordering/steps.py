@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from accel.history.checks import check_settings
 from accel.history.segments import SegmentRecord
 from accel.ordering.events import EventBatch
 from range_index.time_search import NO_TOKEN
@@ -38,6 +39,7 @@ class ReaderSettings:
     stall_seconds: float = 60.0
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if min(self.fill_bytes, self.buffer_bytes_max, self.requests_max) < 1:
             raise ValueError(f"expected bytes and requests of at least 1, found {self}")
         if not (0 <= self.grace_seconds <= 60 and 0 < self.idle_seconds <= 3600 and self.stall_seconds > 0):

@@ -27,6 +27,7 @@ from accel.history.history_chunk import HistoryChunk, HistoryDelta
 from accel.history.id_columns import IdMap, IdSet
 from accel.history.ids import make_id, make_transaction_id
 from accel.history.layout import HistoryLayout
+from accel.history.name_entries import NamePhase, ScopeEntry, StreamEntry
 from accel.history.records import (
     CommittingTransactions,
     CutSpan,
@@ -56,6 +57,7 @@ SEGMENTS = Segments.of(
     ]
 )
 WORKFLOW = UUID(int=0x5EED)
+UNIQUE_ID = UUID("12345678-1234-5678-8234-567812345678")
 TRANSACTIONS = (make_transaction_id(3, 2**90 + 1), make_transaction_id(3, 7))
 
 
@@ -187,7 +189,13 @@ CASES: dict[str, tuple[HistoryForm[Any, Any], Callable[[], Any]]] = {
     "creation-time": (codecs.CREATION_TIME, lambda: BEGAN_MS),
     "cold-marker": (codecs.COLD_MARKER, lambda: SCALED_MS),
     "waiting-processor": (codecs.WAITING_PROCESSOR, lambda: "truncation on host-7"),
-    "unique-id": (codecs.UNIQUE_ID, lambda: UUID("12345678-1234-5678-8234-567812345678")),
+    "scope-entry": (codecs.SCOPE_ENTRY, lambda: ScopeEntry(UNIQUE_ID, NamePhase.CLOSING)),
+    "stream-entry": (
+        codecs.STREAM_ENTRY,
+        lambda: StreamEntry(
+            UNIQUE_ID, NamePhase.LIVE, StreamConfiguration(min_segments=3, tags=("billing",)), BEGAN_MS, 18, 3, 41
+        ),
+    ),
     "last-number": (codecs.LAST_NUMBER, lambda: 18),
     "id-counter": (codecs.ID_COUNTER, lambda: 2**62),
     "segment-stream": (codecs.SEGMENT_STREAM, lambda: 420_000),

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from accel.errors import AccelError
+from accel.errors import AccelError, StreamDeleted
 from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.store import Retained, StreamStore, retention_workflow
 from accel.history.store.retention_workflow import RetentionWorkflow
-from loaders.errors import DataNotFound, StoreUnavailable
+from loaders.errors import StoreUnavailable
 from loaders.store import Crash, CrashStore
 from loaders.store.decorated import Call, DecoratedStore
 from tests.conformance.history_world import SCOPE, STREAM
@@ -153,7 +153,7 @@ def test_a_stream_that_is_not_there_has_nothing_to_purge(stale: Bench) -> None:
     stream = stale.stream()
     stream.seal()
     stale.streams().delete_stream(SCOPE, STREAM)
-    with pytest.raises(DataNotFound):
+    with pytest.raises(StreamDeleted):
         stream.purge_cuts()
 
 

@@ -7,8 +7,7 @@ from functools import cache, partial
 
 import pytest
 
-from accel.errors import IllegalState, InvalidArgument
-from loaders.errors import DataNotFound
+from accel.errors import IllegalState, InvalidArgument, StreamDeleted
 from loaders.store import Crash, CrashStore, Fault, FaultStore
 from loaders.store.decorated import WRITES
 from tests.history_store.acts import Act, commit, scale, seal
@@ -123,7 +122,7 @@ def test_a_segment_of_a_stream_that_is_gone_is_not_marked(bench: Bench) -> None:
     stream = bench.stream()
     stream.seal()
     bench.streams().delete_stream(*stream.name.split("/"))
-    with pytest.raises(DataNotFound):
+    with pytest.raises(StreamDeleted):
         stream.mark_cold(0, LATER_MS)
     assert marks_of(bench) == []
 

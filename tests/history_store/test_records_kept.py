@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from accel.errors import NotInHistory
+from accel.errors import NotInHistory, StreamDeleted
 from accel.history import codecs
 from accel.history.cuts import CutOrder
 from accel.history.id_columns import IdMap
@@ -22,7 +22,6 @@ from accel.history.records import StreamCutRecord
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.record_sizes import record_size_bytes
 from loaders.epoch_records import RECORD_OVERHEAD_BYTES, EpochRecords, RecordPlace
-from loaders.errors import DataNotFound
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Call, DecoratedStore
 from loaders.tables import Tables
@@ -212,7 +211,7 @@ def test_nothing_of_a_deleted_stream_is_given_out_by_who_deleted_it(bench: Bench
     assert stream.epoch(0).epoch == 0
     stream.seal()
     streams.delete_stream(SCOPE, STREAM)
-    with pytest.raises(DataNotFound):
+    with pytest.raises(StreamDeleted):
         stream.epoch(0)
     streams.create_stream(SCOPE, STREAM, segments=3)
     assert len(streams.stream(SCOPE, STREAM).epoch(0).segments) == 3

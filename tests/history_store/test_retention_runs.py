@@ -14,6 +14,7 @@ from accel.history.records import RetentionEntry
 from accel.history.states import StreamState
 from accel.history.store import MemorySegments, Retained, StreamRetention
 from accel.history.store.retention_runs import ATTEMPTS_MAX, retain, totals
+from loaders.store import Crash, CrashStore
 from loaders.store.decorated import Call, DecoratedStore
 from tests.conformance.history_world import SCOPE
 from tests.history_store.bench import START_MS, Bench
@@ -53,6 +54,11 @@ def write(bench: Bench, name: str, size: int) -> None:
         bench.host.append((SCOPE, name), each, size)
 
 
+def half_created(bench: Bench, name: str) -> None:
+    with pytest.raises(Crash):
+        bench.streams(CrashStore(bench.store, 4)).create_stream(SCOPE, name)
+
+
 def outcomes(bench: Bench, time_ms: int | None = None) -> dict[str, Retained]:
     found = bench.streams().run_retention(SCOPE, time_ms)
     return {each.stream.removeprefix(f"{SCOPE}/"): each.outcome for each in found}
@@ -64,7 +70,7 @@ def test_what_became_of_each_stream_is_told(shop: Bench) -> None:
     add(shop, "whole", FREE)
     shop.streams().stream(SCOPE, "busy").set_state(StreamState.SCALING)
     shop.streams().stream(SCOPE, "sealed").seal()
-    shop.streams()._names.reserve(SCOPE, "half", lambda _: None)
+    half_created(shop, "half")
     shop.streams().stream(SCOPE, "quiet").configure(
         StreamConfiguration(retention=RetentionPolicy(RetentionKind.TIME, 99))
     )

@@ -10,7 +10,7 @@ keeps without a value (marks of epochs with transactions, of batches) has no for
     requests       workflow-request
     transactions   active-transaction, completed-transaction, committing-transactions, commit-order
     streams        stream-state, configuration, history-layout, creation-time, cold-marker, waiting-processor,
-                   unique-id, last-number, id-counter, segment-stream
+                   scope-entry, stream-entry, last-number, id-counter, segment-stream
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from accel.history.codecs.streams import (
     HISTORY_LAYOUT,
     ID_COUNTER,
     LAST_NUMBER,
+    SCOPE_ENTRY,
     SEGMENT_STREAM,
+    STREAM_ENTRY,
     STREAM_STATE,
-    UNIQUE_ID,
     WAITING_PROCESSOR,
 )
 from accel.history.codecs.times import EPOCH_TIMES, EPOCH_TIMES_BLOCK
@@ -64,7 +65,8 @@ ALL_FORMS: Final[tuple[HistoryForm[Any, Any], ...]] = (
     CREATION_TIME,
     COLD_MARKER,
     WAITING_PROCESSOR,
-    UNIQUE_ID,
+    SCOPE_ENTRY,
+    STREAM_ENTRY,
     LAST_NUMBER,
     ID_COUNTER,
     SEGMENT_STREAM,
@@ -96,13 +98,14 @@ __all__ = [
     "ID_COUNTER",
     "LAST_NUMBER",
     "RETENTION_SET",
+    "SCOPE_ENTRY",
     "SEALED_EPOCH",
     "SEALED_SIZES",
     "SEGMENT_STREAM",
     "STREAM_CUT",
+    "STREAM_ENTRY",
     "STREAM_STATE",
     "TRUNCATION",
-    "UNIQUE_ID",
     "WAITING_PROCESSOR",
     "WORKFLOW_REQUEST",
     "HistoryForm",

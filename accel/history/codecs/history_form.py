@@ -24,8 +24,9 @@ from uuid import UUID
 
 import msgspec
 
+from accel.errors import InvalidArgument
 from accel.history.codecs.plain import plain
-from loaders.errors import CorruptObject
+from loaders.errors import CorruptObject, FormatLimit
 from loaders.tables.converted import ConvertedForm
 from loaders.tables.forms import RecordForm
 
@@ -71,6 +72,26 @@ class HistoryForm(ConvertedForm[T, S]):
         self, name: str, version: int, fields: type[S], stored: Callable[[T], S], restored: Callable[[S, str], T]
     ) -> None:
         super().__init__(CheckedForm(name, version, fields), stored, restored)
+
+    def encode(self, value: T) -> bytes:
+        """The record as bytes, which were read back: no record is written that nobody can read. O(size), twice.
+
+        Raises:
+            InvalidArgument: a record that would be refused when it is read, or read as another one.
+            FormatLimit: more than 1,048,576 rows of one kind.
+        """
+        try:
+            data = super().encode(value)
+            same = self.decode(data, f"a record to be written, form {self.name!r}") == value
+        except FormatLimit:
+            raise
+        except (ValueError, TypeError, OverflowError, CorruptObject, msgspec.ValidationError) as error:
+            raise InvalidArgument(
+                f"expected a record of form {self.name!r} that can be read, found: {error}"
+            ) from error
+        if not same:
+            raise InvalidArgument(f"expected a record of form {self.name!r} that is read as it is, found {value!r}")
+        return data
 
     def expand(self, fields: S) -> object:
         """Stored fields as dicts, lists, text and numbers, for people; what they have packed is shown unpacked."""

@@ -12,12 +12,12 @@ from uuid import UUID
 
 import msgspec
 
+from accel.history.checks import INT64_MAX, checked_integer
 from accel.history.codecs.history_form import HistoryForm
 
 E = TypeVar("E", bound=Enum)
 S = TypeVar("S", bound=msgspec.Struct)
 
-INT64_MAX: Final = 2**63 - 1
 UUID_SIZE_BYTES: Final = 16
 
 
@@ -25,11 +25,9 @@ def checked(what: str, value: int, low: int, high: int = INT64_MAX) -> int:
     """The value itself.
 
     Raises:
-        ValueError: it is out of bounds.
+        InvalidArgument: no integer, or one that is out of bounds.
     """
-    if not low <= value <= high:
-        raise ValueError(f"expected {what} of {low} to {high}, found {value}")
-    return value
+    return checked_integer(what, value, low, high)
 
 
 def number_form(name: str, fields: type[S], high: int = INT64_MAX) -> HistoryForm[int, S]:

@@ -10,7 +10,9 @@
     | creation-time      | time_ms: when the stream was created                                                       |
     | cold-marker        | time_ms: until when a segment has little load                                              |
     | waiting-processor  | name: of the processor that waits for the stream                                           |
-    | unique-id          | id: 16 bytes that tell a scope or a stream from earlier ones of the same name              |
+    | scope-entry        | id: 16 bytes that tell a scope from earlier ones of its name; phase                        |
+    | stream-entry       | id, phase, likewise of a stream; and how it is created: time_ms, first_number, segments,   |
+    |                    | last_number; wanted: the fields of a configuration                                         |
     | last-number        | number: of the last segment of a deleted stream, so that the next of that name goes on     |
     | id-counter         | next_id: the first that was not given out yet                                              |
     | segment-stream     | stream_id: of the objects that hold a segment's data                                       |
@@ -45,6 +47,7 @@ from accel.history.configuration import (
 )
 from accel.history.ids import NUMBER_MAX
 from accel.history.layout import HistoryLayout
+from accel.history.name_entries import NamePhase, ScopeEntry, StreamEntry
 from accel.history.sizes import ShardBy
 from accel.history.states import StreamState, StreamStatus
 
@@ -91,10 +94,23 @@ class StoredName(msgspec.Struct, frozen=True):
     name: str
 
 
-class StoredUniqueId(msgspec.Struct, frozen=True):
-    """The 16 bytes of a UUID."""
+class StoredScopeEntry(msgspec.Struct, frozen=True):
+    """The stored fields of a `ScopeEntry`: the 16 bytes of a UUID, the name of a phase."""
 
     id: bytes
+    phase: str
+
+
+class StoredStreamEntry(msgspec.Struct, frozen=True):
+    """The stored fields of a `StreamEntry`."""
+
+    id: bytes
+    phase: str
+    time_ms: int
+    first_number: int
+    segments: int
+    last_number: int
+    wanted: StoredConfiguration
 
 
 class StoredLastNumber(msgspec.Struct, frozen=True):
@@ -171,13 +187,41 @@ def _restored_name(fields: StoredName, _: str) -> str:
     return fields.name
 
 
-def _stored_unique_id(unique_id: UUID) -> StoredUniqueId:
-    return StoredUniqueId(unique_id.bytes)
+def _stored_scope_entry(entry: ScopeEntry) -> StoredScopeEntry:
+    return StoredScopeEntry(entry.unique_id.bytes, entry.phase.name)
 
 
-def _restored_unique_id(fields: StoredUniqueId, _: str) -> UUID:
-    checked("bytes of an id", len(fields.id), UUID_SIZE_BYTES, UUID_SIZE_BYTES)
-    return UUID(bytes=fields.id)
+def _restored_scope_entry(fields: StoredScopeEntry, _: str) -> ScopeEntry:
+    return ScopeEntry(_unique_id(fields.id), member(NamePhase, fields.phase))
+
+
+def _stored_stream_entry(entry: StreamEntry) -> StoredStreamEntry:
+    return StoredStreamEntry(
+        id=entry.unique_id.bytes,
+        phase=entry.phase.name,
+        time_ms=entry.time_ms,
+        first_number=entry.first_number,
+        segments=entry.segments,
+        last_number=entry.last_number,
+        wanted=_stored_configuration(ConfigurationRecord(entry.wanted)),
+    )
+
+
+def _restored_stream_entry(fields: StoredStreamEntry, where: str) -> StreamEntry:
+    return StreamEntry(
+        unique_id=_unique_id(fields.id),
+        phase=member(NamePhase, fields.phase),
+        wanted=_restored_configuration(fields.wanted, where).configuration,
+        time_ms=fields.time_ms,
+        first_number=fields.first_number,
+        segments=fields.segments,
+        last_number=fields.last_number,
+    )
+
+
+def _unique_id(data: bytes) -> UUID:
+    checked("bytes of an id", len(data), UUID_SIZE_BYTES, UUID_SIZE_BYTES)
+    return UUID(bytes=data)
 
 
 STREAM_STATE: Final = HistoryForm("stream-state", 1, StoredState, _stored_state, _restored_state)
@@ -188,7 +232,8 @@ HISTORY_LAYOUT: Final = HistoryForm("history-layout", 1, StoredLayout, _stored_l
 CREATION_TIME: Final = number_form("creation-time", StoredTime)
 COLD_MARKER: Final = number_form("cold-marker", StoredTime)
 WAITING_PROCESSOR: Final = HistoryForm("waiting-processor", 1, StoredName, _stored_name, _restored_name)
-UNIQUE_ID: Final = HistoryForm("unique-id", 1, StoredUniqueId, _stored_unique_id, _restored_unique_id)
+SCOPE_ENTRY: Final = HistoryForm("scope-entry", 1, StoredScopeEntry, _stored_scope_entry, _restored_scope_entry)
+STREAM_ENTRY: Final = HistoryForm("stream-entry", 1, StoredStreamEntry, _stored_stream_entry, _restored_stream_entry)
 LAST_NUMBER: Final = number_form("last-number", StoredLastNumber, NUMBER_MAX)
 ID_COUNTER: Final = number_form("id-counter", StoredCounter)
 SEGMENT_STREAM: Final = number_form("segment-stream", StoredStreamId)

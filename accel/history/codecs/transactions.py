@@ -18,9 +18,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from accel.history.checks import INT64_MAX
 from accel.history.codecs.history_form import HistoryForm
 from accel.history.codecs.id_columns import packed_map, unpacked_map
-from accel.history.codecs.numbers import INT64_MAX, checked, joined_uuids, member, split_uuids
+from accel.history.codecs.numbers import checked, joined_uuids, member, split_uuids
 from accel.history.codecs.segment_columns import make_rows
 from accel.history.id_columns import NOTHING
 from accel.history.records import CommittingTransactions

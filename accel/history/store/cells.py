@@ -11,6 +11,7 @@ from accel.history.configuration import ConfigurationRecord
 from accel.history.history_chunk import HistoryChunk
 from accel.history.id_columns import IdMap
 from accel.history.layout import HistoryLayout
+from accel.history.name_entries import ScopeEntry, StreamEntry
 from accel.history.records import (
     CommittingTransactions,
     EpochRecord,
@@ -45,13 +46,19 @@ class SystemCells:
         self.tables = tables
         self._patience = patience
 
-    def scope(self, name: str) -> Cell[UUID]:
-        """A scope's unique id."""
-        return Cell(self.tables.table(places.SCOPES), name, codecs.UNIQUE_ID, self._patience)
+    @property
+    def scopes(self) -> Table:
+        """All scopes."""
+        return self.tables.table(places.SCOPES)
 
-    def stream(self, scope: str, scope_id: UUID, name: str) -> Cell[UUID]:
-        """A stream's unique id."""
-        return Cell(self.streams(scope, scope_id), name, codecs.UNIQUE_ID, self._patience)
+    def scope(self, name: str) -> Cell[ScopeEntry]:
+        """Which scope has a name."""
+        return Cell(self.scopes, places.entry_key(name), codecs.SCOPE_ENTRY, self._patience)
+
+    def stream(self, scope: str, scope_id: UUID, name: str) -> Cell[StreamEntry]:
+        """Which stream has a name."""
+        table = self.streams(scope, scope_id)
+        return Cell(table, places.entry_key(name), codecs.STREAM_ENTRY, self._patience)
 
     def streams(self, scope: str, scope_id: UUID) -> Table:
         """The streams of a scope."""
@@ -184,6 +191,11 @@ class StreamCells:
     def segment_stream(self, segment_id: int) -> Cell[int]:
         """Which stream of the object layer holds a segment's data."""
         return self._kept(places.segment_stream_key(segment_id), codecs.SEGMENT_STREAM, always)
+
+    @property
+    def metadata(self) -> Table:
+        """Everything but transactions."""
+        return self._metadata
 
     @property
     def epochs(self) -> Table:

@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from accel.errors import NotInHistory
+from accel.history.checks import checked_integer, checked_time
 from accel.history.records import NO_COMMIT, CommittingTransactions, EpochRecord
 from accel.history.requests import CommitPlan, WorkflowRequest
 from accel.history.rolling import (
@@ -84,6 +85,8 @@ class CommitWorkflow:
         Raises:
             DataConflict: another process started a commit meanwhile.
         """
+        if limit is not None:
+            limit = checked_integer("a limit", limit, 1)
         seen = self.stored()
         order = self._transactions.order
         if seen.value.is_empty:
@@ -116,6 +119,7 @@ class CommitWorkflow:
             time_ms: milliseconds since 1970; not used if another process has written them.
             sizes: of the segments of the first one, by id; those that are missing count 0.
         """
+        time_ms = checked_time("the time of a commit", time_ms)
         if is_rolled(committing, self._epochs.current()):
             return
         active = self._epochs.epoch(_active_epoch(committing))
@@ -158,7 +162,9 @@ class CommitWorkflow:
             InvalidArgument: a limit out of bounds.
         """
         self._parts.require_host("commit transactions")
-        now_ms = self._parts.store.now_ms() if time_ms is None else time_ms
+        now_ms = self._parts.store.now_ms() if time_ms is None else checked_time("the time of a commit", time_ms)
+        if limit is not None:
+            limit = checked_integer("a limit", limit, 1)
         taken = self._ownership.take(
             StreamState.COMMITTING_TXN, lambda _: self._plan(now_ms, limit), lambda running: running
         )

@@ -15,6 +15,7 @@ import numpy as np
 
 from accel.errors import InvalidArgument, NotInHistory, Sought
 from accel.history import cuts, sizes, truncation
+from accel.history.checks import checked_id, checked_numbers
 from accel.history.cuts import CutOrder, PlacedCut
 from accel.history.id_columns import NOTHING, IdMap, Integers, some_ids
 from accel.history.records import CutSpan, TruncationRecord
@@ -164,7 +165,7 @@ class CutReading:
 
     def sealed_size(self, segment_id: int) -> int | None:
         """How much a segment holds; None while that is not known: it is not sealed yet. 1 call."""
-        return self._sealed_sizes(np.array([segment_id], dtype=np.int64), {}).get(segment_id)
+        return self._sealed_sizes(np.array([checked_id(segment_id)], dtype=np.int64), {}).get(segment_id)
 
     def shard(self, number: int) -> IdMap:
         """A shard of sealed sizes; empty if nothing of it was sealed. 1 call."""
@@ -186,7 +187,8 @@ class CutReading:
         return found
 
     def _bound(self, cut: Mapping[int, int]) -> PlacedCut | None:
-        return self.place(cut) if len(cut) else None
+        columns = as_cut(cut)
+        return self.place(columns) if len(columns) else None
 
 
 def as_cut(cut: Mapping[int, int]) -> IdMap:
@@ -195,10 +197,7 @@ def as_cut(cut: Mapping[int, int]) -> IdMap:
     Raises:
         InvalidArgument: an id that is none, or a number out of bounds.
     """
-    try:
-        return IdMap.of(cut)
-    except (ValueError, OverflowError) as error:
-        raise InvalidArgument(f"expected offsets by segment id: {error}") from error
+    return checked_numbers("offsets of a cut", cut)
 
 
 def _offsets(cut: PlacedCut | None) -> IdMap:

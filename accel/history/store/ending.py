@@ -5,13 +5,16 @@
               the host seals the active segments; their sizes; no marks
               state SEALED, for good
 
-    delete    the host forgets the segments that no truncation has deleted
+    delete    the stream's entry in its scope: DELETING, for good; whoever finds it goes on from here
+              the host forgets the segments that no truncation has deleted
               the last segment number is remembered, for a stream of this name that may come
               tables of transactions, of their epochs, of everything else
-              the stream's entry in its scope, last
+              the key that it is listed by
+              the stream's entry: FREE
 
 Both can be repeated, and whatever is missing already is tolerated: a stream whose creation was cut short is deleted
-likewise.
+likewise. The entry is written by `names`; here stands what lies between. A late repeat is harmless: ids of segments do
+not come again, as numbers go on, and no other stream has tables with this unique id in their names.
 
 Source: PDP-35 and the upstream system.
 """
@@ -21,7 +24,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed
+from accel.history.checks import checked_time
 from accel.history.creation import last_number
+from accel.history.id_columns import Integers
 from accel.history.states import StreamState, StreamStatus, refuse_undeletable, sealed, sealing
 from accel.history.store.commit_workflow import CommitWorkflow
 from accel.history.store.cut_reading import CutReading
@@ -75,6 +80,8 @@ class Ending:
         Raises:
             OperationNotAllowed: another workflow has the stream.
         """
+        if time_ms is not None:
+            time_ms = checked_time("the time of a sealing", time_ms)
         self._parts.require_host("seal")
         if not self._is_sealing():
             return
@@ -91,10 +98,10 @@ class Ending:
         raise OperationNotAllowed("expected the last commit of the stream to end, found one again and again: try again")
 
     def refuse_undeletable(self) -> None:
-        """Only what is sealed, or was never finished, is deleted.
+        """Only what is sealed is deleted; that is final. 1 call.
 
         Raises:
-            IllegalState: it is neither.
+            IllegalState: it is not.
         """
         try:
             state = self._cells.state().read()
@@ -103,31 +110,30 @@ class Ending:
         if state is not None:
             refuse_undeletable(state.value.state)
 
-    def delete_segments(self) -> None:
-        """Let the host forget all segments that are left, a chunk of history at a time. Calls: 2, and 1 a chunk."""
+    def delete_segments(self, first_ids: Integers) -> None:
+        """Let the host forget all segments that are left, a chunk of history at a time. Calls: 2, and 1 a chunk.
+
+        Args:
+            first_ids: segments that its creation may have made before it was cut short.
+        """
         try:
             truncation = self._cells.truncation().read()
             current = self._cells.current_epoch().read()
-            first = self._cells.epoch(0).read() if current is None else None
+            if current is not None and truncation is not None:
+                for part in self._cuts.between(placed(truncation.value), None):
+                    self._parts.host.delete(self._parts.name, part.ids)
+                return
         except TableMissing:
-            return
-        if current is not None and truncation is not None:
-            for part in self._cuts.between(placed(truncation.value), None):
-                self._parts.host.delete(self._parts.name, part.ids)
-        elif first is not None:  # its creation was cut short
-            self._parts.host.delete(self._parts.name, first.value.segments.ids)
+            return  # a process that died before it was done let the host forget them first
+        self._parts.host.delete(self._parts.name, first_ids)
 
-    def remember_number(self) -> None:
-        """Remember the last segment number, if there is a segment. 3 calls."""
+    def last_number(self) -> int:
+        """The highest number of its segments, as far as its records tell; -1 if they tell none. 1 call."""
         try:
-            seen = self._cells.current_epoch().read() or self._cells.epoch(0).read()
+            seen = self._cells.current_epoch().read()
         except TableMissing:
-            return
-        if seen is None:
-            return
-        number = last_number(seen.value)
-        cell = self._parts.store.cells.last_number(*self._parts.name)
-        cell.change(lambda known: number if known is None or number > known else None)
+            return -1
+        return -1 if seen is None else last_number(seen.value)
 
     def drop_tables(self) -> None:
         """Drop all tables of the stream; those of transactions first, that of everything else last."""

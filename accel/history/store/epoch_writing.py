@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from accel.history.checks import checked_numbers
 from accel.history.epochs import advanced, delta_of, sealed_by
 from accel.history.history_chunk import HistoryChunk, HistoryDelta
 from accel.history.id_columns import IdMap, Integers
@@ -88,9 +89,14 @@ class EpochWriting:
         self._parts.each(lambda each: self._cells.sealed_epoch(each).create(record.epoch), ids)
 
     def write_sizes(self, sizes: Mapping[int, int]) -> None:
-        """Step 6. 2 calls a shard. A size that is known stays as it is."""
+        """Step 6. 2 calls a shard. A size that is known stays as it is.
+
+        Raises:
+            InvalidArgument: the host tells sizes that are none; no size is written.
+        """
+        known = checked_numbers("sizes that the host tells", sizes, 0)
         layout = self._parts.layout
-        for number, part in by_shard(IdMap.of(sizes), layout.shard_size, layout.shard_by).items():
+        for number, part in by_shard(known, layout.shard_size, layout.shard_by).items():
             self._cells.shard(number).change(partial(_with_sizes, part))
 
     def remove_markers(self, ids: Integers) -> None:

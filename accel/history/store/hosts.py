@@ -15,6 +15,7 @@ from typing import Protocol
 from uuid import UUID
 
 from accel.errors import HostMissing
+from accel.history.checks import checked_numbers
 from accel.history.id_columns import IdMap, Integers
 from accel.history.segments import Segments
 
@@ -109,7 +110,7 @@ class GivenSizes:
     """
 
     def __init__(self, sizes: Mapping[int, int] | None = None) -> None:
-        self._sizes = dict(sizes or {})
+        self._sizes = dict(checked_numbers("sizes of segments", sizes or {}, 0))
 
     def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
         """Nothing to do."""

@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Final
 from uuid import UUID
 
+from accel.history.name_entries import NamePhase
 from accel.history.store.parts import StoreParts
 from loaders.errors import TableMissing
 
@@ -59,10 +60,11 @@ class Leftovers:
         """The id behind a name; one that nothing has if there is none; None = that cannot be told."""
         cells = self._parts.cells
         with suppress(TableMissing):
-            seen = cells.scope(scope).read()
-            if seen is not None and stream is not None:
-                seen = cells.stream(scope, seen.value, stream).read()
-            return _NOBODY if seen is None else seen.value
+            found = cells.scope(scope).read()
+            if found is None or stream is None:
+                return _NOBODY if found is None else found.value.unique_id
+            seen = cells.stream(scope, found.value.unique_id, stream).read()
+            return _NOBODY if seen is None or seen.value.phase is NamePhase.FREE else seen.value.unique_id
         return None
 
 

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from accel.errors import IllegalState, InvalidArgument
+from accel.errors import IllegalState
+from accel.history.checks import checked_id, checked_text, checked_time
 from accel.history.ids import segment_text
 from accel.history.states import StreamState
 from accel.history.store.parts import StreamParts
 from loaders.errors import DataConflict
-
-NAME_SIZE_MAX = 1000
 
 
 class Marks:
@@ -37,18 +36,17 @@ class Marks:
 
     def cold_until(self, segment_id: int) -> int | None:
         """Until when a segment is cold, milliseconds since 1970; None = nobody marked it. 1 call."""
-        seen = self._cells.marker(segment_id).read()
+        seen = self._cells.marker(checked_id(segment_id)).read()
         return None if seen is None else seen.value
 
     def mark_cold(self, segment_id: int, until_ms: int) -> None:
         """Mark an active segment, or give its mark another time. 5 calls.
 
         Raises:
-            InvalidArgument: a time before 1970.
+            InvalidArgument: no segment id, or no time.
             IllegalState: the segment is not active; no mark stays.
         """
-        if until_ms < 0:
-            raise InvalidArgument(f"expected a time of at least 0, found {until_ms}")
+        until_ms, segment_id = checked_time("the end of a mark", until_ms), checked_id(segment_id)
         if self._cells.current_epoch().get().value.find(segment_id) is None:
             raise IllegalState(f"expected an active segment, found {segment_text(segment_id)}")
         self._cells.marker(segment_id).change(lambda now: None if now == until_ms else until_ms)
@@ -60,7 +58,7 @@ class Marks:
 
     def remove_cold(self, segment_id: int) -> None:
         """A segment is not cold any more. 1 call, 2 if it was."""
-        self._cells.marker(segment_id).delete()
+        self._cells.marker(checked_id(segment_id)).delete()
 
     def waiting(self) -> str | None:
         """Who waits for the stream. 1 call."""
@@ -73,8 +71,7 @@ class Marks:
         Raises:
             InvalidArgument: no name, or one of more than 1,000 characters.
         """
-        if not 1 <= len(processor) <= NAME_SIZE_MAX:
-            raise InvalidArgument(f"expected a name of 1 to {NAME_SIZE_MAX} characters, found {len(processor)}")
+        checked_text("a processor's name", processor)
         return self._cells.waiting_processor().create(processor).value
 
     def stop_waiting(self, processor: str) -> bool:

@@ -1,11 +1,26 @@
-"""Names of scopes and streams, and the unique ids behind them.
+"""Names of scopes and streams, and which scope or stream has each.
 
-A scope is an entry in a table of all scopes, and a table of its streams. The entry comes first and goes last, so one
-that was made halfway has an entry without a table, and is finished by whoever needs it.
+A name has one entry (`accel.history.name_entries`), written by compare-and-set, and what has the name is listed under a
+key of its own, with the unique id in it:
 
-A stream is an entry in its scope's table. It comes first, too, and goes last. An entry without tables of its own is a
-stream that was made, or deleted, halfway: whoever creates the stream then gives it another unique id, so that nobody
-who remembers the deleted one takes the new one for it.
+    entry/<name>         which one has the name, and its phase         written again and again, never listed
+    listed/<name>/<id>   nothing                                       written once, erased plainly
+
+The entry comes first and goes last. So a key that is listed, and whose id the entry does not give *afterwards*, is of a
+scope or stream that is gone: an id enters an entry once, before it is listed. Such a key is erased by whoever meets it.
+An entry of a stream stays when the stream is gone, and remembers its numbers; that of a scope is deleted by a
+tombstone, as the name may come again. Neither is ever in a listing.
+
+**Deleting a scope against creating a stream in it.** Two keys are involved, so the order decides:
+
+    delete D   1 the scope's entry: CLOSING    2 lists its streams     3 none: DELETING, over the version of step 1;
+                                                                         some: LIVE again, over that version
+    create C   1 its own entry, and its key    2 reads the scope's entry: goes on only if it is LIVE
+
+If C reads LIVE after its key is written, then any CLOSING that leads to DELETING was written later, or was taken back;
+so the list that belongs to it has C's key, and D opens the scope again. If C does not read LIVE, it finishes what D
+began, and finds its own key, or the scope gone. A deleter who is late writes over a version that does not stand there
+any more.
 
 Source: PDP-35.
 """
@@ -13,20 +28,66 @@ Source: PDP-35.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Final, TypeVar
 from uuid import UUID
 
-from accel.errors import IllegalState, NotInHistory, Sought
+from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought, StreamDeleted
+from accel.history.configuration import StreamConfiguration
+from accel.history.name_entries import NamePhase, ScopeEntry, StreamEntry
 from accel.history.store import places
+from accel.history.store.cell import Cell, Seen
+from accel.history.store.epoch_writing import MARK
 from accel.history.store.parts import StoreParts
-from loaders.errors import TableMissing
+from loaders.errors import AmbiguousWrite, DataConflict, DataNotFound, TableMissing
 from loaders.tables import Table
 
 Answer = TypeVar("Answer")
+Entry = TypeVar("Entry", ScopeEntry, StreamEntry)
+
+ATTEMPTS_MAX: Final = 32
+"""So often a name is looked at again after somebody else changed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedStream:
+    """Which stream has a name, as it was seen at some time.
+
+    Args:
+        identity: the stream.
+        scope_id: the unique id of its scope.
+        seen: its entry.
+    """
+
+    identity: places.StreamIdentity
+    scope_id: UUID
+    seen: Seen[StreamEntry]
+
+    @property
+    def entry(self) -> StreamEntry:
+        """What stands in its entry."""
+        return self.seen.value
+
+
+@dataclass(frozen=True, slots=True)
+class WantedStream:
+    """A stream that is to be created.
+
+    Args:
+        wanted: what its owner wants.
+        time_ms: when it is created, milliseconds since 1970.
+        segments: how many it has at first.
+        first_number: the lowest number that its first segment may have.
+    """
+
+    wanted: StreamConfiguration
+    time_ms: int
+    segments: int
+    first_number: int
 
 
 class Names:
-    """Scopes and streams by name. Threads: any.
+    """Scopes and streams by name. Threads: any; processes: any, decided by compare-and-set on entries.
 
     Args:
         parts: of the store.
@@ -36,15 +97,26 @@ class Names:
         self._parts = parts
         self._tables = parts.tables
 
+    # Scopes
+
     def create_scope(self, scope: str) -> bool:
-        """Make a scope; False if it was there.
+        """Make a scope, or finish making it; False if it was there.
 
         Raises:
             InvalidArgument: not a name.
         """
-        cell, drawn = self._parts.cells.scope(places.checked_name("scope", scope)), self._parts.drawn_id()
-        scope_id = self._with_tables(lambda: cell.create(drawn)).value
-        return self._tables.create_table(places.streams_table(scope, scope_id))
+        cell, drawn = self._parts.cells.scope(places.checked_name("scope", scope)), self._drawn()
+        made = False
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            seen = self._with_tables(lambda: cell.create(ScopeEntry(drawn)))
+            if seen.value.phase is NamePhase.LIVE:
+                return made or seen.value.unique_id == drawn
+            if seen.value.phase is NamePhase.CREATING:
+                made = self._finish_scope(scope, seen) is not None
+                continue
+            self._finish_deleting(scope, seen)
+            self._parts.patience.pause(attempt)
+        raise _busy(f"scope {scope!r}")
 
     def delete_scope(self, scope: str) -> None:
         """Delete a scope without streams; one that is not there counts as deleted.
@@ -52,79 +124,303 @@ class Names:
         Raises:
             IllegalState: it has streams.
         """
-        cell = self._parts.cells.scope(scope)
-        seen = self._with_tables(cell.read)
-        if seen is None:
-            return
-        first = next(_keys(self._parts.cells.streams(scope, seen.value)), None)
-        if first is not None:
-            raise IllegalState(f"expected a scope without streams, found {scope!r} with {first!r}")
-        self._tables.drop_table(places.streams_table(scope, seen.value))
-        cell.delete()
+        cell = self._parts.cells.scope(places.checked_name("scope", scope))
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            seen = self._with_tables(cell.read)
+            if seen is None:
+                return
+            if seen.value.phase in (NamePhase.CREATING, NamePhase.LIVE):
+                self._refuse_streams(scope, seen.value)  # before anything is written
+                closing = _moved(cell, seen, seen.value.moved(NamePhase.CLOSING))
+                if closing is None:
+                    self._parts.patience.pause(attempt)
+                    continue
+                seen = closing
+            if self._finish_deleting(scope, seen):
+                return
+            self._parts.patience.pause(attempt)
+        raise _busy(f"scope {scope!r}")
+
+    def settle_scope(self, scope: str) -> str | None:
+        """Finish what somebody began with a scope and did not end; gives what that was. 1 call if it is nothing."""
+        seen = self._with_tables(self._parts.cells.scope(scope).read)
+        if seen is None or seen.value.phase is NamePhase.LIVE:
+            return None
+        if seen.value.phase is NamePhase.CREATING:
+            self._finish_scope(scope, seen)
+            return "create scope"
+        self._finish_deleting(scope, seen)
+        return "delete scope"
 
     def scopes(self) -> Iterator[str]:
         """All scopes, in the order of their encoded names."""
-        return _keys(self._tables.table(places.SCOPES))
+        return _listed_names(self._parts.cells.scopes)
+
+    # Streams
 
     def streams(self, scope: str) -> Iterator[str]:
-        """The streams of a scope, half-created ones included.
+        """The streams of a scope, half-created and half-deleted ones included.
 
         Raises:
             NotInHistory: there is no such scope.
         """
-        return _keys(self._parts.cells.streams(scope, self._scope_id(scope)))
+        return _listed_names(self._parts.cells.streams(scope, self._scope(scope).unique_id))
+
+    def look(self, scope: str, name: str) -> NamedStream | None:
+        """Which stream has, or had, a name; None if none ever had. 2 calls.
+
+        Raises:
+            NotInHistory: there is no such scope.
+        """
+        scope_id = self._scope(scope).unique_id
+        try:
+            seen = self._parts.cells.stream(scope, scope_id, places.checked_name("stream", name)).read()
+        except TableMissing:
+            return None
+        return None if seen is None else _named(scope, name, scope_id, seen)
 
     def find(self, scope: str, name: str) -> places.StreamIdentity:
         """Which stream has a name. 2 calls.
 
         Raises:
-            NotInHistory: none has.
+            NotInHistory: none has, or it is half created.
+            StreamDeleted: it is being deleted.
         """
-        try:
-            seen = self._parts.cells.stream(scope, self._scope_id(scope), name).read()
-        except TableMissing:
-            seen = None
-        if seen is None:
+        named = self.look(scope, name)
+        if named is None or named.entry.phase is NamePhase.FREE:
             raise NotInHistory(f"expected a stream of scope {scope!r}, found none named {name!r}", Sought.STREAM)
-        return places.StreamIdentity(scope, name, seen.value)
+        if named.entry.phase is NamePhase.CREATING:
+            raise NotInHistory(
+                f"expected a stream, found {named.identity} half created: create it again", Sought.STREAM
+            )
+        if named.entry.phase is NamePhase.DELETING:
+            raise StreamDeleted(str(named.identity), str(named.identity.unique_id))
+        return named.identity
 
-    def reserve(self, scope: str, name: str, drop: Callable[[places.StreamIdentity], None]) -> places.StreamIdentity:
-        """Which stream is to have a name: the one that has tables, or a new one. 5 calls.
+    def claim(self, scope: str, name: str, stream: WantedStream) -> NamedStream:
+        """Which stream is to have a name: the one that has it, in whatever phase, or a new one. 8 calls for a new one.
 
-        Args:
-            scope: its scope.
-            name: its name.
-            drop: finishes dropping the tables of one that was made, or deleted, halfway.
+        What is given in the phase CREATING is listed, and its scope was there afterwards.
 
         Raises:
             NotInHistory: there is no such scope.
-            InvalidArgument: not a name.
+            InvalidArgument: not a name, or numbers out of bounds.
         """
-        scope_id = self._scope_id(scope)
-        self._tables.create_table(places.streams_table(scope, scope_id))
-        cell, drawn = (
-            self._parts.cells.stream(scope, scope_id, places.checked_name("stream", name)),
-            self._parts.drawn_id(),
+        drawn = self._drawn()
+        places.checked_name("stream", name)
+        StreamEntry.new(drawn, stream.wanted, stream.time_ms, stream.first_number, stream.segments)
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            scope_id = self._scope_to_create_in(scope)
+            try:
+                seen = self._entered(scope, scope_id, name, drawn, stream)
+                if seen is not None and seen.value.phase is NamePhase.CREATING:
+                    listed = places.listed_key(name, seen.value.unique_id)
+                    self._parts.cells.streams(scope, scope_id).create_if_absent(listed, MARK, final=True)
+            except TableMissing:  # the scope was deleted meanwhile
+                seen = None
+            if self._is_still(scope, scope_id) and seen is not None:
+                return _named(scope, name, scope_id, seen)
+            self._parts.patience.pause(attempt)
+        raise _busy(f"stream {scope}/{name}")
+
+    def acknowledge(self, named: NamedStream) -> bool:
+        """A creation is done: LIVE; False if somebody decided otherwise. 1 call."""
+        cell = self._cell(named)
+        if _moved(cell, named.seen, named.entry.moved(NamePhase.LIVE)) is not None:
+            return True
+        seen = self._read(cell)
+        is_same = seen is not None and seen.value.unique_id == named.identity.unique_id
+        return is_same and seen is not None and seen.value.phase is NamePhase.LIVE
+
+    def delete(self, named: NamedStream) -> NamedStream | None:
+        """A deletion is decided: DELETING; None if somebody wrote since. 1 call."""
+        seen = _moved(self._cell(named), named.seen, named.entry.moved(NamePhase.DELETING))
+        return None if seen is None else _named(named.identity.scope, named.identity.name, named.scope_id, seen)
+
+    def remember(self, named: NamedStream, last_number: int) -> NamedStream | None:
+        """Raise the number that stays when a stream is gone; None if somebody wrote since. 3 calls."""
+        entry = named.entry.remembering(last_number)
+        kept = self._parts.cells.last_number(named.identity.scope, named.identity.name)
+        kept.change(lambda known: entry.last_number if known is None or entry.last_number > known else None)
+        if entry == named.entry:
+            return named
+        seen = _moved(self._cell(named), named.seen, entry)
+        return None if seen is None else _named(named.identity.scope, named.identity.name, named.scope_id, seen)
+
+    def release(self, named: NamedStream) -> None:
+        """Nothing of a stream is left: its key goes, and its name is free, unless somebody did that. 2 calls."""
+        self.unlist(named)
+        _moved(self._cell(named), named.seen, named.entry.moved(NamePhase.FREE))
+
+    def unlist(self, named: NamedStream) -> None:
+        """Erase the key of a stream that has its name no more. 1 call."""
+        table = self._parts.cells.streams(named.identity.scope, named.scope_id)
+        try:
+            table.erase(places.listed_key(named.identity.name, named.identity.unique_id))
+        except TableMissing:
+            return
+
+    def is_gone(self, identity: places.StreamIdentity) -> bool:
+        """Whether a stream is being deleted, or is gone, for good. 2 calls."""
+        try:
+            named = self.look(identity.scope, identity.name)
+        except NotInHistory:
+            return True
+        return (
+            named is None
+            or named.identity != identity
+            or named.entry.phase is NamePhase.DELETING
+            or (named.entry.phase is NamePhase.FREE)
         )
-        found = places.StreamIdentity(scope, name, cell.create(drawn).value)
-        if found.unique_id == drawn or self._tables.table_exists(found.metadata_table):
-            return found
-        drop(found)
-        stands = cell.change(lambda now: drawn if now in (None, found.unique_id) else None)
-        return places.StreamIdentity(scope, name, stands.value)
 
-    def release(self, stream: places.StreamIdentity) -> None:
-        """Nothing has the stream's name any more; unless another stream has it by now. 4 calls."""
-        cell = self._parts.cells.stream(stream.scope, self._scope_id(stream.scope), stream.name)
-        seen = cell.read()
-        if seen is not None and seen.value == stream.unique_id:
-            cell.delete(seen)
+    def drop_stale_scope(self, scope: str) -> None:
+        """Erase keys of scopes that have a name no more. 2 calls, 1 for each."""
+        table = self._parts.cells.scopes
+        found = list(table.keys(f"{places.LISTED}{scope}/"))
+        seen = self._parts.cells.scope(scope).read()
+        for each in found:
+            if seen is None or seen.value.unique_id != places.listed_name(each)[1]:
+                table.erase(each)
 
-    def _scope_id(self, scope: str) -> UUID:
-        seen = self._with_tables(self._parts.cells.scope(scope).read)
+    def drop_stale(self, scope: str, name: str) -> bool:
+        """Erase keys of streams that have a name no more; tells whether there were any. 2 calls, 1 for each.
+
+        Raises:
+            NotInHistory: there is no such scope.
+        """
+        places.checked_name("stream", name)
+        table = self._parts.cells.streams(scope, self._scope(scope).unique_id)
+        found = list(table.keys(f"{places.LISTED}{name}/"))
+        named = self.look(scope, name)
+        stale = [each for each in found if named is None or not _gives(named.entry, places.listed_name(each)[1])]
+        for each in stale:
+            table.erase(each)
+        return bool(stale)
+
+    # Inside
+
+    def _scope(self, scope: str) -> ScopeEntry:
+        seen = self._with_tables(self._parts.cells.scope(places.checked_name("scope", scope)).read)
         if seen is None:
             raise NotInHistory(f"expected a scope, found none named {scope!r}", Sought.SCOPE)
         return seen.value
+
+    def _scope_to_create_in(self, scope: str) -> UUID:
+        """The unique id of a scope that is LIVE, after whatever was begun with it is finished."""
+        cell = self._parts.cells.scope(places.checked_name("scope", scope))
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            seen = self._with_tables(cell.read)
+            if seen is None:
+                raise NotInHistory(f"expected a scope, found none named {scope!r}", Sought.SCOPE)
+            if seen.value.phase is NamePhase.LIVE:
+                return seen.value.unique_id
+            self.settle_scope(scope)
+            self._parts.patience.pause(attempt)
+        raise _busy(f"scope {scope!r}")
+
+    def _is_still(self, scope: str, scope_id: UUID) -> bool:
+        """Whether a scope is there, and LIVE; what was written to the table of one that is gone is dropped."""
+        try:
+            if self._scope_to_create_in(scope) == scope_id:
+                return True
+        except NotInHistory:
+            self._tables.drop_table(places.streams_table(scope, scope_id))
+            raise
+        self._tables.drop_table(places.streams_table(scope, scope_id))
+        return False
+
+    def _finish_scope(self, scope: str, seen: Seen[ScopeEntry]) -> Seen[ScopeEntry] | None:
+        self._parts.cells.scopes.create_if_absent(places.listed_key(scope, seen.value.unique_id), MARK, final=True)
+        self._tables.create_table(places.streams_table(scope, seen.value.unique_id))
+        done = _moved(self._parts.cells.scope(scope), seen, seen.value.moved(NamePhase.LIVE))
+        if done is None:
+            self._drop_if_gone(scope, seen.value.unique_id)
+        return done
+
+    def _drop_if_gone(self, scope: str, scope_id: UUID) -> None:
+        now = self._parts.cells.scope(scope).read()
+        if now is None or now.value.unique_id != scope_id:
+            self._tables.drop_table(places.streams_table(scope, scope_id))
+            self._parts.cells.scopes.erase(places.listed_key(scope, scope_id))
+
+    def _finish_deleting(self, scope: str, seen: Seen[ScopeEntry]) -> bool:
+        """Go on from CLOSING or DELETING; False if somebody wrote since.
+
+        Raises:
+            IllegalState: the scope has streams, and is LIVE again.
+        """
+        cell, scope_id = self._parts.cells.scope(scope), seen.value.unique_id
+        if seen.value.phase is NamePhase.CLOSING:
+            first = self._first_stream(scope, scope_id)
+            if first is not None:
+                _moved(cell, seen, seen.value.moved(NamePhase.LIVE))
+                return False
+            deleting = _moved(cell, seen, seen.value.moved(NamePhase.DELETING))
+            if deleting is None:
+                return False
+            seen = deleting
+        self._tables.drop_table(places.streams_table(scope, scope_id))
+        self._parts.cells.scopes.erase(places.listed_key(scope, scope_id))
+        try:
+            cell.delete(seen)
+        except (DataConflict, AmbiguousWrite):
+            return self._parts.cells.scope(scope).read() != seen
+        return True
+
+    def _refuse_streams(self, scope: str, entry: ScopeEntry) -> None:
+        first = self._first_stream(scope, entry.unique_id)
+        if first is not None:
+            raise IllegalState(f"expected a scope without streams, found {scope!r} with {first!r}")
+
+    def _first_stream(self, scope: str, scope_id: UUID) -> str | None:
+        """A stream of a scope; keys of such as are gone are erased on the way. 1 call for 1,000, 1 or 2 each."""
+        table = self._parts.cells.streams(scope, scope_id)
+        try:
+            for key in table.keys(places.LISTED):
+                name, unique_id = places.listed_name(key)
+                seen = self._parts.cells.stream(scope, scope_id, name).read()
+                if seen is not None and _gives(seen.value, unique_id):
+                    return name
+                table.erase(key)
+        except TableMissing:
+            return None
+        return None
+
+    def _entered(
+        self, scope: str, scope_id: UUID, name: str, drawn: UUID, stream: WantedStream
+    ) -> Seen[StreamEntry] | None:
+        """The entry of a name, a new one where none has it; None if somebody wrote since."""
+        cell = self._parts.cells.stream(scope, scope_id, name)
+        seen = cell.read()
+        if seen is not None and seen.value.phase is not NamePhase.FREE:
+            return seen
+        if seen is None:
+            # Of a stream in an earlier scope of this name. One of this scope that is gone has left its entry.
+            kept = self._parts.cells.last_number(scope, name).read()
+            last = -1 if kept is None else kept.value
+        else:
+            last = seen.value.last_number
+        first = max(stream.first_number, last + 1)
+        entry = StreamEntry.new(drawn, stream.wanted, stream.time_ms, first, stream.segments)
+        if seen is not None:
+            return _moved(cell, seen, entry)
+        try:
+            seen = cell.create(entry)
+        except AmbiguousWrite:
+            return None
+        return None if seen.value.phase is NamePhase.FREE else seen
+
+    def _cell(self, named: NamedStream) -> Cell[StreamEntry]:
+        return self._parts.cells.stream(named.identity.scope, named.scope_id, named.identity.name)
+
+    def _read(self, cell: Cell[StreamEntry]) -> Seen[StreamEntry] | None:
+        try:
+            return cell.read()
+        except TableMissing:  # with its scope
+            return None
+
+    def _drawn(self) -> UUID:
+        return UUID(bytes=self._parts.system.nonce())
 
     def _with_tables(self, ask: Callable[[], Answer]) -> Answer:
         """Ask again with the tables that all streams share, in a bucket that has none yet."""
@@ -136,8 +432,34 @@ class Names:
         return ask()
 
 
-def _keys(table: Table) -> Iterator[str]:
+def _moved(cell: Cell[Entry], seen: Seen[Entry], entry: Entry) -> Seen[Entry] | None:
+    """Write an entry over the one that was seen; None if another one stands there, or nobody can tell."""
     try:
-        yield from table.keys()
+        return cell.write(entry, seen)
+    except (DataConflict, DataNotFound, AmbiguousWrite):
+        return None
+
+
+def _named(scope: str, name: str, scope_id: UUID, seen: Seen[StreamEntry]) -> NamedStream:
+    return NamedStream(places.StreamIdentity(scope, name, seen.value.unique_id), scope_id, seen)
+
+
+def _gives(entry: StreamEntry, unique_id: UUID) -> bool:
+    return entry.unique_id == unique_id and entry.phase is not NamePhase.FREE
+
+
+def _busy(what: str) -> OperationNotAllowed:
+    return OperationNotAllowed(f"expected {what} to be changed by one at a time: try again")
+
+
+def _listed_names(table: Table) -> Iterator[str]:
+    """Names in order, each once."""
+    last = None
+    try:
+        for key in table.keys(places.LISTED):
+            name, _ = places.listed_name(key)
+            if name != last:
+                yield name
+            last = name
     except TableMissing:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -9,7 +10,8 @@ from functools import cached_property
 from typing import TypeVar
 from uuid import UUID
 
-from accel.errors import HostMissing
+from accel.errors import HostMissing, InvalidArgument
+from accel.history.checks import checked_time
 from accel.history.creation import start_number
 from accel.history.layout import HistoryLayout
 from accel.history.states import ACTIVE, StreamState, StreamStatus, moved_by_hand
@@ -91,8 +93,11 @@ class StoreParts:
         return UUID(bytes=self.system.nonce())
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
-        return int(self.system.clock() * MILLISECONDS)
+        """Milliseconds since 1970; InvalidArgument if the clock tells no time of 0 <= ms < 10^14."""
+        seconds = self.system.clock()
+        if not math.isfinite(seconds):
+            raise InvalidArgument(f"expected a clock that tells seconds since 1970, found {seconds}")
+        return checked_time("the clock's time", int(seconds * MILLISECONDS))
 
     def each(self, act: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
         """Do something for each of several keys, side by side if there is an executor; answers in their order."""

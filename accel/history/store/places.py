@@ -2,12 +2,14 @@
 
     | table                                                  | key                   | value                      |
     |--------------------------------------------------------|-----------------------|----------------------------|
-    | _system/scopes                                         | scope                 | the scope's unique id      |
+    | _system/scopes                                         | entry/scope           | which scope, and its phase |
+    |                                                        | listed/scope/id       | nothing                    |
     | _system/deletedStreams                                 | scope/stream          | its last segment number    |
     | _system/counters                                       | what is counted       | the next id                |
     | _system/completedTransactionsBatches                   | batch                 | nothing                    |
     | _system/completedTransactionsBatch-<batch>             | scope/stream/id       | how the transaction ended  |
-    | <scope>/streamsInScope.#.<scope id>                    | stream                | the stream's unique id     |
+    | <scope>/streamsInScope.#.<scope id>                    | entry/stream          | which stream, its phase    |
+    |                                                        | listed/stream/id      | nothing                    |
     | <scope>/<stream>/metadata.#.<stream id>                | see below             |                            |
     | <scope>/<stream>/epochsWithTransactions.#.<stream id>  | epoch                 | nothing                    |
     | <scope>/<stream>/readerGroups.#.<stream id>            | group                 | where its readers stand    |
@@ -15,6 +17,9 @@
 
 Whatever is deleted and made again gets another unique id, so that nothing which lingers of the first can be taken for
 the second. Keys with numbers are not padded: they are asked for one by one, and never listed in order.
+
+An entry is written again and again as its name comes again, so it is deleted by a tombstone, and entries are never
+listed. What is listed has the unique id in its key: it is written once, and erased plainly.
 
 Source: PDP-35.
 """
@@ -52,6 +57,9 @@ TIMES_ROOT: Final = "historyIndex"
 RETENTION: Final = "retention"
 WAITING_PROCESSOR: Final = "waitingRequestProcessor"
 REQUESTS_PREFIX: Final = "request-"
+
+LISTED: Final = "listed/"
+"""What the keys that are listed begin with."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 
@@ -106,14 +114,34 @@ class StreamIdentity:
         return f"{self}/{name}.#.{self.unique_id}"
 
 
-def checked_name(what: str, name: str) -> str:
+def entry_key(name: str) -> str:
+    """Where it is told which scope, or which stream, has a name."""
+    return f"entry/{name}"
+
+
+def listed_key(name: str, unique_id: UUID) -> str:
+    """What a scope or a stream is listed by; in the order of names, since no character of a name comes before "%"."""
+    return f"{LISTED}{name}/{unique_id}"
+
+
+def listed_name(key: str) -> tuple[str, UUID]:
+    """The name and the unique id in such a key.
+
+    Raises:
+        ValueError: another key.
+    """
+    name, _, unique_id = key.removeprefix(LISTED).partition("/")
+    return name, UUID(unique_id)
+
+
+def checked_name(what: str, name: object) -> str:
     """The name of a scope or a stream.
 
     Raises:
         InvalidArgument: anything but 1 to 200 ASCII letters, digits, dots, dashes and underscores, of which the first
             is a letter or a digit.
     """
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidArgument(f"expected a {what} of letters, digits, '.', '-' and '_', found {name!r}")
     return name
 

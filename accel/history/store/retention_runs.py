@@ -93,5 +93,5 @@ def _retained(stream: Stream, name: str, time_ms: int | None, pause: Callable[[i
 def _is_whole(stream: Stream) -> bool:
     try:
         return stream.state() is not StreamState.CREATING
-    except DataNotFound:
+    except (NotInHistory, DataNotFound):
         return False

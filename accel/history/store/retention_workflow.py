@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed, Sought
+from accel.history.checks import checked_integer, checked_numbers, checked_time
 from accel.history.cuts import PlacedCut, is_equal_or_after
 from accel.history.id_columns import IdMap
 from accel.history.records import RetentionEntry, RetentionSet, StreamCutRecord
@@ -34,6 +35,7 @@ from accel.history.retention import (
     without_up_to,
 )
 from accel.history.states import StreamState
+from accel.history.store import places
 from accel.history.store.cut_reading import CutReading, as_cut
 from accel.history.store.epoch_reading import EpochReading
 from accel.history.store.parts import StreamParts
@@ -103,9 +105,16 @@ class RetentionWorkflow:
             recording_time_ms: milliseconds since 1970.
             size: how much lies before it, in the stream's offset unit.
             cut: offsets by segment id.
+
+        Raises:
+            InvalidArgument: numbers out of bounds.
         """
+        recording_time_ms = checked_time("the time of a recorded cut", recording_time_ms)
+        size = checked_integer("the size before a cut", size, 0)
         record = self._cells.cut(recording_time_ms).create(StreamCutRecord(recording_time_ms, size, as_cut(cut))).value
-        return self._cells.retention().change(lambda now: with_entry(now or RetentionSet(), record.entry)).value
+        now = self._cells.retention().change(lambda now: with_entry(now or RetentionSet(), record.entry)).value
+        self._erase_unlisted([recording_time_ms], now)
+        return now
 
     def find_by_time(self, time_ms: int) -> RetentionEntry | None:
         """The last cut that was recorded at or before a time. 1 call."""
@@ -123,7 +132,7 @@ class RetentionWorkflow:
 
     def delete_up_to(self, recording_time_ms: int) -> None:
         """Delete the cuts that were recorded at or before a time. 2 calls, 1 a cut."""
-        self._delete(recording_time_ms, None, self._parts.each)
+        self._delete(checked_integer("the time of a recorded cut", recording_time_ms), None, self._parts.each)
 
     def purge(self, limit: int = PURGED_AT_ONCE_MAX) -> int:
         """Delete the stale cuts that no run has purged: those before the one that the stream begins at, or behind.
@@ -140,9 +149,28 @@ class RetentionWorkflow:
             DataNotFound: there is no such stream.
             StoreError, DataConflict: to be repeated as it is.
         """
+        limit = checked_integer("a limit", limit, 1)
         begins = placed(self._epochs.truncation())
         kept = None if begins is None else self._reference_before(begins)
         return 0 if kept is None else self._delete(kept.recording_time_ms - 1, limit, self._parts.each)
+
+    def erase_unlisted(self) -> int:
+        """Erase records of cuts that never entered the set, as of a run that died in between; gives how many.
+
+        A cut enters the set only behind all that are in it. So a record that is not in the set, though a later one is,
+        is named by nobody, now or later. Calls: 1 for 1,000 recorded cuts, 1, and 1 for each that is erased.
+        """
+        prefix = places.cut_key(0).removesuffix("0")
+        times = [int(key.removeprefix(prefix)) for key in self._cells.metadata.keys(prefix)]
+        return self._erase_unlisted(times, self.read()) if times else 0
+
+    def _erase_unlisted(self, times_ms: list[int], now: RetentionSet) -> int:
+        """The set was read after the records were there."""
+        known = set(now.times_ms.tolist())
+        last_ms = max(known, default=-1)
+        gone = [each for each in times_ms if each < last_ms and each not in known]
+        self._parts.each(lambda time_ms: self._cells.cut(time_ms).erase(), gone)
+        return len(gone)
 
     # A run
 
@@ -169,6 +197,10 @@ class RetentionWorkflow:
         self, now_ms: int | None = None, read_by_all: Mapping[int, int] | None = None
     ) -> tuple[Retained, RetentionEntry | None]:
         """The same as `run`; also tells what became of the stream where it was not truncated."""
+        if now_ms is not None:
+            now_ms = checked_time("the time of a run", now_ms)
+        if read_by_all is not None:
+            read_by_all = as_cut(read_by_all)
         state = self._parts.state()
         if state in _LEFT_ALONE:
             return _LEFT_ALONE[state], None
@@ -195,7 +227,8 @@ class RetentionWorkflow:
         # The last recorded cut comes first: one that another run records meanwhile would lie behind these tails.
         last = self._last()
         active = self._epochs.active_segments()
-        tails = self._parts.host.tails(self._parts.name, active.ids)
+        told = self._parts.host.tails(self._parts.name, active.ids)
+        tails = checked_numbers("tails that the host tells", told, 0)
         cut = IdMap.of({each: tails.get(each, 0) for each in active.ids.tolist()})
         if last is None:
             return cut, self._cuts.size_till(cut)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from accel.history.checks import TIME_MS_END, check_settings, checked_duration
 from accel.history.layout import HistoryLayout
 from accel.history.records import COMMITTED_AT_ONCE_MAX
 from accel.history.sizes import ShardBy
@@ -48,9 +49,12 @@ class HistorySettings:
     records_cache_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
+        check_settings(self)
+        for name in ("lease_ms", "longest_ms"):
+            checked_duration(name, getattr(self, name))
         if self.ids_block < 1 or not 1 <= self.committed_at_once_max <= COMMITTED_AT_ONCE_MAX:
             raise ValueError(f"expected blocks of ids and commits of at least 1, found {self}")
-        if not 1 <= self.lease_ms <= self.longest_ms or self.completed_batch_seconds < 1:
+        if not 1 <= self.lease_ms <= self.longest_ms or not 1 <= self.completed_batch_seconds < TIME_MS_END:
             raise ValueError(f"expected leases of at least 1 ms and batches of at least 1 s, found {self}")
         if self.records_cache_bytes < 0:
             raise ValueError(f"expected a cache of 0 or more bytes, found {self}")

@@ -18,15 +18,22 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 
-from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed, Sought
+import numpy as np
+
+from accel.errors import HostMissing, InvalidArgument, NotInHistory, OperationNotAllowed, Sought, StreamDeleted
+from accel.history.checks import checked_integer, checked_time
 from accel.history.configuration import SEGMENTS_MAX, StreamConfiguration
+from accel.history.ids import NUMBER_MAX
 from accel.history.layout import HistoryLayout
+from accel.history.name_entries import NamePhase
 from accel.history.store import places
 from accel.history.store.completed import CompletedTransactions
+from accel.history.store.ending import Ending
 from accel.history.store.hosts import NoHost, SegmentHost
 from accel.history.store.leftovers import Leftovers
-from accel.history.store.names import Names
+from accel.history.store.names import NamedStream, Names, WantedStream
 from accel.history.store.parts import StoreParts, StreamParts
+from accel.history.store.recovered import Recovered
 from accel.history.store.retention_runs import StreamRetention, retain
 from accel.history.store.settings import HistorySettings
 from accel.history.store.stream import Stream
@@ -137,7 +144,11 @@ class StreamStore:
         segments: int | None = None,
         first_number: int = 0,
     ) -> Stream:
-        """Create a stream, or finish its creation; one that is there stays as it is.
+        """Create a stream, or finish its creation; one that is there stays as it is, and is returned.
+
+        That holds for a sealed one, too: it is returned as it is (`Stream.state` tells), and takes no writes. One that
+        is being deleted is deleted to its end first, and another one created in its place. Of several who create a
+        stream at once the first decides on its time, its configuration and its segments.
 
         Args:
             scope: its scope.
@@ -151,22 +162,23 @@ class StreamStore:
             NotInHistory: there is no such scope.
             InvalidArgument: not a name, or numbers out of bounds.
         """
-        _check_beginning(wanted.min_segments if segments is None else segments, first_number, time_ms)
+        wanted_stream = WantedStream(
+            wanted=_checked_configuration(wanted),
+            time_ms=self._parts.now_ms() if time_ms is None else checked_time("the time of creation", time_ms),
+            segments=checked_integer(
+                "a number of segments", wanted.min_segments if segments is None else segments, 1, SEGMENTS_MAX
+            ),
+            first_number=checked_integer("the number of a first segment", first_number, 0, NUMBER_MAX),
+        )
         for _ in range(CREATE_ATTEMPTS_MAX):
-            identity = self._names.reserve(scope, name, self._drop_tables)
-            parts = self._stream_parts(identity, self._parts.settings.layout)
-            # Who finds an entry without tables gives the name to another stream. If this one's tables are made at the
-            # same moment, they are dropped, by that one or in here.
-            with suppress(DataNotFound):
-                Workflows.of(parts).creating.run(
-                    wanted,
-                    self._parts.now_ms() if time_ms is None else time_ms,
-                    segments=segments,
-                    start_number=max(first_number, parts.first_number()),
-                )
-                if self._names.find(scope, name) == identity:
+            named = self._names.claim(scope, name, wanted_stream)
+            if named.entry.phase is NamePhase.LIVE or (
+                named.entry.phase is NamePhase.CREATING and self._created(named)
+            ):
+                with suppress(NotInHistory):  # deleted meanwhile
                     return self.stream(scope, name)
-            self._drop_tables(identity)
+            elif named.entry.phase is NamePhase.DELETING:
+                self._finish_deletion(named)
         raise OperationNotAllowed(f"expected {scope}/{name} to be created by one at a time: try again")
 
     def stream(self, scope: str, name: str, *, host: SegmentHost | None = None) -> Stream:
@@ -179,15 +191,16 @@ class StreamStore:
 
         Raises:
             NotInHistory: there is no such stream, or its creation was cut short.
+            StreamDeleted: it is being deleted.
         """
         identity = self._names.find(scope, name)
         parts = self._stream_parts(identity, HistoryLayout(), host)
         try:
             layout = parts.cells.layout().get().value
+        except TableMissing as error:
+            raise StreamDeleted(str(identity), str(identity.unique_id)) from error
         except DataNotFound as error:
-            raise NotInHistory(
-                f"expected a stream, found {identity} half created: create it again", Sought.STREAM
-            ) from error
+            raise NotInHistory(f"expected a stream with a layout, found {identity} without", Sought.STREAM) from error
         return Stream(self._stream_parts(identity, layout, host))
 
     def delete_stream(self, scope: str, name: str) -> None:
@@ -195,17 +208,24 @@ class StreamStore:
 
         Raises:
             IllegalState: it is neither.
+            HostMissing: this process holds no segments; nothing was changed.
         """
-        try:
-            identity = self._names.find(scope, name)
-        except NotInHistory:
-            return
-        ending = Workflows.of(self._stream_parts(identity, self._layout_of(identity))).ending
-        ending.refuse_undeletable()
-        ending.delete_segments()
-        ending.remember_number()
-        ending.drop_tables()
-        self._names.release(identity)
+        for _ in range(CREATE_ATTEMPTS_MAX):
+            try:
+                named = self._names.look(scope, name)
+            except NotInHistory:
+                return
+            if named is None or named.entry.phase is NamePhase.FREE:
+                return
+            deleting: NamedStream | None = named
+            if named.entry.phase is not NamePhase.DELETING:
+                if named.entry.phase is NamePhase.LIVE:  # what is half created was acknowledged to nobody
+                    self._workflows_of(named.identity).ending.refuse_undeletable()
+                self._stream_parts(named.identity, HistoryLayout()).require_host("delete")
+                deleting = self._names.delete(named)
+            if deleting is not None and self._finish_deletion(deleting):
+                return
+        raise OperationNotAllowed(f"expected {scope}/{name} to be deleted by one at a time: try again")
 
     def _layout_of(self, identity: places.StreamIdentity) -> HistoryLayout:
         """How a stream's history is cut into pieces; of one that is half gone, as by default."""
@@ -221,43 +241,122 @@ class StreamStore:
         Raises:
             NotInHistory: there is no such scope.
         """
+        if time_ms is not None:
+            time_ms = checked_time("the time of a run", time_ms)
         return [self.retain(scope, name, time_ms) for name in self.streams(scope)]
 
     def retain(self, scope: str, name: str, time_ms: int | None = None) -> StreamRetention:
-        """Run retention in one stream of many: what is wrong with it, or in its way, stands in the answer."""
+        """Run retention in one stream of many: what is wrong with it, or in its way, stands in the answer.
+
+        Raises:
+            InvalidArgument: a time that is none.
+        """
+        if time_ms is not None:
+            time_ms = checked_time("the time of a run", time_ms)
         return retain(lambda: self.stream(scope, name), f"{scope}/{name}", time_ms, self._parts.patience.pause)
 
-    def recover(self, scope: str | None = None) -> dict[str, list[str]]:
-        """Finish what dead processes left behind in all streams of a scope, or of all; gives what that was.
+    def recover(self, scope: str | None = None) -> Recovered:
+        """Finish what dead processes left behind in all streams of a scope, or of all; tells what that was.
 
-        Streams that are half created, so that nothing tells what they were to be, are left alone. Tables of a creation
-        that was overtaken by another one of the same name are dropped (`Leftovers`).
+        A stream that cannot be recovered does not hold up the others: its error stands in the answer. Tables and keys
+        of a creation that was overtaken by another one of the same name are dropped (`Leftovers`).
+
+        Raises:
+            NotInHistory: there is no such scope.
         """
-        found: dict[str, list[str]] = {}
-        for each in [scope] if scope is not None else list(self.scopes()):
-            for name in self.streams(each):
-                try:
-                    done = self.recover_stream(each, name)
-                except (NotInHistory, DataNotFound):  # half created, and nothing tells as what
-                    continue
-                if done:
-                    found[f"{each}/{name}"] = done
-        CompletedTransactions(self._parts).drop_old()
-        Leftovers(self._parts).drop(scope)
+        found = Recovered()
+        if scope is not None:
+            self._names.streams(scope)  # refuses a scope that is not there
+        for each in [scope] if scope is not None else list(self._names.scopes()):
+            with found.collected(each):
+                settled = self._settled_scope(each)
+                if settled is not None:
+                    found.done[each] = [settled]
+                self._recover_streams(each, found)
+        with found.collected("ends of transactions"):
+            CompletedTransactions(self._parts).drop_old()
+        with found.collected("tables that nobody names"):
+            Leftovers(self._parts).drop(scope)
         return found
 
     def recover_stream(self, scope: str, name: str) -> list[str]:
-        """Finish what dead processes left behind in one stream; gives what that was.
+        """Finish what dead processes left behind in one stream, its creation and its deletion too; gives what that was.
 
         Raises:
-            NotInHistory: there is no such stream, or nothing of it that could be finished.
+            NotInHistory: there is no such stream.
         """
-        return self.stream(scope, name).recover()
+        done = ["unlist"] if self._names.drop_stale(scope, name) else []
+        named = self._names.look(scope, name)
+        if named is None or named.entry.phase is NamePhase.FREE:
+            if done:
+                return done
+            raise NotInHistory(f"expected a stream of scope {scope!r}, found none named {name!r}", Sought.STREAM)
+        if named.entry.phase is NamePhase.DELETING:
+            self._finish_deletion(named)
+            return [*done, "delete"]
+        if named.entry.phase is NamePhase.CREATING:
+            self._created(named)
+            return [*done, "create"]
+        stream = self.stream(scope, name)
+        done += stream.recover()
+        return [*done, "erase cuts"] if stream.workflows.retention.erase_unlisted() else done
 
     # Inside
 
-    def _drop_tables(self, identity: places.StreamIdentity) -> None:
-        Workflows.of(self._stream_parts(identity, HistoryLayout())).ending.drop_tables()
+    def _settled_scope(self, scope: str) -> str | None:
+        settled = self._names.settle_scope(scope)
+        self._names.drop_stale_scope(scope)
+        return settled
+
+    def _recover_streams(self, scope: str, found: Recovered) -> None:
+        for name in self._names.streams(scope):
+            with found.collected(f"{scope}/{name}"):
+                try:
+                    done = self.recover_stream(scope, name)
+                except StreamDeleted:  # meanwhile
+                    continue
+                if done:
+                    found.done[f"{scope}/{name}"] = done
+
+    def _created(self, named: NamedStream) -> bool:
+        """Carry a creation out, or go on with it; False if somebody else decided otherwise meanwhile."""
+        entry, parts = named.entry, self._stream_parts(named.identity, self._parts.settings.layout)
+        try:
+            Workflows.of(parts).creating.run(
+                entry.wanted, entry.time_ms, segments=entry.segments, start_number=entry.first_number
+            )
+        except DataNotFound:
+            is_done = False  # its tables were dropped
+        else:
+            is_done = self._names.acknowledge(named)
+        if not is_done and self._names.is_gone(named.identity):
+            # Whoever decided so may have looked before this process made the last of it.
+            self._clear(named)
+        return is_done
+
+    def _finish_deletion(self, named: NamedStream) -> bool:
+        """Go on with a deletion that is decided; False if somebody wrote to the entry since."""
+        ending = self._clear_segments(named)
+        remembered = self._names.remember(named, ending.last_number())
+        if remembered is None:
+            return False
+        ending.drop_tables()
+        self._names.release(remembered)
+        return True
+
+    def _clear(self, named: NamedStream) -> None:
+        with suppress(HostMissing):  # then it made no segments
+            self._clear_segments(named)
+        self._workflows_of(named.identity).ending.drop_tables()
+        self._names.unlist(named)
+
+    def _clear_segments(self, named: NamedStream) -> Ending:
+        entry, ending = named.entry, self._workflows_of(named.identity).ending
+        ending.delete_segments(np.arange(entry.first_number, entry.first_number + entry.segments, dtype=np.int64))
+        return ending
+
+    def _workflows_of(self, identity: places.StreamIdentity) -> Workflows:
+        return Workflows.of(self._stream_parts(identity, self._layout_of(identity)))
 
     def _stream_parts(
         self, identity: places.StreamIdentity, layout: HistoryLayout, host: SegmentHost | None = None
@@ -265,15 +364,7 @@ class StreamStore:
         return StreamParts(self._parts, identity, layout, self._host if host is None else host)
 
 
-def _check_beginning(segments: int, first_number: int, time_ms: int | None) -> None:
-    """Refuse what no first epoch can have, before anything is written.
-
-    Raises:
-        InvalidArgument: a number out of bounds.
-    """
-    if not 1 <= segments <= SEGMENTS_MAX:
-        raise InvalidArgument(f"expected 1 to {SEGMENTS_MAX} segments, found {segments}")
-    if first_number < 0:
-        raise InvalidArgument(f"expected a first segment number of at least 0, found {first_number}")
-    if time_ms is not None and time_ms < 0:
-        raise InvalidArgument(f"expected a time of at least 0, found {time_ms}")
+def _checked_configuration(wanted: StreamConfiguration) -> StreamConfiguration:
+    if not isinstance(wanted, StreamConfiguration):
+        raise InvalidArgument(f"expected a StreamConfiguration, found {type(wanted).__name__}")
+    return wanted

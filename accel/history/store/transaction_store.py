@@ -24,7 +24,7 @@ from uuid import UUID
 
 from accel.errors import IllegalState, NotInHistory, Sought
 from accel.history import transaction_rules as rules
-from accel.history.id_columns import IdMap
+from accel.history.checks import checked_duration, checked_numbers, checked_text, checked_time
 from accel.history.ids import make_transaction_id, transaction_epoch
 from accel.history.store.commit_ordering import CommitOrdering
 from accel.history.store.completed import CompletedTransactions
@@ -65,15 +65,20 @@ class TransactionStore:
 
         Raises:
             IllegalState: the stream is sealed, or is being sealed.
-            InvalidArgument: no time at all.
+            InvalidArgument: no time at all, or a name that is none.
         """
         settings = self._parts.store.settings
-        longest = longest_ms or settings.longest_ms
+        longest = settings.longest_ms if longest_ms is None else checked_duration("the longest life", longest_ms)
+        if lease_ms is not None:
+            lease_ms = checked_duration("a lease", lease_ms)
+        if writer_id is not None:
+            checked_text("a writer's name", writer_id, low=0)
         for _ in range(BEGIN_ATTEMPTS_MAX):
             epoch = rules.epoch_to_begin_in(self._parts.state(), self._epochs.current())
-            transaction_id = make_transaction_id(epoch, self._parts.store.transaction_counters.take()[0])
             lease = min(settings.lease_ms, longest) if lease_ms is None else lease_ms
-            if self._begun(transaction_id, rules.opened(self._parts.store.now_ms(), lease, longest, writer_id)):
+            transaction = rules.opened(self._parts.store.now_ms(), lease, longest, writer_id)
+            transaction_id = make_transaction_id(epoch, self._parts.store.transaction_counters.take()[0])
+            if self._begun(transaction_id, transaction):
                 return transaction_id
         raise IllegalState("expected the stream's epoch to stay for a moment, found a new one again and again")
 
@@ -106,6 +111,7 @@ class TransactionStore:
             IllegalState: it is not open any more.
             InvalidArgument: no time, or beyond the longest that it may live.
         """
+        lease_ms = checked_duration("a lease", lease_ms)
         now_ms = self._parts.store.now_ms()
         return self._change(transaction_id, lambda found: rules.with_lease(found, now_ms, lease_ms))
 
@@ -120,7 +126,10 @@ class TransactionStore:
         Raises:
             NotInHistory: nobody knows it any more.
             IllegalState: it was sealed the other way.
+            InvalidArgument: a time that is none.
         """
+        if commit_time_ms is not None:
+            commit_time_ms = checked_time("the writer's time", commit_time_ms)
         found = self.read(transaction_id)
         if found is None:
             return rules.refuse_other_end(self._completed(transaction_id), commit=commit)
@@ -187,12 +196,13 @@ class TransactionStore:
         Args:
             offsets: by transaction, and by segment id.
         """
+        told = {each: checked_numbers("offsets that the host tells", found, 0) for each, found in offsets.items()}
 
         def note(each: UUID) -> None:
             with suppress(NotInHistory):  # another process told its end already
-                self._change(each, lambda found: rules.with_offsets(found, IdMap.of(offsets[each])))
+                self._change(each, lambda found: rules.with_offsets(found, told[each]))
 
-        self._parts.each(note, [each for each, found in offsets.items() if found])
+        self._parts.each(note, [each for each, found in told.items() if len(found)])
 
     def abort(self, transaction_id: UUID) -> TransactionStatus:
         """Abort a transaction, and carry that out: the host forgets its data. 7 calls.

@@ -30,12 +30,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from accel.errors import NotInHistory
 from accel.history import truncation
+from accel.history.checks import checked_id, checked_integer
 from accel.history.cuts import PlacedCut
 from accel.history.epochs import offsets_at_start
 from accel.history.id_columns import NOTHING, IdMap
 from accel.history.segments import SegmentRecord
 from accel.history.store import Stream, places
 from accel.history.store.cell import Cell
+from accel.history.store.cut_reading import as_cut
 from accel.history.store.parts import StoreParts
 from accel.ordering.groups.group_form import READER_GROUP
 from accel.ordering.groups.group_state import GroupState
@@ -139,6 +141,7 @@ class ReaderGroup:
             NotInHistory: the group was deleted; TableMissing: the stream was.
             DataConflict: too many others were faster; call again later.
         """
+        positions, lag = as_cut(positions), checked_integer("a lag", lag, 0)
         now = self._change(lambda state: rebalanced(state, reader, positions, lag))
         return assignment(now, reader, positions)
 
@@ -159,6 +162,7 @@ class ReaderGroup:
             IllegalState, NotInHistory, DataConflict: as `rebalance`.
         """
         following = tuple(successors)
+        segment_id, offset = checked_id(segment_id), checked_integer("an offset", offset)
         self._change(lambda now: now.finished(reader, segment_id, following, offset=offset))
 
     def leave(self, reader: str, positions: Mapping[int, int] = NOTHING) -> None:
@@ -168,7 +172,8 @@ class ReaderGroup:
             reader: its name.
             positions: as for `rebalance`; of segments that are missing, those that were told last.
         """
-        self._change(lambda now: now.left(reader, positions))
+        told = as_cut(positions)
+        self._change(lambda now: now.left(reader, told))
 
     def reader_offline(self, reader: str) -> None:
         """Declare a reader dead: others read its segments, from the positions that it told last. 2 calls.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from accel.history.checks import check_settings
+
 MIB = 1 << 20
 
 
@@ -70,6 +72,7 @@ class StreamWriterSettings:
 
 
 def _check(settings: SegmentsSettings | StreamWriterSettings) -> None:
+    check_settings(settings)
     for each in fields(settings):
         if getattr(settings, each.name) <= 0:
             raise ValueError(f"expected {each.name} above 0, found {getattr(settings, each.name)}")
