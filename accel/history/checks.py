@@ -87,15 +87,15 @@ def checked_id(segment_id: object) -> int:
     return found
 
 
-def checked_transaction(transaction_id: object) -> UUID:
-    """A transaction's id.
+def checked_uuid(what: str, value: object) -> UUID:
+    """The id of a transaction or a request.
 
     Raises:
         InvalidArgument: no UUID.
     """
-    if not isinstance(transaction_id, UUID):
-        raise InvalidArgument(f"expected a UUID as a transaction's id, found {type(transaction_id).__name__}")
-    return transaction_id
+    if not isinstance(value, UUID):
+        raise InvalidArgument(f"expected a UUID as {what}, found {type(value).__name__}")
+    return value
 
 
 def checked_text(what: str, value: object, low: int = 1, high: int = TEXT_SIZE_MAX) -> str:

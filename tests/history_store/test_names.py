@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
+from uuid import UUID
 
 import pytest
 
@@ -316,6 +317,10 @@ GONE: dict[str, Callable[[Stream], object]] = {
     "segments_between": lambda stream: stream.segments_between({}, {}),
     "configure": lambda stream: stream.configure(StreamConfiguration()),
     "scale": lambda stream: stream.scale(ids("1@0"), [(0.5, 1.0)]),
+    "request_scale": lambda stream: stream.request_scale(ids("1@0"), [(0.5, 1.0)]),
+    "scale_status": lambda stream: stream.scale_status(UUID(int=5)),
+    "carry_out_request": lambda stream: stream.carry_out_request(UUID(int=5)),
+    "requests": lambda stream: stream.requests(),
     "truncate": lambda stream: stream.truncate(cut(s0_0=0, s1_0=0)),
     "run_retention": lambda stream: stream.run_retention(),
     "purge_cuts": lambda stream: stream.purge_cuts(),

@@ -14,7 +14,7 @@ from accel.history.checks import (
     checked_keys,
     checked_text,
     checked_time,
-    checked_transaction,
+    checked_uuid,
 )
 from accel.history.configuration import StreamConfiguration
 from accel.history.cuts import CutOrder
@@ -62,7 +62,7 @@ def _asked(method: Callable[Concatenate[Stream, Asked], Answer]) -> Callable[Con
 def _asked_surely(
     method: Callable[Concatenate[Stream, Asked], Answer],
 ) -> Callable[Concatenate[Stream, Asked], Answer]:
-    """The same where an answer does not tell: it may come from what all streams share, or mean that nothing is there."""
+    """The same where an answer does not tell: it may come from elsewhere, or mean that nothing is there."""
 
     @wraps(method)
     def asked(self: Stream, /, *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
@@ -345,7 +345,7 @@ class Stream:
         Raises:
             NotInHistory: there is no such request; those that ended are kept as long as they are among the last 100.
         """
-        found = self.workflows.ownership.read(request_id)
+        found = self.workflows.ownership.read(checked_uuid("a request's id", request_id))
         if found is None:
             raise NotInHistory(f"expected a request of {self.name}, found none {request_id}", Sought.REQUEST)
         return found
@@ -365,7 +365,7 @@ class Stream:
             OperationNotAllowed: another workflow has the stream; the request still waits.
             HostMissing: this process holds no segments.
         """
-        return self.workflows.scales.carry_out_request(request_id)
+        return self.workflows.scales.carry_out_request(checked_uuid("a request's id", request_id))
 
     @_asked
     def truncate(self, cut: Mapping[int, int]) -> TruncationRecord:
@@ -398,7 +398,7 @@ class Stream:
     @_asked_surely
     def end_transaction(self, transaction_id: UUID, *, commit: bool) -> TransactionStatus:
         """Decide what becomes of a transaction; it is carried out by `commit` or `abort_transactions`."""
-        return self.workflows.transactions.seal(checked_transaction(transaction_id), commit=commit)
+        return self.workflows.transactions.seal(checked_uuid("a transaction's id", transaction_id), commit=commit)
 
     @_asked_each
     def transactions(self) -> Iterator[tuple[UUID, ActiveTransaction]]:
@@ -408,12 +408,12 @@ class Stream:
     @_asked
     def ping_transaction(self, transaction_id: UUID, lease_ms: int) -> ActiveTransaction:
         """Give an open transaction more time; IllegalState if it is not open any more. 2 calls."""
-        return self.workflows.transactions.ping(checked_transaction(transaction_id), lease_ms)
+        return self.workflows.transactions.ping(checked_uuid("a transaction's id", transaction_id), lease_ms)
 
     @_asked_surely
     def transaction_status(self, transaction_id: UUID) -> TransactionStatus:
         """Where a transaction stands; UNKNOWN if nobody knows it any more."""
-        return self.workflows.transactions.status(checked_transaction(transaction_id))
+        return self.workflows.transactions.status(checked_uuid("a transaction's id", transaction_id))
 
     @_asked
     def commit(self, time_ms: int | None = None, limit: int | None = None) -> CommittingTransactions:
@@ -423,7 +423,7 @@ class Stream:
     @_asked_surely
     def abort_transaction(self, transaction_id: UUID) -> TransactionStatus:
         """Abort a transaction at once; IllegalState if it is to be committed, NotInHistory if nobody knows it."""
-        return self.workflows.transactions.abort(checked_transaction(transaction_id))
+        return self.workflows.transactions.abort(checked_uuid("a transaction's id", transaction_id))
 
     @_asked
     def abort_transactions(self) -> list[UUID]:
