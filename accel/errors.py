@@ -250,7 +250,9 @@ class StreamDeleted(NotInHistory):
 
     def __init__(self, stream: str, unique_id: str) -> None:
         super().__init__(f"expected stream {stream} ({unique_id}), found that it is deleted", Sought.STREAM)
-        self.advice = "open it again by its name, if there is one of that name; what was deleted does not come back"
+        self.advice = (  # type: ignore[misc]  # of this one refusal
+            "open it again by its name, if there is one of that name; what was deleted does not come back"
+        )
         self.stream = stream
         self.unique_id = unique_id
 

@@ -361,7 +361,7 @@ def test_a_handle_of_a_deleted_stream_says_so_and_touches_nothing(
         bench.streams().create_stream(SCOPE, STREAM, StreamConfiguration(min_segments=2), bench.now_ms)
     before = {info.key: info.etag for info in bench.store.list("")}
     segments = bench.host.ids(NAME)
-    asks = [GONE[name], lambda stream: stream.transaction_status(transaction)]
+    asks: list[Callable[[Stream], object]] = [GONE[name], lambda stream: stream.transaction_status(transaction)]
     asks += [lambda stream: stream.end_transaction(transaction, commit=False)]
     asks += [lambda stream: stream.abort_transaction(transaction)]
     asks += [lambda stream: stream.ping_transaction(transaction, 5)]
