@@ -26,7 +26,7 @@ class AcceleratorBase:
 
     A process that is forked may go on with the accelerator of its parent: it begins with empty caches and threads of
     its own. To a process that is spawned send the store instead; an accelerator cannot be pickled. Once it is closed,
-    every call but `stats` and `image_age_seconds` raises Closed, and so does one that is under way and has more to load.
+    calls raise Closed, but for `stats` and `image_age_seconds`; so does one that is under way and has more to load.
 
     Args:
         source: where images come from.

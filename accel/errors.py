@@ -44,7 +44,7 @@ one to read. `retryable` says whether the same call may succeed later by itself;
     ├── ImageTooOld                the image at hand is older than readers may serve from     (retryable)
     ├── ImageRefused               a metadata image contradicts itself
     ├── InvalidRequest             the arguments of a lookup make no sense for this image
-    │   └── UnknownStream          a stream that the image does not have  (retryable while a newer one was not asked for)
+    │   └── UnknownStream          a stream that the image does not have               (sometimes retryable)
     ├── InconsistentAnswer         what was found does not join up: the metadata is wrong
     ├── ObjectLost                 an object that the newest image lists does not exist
     ├── ReaderStalled              a reader waited in vain for what must be there             (retryable)

@@ -186,6 +186,7 @@ class Held(DecoratedStore):
         self.begun, self.may_go_on = Event(), Event()
 
     def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        del call
         if self.is_holding and SYSTEM.process_id() == self.process_id:
             self.begun.set()
             self.may_go_on.wait()
@@ -251,7 +252,7 @@ def test_an_upload_that_was_begun_belongs_to_the_process_that_began_it() -> None
 
         def abort() -> int:
             with pytest.raises(WrongProcess), upload:
-                upload.write(1, [batch])
+                upload.write(1, [RecordBatch(1, 1, 10, 10, b"x" * 100)])
             return store.open_uploads
 
         assert in_child(abort) == 1  # it was not ended there

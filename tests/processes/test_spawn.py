@@ -65,12 +65,15 @@ def test_a_store_is_sent_and_the_catalog_opened_there(request: pytest.FixtureReq
 def test_sessions_and_accelerators_refuse_to_be_copied() -> None:
     store = MemoryStore()
     ObjectCatalog.init(store, FormatRecord(namespace="shop", stream_buckets=2))
-    with ObjectCatalog.open(store) as catalog, catalog.open_node(4) as writer:
-        with ReadAccelerator(StaticImages(line_image([])), store) as accelerator:
-            for each in (store, catalog, writer, accelerator, catalog.images(), accelerator.read(7, 0)):
-                with pytest.raises(WrongProcess, match="copied") as caught:
-                    pickle.dumps(each)
-                assert "send the store" in caught.value.advice
+    with (
+        ObjectCatalog.open(store) as catalog,
+        catalog.open_node(4) as writer,
+        ReadAccelerator(StaticImages(line_image([])), store) as accelerator,
+    ):
+        for each in (store, catalog, writer, accelerator, catalog.images(), accelerator.read(7, 0)):
+            with pytest.raises(WrongProcess, match="copied") as caught:
+                pickle.dumps(each)
+            assert "send the store" in caught.value.advice
 
 
 def test_the_error_itself_crosses_processes() -> None:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from accel import GroupReader, ReaderGroup
+from accel import AsyncStreamReader, GroupReader, ObjectSegmentSource, ReaderGroup, StreamReader
 from accel.errors import Closed, WrongProcess
 from accel.history.store import StreamStore
-from accel.ordering import AsyncStreamReader, ObjectSegmentSource, StreamReader
 from accel.ordering.writing.segments_host import ObjectSegments
 from accel.ordering.writing.transaction_objects import TransactionName
 from accel.ordering.writing.writer import StreamWriter
@@ -128,7 +127,7 @@ def test_an_asynchronous_reader_refuses_in_a_child(orders: Shop) -> None:
 
 
 def test_a_child_does_not_leave_a_group_in_the_name_of_its_parent(orders: Shop) -> None:
-    group = ReaderGroup.create(orders.stream, "team")
+    group = ReaderGroup.open(orders.stream, "team")
     with GroupReader(orders.stream, source_of(orders), group, "a", follow=False) as reader:
         next(reader)
         for ask in (lambda: next(reader), reader.leave, reader.close, reader.rebalance, reader.skip_to_head):
