@@ -52,7 +52,7 @@ ASYNC_CALLS: dict[str, Callable[[AsyncReadAccelerator], Coroutine[Any, Any, obje
     "get_objects": lambda one: one.get_objects(STREAM, 0, 30),
     "explain": lambda one: one.explain(STREAM, 0, 30),
     "fetch": lambda one: one.fetch(STREAM, 0, 30, timeout_seconds=0),
-    "read": lambda one: anext(one.read(STREAM, 0, 30)),  # type: ignore[arg-type,return-value] # an awaitable, too
+    "read": lambda one: anext(one.read(STREAM, 0, 30)),
     "warm": lambda one: one.warm(),
 }
 

@@ -238,7 +238,8 @@ class RetentionWorkflow:
             return policy, None
         tail, size = self._tail()
         time_ms = self._parts.store.now_ms() if now_ms is None else now_ms
-        known = with_entry(self.read(), RetentionEntry(time_ms, size))
+        recorded = self.read()
+        known = with_entry(recorded, RetentionEntry(time_ms, size)) or recorded
         read = None if read_by_all is None else self.reference_before(read_by_all)
         point = truncation_point(known, policy, time_ms, size, read, has_readers=read_by_all is not None)
         if point is None:

@@ -77,7 +77,8 @@ class OpenSegments:
         # Threads of its own: those of the catalog are needed by what is done in here, and would wait for themselves.
         self._executor = Threads(self.settings.parallel_segments, "accel-segments")
 
-    def _reader(self) -> ReadAccelerator:
+    @property
+    def accelerator(self) -> ReadAccelerator:
         """Reads what earlier sessions wrote; made when it is first needed, by `find`, one at a time."""
         if self._accelerator is None:
             self._accelerator = ReadAccelerator(self.catalog.images(), self.store, system=self.system)
@@ -185,7 +186,7 @@ class OpenSegments:
     def _restore(self, segments: Collection[OpenSegment], spans: Mapping[int, StreamSpan]) -> None:
         if not segments:
             return
-        accelerator = self._reader()
+        accelerator = self.accelerator
 
         def restore(segment: OpenSegment) -> int:
             start = spans[segment.stream_id].start
