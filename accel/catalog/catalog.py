@@ -12,7 +12,7 @@ Readers need no right to write. What is where, byte by byte: docs/formats.md; wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -53,15 +53,16 @@ class ObjectCatalog:
     A catalog cannot be pickled; send the store. Once it is closed, calls raise Closed; those of its sessions do, too.
     """
 
-    def __init__(self, store: ObjectStore, record: FormatRecord, settings: CatalogSettings, system: Components) -> None:
-        self._format = record
+    def __init__(self, make_parts: Callable[[], CatalogParts], system: Components) -> None:
         self._is_closed = False
 
         def opened() -> _Opened:
-            parts = catalog_parts(store, record, settings, system)
-            return _Opened(parts, Watch(parts.cells, record.namespace, record.stream_buckets, parts.executor))
+            parts = make_parts()
+            watch = Watch(parts.cells, parts.format.namespace, parts.format.stream_buckets, parts.executor)
+            return _Opened(parts, watch)
 
         self._opened = PerProcess("a catalog", opened, system.process_id)
+        self._format = self._opened().parts.format
 
     @classmethod
     def init(
@@ -96,7 +97,8 @@ class ObjectCatalog:
             CatalogMissing: none is there.
             FormatTooNew: a newer release made it.
         """
-        return cls(store, existing_format(store), settings or CatalogSettings(), system)
+        record = existing_format(store)
+        return cls(lambda: catalog_parts(store, record, settings or CatalogSettings(), system), system)
 
     def __enter__(self) -> Self:
         return self
@@ -110,6 +112,7 @@ class ObjectCatalog:
         """Stop its threads; what is under way ends first. Sessions and image sources of it are of no use then."""
         self._is_closed = True
         if (opened := self._opened.here()) is not None:
+            opened.parts.lifetime.close()
             for each in opened.parts.threads:
                 each.shutdown(wait=True)
 

@@ -71,11 +71,22 @@ def catalog_parts(
     record: FormatRecord,
     settings: CatalogSettings,
     system: Components,
+    threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor] | None = None,
 ) -> CatalogParts:
-    """The parts of a catalog that is there, for one process. No request."""
+    """The parts of a catalog that is there, for one process. No request.
+
+    Args:
+        store: where.
+        record: its format record.
+        settings: choices of this process.
+        system: clock, sleep and chance.
+        threads: for the requests of a step, and for opening objects; None = of its own.
+    """
     lifetime = Lifetime("a catalog", system.process_id)
-    executor = Threads(settings.parallel_requests, "accel-catalog-requests", lifetime=lifetime)
-    loading = Threads(settings.parallel_requests, "accel-catalog-objects", lifetime=lifetime)
+    executor, loading = threads or (
+        Threads(settings.parallel_requests, "accel-catalog-requests", lifetime=lifetime),
+        Threads(settings.parallel_requests, "accel-catalog-objects", lifetime=lifetime),
+    )
     layout = ObjectLayout(namespace=record.namespace)
     cells = CatalogCells(catalog_tables(store, record, system, executor))
     return CatalogParts(

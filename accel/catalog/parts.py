@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from accel.catalog.cells import CatalogCells
@@ -11,7 +11,7 @@ from accel.catalog.object_ids import ObjectIds
 from accel.catalog.settings import CatalogSettings
 from accel.system import Components
 from loaders.layout import ObjectLayout
-from loaders.lifetime import Lifetime, Threads
+from loaders.lifetime import Lifetime
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.store import ObjectStore
@@ -48,7 +48,7 @@ class CatalogParts:
     settings: CatalogSettings
     system: Components
     lifetime: Lifetime
-    threads: tuple[Threads, ...]
+    threads: tuple[ThreadPoolExecutor, ...]
 
     def now_ms(self) -> int:
         """Milliseconds since 1970."""

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from accel.catalog import CatalogSettings, ObjectCatalog
-from accel.catalog.opening import catalog_parts
+from accel.catalog.opening import catalog_parts, existing_format
 from accel.system import Components
 from loaders.format import MissingBytes, open_tail
 from loaders.layout import ObjectLayout
@@ -144,7 +144,8 @@ class Bucket:
     def open(self) -> ObjectCatalog:
         """The catalog, as a new process opens it."""
         threads = (InlineExecutor(1), InlineExecutor(1))
-        return ObjectCatalog(catalog_parts(self.store, SETTINGS, self.system, *threads), threads)
+        record = existing_format(self.store)
+        return ObjectCatalog(lambda: catalog_parts(self.store, record, SETTINGS, self.system, threads), self.system)
 
     def count(self, what: str) -> None:
         """Note that something happened, so that a run can show what it was about."""
