@@ -18,6 +18,7 @@ from accel.catalog.opening import catalog_parts, existing_format
 from accel.system import Components
 from loaders.format import MissingBytes, open_tail
 from loaders.layout import ObjectLayout
+from loaders.lifetime import Lifetime
 from loaders.object_ref import ObjectRef
 from loaders.store import Fault, FaultStore, MemoryStore
 from loaders.store.decorated import WRITES, Call, DecoratedStore
@@ -72,6 +73,14 @@ class InlineExecutor(ThreadPoolExecutor):
         except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
             future.set_exception(error)
         return future
+
+
+class InlineThreads(InlineExecutor):
+    """The same in the place of the threads of an accelerator."""
+
+    def __init__(self, threads_max: int, name: str, *, lifetime: Lifetime) -> None:
+        super().__init__(threads_max, thread_name_prefix=name)
+        self.lifetime = lifetime
 
 
 class BatonStore(DecoratedStore):
