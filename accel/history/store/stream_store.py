@@ -247,9 +247,7 @@ class StreamStore:
             time_ms = checked_time("the time of a run", time_ms)
         return [self.retain(scope, name, time_ms, is_dry_run=is_dry_run) for name in self.streams(scope)]
 
-    def retain(
-        self, scope: str, name: str, time_ms: int | None = None, *, is_dry_run: bool = False
-    ) -> StreamRetention:
+    def retain(self, scope: str, name: str, time_ms: int | None = None, *, is_dry_run: bool = False) -> StreamRetention:
         """Run retention in one stream of many: what is wrong with it, or in its way, stands in the answer.
 
         Args:
