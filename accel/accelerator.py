@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import Self
 
 from accel.answer import Answer, Request
-from accel.base import AcceleratorBase, ReadingBase, still_pending
+from accel.base import AcceleratorBase, ReadingBase, refuse_unknown, still_pending
 from accel.deadline import Deadline
 from accel.engine import Engine
-from accel.errors import AccelError, InvalidRequest
+from accel.errors import AccelError, InvalidRequest, UnknownStream
 from accel.explain import Explanation
 from accel.image import OPEN_END
 from accel.lookup import NeedImage, Sent
@@ -46,8 +46,8 @@ class ReadAccelerator(AcceleratorBase):
         self.close()
 
     def close(self) -> None:
-        """Stop loading; blocks until what is under way has ended."""
-        self._engine.close()
+        """Stop loading; blocks until the requests that are under way have ended. Calls that need more raise Closed."""
+        self._close_engine()
 
     def warm(self, nodes: Iterable[int] | None = None) -> WarmReport:
         """Load what hints there are for these nodes before serving: roots of snapshots, and filter packs.
@@ -82,7 +82,8 @@ class ReadAccelerator(AcceleratorBase):
             max_fill_rounds: once the first object is found, at most so many rounds of loading for the others.
 
         Raises:
-            InvalidRequest: unknown stream, trimmed start, negative limit, end before start.
+            InvalidRequest: trimmed start, negative limit, end before start.
+            UnknownStream: the image does not have it; retryable unless that is the newest one.
             ObjectLost: an object that the newest image lists does not exist.
             InconsistentAnswer: the metadata is wrong.
             StoreError, CorruptObject: an object that the answer depends on could not be read.
@@ -112,7 +113,8 @@ class ReadAccelerator(AcceleratorBase):
         """
         request = Request(stream_id, start, end, limit, max_fill_rounds)
         story = Story()
-        timer = self._engine.system.timer
+        engine = self._engine
+        timer = engine.system.timer
         started = timer()
         outcome: Answer | AccelError
         try:
@@ -121,7 +123,7 @@ class ReadAccelerator(AcceleratorBase):
             raise
         except AccelError as error:
             outcome = error
-        return Explanation(request, outcome, story, timer() - started, self._engine.policy_name)
+        return Explanation(request, outcome, story, timer() - started, engine.policy_name)
 
     def fetch(
         self, stream_id: int, start: int, end: int = OPEN_END, limit: int = 4, *, timeout_seconds: float
@@ -139,7 +141,11 @@ class ReadAccelerator(AcceleratorBase):
         """
         waiting = Deadline(self._engine.system.timer, timeout_seconds)
         while True:
-            answer = self.get_objects(stream_id, start, end, limit)
+            try:
+                answer = self.get_objects(stream_id, start, end, limit)
+            except UnknownStream as error:
+                refuse_unknown(self._engine, error)
+                continue
             if answer.satisfies_fetch:
                 return answer
             newer = self._engine.source.wait_newer(answer.image_version, waiting.left_seconds() or 0.0)
@@ -174,18 +180,19 @@ class ReadAccelerator(AcceleratorBase):
         return Reading(self._engine, stream_id, start, end, max_bytes, ranges)
 
     def _look_up(self, request: Request, deadline_seconds: float | None, story: Story | None = None) -> Answer:
-        deadline = Deadline(self._engine.system.timer, deadline_seconds)
+        engine = self._engine
+        deadline = Deadline(engine.system.timer, deadline_seconds)
         sent: Sent = None
         try:
-            steps = self._engine.start_lookup(request, self._engine.image(), story)
+            steps = engine.start_lookup(request, engine.image(), story)
             while True:
                 step = steps.send(sent)
-                sent = _answer_step(self._engine, step, deadline, story)
+                sent = _answer_step(engine, step, deadline, story)
         except StopIteration as stop:
             answer: Answer = stop.value
-            return self._engine.finished(answer)
+            return engine.finished(answer)
         except AccelError:
-            self._engine.counters.failed()
+            engine.counters.failed()
             raise
 
 

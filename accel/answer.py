@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from accel.errors import InconsistentAnswer, InvalidRequest
+from accel.errors import InconsistentAnswer, InvalidRequest, UnknownStream
 from accel.image import OPEN_END, MetadataImage, ObjectRef
 from accel.version import ImageVersion
 
@@ -123,8 +123,9 @@ def check_request(request: Request, image: MetadataImage) -> None:
     Not refused: an empty range (it gives the covering object), a start past the data (it gives nothing), a limit of 0.
 
     Raises:
-        InvalidRequest: negative stream, limit or start, an end before the start that is not -1, an unknown stream, or a
-            start below the stream's first kept offset.
+        InvalidRequest: negative stream, limit or start, an end before the start that is not -1, or a start below the
+            stream's first kept offset.
+        UnknownStream: a stream that the image does not have.
     """
     if request.limit < 0:
         raise InvalidRequest(f"expected a limit of at least 0, found {request.limit}")
@@ -132,7 +133,7 @@ def check_request(request: Request, image: MetadataImage) -> None:
         raise InvalidRequest(f"expected an end of at least {request.start}, or -1 for an open one, found {request.end}")
     stream = image.streams.get(request.stream_id)
     if stream is None:
-        raise InvalidRequest(f"expected a stream of image version {image.version}, found stream {request.stream_id}")
+        raise UnknownStream(request.stream_id, str(image.version))
     if request.start < stream.start_offset:
         raise InvalidRequest(
             f"stream {request.stream_id}: expected a start of at least {stream.start_offset}, its first kept offset, "

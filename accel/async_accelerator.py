@@ -16,10 +16,10 @@ from typing import Any, Self, TypeVar
 
 from accel.answer import Answer, Request
 from accel.async_images import AsyncImages
-from accel.base import AcceleratorBase, ReadingBase, still_pending
+from accel.base import AcceleratorBase, ReadingBase, refuse_unknown, still_pending
 from accel.deadline import Deadline
 from accel.engine import Engine
-from accel.errors import AccelError, InvalidRequest
+from accel.errors import AccelError, InvalidRequest, UnknownStream
 from accel.explain import Explanation
 from accel.image import OPEN_END
 from accel.image_source import ImageSource
@@ -31,6 +31,7 @@ from accel.system import SYSTEM, Components
 from accel.wanted import Wanted
 from accel.warming import WarmReport
 from loaders.format import RecordBatch
+from loaders.lifetime import PerProcess
 from loaders.store import ObjectStore
 
 T = TypeVar("T")
@@ -55,7 +56,11 @@ class AsyncReadAccelerator(AcceleratorBase):
         system: Components = SYSTEM,
     ) -> None:
         super().__init__(source, store, settings=settings, system=system)
-        self._images = AsyncImages(self._engine)
+        self._images_of = PerProcess("an accelerator", lambda: AsyncImages(self._engines()), system.process_id)
+
+    @property
+    def _images(self) -> AsyncImages:
+        return self._images_of()
 
     async def __aenter__(self) -> Self:
         return self
@@ -66,9 +71,11 @@ class AsyncReadAccelerator(AcceleratorBase):
         await self.close()
 
     async def close(self) -> None:
-        """Stop loading; ends when what is under way has ended."""
-        self._images.close()
-        await asyncio.to_thread(self._engine.close)
+        """Stop loading; ends when the requests that are under way have ended. Calls that need more raise Closed."""
+        self._is_closed = True
+        if (images := self._images_of.here()) is not None:
+            images.close()
+        await asyncio.to_thread(self._close_engine)
 
     async def warm(self, nodes: Iterable[int] | None = None) -> WarmReport:
         """Load what hints there are for these nodes before serving; see `ReadAccelerator.warm`."""
@@ -100,7 +107,8 @@ class AsyncReadAccelerator(AcceleratorBase):
         """The same lookup with its story; see `ReadAccelerator.explain`."""
         request = Request(stream_id, start, end, limit, max_fill_rounds)
         story = Story()
-        timer = self._engine.system.timer
+        engine = self._engine
+        timer = engine.system.timer
         started = timer()
         outcome: Answer | AccelError
         try:
@@ -109,7 +117,7 @@ class AsyncReadAccelerator(AcceleratorBase):
             raise
         except AccelError as error:
             outcome = error
-        return Explanation(request, outcome, story, timer() - started, self._engine.policy_name)
+        return Explanation(request, outcome, story, timer() - started, engine.policy_name)
 
     async def fetch(
         self, stream_id: int, start: int, end: int = OPEN_END, limit: int = 4, *, timeout_seconds: float
@@ -117,7 +125,11 @@ class AsyncReadAccelerator(AcceleratorBase):
         """Wait for newer images while there is a hole; see `ReadAccelerator.fetch`."""
         waiting = Deadline(self._engine.system.timer, timeout_seconds)
         while True:
-            answer = await self.get_objects(stream_id, start, end, limit)
+            try:
+                answer = await self.get_objects(stream_id, start, end, limit)
+            except UnknownStream as error:
+                await _in_pool(self._engine, partial(refuse_unknown, self._engine, error))
+                continue
             if answer.satisfies_fetch:
                 return answer
             newer = await self._images.newer(answer.image_version, waiting)
@@ -130,18 +142,19 @@ class AsyncReadAccelerator(AcceleratorBase):
         return AsyncReading(self._engine, self._images, stream_id, start, end, max_bytes)
 
     async def _look_up(self, request: Request, deadline_seconds: float | None, story: Story | None = None) -> Answer:
-        deadline = Deadline(self._engine.system.timer, deadline_seconds)
+        engine = self._engine
+        deadline = Deadline(engine.system.timer, deadline_seconds)
         sent: Sent = None
         try:
-            steps = self._engine.start_lookup(request, await self._images.current(), story)
+            steps = engine.start_lookup(request, await self._images.current(), story)
             while True:
                 step = steps.send(sent)
-                sent = await _answer_step(self._engine, step, deadline, story)
+                sent = await _answer_step(engine, step, deadline, story)
         except StopIteration as stop:
             answer: Answer = stop.value
-            return self._engine.finished(answer)
+            return engine.finished(answer)
         except AccelError:
-            self._engine.counters.failed()
+            engine.counters.failed()
             raise
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -16,6 +15,7 @@ from accel.deadline import Deadline
 from accel.engine import Engine
 from accel.image import MetadataImage
 from accel.version import ImageVersion, is_newer
+from loaders.lifetime import Threads
 
 WAIT_SECONDS_MAX = 1.0
 """One question to the source waits no longer; so a thread that nobody needs any more soon ends."""
@@ -83,7 +83,7 @@ class _Flight(Generic[T]):
     """One call at a time, in a thread of its own; all who want it meanwhile wait for the same one."""
 
     def __init__(self, name: str) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._thread = Threads(1, name)
         self._asked: asyncio.Future[T] | None = None
 
     def under_way(self) -> asyncio.Future[T] | None:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from accel.answer import Answer, Ending
 from accel.engine import Engine
-from accel.errors import StillPending
+from accel.errors import Closed, StillPending, UnknownStream
 from accel.image import MetadataImage, ObjectRef
 from accel.image_source import ImageSource
+from accel.lookup import RefreshFailed, unconfirmed
 from accel.metrics import AcceleratorStats
 from accel.ranges_given import RangesGiven, ranges_of
 from accel.reading import Batches, Ranges, ReadEnd, ReadSent, Step
@@ -16,11 +17,16 @@ from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from accel.version import ImageVersion
 from loaders.format import RecordBatch
+from loaders.lifetime import PerProcess
 from loaders.store import ObjectStore
 
 
 class AcceleratorBase:
     """Common to both accelerators.
+
+    A process that is forked may go on with the accelerator of its parent: it begins with empty caches and threads of
+    its own. To a process that is spawned send the store instead; an accelerator cannot be pickled. Once it is closed,
+    calls raise Closed, but for `stats` and `image_age_seconds`; so does one that is under way and has more to load.
 
     Args:
         source: where images come from.
@@ -37,7 +43,25 @@ class AcceleratorBase:
         settings: Settings | None = None,
         system: Components = SYSTEM,
     ) -> None:
-        self._engine = Engine(source, store, settings=settings or Settings(), system=system)
+        self._is_closed = False
+        self._engines = PerProcess(
+            "an accelerator",
+            lambda: Engine(source, store, settings=settings or Settings(), system=system),
+            system.process_id,
+        )
+
+    @property
+    def _engine(self) -> Engine:
+        """That of this process; Closed if the accelerator is."""
+        if self._is_closed:
+            raise Closed("expected an accelerator that is open, found it closed")
+        return self._engines()
+
+    def _close_engine(self) -> None:
+        """Blocks until what is under way in this process has ended."""
+        self._is_closed = True
+        if (engine := self._engines.here()) is not None:
+            engine.close()
 
     def object_committed(self, node_id: int, ref: ObjectRef, ranges: RangesGiven) -> None:
         """Tell of an object that this process wrote itself, so that nobody here needs to open it.
@@ -81,7 +105,7 @@ class AcceleratorBase:
     @property
     def image_age_seconds(self) -> float:
         """How long ago the image at hand was known to be the newest."""
-        return self._engine.image_age_seconds()
+        return self._engines().image_age_seconds()
 
     @property
     def image_version(self) -> ImageVersion:
@@ -103,7 +127,7 @@ class AcceleratorBase:
 
     def stats(self) -> AcceleratorStats:
         """Counts, and memory against its bounds. Complexity: O(1) but for sums over caches."""
-        return self._engine.stats()
+        return self._engines().stats()
 
 
 class ReadingBase:
@@ -139,8 +163,9 @@ class ReadingBase:
         """What has to be done before there are more batches; None if there are some, or the read is over.
 
         Raises:
-            What the read failed with.
+            What the read failed with; WrongProcess if another process began it; Closed if the accelerator is.
         """
+        self._engine.lifetime.check()
         if self._error is not None:
             raise self._error.with_traceback(None)
         while self._step is None and not self._ready and self.ending is None:
@@ -164,6 +189,24 @@ class ReadingBase:
 
     def _answer(self, sent: ReadSent) -> None:
         self._step, self._sent = None, sent
+
+
+def refuse_unknown(engine: Engine, error: UnknownStream) -> None:
+    """What a fetch does about a stream that an image does not have: it asks whether there is a newer one that has it.
+
+    Raises:
+        UnknownStream: the newest image does not have it either, or could not be had.
+    """
+    if not error.retryable:
+        raise error
+    image = engine.image()
+    if error.stream_id in image.streams:
+        return  # somebody else has just asked
+    newer = engine.newer_image(image.version)
+    if isinstance(newer, RefreshFailed):
+        raise unconfirmed(error, f"a newer one could not be had: {newer.reason}") from error
+    if error.stream_id not in (newer or image).streams:
+        raise UnknownStream(error.stream_id, str((newer or image).version)) from error
 
 
 def still_pending(answer: Answer) -> StillPending:

@@ -7,9 +7,9 @@ lookup from it, waits for what they ask in its own way, and sends the replies.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from threading import Lock
 
 from accel.answer import Answer, Request
 from accel.errors import ImageRefused, ImageTooOld
@@ -31,6 +31,7 @@ from accel.wanted import EntriesWanted, RootWanted, SnapshotKnown, Wanted
 from accel.warming import Warming, WarmReport
 from loaders.hints import StreamEntries
 from loaders.layout import ObjectLayout
+from loaders.lifetime import Lifetime, Threads
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.plan import LoadAll, policy_of
 from loaders.store import ObjectStore
@@ -56,15 +57,16 @@ class Engine:
         self.store = store
         self.settings = settings
         self.system = system
+        self.lifetime = Lifetime("an accelerator", system.process_id)
         self._answered_seconds = system.timer()
         self._image = source.current()
         self._image_seconds = system.timer()
         self._polling = source if isinstance(source, PollingSource) else None
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._refreshed_seconds: float | None = None
         self.layout = ObjectLayout(namespace=self._image.namespace)
         self.knowledge = SharedKnowledge(settings, system.timer, system.jitter)
-        self.executor = ThreadPoolExecutor(settings.parallel_loads, thread_name_prefix="accel-load")
+        self.executor = Threads(settings.parallel_loads, "accel-load", lifetime=self.lifetime)
         self.loader = ObjectIndexLoader(
             store,
             self.layout,

@@ -39,9 +39,12 @@ one to read. `retryable` says whether the same call may succeed later by itself;
     │   ├── ScaleInputInvalid      new key ranges that do not replace the sealed ones
     │   ├── ScalePrecondition      segments that are not active, or too few afterwards
     │   └── ScaleConflict          another scale is under way                                 (retryable)
+    ├── Closed                     what was asked was closed before, or meanwhile
+    ├── WrongProcess               what was asked belongs to another process: this one was forked, or sent a copy
     ├── ImageTooOld                the image at hand is older than readers may serve from     (retryable)
     ├── ImageRefused               a metadata image contradicts itself
     ├── InvalidRequest             the arguments of a lookup make no sense for this image
+    │   └── UnknownStream          a stream that the image does not have               (sometimes retryable)
     ├── InconsistentAnswer         what was found does not join up: the metadata is wrong
     ├── ObjectLost                 an object that the newest image lists does not exist
     ├── ReaderStalled              a reader waited in vain for what must be there             (retryable)
@@ -60,6 +63,7 @@ from loaders.errors import (
     AccessDenied,
     AmbiguousWrite,
     BucketMissing,
+    Closed,
     CorruptObject,
     DataConflict,
     DataExists,
@@ -76,6 +80,7 @@ from loaders.errors import (
     TableError,
     TableMissing,
     WriteConflict,
+    WrongProcess,
 )
 
 if TYPE_CHECKING:
@@ -88,6 +93,7 @@ __all__ = [
     "BucketMissing",
     "CatalogError",
     "CatalogMissing",
+    "Closed",
     "CommitRefused",
     "CorruptObject",
     "DataConflict",
@@ -125,7 +131,9 @@ __all__ = [
     "StreamDeleted",
     "TableError",
     "TableMissing",
+    "UnknownStream",
     "WriteConflict",
+    "WrongProcess",
 ]
 
 
@@ -317,6 +325,32 @@ class InvalidRequest(AccelError, ValueError):
     """The arguments of a lookup are out of bounds for this image: unknown stream, trimmed offset, negative limit."""
 
     advice = "ask for a stream that the image has, and for offsets from its first kept one on"
+
+
+class UnknownStream(InvalidRequest):
+    """The image does not have this stream.
+
+    If it is the newest, there is no such stream. If a newer one could not be had, or was asked for by another lookup a
+    moment ago, the stream may have been opened since: then the message says so, and a retry helps.
+
+    Args:
+        stream_id: the stream.
+        image_version: the version of the image, as text.
+        unconfirmed: why the image may not be the newest; empty if it was asked for just now.
+    """
+
+    def __init__(self, stream_id: int, image_version: str, unconfirmed: str = "") -> None:
+        behind = f"; {unconfirmed}" if unconfirmed else ""
+        super().__init__(f"expected a stream of image version {image_version}, found stream {stream_id}{behind}")
+        self.stream_id = stream_id
+        self.image_version = image_version
+        self.unconfirmed = unconfirmed
+        if unconfirmed:
+            self.retryable = True  # type: ignore[misc]  # in this case alone: the newest image may have it
+            self.advice = "ask again in a second: the stream may be newer than the image"  # type: ignore[misc]  # likewise
+
+    def __reduce__(self) -> tuple[type[UnknownStream], tuple[int, str, str]]:
+        return type(self), (self.stream_id, self.image_version, self.unconfirmed)
 
 
 class InconsistentAnswer(AccelError):

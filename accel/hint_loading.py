@@ -121,7 +121,7 @@ class HintLoader:
     def _submit(self, flights: dict[K, Future[V]], key: K, work: Callable[[], V]) -> None:
         try:
             self._executor.submit(self._fly, flights, key, work)
-        except RuntimeError as error:  # the executor is shut down
+        except (AccelError, RuntimeError) as error:  # the executor is shut down
             with self._lock:
                 flight = flights.pop(key)
             flight.set_exception(error)

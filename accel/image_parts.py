@@ -10,12 +10,12 @@ import bisect
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accel.errors import ImageRefused
+from loaders.lifetime import Lazy
 from loaders.object_ref import ObjectRef
 
 OPEN_END = -1
@@ -91,12 +91,12 @@ class NodeImage:
     def __len__(self) -> int:
         return len(self.object_ids)
 
-    @cached_property
+    @Lazy
     def position_of(self) -> Mapping[int, int]:
         """Object id -> position in the list."""
         return dict(zip(self.object_ids.tolist(), range(len(self)), strict=True))
 
-    @cached_property
+    @Lazy
     def refs(self) -> tuple[ObjectRef, ...]:
         """The same objects one by one; `ref` makes single ones."""
         columns = (self.object_ids, self.sizes_bytes, self.index_sizes_bytes, self.attributes)

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import Condition
 from typing import Any, Protocol, runtime_checkable
 
 from accel.errors import ImageRefused, ImageTooOld
 from accel.image import MetadataImage
 from accel.version import ImageVersion, is_newer
+from loaders.lifetime import PerProcess, ProcessLock
 
 IMAGE_FILE_SIZE_BYTES_MAX = 1 << 30
 
@@ -67,12 +68,12 @@ class DatedSource(ImageSource, Protocol):
 class StaticImages:
     """One image, unless another one is pushed: for tests, tools, and metadata that is held elsewhere.
 
-    Threads: any.
+    Threads: any. A process that is forked goes on from the image of its parent, and has to be pushed its own.
     """
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
-        self._changed = threading.Condition()
+        self._changed = PerProcess("a source of images", Condition)
 
     def current(self) -> MetadataImage:
         """The image that was pushed last."""
@@ -80,17 +81,17 @@ class StaticImages:
 
     def push(self, image: MetadataImage) -> bool:
         """Make this the current image, unless it is not newer; says whether it is now."""
-        with self._changed:
+        with (changed := self._changed()):
             if not is_newer(image.version, self._image.version):
                 return False
             self._image = image
-            self._changed.notify_all()
+            changed.notify_all()
             return True
 
     def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
         """Wait until a newer image is pushed."""
-        with self._changed:
-            came = self._changed.wait_for(lambda: is_newer(self._image.version, version), timeout_seconds)
+        with (changed := self._changed()):
+            came = changed.wait_for(lambda: is_newer(self._image.version, version), timeout_seconds)
             return self._image if came else None
 
 
@@ -111,7 +112,8 @@ class PolledImages:
     it is too old; then every call raises `ImageTooOld`, until `fetch` answers again.
 
     Threads: any. ``current`` asks in one thread at a time; the others take what is at hand, and wait for that thread
-    only if it is too old. Who waits for a newer image asks besides.
+    only if it is too old. Who waits for a newer image asks besides. A process that is
+    forked goes on from the image of its parent, and asks for itself.
     """
 
     def __init__(
@@ -136,8 +138,8 @@ class PolledImages:
         self._image = fetch()
         self._asked_seconds = timer()
         self._failure = ""
-        self._lock = threading.Lock()
-        self._asking = threading.Lock()
+        self._lock = ProcessLock()
+        self._asking = ProcessLock()
 
     def age_seconds(self) -> float:
         """Seconds since the image at hand was known to be the newest: since that `fetch` started."""
@@ -230,7 +232,7 @@ class JsonFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._seen: tuple[int, int, int] | None = None
         self._image: MetadataImage | None = None
 

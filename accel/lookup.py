@@ -1,12 +1,12 @@
 """A whole lookup: search, and search again where the image turns out to be old.
 
-An image can be behind the objects: a compaction deletes sources while readers still hold the list that names them, and
-a node commits objects that this image does not list yet. Two rules keep answers right:
+An image can be behind the bucket: a compaction deletes sources while readers still hold the list that names them, and
+a node opens streams and commits objects that this image does not have yet. These rules keep answers right:
 
 - A *listed object is gone*: all picks are discarded, a newer image is asked for, and the search runs once more. If the
   newest image still lists the object and the answer depends on it, it is lost, and that is an error.
-- The answer *comes out short* (it ends at a hole): before that is believed, a newer image is asked for once, at most
-  once in `refresh_seconds`.
+- The answer *comes out short* (it ends at a hole), or the image *does not have the stream*: before that is believed, a
+  newer image is asked for once, at most once in `refresh_seconds`.
 
 Like the search this is a generator without I/O: it yields `Wanted` (objects to open) and `NeedImage`, and a driver, for
 threads or for asyncio, answers.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from accel.answer import Answer, Ending, Request
-from accel.errors import ObjectLost
+from accel.errors import ObjectLost, UnknownStream
 from accel.image import MetadataImage
 from accel.known import Hints, Knowledge
 from accel.search import search
@@ -60,7 +60,7 @@ class Inputs:
         knowledge: index and filters.
         policy: which objects to open next.
         key_of: object id -> key, for errors.
-        may_refresh: whether a short answer may ask for a newer image now.
+        may_refresh: whether a lookup that found too little may ask for a newer image now.
         hints: snapshots that may be asked; None to do without.
     """
 
@@ -76,6 +76,7 @@ def lookup(request: Request, image: MetadataImage, inputs: Inputs, story: Story 
 
     Raises (from the generator):
         InvalidRequest, InconsistentAnswer: as `search`.
+        UnknownStream: retryable unless the image was the newest a moment ago.
         ObjectLost: an object that the newest image lists, and that the answer needs, does not exist.
         AccelError: an object that the answer needs could not be opened.
     """
@@ -96,6 +97,10 @@ def lookup(request: Request, image: MetadataImage, inputs: Inputs, story: Story 
             else:
                 image = newer or image
             continue
+        except UnknownStream as error:
+            newer = yield from _newer_than_unknown(error, image, inputs, looked_again=looked_again)
+            looked_again, image = True, newer
+            continue
         if answer.ending is not Ending.HOLE or looked_again or not inputs.may_refresh():
             return answer
         newer = yield from _newer(image)
@@ -108,6 +113,31 @@ def lost(object_id: int, node_id: int, inputs: Inputs, failed: RefreshFailed | N
     """The error of a listed object that is gone; it says so if a newer image could not be had."""
     unconfirmed = (None, "") if failed is None else (failed.unconfirmed_seconds, failed.reason)
     return ObjectLost(object_id, inputs.key_of(object_id), node_id, *unconfirmed)
+
+
+def _newer_than_unknown(
+    error: UnknownStream, image: MetadataImage, inputs: Inputs, *, looked_again: bool
+) -> Generator[Wanted | NeedImage, Sent, MetadataImage]:
+    """An image that may have a stream which this one does not have.
+
+    Raises:
+        UnknownStream: there is none, or it is not known whether there is one.
+    """
+    if looked_again:
+        raise error  # of an image that was asked for just now
+    if not inputs.may_refresh():
+        raise unconfirmed(error, "a newer one was asked for a moment ago, and not again") from error
+    newer = yield from _newer(image)
+    if isinstance(newer, RefreshFailed):
+        raise unconfirmed(error, f"a newer one could not be had: {newer.reason}") from error
+    if newer is None:
+        raise error
+    return newer
+
+
+def unconfirmed(error: UnknownStream, reason: str) -> UnknownStream:
+    """The same error of an image that may not be the newest, for this reason."""
+    return UnknownStream(error.stream_id, error.image_version, reason)
 
 
 def _search(

@@ -6,6 +6,7 @@ from a seed. A program that wants the real thing takes `SYSTEM`.
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import time
@@ -26,6 +27,7 @@ class Components:
         jitter: a number in [0, 1), each time another.
         clock: seconds since 1970, for what is compared between machines; it may be set back, so nothing is timed by it.
         nonce: 16 bytes that nobody ever had before.
+        process_id: of the process that asks; what belongs to one process refuses others by it.
     """
 
     timer: Callable[[], float]
@@ -33,6 +35,7 @@ class Components:
     jitter: Callable[[], float]
     clock: Callable[[], float]
     nonce: Callable[[], bytes]
+    process_id: Callable[[], int] = os.getpid
 
 
 SYSTEM = Components(

@@ -167,7 +167,8 @@ class SimulatedReader(StreamReader):
             self._simulated.now_seconds = until
             return False
         self._arrive()
-        self._answer(*self._answers.get())
+        if (answered := self._answers.get()) is not None:
+            self._answer(*answered)
         return True
 
     def _arrive(self) -> None:

@@ -24,6 +24,8 @@ message, for people; nothing should parse it.
     │   ├── CorruptObject          an object whose bytes contradict the format or themselves
     │   ├── FormatLimit            something larger than the format can express was to be written
     │   └── FormatTooNew           a newer release wrote this, in a form that this one does not know
+    ├── Closed                     what was asked was closed before, or meanwhile
+    ├── WrongProcess               what was asked belongs to another process
     └── (lookups and histories: see accel/errors.py)
 """
 
@@ -47,6 +49,25 @@ class AccelError(Exception):
 
     advice: ClassVar[str] = ""
     """What the person who sees this can do."""
+
+
+class Closed(AccelError):
+    """What was asked was closed before, or while it was at work; what was under way may have been done."""
+
+    advice = "open it again; close it when nobody uses it any more"
+
+
+class WrongProcess(AccelError):
+    """What was asked belongs to another process: this one was forked from that, or was sent a copy. Nothing was done.
+
+    A session, its ids and the position of a reader exist once. Two processes that both went on with them would write
+    over each other's objects.
+    """
+
+    advice = (
+        "open a session, a writer or a reader in each process that needs one, after it was started; "
+        "to another process send the store, or its URL"
+    )
 
 
 class StoreError(AccelError):

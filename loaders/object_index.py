@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
-from loaders.errors import CorruptObject, RangeInvalid
+from loaders.errors import AccelError, CorruptObject, RangeInvalid
 from loaders.format import (
     FOOTER_SIZE_BYTES,
     BlockIndex,
@@ -142,7 +142,7 @@ class ObjectIndexLoader:
         if asked.started:
             try:
                 self._executor.submit(self._fly, group, ref, asked.result)
-            except RuntimeError as error:  # the executor is shut down
+            except (AccelError, RuntimeError) as error:  # the executor is shut down
                 self._loads.fail(ref, asked.result, error)
         return Load(ref, asked.result, asked.started)
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from loaders.errors import RangeInvalid
+from loaders.lifetime import ProcessLock
 from loaders.shared_loads import SharedLoads
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class SharedChunks:
         self._chunk_bytes = chunk_bytes
         self._used_least = used_least
         self._chunks: SharedLoads[tuple[str, int], bytes] = SharedLoads(size_bytes_max, len)
-        self._lock = Lock()
+        self._lock = ProcessLock()
         self._objects: OrderedDict[str, _Counted] = OrderedDict()
         self._share_used = 1.0
         self._begun = self._requests = self._fetched = self._used = 0

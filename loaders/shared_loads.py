@@ -9,6 +9,8 @@ What comes is kept within a bound of bytes; least recently used things go. Failu
 loads again. What is forgotten while it is being loaded goes to those who wait for it already, but is not kept, and
 whoever asks from then on loads anew: what they get was not read before they asked.
 
+A process that is forked begins with nothing kept and nothing under way: the loads of its parent never end there.
+
 No lock is held over a load. How it is made (in a pool, or by the one who asked first) is up to the owner.
 """
 
@@ -21,6 +23,8 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 from cachetools import LRUCache
+
+from loaders.lifetime import PerProcess
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -69,6 +73,29 @@ def any_will_do(_: object) -> bool:
     return True
 
 
+class _State(Generic[K, V]):
+    """What one process has. All of it is touched within the lock."""
+
+    def __init__(self, size_bytes_max: int) -> None:
+        self.lock = Lock()
+        self.kept: LRUCache[K, _Sized[V]] = LRUCache(size_bytes_max, getsizeof=lambda each: each.size_bytes)
+        self.flights: dict[K, Future[V]] = {}
+        self.landed = self.failed = self.joined = self.hits = 0
+
+    def ends(self, key: K, result: Future[V]) -> bool:
+        """A load has ended; whether it is the one that is known by its key still."""
+        is_current = self.flights.get(key) is result
+        if is_current:
+            del self.flights[key]
+        return is_current
+
+    def keep(self, key: K, sized: _Sized[V]) -> None:
+        if sized.size_bytes <= self.kept.maxsize:
+            self.kept[key] = sized
+        else:
+            self.kept.pop(key, None)
+
+
 class SharedLoads(Generic[K, V]):
     """Things by key, in memory or on their way. Threads: any.
 
@@ -82,10 +109,7 @@ class SharedLoads(Generic[K, V]):
             raise ValueError(f"expected a bound of 0 or more bytes, found {size_bytes_max}")
         self._size_bytes_max = size_bytes_max
         self._size_of = size_of
-        self._lock = Lock()
-        self._kept: LRUCache[K, _Sized[V]] = LRUCache(size_bytes_max, getsizeof=lambda each: each.size_bytes)
-        self._flights: dict[K, Future[V]] = {}
-        self._landed = self._failed = self._joined = self._hits = 0
+        self._state: PerProcess[_State[K, V]] = PerProcess("what is kept in memory", lambda: _State(size_bytes_max))
 
     def ask(self, key: K, suits: Callable[[V], bool] = any_will_do) -> V | Flight[V]:
         """Get what is kept, join the load that is under way, or be told to make it.
@@ -94,17 +118,17 @@ class SharedLoads(Generic[K, V]):
             key: of what.
             suits: whether what is kept will do; quick, since nobody else is served meanwhile.
         """
-        with self._lock:
-            sized = self._kept.get(key)
+        with (state := self._state()).lock:
+            sized = state.kept.get(key)
             kept = None if sized is None else sized.value
             if kept is not None and suits(kept):
-                self._hits += 1
+                state.hits += 1
                 return kept
-            result = self._flights.get(key)
+            result = state.flights.get(key)
             if result is not None:
-                self._joined += 1
+                state.joined += 1
                 return Flight(result, started=False, kept=kept)
-            result = self._flights[key] = Future()
+            result = state.flights[key] = Future()
             result.set_running_or_notify_cancel()  # from here on nobody who waits can cancel it
             return Flight(result, started=True, kept=kept)
 
@@ -131,8 +155,8 @@ class SharedLoads(Generic[K, V]):
 
     def peek(self, key: K) -> V | None:
         """What is kept, without a load and without a count."""
-        with self._lock:
-            sized = self._kept.get(key)
+        with (state := self._state()).lock:
+            sized = state.kept.get(key)
         return None if sized is None else sized.value
 
     def land(self, key: K, result: Future[V], value: V) -> None:
@@ -142,67 +166,55 @@ class SharedLoads(Generic[K, V]):
         except BaseException as error:
             self.fail(key, result, error)  # or those who wait would do so for ever
             raise
-        with self._lock:
-            self._landed += 1
-            if self._ends(key, result) and sized is not None:
-                self._keep(key, sized)
+        with (state := self._state()).lock:
+            state.landed += 1
+            if state.ends(key, result) and sized is not None:
+                state.keep(key, sized)
         result.set_result(value)
 
     def fail(self, key: K, result: Future[V], error: BaseException) -> None:
         """End a load with an error, which goes to all who wait."""
-        with self._lock:
-            self._failed += 1
-            self._ends(key, result)
+        with (state := self._state()).lock:
+            state.failed += 1
+            state.ends(key, result)
         result.set_exception(error)
 
     def keep(self, key: K, value: V) -> None:
         """Keep what was loaded without asking here: a thing that may change, say, which nobody waits for."""
         sized = _Sized(value, self._size_of(value))
-        with self._lock:
-            self._keep(key, sized)
+        with (state := self._state()).lock:
+            state.keep(key, sized)
 
     def forget(self, key: K) -> None:
         """Drop what is kept, and whatever a load that is under way would bring."""
-        with self._lock:
-            self._kept.pop(key, None)
-            self._flights.pop(key, None)
+        with (state := self._state()).lock:
+            state.kept.pop(key, None)
+            state.flights.pop(key, None)
 
     def forget_all(self, chosen: Callable[[K], bool]) -> None:
         """Likewise all whose keys are chosen. O(everything that is kept)."""
-        with self._lock:
-            for key in [each for each in (*self._kept, *self._flights) if chosen(each)]:
-                self._kept.pop(key, None)
-                self._flights.pop(key, None)
+        with (state := self._state()).lock:
+            for key in [each for each in (*state.kept, *state.flights) if chosen(each)]:
+                state.kept.pop(key, None)
+                state.flights.pop(key, None)
 
     def counts(self) -> SharedCounts:
         """Counts so far."""
-        with self._lock:
+        with (state := self._state()).lock:
             return SharedCounts(
-                landed=self._landed,
-                failed=self._failed,
-                joined=self._joined,
-                hits=self._hits,
-                kept=len(self._kept),
-                kept_bytes=int(self._kept.currsize),
+                landed=state.landed,
+                failed=state.failed,
+                joined=state.joined,
+                hits=state.hits,
+                kept=len(state.kept),
+                kept_bytes=int(state.kept.currsize),
                 kept_bytes_max=self._size_bytes_max,
             )
 
     def __contains__(self, key: object) -> bool:
         """Whether something is in memory."""
-        with self._lock:
-            return key in self._kept
-
-    def _ends(self, key: K, result: Future[V]) -> bool:
-        is_current = self._flights.get(key) is result
-        if is_current:
-            del self._flights[key]
-        return is_current
-
-    def _keep(self, key: K, sized: _Sized[V]) -> None:
-        if sized.size_bytes <= self._size_bytes_max:
-            self._kept[key] = sized
-        else:
-            self._kept.pop(key, None)
+        with (state := self._state()).lock:
+            return key in state.kept
 
 
 @dataclass(frozen=True, slots=True)

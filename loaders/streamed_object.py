@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loaders.errors import FormatLimit
+from loaders.lifetime import Lifetime
 from loaders.store.base import PART_NUMBER_MAX
 
 if TYPE_CHECKING:
@@ -25,12 +26,13 @@ class StreamedObject:
         key: what lies there already is replaced when this one is finished.
         part_size_bytes: of a multipart upload; S3 refuses less than 5 MiB.
 
-    Threads: one at a time.
+    Threads: one at a time, in the process that began it; elsewhere it raises WrongProcess.
     """
 
     def __init__(self, store: ObjectStore, key: str, *, part_size_bytes: int = PART_SIZE_BYTES) -> None:
         if part_size_bytes < 1:
             raise ValueError(f"expected a part size of at least 1 byte, found {part_size_bytes}")
+        self._lifetime = Lifetime(f"the upload of {key!r}")
         self.key = key
         self.size_bytes = 0
         self._store = store
@@ -46,6 +48,7 @@ class StreamedObject:
             StoreError: a part could not be sent; abort it.
             FormatLimit: more than 10,000 parts.
         """
+        self._lifetime.check_process()
         self._pending += data
         self.size_bytes += len(data)
         # More than a part, not a part: an object of exactly one part stays one put.
@@ -60,6 +63,7 @@ class StreamedObject:
         Raises:
             StoreError: it could not be sent; abort it.
         """
+        self._lifetime.check_process()
         if self._upload is None:
             self._store.put(self.key, self._pending)
         else:
@@ -70,8 +74,8 @@ class StreamedObject:
     def abort(self, failure: BaseException) -> None:
         """Drop what was sent; if that fails too, the first failure is told so."""
         self._pending.clear()
-        if self._upload is None:
-            return
+        if self._upload is None or not self._lifetime.is_here:
+            return  # nothing was sent, or it goes on in the process that began it
         try:
             self._upload.abort()
         except Exception as error:  # noqa: BLE001 - what went wrong first is what has to be told

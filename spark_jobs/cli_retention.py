@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from accel.cli.history_options import moment_option, parse_name, read_by
-from accel.cli.history_retention import ShownRetention
+from accel.cli.history_retention import ShownRetention, yes_option
 from accel.cli.options import examples
 from accel.explain import count_text
 from accel.units import time_text
@@ -14,12 +14,13 @@ from spark_jobs.retention import STREAMS_A_TASK, list_streams, retain_on_spark
 
 
 @click.command(
-    short_help="Truncate streams as their owners want.",
+    short_help="Truncate streams as their owners want; a dry run without --yes.",
     epilog=examples(
         "accel job retention s3://bucket/prefix --scope shop",
-        "accel job retention s3://bucket/prefix --scope shop --scope billing --output json",
+        "accel job retention s3://bucket/prefix --scope shop --scope billing --yes --output json",
     ),
 )
+@yes_option
 @click.option(
     "--scope",
     "scopes",
@@ -42,6 +43,7 @@ def retention(
     ctx: click.Context,
     /,
     *,
+    yes: bool,
     job: JobChoice,
     scopes: tuple[str, ...],
     time: int | None,
@@ -49,6 +51,7 @@ def retention(
 ) -> None:
     """Record a cut at the end of each stream of some scopes, and truncate each as its policy asks for.
 
+    Without --yes it writes nothing, and shows what would be recorded and truncated, in the same form.
     Streams without a policy, and sealed ones, are left alone. Those that another workflow has are busy, and left to the
     next run. One that fails does not hold up the others; the job then ends with 1.
     """
@@ -61,9 +64,10 @@ def retention(
             time_ms=time,
             streams_a_task=streams_per_task,
             at_once=job.tasks,
+            is_dry_run=not yes,
             progress=tell,
         )
     cost = f"{count_text(report.requests, 'request')}, {time_text(report.seconds)}"
-    shown = ShownRetention(report.streams, report.row(), cost)
+    shown = ShownRetention(report.streams, not yes, report.row(), cost)
     job.output.show(shown)
     ctx.exit(shown.exit_code)

@@ -75,7 +75,7 @@ def list_streams(store: StoreSpec, scopes: Iterable[str]) -> list[StreamName]:
     return sorted({(scope, name) for scope in scopes for name in streams.streams(scope)})
 
 
-def retain_on_spark(
+def retain_on_spark(  # noqa: PLR0913 - choices of one run, by name
     spark: SparkSession,
     store: StoreSpec,
     streams: Sequence[StreamName],
@@ -84,6 +84,7 @@ def retain_on_spark(
     host: HostMaker = GivenSizes,
     streams_a_task: int = STREAMS_A_TASK,
     at_once: int = TASKS_AT_ONCE,
+    is_dry_run: bool = False,
     progress: Progress | None = None,
 ) -> RetentionReport:
     """Run retention in streams; what fails stands in the report.
@@ -96,6 +97,7 @@ def retain_on_spark(
         host: makes what holds the segments; by default nobody does.
         streams_a_task: how many a task takes at most.
         at_once: tasks that run at the same time.
+        is_dry_run: write nothing, and only tell what would become of them.
         progress: told how many streams are done.
 
     Raises:
@@ -104,7 +106,7 @@ def retain_on_spark(
     if streams_a_task < 1:
         raise ValueError(f"expected at least 1 stream a task, found {streams_a_task}")
     started = SYSTEM.timer()
-    work = partial(_retain, store, host, time_ms)
+    work = partial(_retain, store, host, time_ms, is_dry_run)
     batches = _batches(streams, min(streams_a_task, -(-len(streams) // max(at_once, 1))))
     found: list[StreamRetention] = []
     failed_tasks = requests = 0
@@ -129,10 +131,10 @@ class _Retained:
     requests: int
 
 
-def _retain(store: StoreSpec, host: HostMaker, time_ms: int | None, batch: Batch) -> _Retained:
+def _retain(store: StoreSpec, host: HostMaker, time_ms: int | None, is_dry_run: bool, batch: Batch) -> _Retained:
     counted = store.open()
     streams = StreamStore.open(counted, host=host())
-    found = tuple(streams.retain(scope, name, time_ms) for scope, name in batch)
+    found = tuple(streams.retain(scope, name, time_ms, is_dry_run=is_dry_run) for scope, name in batch)
     return _Retained(found, counted.snapshot().total.requests)
 
 

@@ -12,8 +12,8 @@ Readers need no right to write. What is where, byte by byte: docs/formats.md; wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -28,17 +28,18 @@ from accel.catalog.discarding import discard
 from accel.catalog.learning import learn_ends
 from accel.catalog.merging import refuse_undoable
 from accel.catalog.node_writer import NodeWriter
-from accel.catalog.opening import catalog_parts, make_catalog
+from accel.catalog.opening import catalog_parts, existing_format, make_catalog
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.session import open_session
 from accel.catalog.settings import CatalogSettings
 from accel.catalog.watch import Snapshot, Watch
-from accel.errors import CatalogMissing, CommitRefused
+from accel.errors import CatalogMissing, Closed, CommitRefused
 from accel.image import MetadataImage
 from accel.image_parts import StreamImage, StreamObject
 from accel.image_source import PolledImages
 from accel.system import SYSTEM, Components
+from loaders.lifetime import PerProcess
 from loaders.object_ref import ObjectRef
 from loaders.store import ObjectStore
 from loaders.tables import FormatRecord
@@ -47,13 +48,21 @@ from loaders.tables import FormatRecord
 class ObjectCatalog:
     """A catalog that is there; `open` gives one.
 
-    Threads: any. No lock is held over I/O.
+    Threads: any. No lock is held over I/O. A process that is forked may go on with the catalog of its parent: it has
+    connections, threads and free ids of its own, and reads the image anew. Sessions are of one process (`NodeWriter`).
+    A catalog cannot be pickled; send the store. Once it is closed, calls raise Closed; those of its sessions do, too.
     """
 
-    def __init__(self, parts: CatalogParts, threads: tuple[ThreadPoolExecutor, ...]) -> None:
-        self._parts = parts
-        self._threads = threads
-        self._watch = Watch(parts.cells, parts.format.namespace, parts.format.stream_buckets, parts.executor)
+    def __init__(self, make_parts: Callable[[], CatalogParts], system: Components) -> None:
+        self._is_closed = False
+
+        def opened() -> _Opened:
+            parts = make_parts()
+            watch = Watch(parts.cells, parts.format.namespace, parts.format.stream_buckets, parts.executor)
+            return _Opened(parts, watch)
+
+        self._opened = PerProcess("a catalog", opened, system.process_id)
+        self._format = self._opened().parts.format
 
     @classmethod
     def init(
@@ -88,16 +97,8 @@ class ObjectCatalog:
             CatalogMissing: none is there.
             FormatTooNew: a newer release made it.
         """
-        settings = settings or CatalogSettings()
-        threads = tuple(
-            ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix=f"accel-catalog-{name}")
-            for name in ("requests", "objects")
-        )
-        try:
-            return cls(catalog_parts(store, settings, system, *threads), threads)
-        except BaseException:
-            _shut_down(threads)
-            raise
+        record = existing_format(store)
+        return cls(lambda: catalog_parts(store, record, settings or CatalogSettings(), system), system)
 
     def __enter__(self) -> Self:
         return self
@@ -109,17 +110,35 @@ class ObjectCatalog:
 
     def close(self) -> None:
         """Stop its threads; what is under way ends first. Sessions and image sources of it are of no use then."""
-        _shut_down(self._threads)
+        self._is_closed = True
+        if (opened := self._opened.here()) is not None:
+            opened.parts.lifetime.close()
+            for each in opened.parts.threads:
+                each.shutdown(wait=True)
 
     @property
     def format(self) -> FormatRecord:
         """What all users of this catalog agree on."""
-        return self._parts.format
+        return self._format
 
     @property
     def parts(self) -> CatalogParts:
         """What maintenance works with."""
         return self._parts
+
+    @property
+    def _parts(self) -> CatalogParts:
+        return self._open().parts
+
+    @property
+    def _watch(self) -> Watch:
+        return self._open().watch
+
+    def _open(self) -> _Opened:
+        """What this process has of the catalog; Closed if it is."""
+        if self._is_closed:
+            raise Closed("expected a catalog that is open, found it closed")
+        return self._opened()
 
     # Reading
 
@@ -316,6 +335,14 @@ class ObjectCatalog:
         return ends
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Opened:
+    """What one process has of a catalog."""
+
+    parts: CatalogParts
+    watch: Watch
+
+
 def _known(image: MetadataImage, stream_id: int) -> StreamImage:
     stream = image.streams.get(stream_id)
     if stream is None or not stream.ranges:
@@ -331,8 +358,3 @@ def _there(found: NodeList | None, node_id: int) -> NodeList:
     if found is None:
         raise CatalogMissing(f"expected a list of node {node_id}, found none: the node was never opened")
     return found
-
-
-def _shut_down(threads: Iterable[ThreadPoolExecutor]) -> None:
-    for each in threads:
-        each.shutdown(wait=True)

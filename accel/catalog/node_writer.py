@@ -38,6 +38,7 @@ from accel.catalog.rows import STREAM_END, make_rows
 from accel.errors import AccelError, CatalogMissing, CommitRefused, SessionFenced
 from accel.image_parts import StreamObject
 from accel.ranges_given import RangesGiven, ranges_of
+from loaders.lifetime import Lifetime
 from loaders.object_ref import ObjectRef
 
 DOUBTFUL_MAX = 1000
@@ -53,11 +54,15 @@ class _LandedError(Exception):
 class NodeWriter:
     """One session of a node; `ObjectCatalog.open_node` makes it.
 
+    It is of the process that opened it, and ends with the catalog: elsewhere every call raises WrongProcess, later
+    Closed. A process that is forked opens a session of its own, which fences this one.
+
     Threads: any, but one call at a time; a second one at the same time raises RuntimeError. Commits of one node follow
     one another, because each continues its streams where the one before ended them.
     """
 
     def __init__(self, parts: CatalogParts, seen: Seen[NodeList], learned: Learned) -> None:
+        self._lifetime = Lifetime(f"a session of node {seen.value.node_id}", parts.system.process_id)
         self._parts = parts
         self._seen = seen
         self._ends = learned.ends
@@ -88,6 +93,7 @@ class NodeWriter:
 
     def end(self, stream_id: int) -> int | None:
         """Where the next upload of a stream has to start; None if the stream is not open on this node."""
+        self._lifetime.check()
         return self._ends.end(stream_id)
 
     def prepare(self, count: int = 1, deadline_seconds: float = 3600.0) -> list[int]:
@@ -211,6 +217,9 @@ class NodeWriter:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
+        # First of all: a lock that was held when the process was forked is never released in this one.
+        self._lifetime.check()
+        self._parts.lifetime.check()
         if not self._busy.acquire(blocking=False):
             raise RuntimeError(f"node {self.node_id}: expected one call at a time, found a second one")
         try:

@@ -1,17 +1,27 @@
 """Object ids: given out in blocks by compare-and-set, and never twice.
 
 A key holds the next id that nobody has. Who needs ids raises it by a whole block and then gives them out from memory;
-a process that dies takes the rest of its block with it, which costs nothing: ids are 63 bits long.
+a process that dies takes the rest of its block with it, which costs nothing: ids are 63 bits long. A process that is
+forked has no ids until it takes a block of its own: those in memory are its parent's.
 """
 
 from __future__ import annotations
 
-import threading
+from threading import Lock
 
 from accel.catalog.cell import Cell
 from accel.catalog.records import ObjectIdCounter
+from loaders.lifetime import PerProcess
 
 IDS_AT_ONCE_MAX = 1 << 20
+
+
+class _Free:
+    """Ids that one process has taken and not given out."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.blocks: list[range] = []
 
 
 class ObjectIds:
@@ -25,8 +35,7 @@ class ObjectIds:
     def __init__(self, cell: Cell[ObjectIdCounter], block: int) -> None:
         self._cell = cell
         self._block = block
-        self._lock = threading.Lock()
-        self._free: list[range] = []
+        self._free = PerProcess("object ids", _Free)
 
     def take(self, count: int) -> list[int]:
         """So many new ids, ascending. No request while the block lasts, else two.
@@ -42,13 +51,13 @@ class ObjectIds:
             if taken is not None:
                 return taken
             block = self._allocate(max(count, self._block))
-            with self._lock:
-                self._free.append(block)
+            with (free := self._free()).lock:
+                free.blocks.append(block)
 
     def free_now(self) -> int:
         """How many ids can be given out without a request."""
-        with self._lock:
-            return max((len(each) for each in self._free), default=0)
+        with (free := self._free()).lock:
+            return max((len(each) for each in free.blocks), default=0)
 
     def raise_to(self, least: int) -> None:
         """See to it that no id below this one is given out from now on, by anybody: they exist already."""
@@ -58,14 +67,14 @@ class ObjectIds:
             return None if counter is not None and now >= least else ObjectIdCounter(max(now, least))
 
         self._cell.change(raised)
-        with self._lock:
-            self._free = [each for each in self._free if each.start >= least]
+        with (free := self._free()).lock:
+            free.blocks = [each for each in free.blocks if each.start >= least]
 
     def _take_free(self, count: int) -> list[int] | None:
-        with self._lock:
-            for at, each in enumerate(self._free):
+        with (free := self._free()).lock:
+            for at, each in enumerate(free.blocks):
                 if len(each) >= count:
-                    self._free[at : at + 1] = [rest for rest in [each[count:]] if rest]
+                    free.blocks[at : at + 1] = [rest for rest in [each[count:]] if rest]
                     return list(each[:count])
         return None
 

@@ -15,6 +15,7 @@ from accel.catalog.settings import CatalogSettings
 from accel.errors import CatalogMissing, CommitRefused
 from accel.system import Components
 from loaders.layout import FORMAT_KEY, ObjectLayout
+from loaders.lifetime import Lifetime, Threads
 from loaders.object_index import ObjectIndexLoader
 from loaders.store import ObjectStore
 from loaders.tables import FormatRecord, Tables, create_format, probe_conditions, read_format
@@ -67,13 +68,25 @@ def catalog_tables(
 
 def catalog_parts(
     store: ObjectStore,
+    record: FormatRecord,
     settings: CatalogSettings,
     system: Components,
-    executor: ThreadPoolExecutor,
-    loading: ThreadPoolExecutor,
+    threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor] | None = None,
 ) -> CatalogParts:
-    """The parts of a catalog that is there. One request."""
-    record = existing_format(store)
+    """The parts of a catalog that is there, for one process. No request.
+
+    Args:
+        store: where.
+        record: its format record.
+        settings: choices of this process.
+        system: clock, sleep and chance.
+        threads: for the requests of a step, and for opening objects; None = of its own.
+    """
+    lifetime = Lifetime("a catalog", system.process_id)
+    executor, loading = threads or (
+        Threads(settings.parallel_requests, "accel-catalog-requests", lifetime=lifetime),
+        Threads(settings.parallel_requests, "accel-catalog-objects", lifetime=lifetime),
+    )
     layout = ObjectLayout(namespace=record.namespace)
     cells = CatalogCells(catalog_tables(store, record, system, executor))
     return CatalogParts(
@@ -86,6 +99,8 @@ def catalog_parts(
         loader=ObjectIndexLoader(store, layout, loading),
         settings=settings,
         system=system,
+        lifetime=lifetime,
+        threads=(executor, loading),
     )
 
 

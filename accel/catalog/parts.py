@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from accel.catalog.cells import CatalogCells
@@ -11,6 +11,7 @@ from accel.catalog.object_ids import ObjectIds
 from accel.catalog.settings import CatalogSettings
 from accel.system import Components
 from loaders.layout import ObjectLayout
+from loaders.lifetime import Lifetime
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.store import ObjectStore
@@ -33,6 +34,8 @@ class CatalogParts:
         loader: opens object indexes, on threads of its own.
         settings: choices of this process.
         system: clock, sleep and chance.
+        lifetime: until the catalog is closed, in the process that these parts were made for.
+        threads: all that there are, to be ended.
     """
 
     store: ObjectStore
@@ -44,6 +47,8 @@ class CatalogParts:
     loader: ObjectIndexLoader
     settings: CatalogSettings
     system: Components
+    lifetime: Lifetime
+    threads: tuple[ThreadPoolExecutor, ...]
 
     def now_ms(self) -> int:
         """Milliseconds since 1970."""

@@ -42,11 +42,13 @@ class ShownRetention:
 
     Args:
         streams: in the order in which they were looked at.
+        is_dry_run: whether this is what would become of them.
         cost: what it took, for machines.
         cost_text: the same for people; empty = nothing is said of it.
     """
 
     streams: Sequence[StreamRetention]
+    is_dry_run: bool
     cost: Mapping[str, int | float] | None = None
     cost_text: str = ""
 
@@ -59,13 +61,18 @@ class ShownRetention:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
-        return {"streams": list(map(_data, self.streams)), "totals": self._totals(), **(self.cost or {})}
+        return {
+            "dry_run": self.is_dry_run,
+            "streams": list(map(_data, self.streams)),
+            "totals": self._totals(),
+            **(self.cost or {}),
+        }
 
     def render(self) -> Iterator[Rendered]:
         """A table, what is wrong, and a sentence."""
         told = [each for each in self.streams if each.point is not None or each.error]
         if told:
-            yield table_of(_COLUMNS, map(_cells, islice(told, SHOWN_STREAMS_MAX)))
+            yield table_of(_COLUMNS, (self._cells(each) for each in islice(told, SHOWN_STREAMS_MAX)))
             yield ""
         if len(told) > SHOWN_STREAMS_MAX:
             yield f"... and {len(told) - SHOWN_STREAMS_MAX} more"
@@ -81,7 +88,15 @@ class ShownRetention:
     def _sentence(self) -> str:
         counted = [f"{count} {name}" for name, count in self._totals().items() if count]
         found = f"{count_text(len(self.streams), 'stream')}: {', '.join(counted)}" if counted else "no streams"
+        found = f"dry run: {found} (--yes does it)" if self.is_dry_run else found
         return f"{found}; {self.cost_text}" if self.cost_text else found
+
+    def _cells(self, found: StreamRetention) -> tuple[str, ...]:
+        cut, size = "", ""
+        if found.point is not None:
+            cut, size = moment_ms_text(found.point.recording_time_ms), str(found.point.recorded_size)
+        would_be = self.is_dry_run and not found.error
+        return found.stream, f"would be {found.outcome.value}" if would_be else found.outcome.value, cut, size
 
 
 @click.group("retention")
@@ -89,13 +104,17 @@ def retention_group() -> None:
     """Record cuts, and truncate streams as their owners want."""
 
 
+yes_option = click.option("--yes", is_flag=True, help="Do it; without it nothing is changed.")
+
+
 @retention_group.command(
-    short_help="Record a cut, and truncate to what shall be kept.",
+    short_help="Record a cut, and truncate to what shall be kept; a dry run without --yes.",
     epilog=examples(
         "accel stream retention run --store s3://bucket --scope shop",
-        "accel stream retention run --store s3://bucket --scope shop --stream orders --size 2@1=5000",
+        "accel stream retention run --store s3://bucket --scope shop --stream orders --size 2@1=5000 --yes",
     ),
 )
+@yes_option
 @option("--stream", callback=read_by(parse_name), help="The stream; all of the scope without it.")
 @moment_option("--time", "When; now by default.")
 @size_options
@@ -107,6 +126,7 @@ def run(
     ctx: click.Context,
     /,
     *,
+    yes: bool,
     stream: str | None,
     time: int | None,
     sizes: dict[int, int],
@@ -116,6 +136,7 @@ def run(
 ) -> None:
     """Record a cut at the end of one stream, or of all in a scope, and truncate each as its policy asks for.
 
+    Without --yes it writes nothing, and shows what would be recorded and truncated, in the same form.
     Streams without a policy, and sealed ones, are left alone; in a whole scope also those that another workflow has.
     A stream that fails does not hold up the others; the command then ends with 1.
     """
@@ -125,13 +146,14 @@ def run(
         raise click.UsageError("Expected a cut with segments with --read-by-all: nothing is truncated on a guess.")
     store = scope.open(output, sizes)
     if stream is None:
-        shown = ShownRetention(store.run_retention(scope.scope, time))
+        shown = ShownRetention(store.run_retention(scope.scope, time, is_dry_run=not yes), not yes)
     else:
         from accel.history.store.retention_runs import StreamRetention  # noqa: PLC0415 - only for who needs it
 
         workflow = store.stream(scope.scope, stream).workflows.retention
-        outcome, point = workflow.retain(time, read_by_all or None)
-        shown = ShownRetention([StreamRetention(f"{scope.scope}/{stream}", outcome, point)])
+        act = workflow.retain if yes else workflow.plan
+        outcome, point = act(time, read_by_all or None)
+        shown = ShownRetention([StreamRetention(f"{scope.scope}/{stream}", outcome, point)], not yes)
     output.show(shown)
     ctx.exit(shown.exit_code)
 
@@ -145,10 +167,3 @@ def _data(found: StreamRetention) -> dict[str, Any]:
         "size": None if point is None else point.recorded_size,
         "error": found.error,
     }
-
-
-def _cells(found: StreamRetention) -> tuple[str, ...]:
-    cut, size = "", ""
-    if found.point is not None:
-        cut, size = moment_ms_text(found.point.recording_time_ms), str(found.point.recorded_size)
-    return found.stream, found.outcome.value, cut, size

@@ -8,7 +8,6 @@ can be carried out, or carried out again: groups that are done are recognised.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from accel.compaction.settings import CompactionSettings
 from accel.errors import MaintenanceRefused
+from loaders.lifetime import Lazy
 from loaders.object_ref import ObjectRef
 
 
@@ -154,7 +154,7 @@ class CompactionPlan:
     settings: CompactionSettings
     nodes: tuple[NodePlan, ...]
 
-    @cached_property
+    @Lazy
     def groups(self) -> tuple[Group, ...]:
         """All groups, those that cost least for an object removed first."""
         return tuple(sorted((group for node in self.nodes for group in node.groups), key=_cost))

@@ -43,6 +43,7 @@ class AsyncStreamReader(CutReader, AsyncIterator[Event]):
         self._close()
 
     async def __anext__(self) -> Event:
+        self._check()
         while (event := self._next_event()) is None:
             batch = await self.next_batch()
             if batch is None:
@@ -58,10 +59,12 @@ class AsyncStreamReader(CutReader, AsyncIterator[Event]):
         Args:
             timeout_seconds: how long to wait at most; None = as long as it takes.
         """
+        self._check()
         rest = self._rest()
         deadline = None if timeout_seconds is None else self._system.timer() + timeout_seconds
         woken = self._listen()
-        while rest is None and not self._is_closed:
+        while rest is None and not self.is_finished:
+            self._check()
             woken.clear()
             self._hand_on()
             rest = self._take()

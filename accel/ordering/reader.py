@@ -36,6 +36,7 @@ class ThreadReader(ReaderBase, Iterator[Event]):
         self._close()
 
     def __next__(self) -> Event:
+        self._check()
         while (event := self._next_event()) is None:
             batch = self.next_batch()
             if batch is None:
@@ -52,9 +53,12 @@ class ThreadReader(ReaderBase, Iterator[Event]):
             timeout_seconds: how long to wait at most; None = as long as it takes.
         """
         deadline = None if timeout_seconds is None else self._system.timer() + timeout_seconds
+        self._lifetime.check_process()
         self._attend()
+        self._check()
         rest = self._rest()
-        while rest is None and not self._is_closed:
+        while rest is None and not self.is_finished:
+            self._check()
             self._hand_on()
             self._attend()
             rest = self._take()
@@ -74,7 +78,8 @@ class ThreadReader(ReaderBase, Iterator[Event]):
             answered = self._answers.get(timeout=seconds)
         except Empty:
             return False
-        self._answer(*answered)
+        if answered is not None:
+            self._answer(*answered)
         return True
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from enum import Enum, unique
 from functools import partial
 from queue import SimpleQueue
@@ -20,6 +20,7 @@ from accel.ordering.reader_core import ReaderCore
 from accel.ordering.segment_source import SegmentSource
 from accel.ordering.steps import Fill, Learn, ReaderSettings, SegmentEnd, SegmentEvents, Step
 from accel.system import SYSTEM, Components
+from loaders.lifetime import Lifetime, Threads
 
 Cut: TypeAlias = Mapping[int, int]
 Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd]]
@@ -45,23 +46,26 @@ class ReaderBase:
         source: where its events come from.
         core: decides; its settings are the reader's.
         system: the timer, and the clock that `lag` is measured by.
+
+    A reader is of the process that made it, as its position is: elsewhere it raises WrongProcess. Closed before it has
+    come to its end, it raises Closed when it is asked for more, so that nobody takes that for the end.
     """
 
     def __init__(self, stream: Stream, source: SegmentSource, core: ReaderCore, system: Components) -> None:
+        self._lifetime = Lifetime(f"a reader of {stream.name}", system.process_id)
         self._stream = stream
         self._source = source
         self._core = core
         self._system = system
         self.settings = core.settings
-        self._pool = ThreadPoolExecutor(self.settings.requests_max, thread_name_prefix="accel-reader")
-        self._answers: SimpleQueue[Answered] = SimpleQueue()
+        self._pool = Threads(self.settings.requests_max, "accel-reader", lifetime=self._lifetime)
+        self._answers: SimpleQueue[Answered | None] = SimpleQueue()  # None: closed, so nothing is to be waited for
         self._batch: EventBatch | None = None
         self._events: Iterator[Event] = iter(())
         self._at = 0
         self._stalled_since: float | None = None
         self._awaited_since: dict[int, float] = {}
         self._retried_at = system.timer()
-        self._is_closed = False
 
     def position(self) -> IdMap:
         """The stream cut behind the last event that was given: a reader that begins there gives all that follow."""
@@ -119,7 +123,8 @@ class ReaderBase:
             Exception: as `_answer`.
         """
         while not self._answers.empty():
-            self._answer(*self._answers.get())
+            if (answered := self._answers.get()) is not None:
+                self._answer(*answered)
         self._retry()
         for step in self._core.wanted():
             self._ask(step).add_done_callback(partial(self._arrived, step))
@@ -135,12 +140,24 @@ class ReaderBase:
             self._answers.put((step, done))
             self._wake()
 
+    def _check(self) -> None:
+        """That more may be asked of it.
+
+        Raises:
+            WrongProcess: another process made it.
+            Closed: it was closed, and has not come to its end.
+        """
+        self._lifetime.check_process()
+        if not self.is_finished:
+            self._lifetime.check()
+
     def _wake(self) -> None:
         """Whoever waits for answers in another way than at the queue is to be woken; by any thread."""
 
     def _close(self) -> None:
-        self._is_closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._answers.put(None)
+        self._wake()
 
     def _answer(self, step: Step, done: Future[SegmentEvents | SegmentEnd]) -> None:
         """Hand an answer on.
@@ -254,6 +271,7 @@ class CutReader(ReaderBase):
         super().__init__(stream, source, core, system)
 
     def _skip_to_head(self) -> IdMap:
+        self._lifetime.check()
         head = self._stream.workflows.cuts.place_valid(dict(self._stream.head()))
         self._core.skip(Frontier(head.segments, head.cut))
         self._rest()

@@ -44,6 +44,7 @@ from accel.ordering.times.segment_index import SegmentTimeIndex
 from accel.system import SYSTEM, Components
 from accel.version import ImageVersion
 from loaders.format import RecordBatch
+from loaders.lifetime import PerProcess
 from loaders.shared_chunks import SharedChunks
 from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore
@@ -99,8 +100,16 @@ class _Known:
     index: SegmentTimeIndex | None = None
 
 
+class _Kept:
+    """What one process knows of segments; their indexes have locks of their own."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.segments: LRUCache[int, _Known] = LRUCache(SEGMENTS_KNOWN_MAX)
+
+
 class ObjectSegmentSource:
-    """Reads a stream from its objects. Threads: any.
+    """Reads a stream from its objects. Threads: any; a process that is forked may go on with that of its parent.
 
     Args:
         stream: which.
@@ -128,8 +137,7 @@ class ObjectSegmentSource:
         self._chunks = SharedChunks(store) if chunks is None else chunks
         self._timer = system.timer
         self._begun_seconds = system.timer()
-        self._lock = Lock()
-        self._segments: LRUCache[int, _Known] = LRUCache(SEGMENTS_KNOWN_MAX)
+        self._kept = PerProcess("segments", _Kept)
         self._unit: OffsetUnit | None = None
         self._newest_of: SharedLoads[str, _Newest] = SharedLoads(1, lambda _: 1)
 
@@ -193,12 +201,12 @@ class ObjectSegmentSource:
         return SegmentEnd(size, tuple(self._stream.segment(each) for each in sorted(following)))
 
     def _segment(self, segment_id: int) -> _Known:
-        with self._lock:
-            known = self._segments.get(segment_id)
+        with (kept := self._kept()).lock:
+            known = kept.segments.get(segment_id)
         if known is None:
             known = _Known(self._stream.segment_stream(segment_id))
-            with self._lock:
-                known = self._segments.setdefault(segment_id, known)
+            with kept.lock:
+                known = kept.segments.setdefault(segment_id, known)
         return known
 
     def _newest(self) -> frozenset[int]:

@@ -6,10 +6,10 @@ Requests are what S3 bills, so most claims of this project are claims about thes
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from loaders.errors import StoreError
+from loaders.lifetime import ProcessLock
 from loaders.store.decorated import GETS, Call, DecoratedStore, received_bytes
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class CountingStore(DecoratedStore):
 
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)
-        self._lock = Lock()
+        self._lock = ProcessLock()
         self._counts: dict[str, OperationCount] = {}
 
     def snapshot(self) -> StoreCounts:

@@ -14,9 +14,9 @@ writes, then once more for each of them:
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
+from loaders.lifetime import ProcessLock
 from loaders.store.decorated import WRITES, Call, DecoratedStore
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class CrashStore(DecoratedStore):
             raise ValueError(f"crash_before_write is 0 or more, or None: {crash_before_write}")
         super().__init__(store)
         self._crash_before_write = crash_before_write
-        self._lock = Lock()
+        self._lock = ProcessLock()
         self._writes = 0
         self._has_crashed = False
 

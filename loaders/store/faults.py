@@ -24,10 +24,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from contextlib import suppress
 from enum import Enum, auto
-from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from loaders.errors import StoreError, StoreUnavailable
+from loaders.lifetime import ProcessLock
 from loaders.store.decorated import GETS, OPERATIONS, WRITES, Call, DecoratedStore
 from loaders.store.error_table import store_error, store_error_of
 
@@ -97,7 +97,7 @@ class FaultStore(DecoratedStore):
         self._rng = rng
         self._probabilities = dict(probabilities or {})
         self._operations = frozenset(operations)
-        self._lock = Lock()
+        self._lock = ProcessLock()
         self._schedule: deque[Fault | None] = deque()
         self._injected: Counter[Fault] = Counter()
         self._check_arguments()

@@ -27,10 +27,10 @@ import math
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import NormalDist
-from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from loaders.errors import StoreError
+from loaders.lifetime import ProcessLock
 from loaders.store.decorated import Call, DecoratedStore, received_bytes
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class LatencyStore(DecoratedStore):
         self._rng = rng
         self._sleep = sleep
         self._model = model or LatencyModel()
-        self._lock = Lock()
+        self._lock = ProcessLock()
 
     def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
         try:
@@ -124,7 +124,7 @@ class VirtualClock:
         if connections < 1:
             raise ValueError(f"a clock has at least one connection: {connections}")
         self._connections = connections
-        self._lock = Lock()
+        self._lock = ProcessLock()
         self._now_seconds = 0.0
         self._free_at: list[float] | None = None
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 from bisect import bisect_left, bisect_right, insort
+from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Lock
 from typing import TYPE_CHECKING
 
+from loaders.lifetime import ProcessLock, unpickled
 from loaders.store.base import (
     ALWAYS,
     LIST_PAGE_KEYS_MAX,
@@ -31,7 +32,7 @@ from loaders.store.paging import PagedListing, check_page_limit, delete_in_batch
 from loaders.store.ranges import check_part_number, check_range, check_size, check_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from loaders.store.base import Body, Condition, DeleteFailure
 
@@ -48,6 +49,8 @@ class _Stored:
 class MemoryStore(PagedListing):
     """Objects in a dict. Safe for many threads: one lock, held for the bookkeeping only.
 
+    A process that is forked has a copy from then on; what either writes the other does not see. It cannot be pickled.
+
     Args:
         clock: gives modification times in seconds since 1970; without one the store counts its writes, so that two
             runs of a test are alike.
@@ -61,10 +64,12 @@ class MemoryStore(PagedListing):
         count = itertools.count(1)
         self._clock = clock or (lambda: float(next(count)))
         self.part_size_bytes_min = part_size_bytes_min
-        self._lock = Lock()
+        self._lock = ProcessLock()
         self._objects: dict[str, _Stored] = {}
         self._keys: list[str] = []  # ascending; comparing code points is comparing UTF-8 bytes
         self._uploads: set[_MemoryUpload] = set()
+
+    __reduce__ = unpickled("a store in memory")
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         """See `ObjectStore.get`. O(1): the bytes are not copied."""
@@ -101,14 +106,14 @@ class MemoryStore(PagedListing):
         _check_key("put", key)
         content = bytes(body)
         etag = _md5(content).hexdigest()
-        with self._lock:
+        with self._whole():
             self._check(condition, key)
             self._write(key, content, etag)
         return etag
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
-        with self._lock:
+        with self._whole():
             if self._objects.pop(key, None) is not None:
                 del self._keys[bisect_left(self._keys, key)]
 
@@ -119,7 +124,7 @@ class MemoryStore(PagedListing):
     def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
         """See `ObjectStore.list_page`. O(log n) and the page."""
         check_page_limit(limit)
-        with self._lock:
+        with self._whole():
             after = bisect_right(self._keys, start_after) if start_after else 0
             first = max(after, bisect_left(self._keys, prefix))
             window = self._keys[first : first + limit + 1]
@@ -161,6 +166,14 @@ class MemoryStore(PagedListing):
             detail = f"wanted {condition}, found {f'ETag {etag}' if etag else 'no object'}"
             raise store_error("put", key, detail, code="PreconditionFailed", status=412, conditional=True)
 
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """The lock; and the keys once more if this process was forked while another thread was writing one."""
+        with self._lock:
+            if len(self._keys) != len(self._objects):
+                self._keys = sorted(self._objects)
+            yield
+
     def _write(self, key: str, content: bytes, etag: str) -> None:
         if key not in self._objects:
             insort(self._keys, key)
@@ -180,7 +193,7 @@ class MemoryStore(PagedListing):
             self._uploads.discard(upload)
 
     def _complete(self, upload: _MemoryUpload, content: bytes, etag: str) -> None:
-        with self._lock:
+        with self._whole():
             if upload not in self._uploads:
                 raise store_error("complete", upload.key, "no such upload", code="NoSuchUpload", status=404)
             self._uploads.remove(upload)
@@ -193,7 +206,7 @@ class _MemoryUpload:
     def __init__(self, store: MemoryStore, key: str) -> None:
         self.key = key
         self._store = store
-        self._lock = Lock()
+        self._lock = ProcessLock()
         self._parts: dict[int, bytes] = {}
 
     def upload_part(self, number: int, body: Body) -> PartReceipt:

@@ -10,19 +10,24 @@ of boto3's session again every five minutes, so that roles and tokens refresh), 
 timeouts. Not honoured: the other S3 sections of the config files (dualstack, FIPS, acceleration, checksums, custom
 certificate bundles, proxies of the profile), and redirects to a bucket's true region: name the region. `connections`
 bounds the idle connections it keeps, not those it opens. An answer that breaks off is taken up again where it broke.
+
+obstore's threads stay with the process that first used it, and a forked one can have no others: there everything goes
+through boto3. (Where a program uses obstore besides Accel before it forks, this cannot be known: choose boto3.)
 """
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from loaders.errors import AccessDenied, RangeInvalid, RequestRefused
+from loaders.lifetime import PerProcess
 from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, CreateOnly, Fetched, IfMatch
 from loaders.store.error_table import kind_of_exception, store_error
 from loaders.store.paging import PagedListing
@@ -56,6 +61,9 @@ CREDENTIALS_TTL = timedelta(minutes=5)
 # obstore has a limit on a whole request, which large bodies would run into; the read timeout guards against silence.
 WHOLE_REQUEST_TIMEOUT = timedelta(hours=1)
 
+# The process that has obstore's threads: the first one to use it.
+_used_in: dict[str, int] = {}
+
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _UNWANTED_ANSWER = re.compile(r"non-partial response|Requested \S+, got|redirect without LOCATION")
@@ -65,6 +73,14 @@ _UNWANTED_ANSWER = re.compile(r"non-partial response|Requested \S+, got|redirect
 class _RustStores:
     retrying: RustStore
     once: RustStore
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """The stores of one process, once they are made."""
+
+    lock: Lock = field(default_factory=Lock)
+    stores: _RustStores | None = None
 
 
 class ObstoreStore(PagedListing):
@@ -81,8 +97,7 @@ class ObstoreStore(PagedListing):
         self.bucket = bucket
         self.settings = settings or S3Settings(client="obstore")
         self._plain = S3Store(bucket, self.settings)
-        self._lock = Lock()
-        self._connected: _RustStores | None = None
+        self._connection = PerProcess("a connection", _Connection)
 
     def __reduce__(self) -> tuple[type[ObstoreStore], tuple[str, S3Settings]]:
         return type(self), (self.bucket, self.settings)
@@ -96,7 +111,7 @@ class ObstoreStore(PagedListing):
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         """See `ObjectStore.get`."""
-        if not is_plain(key):
+        if not _takes(key):
             return self._plain.get(key, size_bytes_max=size_bytes_max)
         with _errors("get", key):
             return self._fetch(key, {}, size_bytes_max)
@@ -104,7 +119,7 @@ class ObstoreStore(PagedListing):
     def get_range(self, key: str, start: int, end: int) -> Fetched:
         """See `ObjectStore.get_range`."""
         check_range(start, end)
-        if not is_plain(key):
+        if not _takes(key):
             return self._plain.get_range(key, start, end)
         with _errors("get_range", key):
             return self._fetch(key, {"range": (start, end)})
@@ -112,7 +127,7 @@ class ObstoreStore(PagedListing):
     def get_tail(self, key: str, length: int) -> Fetched:
         """See `ObjectStore.get_tail`."""
         check_tail(length)
-        if not is_plain(key):
+        if not _takes(key):
             return self._plain.get_tail(key, length)
         try:
             with _errors("get_tail", key):
@@ -123,7 +138,7 @@ class ObstoreStore(PagedListing):
 
     def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
         """See `ObjectStore.get_if_changed`."""
-        if not is_plain(key):
+        if not _takes(key):
             return self._plain.get_if_changed(key, etag, size_bytes_max=size_bytes_max)
         with _errors("get_if_changed", key):
             try:
@@ -133,7 +148,7 @@ class ObstoreStore(PagedListing):
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
         """See `ObjectStore.put`."""
-        if not is_plain(key):
+        if not _takes(key):
             return self._plain.put(key, body, condition=condition)
         mode = self._mode(condition)
         with _errors("put", key, conditional=mode != "overwrite"):
@@ -175,10 +190,17 @@ class ObstoreStore(PagedListing):
         return "overwrite"
 
     def _stores(self) -> _RustStores:
-        with self._lock:
-            if self._connected is None:
-                self._connected = _connect(self.bucket, self.settings, self._plain.clients())
-            return self._connected
+        connection = self._connection()
+        with connection.lock:
+            if connection.stores is None:
+                connection.stores = _connect(self.bucket, self.settings, self._plain.clients())
+            return connection.stores
+
+
+def _takes(key: str) -> bool:
+    """Whether a request for a key goes through obstore: as it is, and in the process that has its threads."""
+    process_id = os.getpid()
+    return is_plain(key) and _used_in.setdefault("process", process_id) == process_id
 
 
 def is_plain(key: str) -> bool:

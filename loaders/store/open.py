@@ -11,9 +11,9 @@ Two kinds of URL:
 from __future__ import annotations
 
 import time
-from threading import Lock
 from typing import TYPE_CHECKING
 
+from loaders.lifetime import ProcessLock
 from loaders.store.memory import MemoryStore
 from loaders.store.prefixed import PrefixedStore
 from loaders.store.settings import S3Settings
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 
 _memory_stores: dict[str, MemoryStore] = {}
-_memory_lock = Lock()
+_memory_lock = ProcessLock()
 
 
 def open_store(url: str, settings: S3Settings | None = None) -> ObjectStore:

@@ -12,7 +12,7 @@ Checksums, proxies, certificates, endpoints, credentials: as AWS's configuration
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, TypedDict, Unpack
 from urllib.parse import urlsplit
@@ -23,6 +23,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError, HTTPClientError, IncompleteReadError
 
 from loaders.errors import RangeInvalid
+from loaders.lifetime import PerProcess
 from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, CreateOnly, IfMatch
 from loaders.store.error_table import store_error, store_error_of
 from loaders.store.paging import PagedListing, check_page_limit, delete_in_batches
@@ -77,6 +78,14 @@ class S3Clients:
         """Whether the bucket goes into the path of the URL."""
         config = self.retrying.meta.config.s3 or {}  # type: ignore[attr-defined] # the stubs leave it out
         return config.get("addressing_style") == "path"
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """The clients of one process, once they are made: a forked one would share the sockets of its parent."""
+
+    lock: Lock = field(default_factory=Lock)
+    clients: S3Clients | None = None
 
 
 def connect(settings: S3Settings) -> S3Clients:
@@ -134,7 +143,7 @@ class S3Store(PagedListing):
     """A bucket. Safe for many threads; use no more of them than `settings.connections`.
 
     The clients are made by the first request, so that a store may be pickled, sent to another process, and find its
-    credentials there.
+    credentials there. A process that is forked makes its own.
 
     Args:
         bucket: its name.
@@ -146,8 +155,7 @@ class S3Store(PagedListing):
     def __init__(self, bucket: str, settings: S3Settings | None = None) -> None:
         self.bucket = bucket
         self.settings = settings or S3Settings()
-        self._lock = Lock()
-        self._connected: S3Clients | None = None
+        self._connection = PerProcess("a connection", _Connection)
 
     def __reduce__(self) -> tuple[type[S3Store], tuple[str, S3Settings]]:
         return type(self), (self.bucket, self.settings)
@@ -157,10 +165,11 @@ class S3Store(PagedListing):
 
     def clients(self) -> S3Clients:
         """The clients, made at the first call. Raises what `connect` raises."""
-        with self._lock:  # boto3 sessions are not made for several threads; their clients are
-            if self._connected is None:
-                self._connected = connect(self.settings)
-            return self._connected
+        connection = self._connection()
+        with connection.lock:  # boto3 sessions are not made for several threads; their clients are
+            if connection.clients is None:
+                connection.clients = connect(self.settings)
+            return connection.clients
 
     def create_bucket(self) -> None:
         """Create the bucket unless it is ours already: for demos and tests."""

@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from cachetools import LRUCache
 
+from loaders.lifetime import PerProcess
 from loaders.tables.versions import Entry
 
 CacheKey: TypeAlias = tuple[str, object, str]
@@ -48,49 +49,56 @@ class ValueCache:
         if size_bytes_max < 0:
             raise ValueError(f"size_bytes_max is 0 or more: {size_bytes_max}")
         self.size_bytes_max = size_bytes_max
-        self._lock = Lock()
-        self._entries: LRUCache[CacheKey, _Kept] = LRUCache(size_bytes_max, getsizeof=lambda kept: kept.size_bytes)
-        self._forgotten = [0] * _STRIPES
+        self._state = PerProcess("values of tables", lambda: _State(size_bytes_max))
 
     def get(self, key: CacheKey) -> Entry | None:
         """The entry that is kept, which may be out of date unless it is final."""
-        with self._lock:
-            kept = self._entries.get(key)
+        with (state := self._state()).lock:
+            kept = state.entries.get(key)
         return None if kept is None else kept.entry
 
     def ticket(self, key: CacheKey) -> Ticket:
         """To be taken before the key is read."""
         stripe = hash(key) % _STRIPES
-        with self._lock:
-            return Ticket(stripe, self._forgotten[stripe])
+        with (state := self._state()).lock:
+            return Ticket(stripe, state.forgotten[stripe])
 
     def keep(self, key: CacheKey, entry: Entry, ticket: Ticket) -> None:
         """Keep what was read or written, unless the key was forgotten since the ticket was taken."""
         size_bytes = ENTRY_OVERHEAD_BYTES + len(entry.value) + len(key[0]) + len(key[2])
-        with self._lock:
-            if self._forgotten[ticket.stripe] != ticket.forgotten:
+        with (state := self._state()).lock:
+            if state.forgotten[ticket.stripe] != ticket.forgotten:
                 return
             if size_bytes <= self.size_bytes_max:
-                self._entries[key] = _Kept(entry, size_bytes)
+                state.entries[key] = _Kept(entry, size_bytes)
             else:
-                self._entries.pop(key, None)
+                state.entries.pop(key, None)
 
     def forget(self, key: CacheKey) -> None:
         """Drop an entry, and whatever a read that is under way would bring back."""
-        with self._lock:
-            self._entries.pop(key, None)
-            self._forgotten[hash(key) % _STRIPES] += 1
+        with (state := self._state()).lock:
+            state.entries.pop(key, None)
+            state.forgotten[hash(key) % _STRIPES] += 1
 
     @property
     def size_bytes(self) -> int:
         """What all entries take."""
-        with self._lock:
-            return int(self._entries.currsize)
+        with (state := self._state()).lock:
+            return int(state.entries.currsize)
 
     def __len__(self) -> int:
         """How many entries there are."""
-        with self._lock:
-            return len(self._entries)
+        with (state := self._state()).lock:
+            return len(state.entries)
+
+
+class _State:
+    """What one process keeps. All of it is touched within the lock."""
+
+    def __init__(self, size_bytes_max: int) -> None:
+        self.lock = Lock()
+        self.entries: LRUCache[CacheKey, _Kept] = LRUCache(size_bytes_max, getsizeof=lambda kept: kept.size_bytes)
+        self.forgotten = [0] * _STRIPES
 
 
 @dataclass(frozen=True, slots=True)

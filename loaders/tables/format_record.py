@@ -39,9 +39,11 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
         version: of the whole layout: keys, tables, and what they mean together.
         namespace: the cluster's name in the keys of objects.
         max_image_age_seconds: readers serve from no older image.
-        retention_seconds: how long a compacted object stays, at least.
-        prepared_seconds: how long a writer may take from preparing an object to committing it, unless it says.
-        orphan_seconds: how old an object that nothing lists must be before it may be deleted.
+        retention_seconds: how long a compacted object stays; at least twice `max_image_age_seconds`.
+        prepared_seconds: how long a writer may take from preparing an object to committing it, unless it says; at least
+            `max_image_age_seconds` and `clock_skew_seconds` together.
+        orphan_seconds: how old an object that nothing lists must be before it may be deleted; at least
+            `retired_seconds`.
         clock_skew_seconds: how far the clocks of two machines may differ.
         stream_buckets: over how many keys the streams are spread; never changes.
         if_match_quotes: whether the endpoint wants quotes around the ETag of If-Match; None = not found out.
@@ -68,6 +70,17 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
             _check_seconds(f"{name}_seconds", getattr(self, f"{name}_seconds"), is_zero_allowed=False)
         for name in ("retention", "clock_skew"):
             _check_seconds(f"{name}_seconds", getattr(self, f"{name}_seconds"), is_zero_allowed=True)
+        self._check_least()
+
+    def _check_least(self) -> None:
+        """Refuse times after which an object would be deleted that a reader or a writer may still need."""
+        age, skew = self.max_image_age_seconds, self.clock_skew_seconds
+        reason = "twice max_image_age_seconds, as readers may have an image of that age"
+        _check_at_least("retention_seconds", self.retention_seconds, 2 * age, reason)
+        reason = "max_image_age_seconds and clock_skew_seconds, as writers may have such an image, and clock"
+        _check_at_least("prepared_seconds", self.prepared_seconds, age + skew, reason)
+        reason = "how long a retired object stays, as readers may have an image that lists it"
+        _check_at_least("orphan_seconds", self.orphan_seconds, self.retired_seconds, reason)
 
     @property
     def retired_seconds(self) -> float:
@@ -136,3 +149,8 @@ def _check_seconds(name: str, seconds: float, *, is_zero_allowed: bool) -> None:
     # Not a number is neither, and no time without an end is one.
     if not (0 <= seconds < float("inf")) or (seconds == 0 and not is_zero_allowed):
         raise ValueError(f"expected {name} of {'at least' if is_zero_allowed else 'more than'} 0, found {seconds}")
+
+
+def _check_at_least(name: str, seconds: float, least: float, reason: str) -> None:
+    if seconds < least:
+        raise ValueError(f"expected {name} of at least {least:g} ({reason}), found {seconds:g}")

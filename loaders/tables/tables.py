@@ -25,6 +25,7 @@ from cachetools import LRUCache
 
 from loaders.errors import AmbiguousWrite, StoreUnavailable
 from loaders.layout import TABLE_MARKER, TABLES_PREFIX
+from loaders.lifetime import InlineElsewhere, PerProcess
 from loaders.store.base import DELETE_BATCH_KEYS_MAX, DeleteFailures, ObjectStore
 from loaders.tables.cache import ValueCache
 from loaders.tables.envelope import VALUE_SIZE_BYTES_MAX
@@ -75,9 +76,8 @@ class Tables:
         self._prefix = prefix
         self._patience = Patience(retry, sleep, jitter)
         self._writer = ConditionalWriter(store, nonce, self._patience, prefix, if_match_quotes=if_match_quotes)
-        self._parts = TableParts(store, self._writer, cache, executor)
-        self._lock = Lock()
-        self._states: LRUCache[str, TableState] = LRUCache(TABLE_STATES_MAX)
+        self._parts = TableParts(store, self._writer, cache, executor and InlineElsewhere(executor))
+        self._states = PerProcess("tables", _TableStates)
 
     def table(self, name: str, *, value_size_bytes_max: int = VALUE_SIZE_BYTES_MAX) -> Table:
         """The table of this name, whether it exists or not. No request.
@@ -149,8 +149,8 @@ class Tables:
             start_after = self._prefix + last.partition("/")[0] + _AFTER_FOLDER
 
     def _state(self, name: str) -> TableState:
-        with self._lock:
-            return self._states.setdefault(name, TableState())
+        with (states := self._states()).lock:
+            return states.by_name.setdefault(name, TableState())
 
     def _delete(self, keys: list[str]) -> None:
         def delete() -> DeleteFailures:
@@ -161,6 +161,14 @@ class Tables:
 
         for failure in patiently(self._patience, delete):
             raise failure.error
+
+
+class _TableStates:
+    """What one process knows of the existence of tables."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.by_name: LRUCache[str, TableState] = LRUCache(TABLE_STATES_MAX)
 
 
 def _name_of(segment: str) -> str | None:

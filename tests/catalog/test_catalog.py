@@ -28,7 +28,7 @@ def test_a_catalog_is_made_once_and_again_with_the_same_choices() -> None:
         catalog.open_node(4).open_streams([1])
         ObjectCatalog.init(world.store, FORMAT, system=world.system)
         assert 1 in catalog.refresh().streams
-        other = msgspec.structs.replace(FORMAT, retention_seconds=1.0)
+        other = msgspec.structs.replace(FORMAT, retention_seconds=7200.0)
         with pytest.raises(CommitRefused, match="retention_seconds"):
             ObjectCatalog.init(world.store, other, system=world.system)
 

@@ -106,9 +106,9 @@ def _merge(world: World, name: str, count: int) -> None:
     index.merge(index.end_offset + count)
 
 
-def _bulk(world: World, name: str, size: int, times: int, step: int) -> None:
+def _bulk(world: World, name: str, times: int, count: int, step: int) -> None:
     for _ in range(times):
-        _append(world, name, size)
+        _append(world, name, count)
         world.wall += step
 
 

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from accel.errors import HistoryError, InvalidArgument, PositionTruncated
+from accel.errors import Closed, HistoryError, InvalidArgument, PositionTruncated
 from accel.system import SYSTEM
 from loaders.store import MemoryStore
 from tests.examples import examples
@@ -201,7 +201,8 @@ def test_until_it_is_asked_for_an_event_a_reader_is_in_no_group(orders: Shop) ->
         member.close()
         member.rebalance()
         assert readers.group.state().readers == ()
-        assert next(member, None) is None
+        with pytest.raises(Closed):
+            next(member)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 3601, float("nan")])

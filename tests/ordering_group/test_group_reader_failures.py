@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from accel import ReaderGroup
-from accel.errors import IllegalState, NotInHistory
+from accel.errors import Closed, IllegalState, NotInHistory
 from accel.history.segments import SegmentRecord
 from accel.ordering.groups.sharing import Assignment
 from accel.ordering.steps import Fill, Learn, SegmentEnd, SegmentEvents
@@ -217,7 +217,9 @@ def test_who_failed_to_leave_when_it_was_closed_gives_nothing_any_more(orders: S
             with pytest.raises(StoreUnavailable):
                 ask()
         group.odds = itertools.repeat(WORKS)
-        assert next(member, None) is None
+        with pytest.raises(Closed):
+            next(member)
+        del readers.members["a"]
         readers.join("b")
         readers.read(2)
         assert [first.payload, *(each.payload for each in readers.events)] == [b"0:1", b"0:2", b"0:3"]

@@ -10,7 +10,15 @@ from itertools import count
 
 import pytest
 
-from accel.errors import AccelError, CommitRefused, IllegalState, InvalidArgument, OperationNotAllowed, SessionFenced
+from accel.errors import (
+    AccelError,
+    Closed,
+    CommitRefused,
+    IllegalState,
+    InvalidArgument,
+    OperationNotAllowed,
+    SessionFenced,
+)
 from accel.history.configuration import OffsetUnit
 from accel.history.states import StreamState
 from accel.ordering.clock import HostClock
@@ -440,11 +448,11 @@ def test_a_closed_writer_writes_no_more() -> None:
         with process.writer() as writer:
             writer.write(b"0", b"a")
         writer.close()
-        with pytest.raises(IllegalState, match="closed"):
+        with pytest.raises(Closed, match="closed"):
             writer.write(b"1", b"a")
         process.host.close()
         process.host.close()
-        with pytest.raises(IllegalState, match="closed"):
+        with pytest.raises(Closed, match="closed"):
             process.host.append(NAME, 0, [b"2"])
     assert world.payloads() == [b"0"]
 

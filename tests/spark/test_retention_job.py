@@ -56,7 +56,10 @@ def test_streams_of_several_scopes_are_listed_once(bucket: StoreSpec, streams: S
 
 @pytest.mark.usefixtures("spark")
 def test_the_job_tells_what_became_of_each_stream(bucket: StoreSpec, streams: StreamStore) -> None:
-    scopes = ("--scope", "shop", "--scope", "bills", "--streams-per-task", "2")
+    scopes = ("--scope", "shop", "--scope", "bills", "--streams-per-task", "2", "--yes")
+    dry = job(bucket, "retention", *scopes[:-1], "--time", "2000", "--output", "json")
+    assert (json.loads(dry.stdout)["dry_run"], json.loads(dry.stdout)["totals"]["recorded"]) == (True, 3)
+    assert len(streams.stream("shop", "orders").recorded_cuts()) == 0
     first = job(bucket, "retention", *scopes, "--time", "2000", "--output", "json")
     assert first.exit_code == 0
     streams.stream("shop", "carts").set_state(StreamState.SCALING)
@@ -81,7 +84,7 @@ def test_the_job_tells_what_became_of_each_stream(bucket: StoreSpec, streams: St
 
 @pytest.mark.usefixtures("spark", "streams")
 def test_people_see_a_table_and_a_sentence(bucket: StoreSpec) -> None:
-    first, found = (job(bucket, "retention", "--scope", "bills", "--time", time) for time in ("2000", "3000"))
+    first, found = (job(bucket, "retention", "--scope", "bills", "--time", time, "--yes") for time in ("2000", "3000"))
     assert (first.exit_code, found.exit_code) == (0, 0)
     assert first.stdout.startswith("1 stream: 1 recorded; ")
     assert "bills/paid truncated 1970-01-01T00:00:02.000Z 0" in " ".join(found.stdout.split())
@@ -130,10 +133,10 @@ def test_a_task_that_fails_for_good_costs_its_own_streams(
     assert streams.stream("shop", "orders").state() is StreamState.ACTIVE
     from spark_jobs.retention import _retain  # noqa: PLC0415 - before it is replaced
 
-    def refuse(store: StoreSpec, host: type, time_ms: int, batch: tuple[StreamName, ...]) -> object:
+    def refuse(store: StoreSpec, host: type, time_ms: int, is_dry_run: bool, batch: tuple[StreamName, ...]) -> object:
         if batch[0][1] == "carts":
             raise OSError("no disk")
-        return _retain(store, host, time_ms, batch)
+        return _retain(store, host, time_ms, is_dry_run, batch)
 
     monkeypatch.setattr("spark_jobs.retention._retain", refuse)
     told: list[tuple[int, int]] = []

@@ -119,7 +119,7 @@ def test_damage_is_found() -> None:
 
 def test_compacted_objects_outlive_every_image_that_may_name_them() -> None:
     assert FormatRecord(namespace="n").retired_seconds == 3660
-    short = FormatRecord(namespace="n", retention_seconds=0, max_image_age_seconds=600, clock_skew_seconds=5)
+    short = FormatRecord(namespace="n", retention_seconds=1200, max_image_age_seconds=600, clock_skew_seconds=5)
     assert short.retired_seconds == 1205
 
 
@@ -141,3 +141,20 @@ def test_compacted_objects_outlive_every_image_that_may_name_them() -> None:
 def test_what_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="expected"):
         FormatRecord(**({"namespace": "n"} | wrong))  # type: ignore[arg-type] # one wrong value at a time
+
+
+@pytest.mark.parametrize(
+    ("least", "reason"),
+    [
+        ({"retention_seconds": 1200.0}, "twice max_image_age_seconds"),
+        ({"prepared_seconds": 605.0}, "max_image_age_seconds and clock_skew_seconds"),
+        ({"orphan_seconds": 3605.0}, "how long a retired object stays"),
+    ],
+)
+def test_times_after_which_somebody_may_need_an_object_still_are_refused(least: dict[str, float], reason: str) -> None:
+    others = {"namespace": "n", "max_image_age_seconds": 600.0, "clock_skew_seconds": 5.0}
+    [(name, seconds)] = least.items()
+    assert getattr(FormatRecord(**others | least), name) == seconds  # type: ignore[arg-type] # one after the other
+    for short in (1.0, seconds - 0.5):
+        with pytest.raises(ValueError, match=rf"{name} of at least {seconds:g} \({reason}.*found {short:g}"):
+            FormatRecord(**others | {name: short})  # type: ignore[arg-type] # likewise

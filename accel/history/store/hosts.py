@@ -9,7 +9,6 @@ Threads: a host must be as safe as those who share it need; both in here may be 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
@@ -18,6 +17,7 @@ from accel.errors import HostMissing
 from accel.history.checks import checked_numbers
 from accel.history.id_columns import IdMap, Integers
 from accel.history.segments import Segments
+from loaders.lifetime import ProcessLock
 
 StreamName = tuple[str, str]
 """Scope and stream."""
@@ -140,7 +140,7 @@ class MemorySegments:
     """Segments in memory, of which only sizes are kept: for tests and simulations."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._sizes: dict[tuple[StreamName, int], int] = {}
         self._sealed: set[tuple[StreamName, int]] = set()
         self._deleted: set[tuple[StreamName, int]] = set()

@@ -1,14 +1,24 @@
 """Ids that are given out once: taken from a counter in blocks, by compare-and-set.
 
 A key holds the next id that nobody has. Who needs ids raises it by a whole block and gives them out from memory; a
-process that dies takes the rest of its block with it, which costs nothing.
+process that dies takes the rest of its block with it, which costs nothing. A process that is forked has no ids until it
+takes a block of its own: those in memory are its parent's.
 """
 
 from __future__ import annotations
 
-import threading
+from threading import Lock
 
 from accel.history.store.cell import Cell
+from loaders.lifetime import PerProcess
+
+
+class _Free:
+    """Ids that one process has taken and not given out."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.ids = range(0)
 
 
 class IdBlocks:
@@ -22,8 +32,7 @@ class IdBlocks:
     def __init__(self, cell: Cell[int], block: int) -> None:
         self._cell = cell
         self._block = block
-        self._lock = threading.Lock()
-        self._free = range(0)
+        self._free = PerProcess("ids", _Free)
 
     def take(self, count: int = 1) -> range:
         """So many new ids, ascending. No call while the block lasts, else two.
@@ -32,13 +41,14 @@ class IdBlocks:
             StoreError, TableError: the counter could not be raised.
         """
         while True:
-            with self._lock:
-                if len(self._free) >= count:
-                    taken, self._free = self._free[:count], self._free[count:]
+            free = self._free()
+            with free.lock:
+                if len(free.ids) >= count:
+                    taken, free.ids = free.ids[:count], free.ids[count:]
                     return taken
             block = self._allocate(max(count, self._block))
-            with self._lock:
-                self._free = max(self._free, block, key=len)
+            with free.lock:
+                free.ids = max(free.ids, block, key=len)
 
     def _allocate(self, count: int) -> range:
         # Asked again after a lost reply it takes another block: the first one is burnt, which is fine.

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TypeVar
 from uuid import UUID
 
@@ -25,6 +24,7 @@ from accel.history.store.settings import MILLISECONDS, HistorySettings
 from accel.system import Components
 from loaders.epoch_records import EpochRecords
 from loaders.errors import DataNotFound
+from loaders.lifetime import InlineElsewhere, Lazy
 from loaders.tables import RetrySettings, Tables
 from loaders.tables.retry import Patience
 
@@ -56,23 +56,24 @@ class StoreParts:
         # Not made when it is first asked for: two threads would make two, and neither would hear what the other erased.
         records = EpochRecords(self.settings.records_cache_bytes, record_size_bytes)
         object.__setattr__(self, "records", records)
+        object.__setattr__(self, "executor", self.executor and InlineElsewhere(self.executor))
 
-    @cached_property
+    @Lazy
     def patience(self) -> Patience:
         """Pauses between attempts."""
         return Patience(RetrySettings(), self.system.sleep, self.system.jitter)
 
-    @cached_property
+    @Lazy
     def cells(self) -> SystemCells:
         """Keys that streams share."""
         return SystemCells(self.tables, self.patience)
 
-    @cached_property
+    @Lazy
     def transaction_counters(self) -> IdBlocks:
         """Gives out the lower parts of transaction ids."""
         return IdBlocks(self.cells.counter(places.TRANSACTION_IDS), self.settings.ids_block)
 
-    @cached_property
+    @Lazy
     def segment_streams(self) -> IdBlocks:
         """Gives out streams of the object layer."""
         return IdBlocks(self.cells.counter(places.SEGMENT_STREAMS), self.settings.ids_block)
@@ -120,7 +121,7 @@ class StreamParts:
     layout: HistoryLayout
     host: SegmentHost
 
-    @cached_property
+    @Lazy
     def cells(self) -> StreamCells:
         """Its keys."""
         return StreamCells(self.store.tables, self.stream, self.store.patience, self.store.records)

@@ -49,7 +49,12 @@ class StreamRetention:
 
 
 def retain(
-    open_stream: Callable[[], Stream], name: str, time_ms: int | None, pause: Callable[[int], object]
+    open_stream: Callable[[], Stream],
+    name: str,
+    time_ms: int | None,
+    pause: Callable[[int], object],
+    *,
+    is_dry_run: bool = False,
 ) -> StreamRetention:
     """Run retention in one stream of many: whatever is wrong with it stands in the answer.
 
@@ -60,9 +65,13 @@ def retain(
         name: scope and name.
         time_ms: when, milliseconds since 1970; None = now.
         pause: waits before repetition number 1, 2, ...
+        is_dry_run: only tell what would become of it.
     """
     try:
-        return _retained(open_stream(), name, time_ms, pause)
+        stream = open_stream()
+        if is_dry_run:
+            return StreamRetention(name, *stream.workflows.retention.plan(time_ms))
+        return _retained(stream, name, time_ms, pause)
     except NotInHistory:
         return StreamRetention(name, Retained.UNFINISHED)
     except Exception as error:  # noqa: BLE001 - a host may raise anything, and the other streams have nothing to do with it

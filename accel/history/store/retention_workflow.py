@@ -22,6 +22,7 @@ from typing import Final, TypeAlias
 
 from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed, Sought
 from accel.history.checks import checked_integer, checked_numbers, checked_time
+from accel.history.configuration import RetentionPolicy
 from accel.history.cuts import PlacedCut, is_equal_or_after
 from accel.history.id_columns import IdMap
 from accel.history.records import RetentionEntry, RetentionSet, StreamCutRecord
@@ -202,11 +203,9 @@ class RetentionWorkflow:
         if read_by_all is not None:
             read_by_all = as_cut(read_by_all)
         state = self._parts.state()
-        if state in _LEFT_ALONE:
-            return _LEFT_ALONE[state], None
-        policy = self._cells.configuration().get().value.configuration.retention
-        if policy is None:
-            return Retained.NO_POLICY, None
+        policy = self._policy(state)
+        if isinstance(policy, Retained):
+            return policy, None
         if state is StreamState.TRUNCATING or self._epochs.truncation().updating:
             self._truncations.finish_begun()  # the last run may have died in the middle of it
         tail, size = self._tail()
@@ -221,6 +220,41 @@ class RetentionWorkflow:
         if len(up_to(known, point.recording_time_ms - 1)):
             self._purge_afterwards(point.recording_time_ms - 1)
         return (Retained.TRUNCATED, point) if is_truncated else (Retained.RECORDED, None)
+
+    def plan(
+        self, now_ms: int | None = None, read_by_all: Mapping[int, int] | None = None
+    ) -> tuple[Retained, RetentionEntry | None]:
+        """What `retain` would do now, and tell; nothing is written. Calls: as many reads.
+
+        Raises:
+            InvalidArgument: as `run`.
+        """
+        if now_ms is not None:
+            now_ms = checked_time("the time of a run", now_ms)
+        if read_by_all is not None:
+            read_by_all = as_cut(read_by_all)
+        policy = self._policy(self._parts.state())
+        if isinstance(policy, Retained):
+            return policy, None
+        tail, size = self._tail()
+        time_ms = self._parts.store.now_ms() if now_ms is None else now_ms
+        recorded = self.read()
+        known = with_entry(recorded, RetentionEntry(time_ms, size)) or recorded
+        read = None if read_by_all is None else self.reference_before(read_by_all)
+        point = truncation_point(known, policy, time_ms, size, read, has_readers=read_by_all is not None)
+        if point is None:
+            return Retained.RECORDED, None
+        here = self._place_of(point)
+        if here is None and point.recording_time_ms == time_ms:
+            here = self._cuts.place(tail)  # the one that would be recorded
+        begins = placed(self._epochs.truncation())
+        return (Retained.TRUNCATED, point) if _is_behind(here, begins) else (Retained.RECORDED, None)
+
+    def _policy(self, state: StreamState) -> RetentionPolicy | Retained:
+        """What the owner wants; or why nothing is done."""
+        if state in _LEFT_ALONE:
+            return _LEFT_ALONE[state]
+        return self._cells.configuration().get().value.configuration.retention or Retained.NO_POLICY
 
     def _tail(self) -> tuple[IdMap, int]:
         """A cut at the stream's end, and how much lies before it."""
@@ -249,9 +283,7 @@ class RetentionWorkflow:
         here = self._place_of(point)
         seen = self._epochs.truncation()
         before = placed(seen)
-        if here is None:
-            return False  # its record is gone: the stream begins behind it
-        if before is not None and (before.cut == here.cut or not is_equal_or_after(here, before)):
+        if here is None or not _is_behind(here, before):
             return False
         try:
             self._truncations.run(here.cut)
@@ -323,6 +355,13 @@ class RetentionWorkflow:
 
         self._cells.retention().change(shorter, seen=seen)
         return len(gone)
+
+
+def _is_behind(here: PlacedCut | None, begins: PlacedCut | None) -> bool:
+    """Whether a cut lies behind the one that a stream begins with; not if its record is gone: then it was passed."""
+    if here is None or begins is None:
+        return here is not None
+    return begins.cut != here.cut and is_equal_or_after(here, begins)
 
 
 def _one_by_one(act: Callable[[int], object], items: Iterable[int]) -> None:

@@ -235,7 +235,9 @@ class StreamStore:
             return HistoryLayout()
         return HistoryLayout() if seen is None else seen.value
 
-    def run_retention(self, scope: str, time_ms: int | None = None) -> list[StreamRetention]:
+    def run_retention(
+        self, scope: str, time_ms: int | None = None, *, is_dry_run: bool = False
+    ) -> list[StreamRetention]:
         """Run retention in all streams of a scope, as `retain` does; tells what became of each.
 
         Raises:
@@ -243,17 +245,24 @@ class StreamStore:
         """
         if time_ms is not None:
             time_ms = checked_time("the time of a run", time_ms)
-        return [self.retain(scope, name, time_ms) for name in self.streams(scope)]
+        return [self.retain(scope, name, time_ms, is_dry_run=is_dry_run) for name in self.streams(scope)]
 
-    def retain(self, scope: str, name: str, time_ms: int | None = None) -> StreamRetention:
+    def retain(self, scope: str, name: str, time_ms: int | None = None, *, is_dry_run: bool = False) -> StreamRetention:
         """Run retention in one stream of many: what is wrong with it, or in its way, stands in the answer.
+
+        Args:
+            scope: its scope.
+            name: its name.
+            time_ms: when, milliseconds since 1970; None = now.
+            is_dry_run: write nothing, and only tell what would become of it.
 
         Raises:
             InvalidArgument: a time that is none.
         """
         if time_ms is not None:
             time_ms = checked_time("the time of a run", time_ms)
-        return retain(lambda: self.stream(scope, name), f"{scope}/{name}", time_ms, self._parts.patience.pause)
+        pause = self._parts.patience.pause
+        return retain(lambda: self.stream(scope, name), f"{scope}/{name}", time_ms, pause, is_dry_run=is_dry_run)
 
     def recover(self, scope: str | None = None) -> Recovered:
         """Finish what dead processes left behind in all streams of a scope, or of all; tells what that was.

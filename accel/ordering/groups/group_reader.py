@@ -113,6 +113,7 @@ class GroupReader(ThreadReader):
         return f"GroupReader({self._group!r}, {self.name!r})"
 
     def __next__(self) -> Event:
+        self._lifetime.check_process()
         self._attend()
         return super().__next__()
 
@@ -135,7 +136,8 @@ class GroupReader(ThreadReader):
         Raises:
             IllegalState, NotInHistory, AccelError: as while iterating.
         """
-        if self._is_closed or self._has_ended:
+        self._lifetime.check_process()
+        if self._lifetime.is_closed or self._has_ended:
             return
         self._is_certain = False
         try:
@@ -150,6 +152,7 @@ class GroupReader(ThreadReader):
         Raises:
             AccelError: it may be in the group still. It gives nothing until it has left, and joined again.
         """
+        self._lifetime.check_process()  # another process would leave in the name of the one that reads
         if self._has_joined:
             self._is_certain, self._is_leaving = False, True
             self._group.leave(self.name, self.position())
@@ -164,6 +167,7 @@ class GroupReader(ThreadReader):
 
     def skip_to_head(self) -> IdMap:
         """Let the whole group go on at the stream's head wherever that lies behind it; gives this reader's position."""
+        self._lifetime.check_process()
         self._group.skip_to_head()
         self.rebalance()
         return self.position()
@@ -172,7 +176,7 @@ class GroupReader(ThreadReader):
 
     def _attend(self) -> None:
         self._collect()
-        if self._is_closed:
+        if self._lifetime.is_closed:
             self.leave()  # if that failed when it was closed: what it holds may be read by others
         elif self._pause_seconds() <= 0:
             self.rebalance()

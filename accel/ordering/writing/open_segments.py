@@ -7,9 +7,7 @@ one that is closed is sealed, and has no place here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from threading import Lock
 from typing import NamedTuple
 
@@ -28,6 +26,7 @@ from accel.ordering.writing.transaction_objects import erase_keys
 from accel.ordering.writing.writer_settings import SegmentsSettings
 from accel.system import Components
 from loaders.layout import time_part_prefix
+from loaders.lifetime import Threads
 from loaders.store import ObjectStore
 from loaders.tables.retry import Patience
 
@@ -73,14 +72,17 @@ class OpenSegments:
     def __post_init__(self) -> None:
         self._lock = Lock()
         self._open: dict[tuple[StreamName, int], OpenSegment] = {}
+        self._accelerator: ReadAccelerator | None = None
         self._cache = PartCache(self.settings.cache_bytes)
         # Threads of its own: those of the catalog are needed by what is done in here, and would wait for themselves.
-        self._executor = ThreadPoolExecutor(self.settings.parallel_segments, thread_name_prefix="accel-segments")
+        self._executor = Threads(self.settings.parallel_segments, "accel-segments")
 
-    @cached_property
+    @property
     def accelerator(self) -> ReadAccelerator:
-        """Reads what earlier sessions wrote; made by one thread, when it is first needed."""
-        return ReadAccelerator(self.catalog.images(), self.store, system=self.system)
+        """Reads what earlier sessions wrote; made when it is first needed, by `find`, one at a time."""
+        if self._accelerator is None:
+            self._accelerator = ReadAccelerator(self.catalog.images(), self.store, system=self.system)
+        return self._accelerator
 
     def get(self, name: StreamName, segment_id: int) -> OpenSegment | None:
         """A segment that is open here already."""
@@ -163,8 +165,8 @@ class OpenSegments:
     def close(self) -> None:
         """Stop its threads, and reading."""
         self._executor.shutdown(wait=True)
-        if "accelerator" in self.__dict__:
-            self.accelerator.close()
+        if self._accelerator is not None:
+            self._accelerator.close()
 
     def _opened(self, name: StreamName, segment_id: int, stream_id: int) -> OpenSegment:
         index = SegmentTimeIndex.open(

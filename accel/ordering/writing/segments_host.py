@@ -19,7 +19,8 @@ Source: docs/history.md, "Workflows"; PDP-28.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Lock
 from types import TracebackType
 from typing import Self
@@ -27,7 +28,6 @@ from uuid import UUID
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.bucket_edits import trim_streams
-from accel.errors import IllegalState
 from accel.history.id_columns import IdMap, Integers
 from accel.history.segments import Segments
 from accel.history.store.hosts import StreamName
@@ -44,6 +44,7 @@ from accel.ordering.writing.upload import UploadParts
 from accel.ordering.writing.upload_queue import UploadQueue
 from accel.ordering.writing.writer_settings import SegmentsSettings
 from accel.system import SYSTEM, Components
+from loaders.lifetime import Lifetime
 from loaders.store import ObjectStore
 from loaders.tables.retry import Patience, RetrySettings
 
@@ -51,7 +52,8 @@ from loaders.tables.retry import Patience, RetrySettings
 class ObjectSegments:
     """One session of a node that holds segments; a `SegmentHost`.
 
-    Opening it fences older sessions of the node, and settles what they were merging.
+    Opening it fences older sessions of the node, and settles what they were merging. It is of the process that opened
+    it: elsewhere calls raise WrongProcess; once it is closed, Closed.
 
     Args:
         catalog: of the store; closed after this.
@@ -73,10 +75,11 @@ class ObjectSegments:
         settings: SegmentsSettings = SegmentsSettings(),  # noqa: B008 - immutable
         system: Components = SYSTEM,
     ) -> None:
+        self._lifetime = Lifetime(f"segments of node {node_id}", system.process_id)
         self.settings = settings
         self.system = system
         self.clock = HostClock.of_seconds(system.clock)
-        self._turn = Lock()  # around whatever calls the session, which takes one call at a time
+        self._lock = Lock()  # around whatever calls the session, which takes one call at a time
         self._catalog, self._node = catalog, catalog.open_node(node_id)
         self._directory = SegmentDirectory(store, system)
         patience = Patience(RetrySettings(), system.sleep, system.jitter)
@@ -89,7 +92,6 @@ class ObjectSegments:
         parts = UploadParts(store, layout, self._node, self._transactions, settings, patience)
         self._uploads = UploadQueue(parts, self._segments, self._buffer)
         self._merging = Merging(parts, self._segments, self._buffer)
-        self._is_closed = False
         try:
             self._transactions.settle(node_id, self._merging.was_merged)
         except BaseException:
@@ -125,7 +127,7 @@ class ObjectSegments:
         Raises:
             What `OpenSegments.find` raises.
         """
-        with self._turn:
+        with self._turn():
             self._segments.find(stream, ids)
 
     def append(self, stream: StreamName, segment_id: int, payloads: Sequence[bytes]) -> None:
@@ -143,11 +145,10 @@ class ObjectSegments:
 
         Whatever is raised, these events were not appended.
         """
-        if self._is_closed:
-            raise IllegalState("expected segments of a session that is open, found it closed")
+        self._lifetime.check()
         segment = self._segments.get(stream, segment_id) or self._opened(stream, segment_id)
         if self._is_due():
-            with self._turn:
+            with self._turn():
                 if self._is_due():  # else somebody has just flushed
                     self._uploads.flush()
         self._buffer.append(segment, payloads)
@@ -159,7 +160,7 @@ class ObjectSegments:
             SessionFenced: a newer session writes for this node; what is in memory will never be durable.
             AccelError: with a note that says what is not durable; it stays in memory, and the next flush goes on.
         """
-        with self._turn:
+        with self._turn():
             self._uploads.flush()
 
     def info(self, stream: StreamName, segment_id: int) -> StreamSegmentInfo:
@@ -168,6 +169,7 @@ class ObjectSegments:
         Raises:
             What `OpenSegments.find` raises.
         """
+        self._lifetime.check()
         segment = self._segments.get(stream, segment_id)
         if segment is None:
             found = self._found(stream, [segment_id])
@@ -185,11 +187,13 @@ class ObjectSegments:
         Raises:
             DataConflict: other data of it is there; StoreError, FormatLimit.
         """
+        self._lifetime.check()
         if len(events):
             self._transactions.keep(name, events)
 
     def drop_transaction(self, name: TransactionName) -> None:
         """Delete the data of a transaction."""
+        self._lifetime.check()
         self._transactions.erase([name])
 
     def close(self) -> None:
@@ -198,8 +202,9 @@ class ObjectSegments:
         Raises:
             What `flush` raises; closing it again goes on.
         """
-        with self._turn:
-            if self._is_closed:
+        self._lifetime.check_process()
+        with self._lock:
+            if self._lifetime.is_closed:
                 return
             self._uploads.flush()
             self._segments.move_times(self._segments.listed())
@@ -208,22 +213,23 @@ class ObjectSegments:
 
     def stop(self) -> None:
         """Let go of threads, and write nothing: what was not flushed is lost."""
-        self._is_closed = True
+        self._lifetime.close()
         self._segments.close()
 
     # For workflows
 
     def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
         """See `SegmentHost.create`: their streams are opened on this node, unless that was done once."""
+        self._lifetime.check()
         self._directory.remember(stream, segments, stream_ids)
-        with self._turn:
+        with self._turn():
             # One that was sealed since stays closed: to open it again would let it grow.
             known = stream_spans(self._catalog.parts, stream_ids.values())
             self._segments.begin([each for each in stream_ids.values() if each not in known])
 
     def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.seal`: what was appended becomes durable, and the streams are closed on this node."""
-        with self._turn:
+        with self._turn():
             found = self._segments.find(stream, ids.tolist())
             segments = list(found.open.values())
             self._buffer.seal(segments)
@@ -237,6 +243,7 @@ class ObjectSegments:
 
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.tails`: how far durable data reaches, also of segments that other nodes write."""
+        self._lifetime.check()
         stream_ids = {each: self._directory.stream_id(stream, each) for each in ids.tolist()}
         here = {each: end for each in stream_ids.values() if (end := self._node.end(each)) is not None}
         spans = stream_spans(self._catalog.parts, [each for each in stream_ids.values() if each not in here])
@@ -246,7 +253,7 @@ class ObjectSegments:
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
         """See `SegmentHost.truncate`: what lies before the cut is let go."""
         live = {each: offset for each, offset in cut.items() if offset > 0}
-        with self._turn:
+        with self._turn():
             found = self._segments.find(stream, live)
             self._uploads.flush()
             self._segments.move_times(found.open.values())  # they could not be restored without the data
@@ -255,9 +262,10 @@ class ObjectSegments:
 
     def delete(self, stream: StreamName, ids: Integers) -> None:
         """See `SegmentHost.delete`: the streams are closed, all data is let go, their time indexes are deleted."""
+        self._lifetime.check()
         opened = [known for each in ids.tolist() if (known := self._segments.get(stream, each)) is not None]
         stream_ids = [self._directory.stream_id(stream, each) for each in ids.tolist()]
-        with self._turn:
+        with self._turn():
             self._buffer.seal(opened)
             self._uploads.flush()
             spans = stream_spans(self._catalog.parts, stream_ids)
@@ -274,8 +282,9 @@ class ObjectSegments:
         Raises:
             What `flush` raises; and FormatLimit: events for more than 20,000 segments.
         """
+        self._lifetime.check()
         unique_id = self._directory.unique_id(stream)
-        with self._turn:
+        with self._turn():
             self._uploads.flush()  # and with it what an earlier merge has left to do
             for group in self._merging.groups(unique_id, transactions, self.settings.object_bytes):
                 segments = self._directory.segments(stream, ids)
@@ -283,9 +292,23 @@ class ObjectSegments:
 
     def abort(self, stream: StreamName, transaction: UUID) -> None:
         """See `SegmentHost.abort`."""
+        self._lifetime.check()
         self.drop_transaction(TransactionName(self._directory.unique_id(stream), transaction))
 
     # Inside
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One call of the session after the other.
+
+        Raises:
+            WrongProcess: before the lock is taken, which may have been held when this process was forked.
+            Closed: also if that happened while others had their turn.
+        """
+        self._lifetime.check()
+        with self._lock:
+            self._lifetime.check()
+            yield
 
     def _is_due(self) -> bool:
         return self._buffer.is_due(self.settings.object_bytes, self.settings.object_age_seconds)
@@ -297,5 +320,5 @@ class ObjectSegments:
         return found.open[segment_id]
 
     def _found(self, stream: StreamName, ids: Collection[int]) -> FoundSegments:
-        with self._turn:
+        with self._turn():
             return self._segments.find(stream, ids)

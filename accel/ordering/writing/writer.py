@@ -18,8 +18,8 @@ Source: PDP-32; PDP-28; docs/history.md, "A commit".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from threading import Lock
 from types import TracebackType
 from typing import Self
@@ -39,6 +39,7 @@ from accel.ordering.writing.transaction_objects import TransactionName
 from accel.ordering.writing.writer_settings import StreamWriterSettings
 from accel.system import Components
 from loaders.errors import DataConflict
+from loaders.lifetime import Lifetime
 
 Key = bytes | str
 
@@ -55,7 +56,8 @@ class StreamWriter:
     Raises:
         InvalidArgument: the stream was opened with another host.
 
-    Threads: any; calls are taken one after the other, in the order in which they come.
+    Threads: any; calls are taken one after the other, in the order in which they come. It is of the process that opened
+    it.
     """
 
     def __init__(
@@ -68,16 +70,16 @@ class StreamWriter:
     ) -> None:
         if stream.parts.host is not host:  # a commit through another one would lose its events
             raise InvalidArgument(f"expected {stream.name} opened with the host that its writer has, found another one")
+        self._lifetime = Lifetime(f"a writer of {stream.name}", host.system.process_id)
         self.settings = settings
         self._stream = stream
         self._host = host
         self._system = host.system if system is None else system
         scope, _, name = stream.name.partition("/")
         self._name = scope, name
-        self._turn = Lock()  # around whole calls: it keeps their order
+        self._lock = Lock()  # around whole calls: it keeps their order
         self._pending = PendingEvents(settings)
         self._transactions = OpenTransactions(settings.transactions_bytes_max)
-        self._is_closed = False
         self._adopt(stream.active_segments())
 
     def __enter__(self) -> Self:
@@ -104,13 +106,14 @@ class StreamWriter:
 
         Raises:
             InvalidArgument: a transaction that is not open here, or no room for more of it.
-            IllegalState: the stream is sealed, or the writer closed.
+            IllegalState: the stream is sealed.
+            Closed, WrongProcess: the writer is, or another process opened it.
             TypeError: an event that is not bytes.
             What `ObjectSegments.append` raises.
 
         Whatever is raised, this event was not taken; those before it still wait.
         """
-        with self._turn:
+        with self._turn():
             position = key_position(_key_bytes(key))
             if self._is_ready([position], [payload], transaction):
                 self._pending.add(self._router.segment_at(position), [position], [payload], self._now())
@@ -128,7 +131,7 @@ class StreamWriter:
         pairs = list(events)
         payloads = [payload for payload, _ in pairs]
         positions = [key_position(_key_bytes(key)) for _, key in pairs]
-        with self._turn:
+        with self._turn():
             if self._is_ready(positions, payloads, transaction):
                 for segment_id, places in self._free(positions):
                     self._add(segment_id, places, positions, payloads)
@@ -139,21 +142,22 @@ class StreamWriter:
         Raises:
             As `write`, and `ObjectSegments.flush`; what is not durable still waits.
         """
-        with self._turn:
+        with self._turn():
             self._append_all()
             self._host.flush()
 
     def close(self) -> None:
         """Flush, and abort the transactions that are open here."""
-        with self._turn:
-            if self._is_closed:
+        self._lifetime.check_process()
+        with self._lock:
+            if self._lifetime.is_closed:
                 return
             self._append_all()
             self._host.flush()
             for each in self._transactions.ids():
                 with suppress(IllegalState, NotInHistory):  # its time was up before
                     self._abort(each)
-            self._is_closed = True
+            self._lifetime.close()
 
     # Transactions
 
@@ -164,8 +168,9 @@ class StreamWriter:
             lease_ms: how long it lives unless it is committed; None = as the history's settings say.
             writer_id: who writes it.
         """
+        self._lifetime.check()
         transaction = self._stream.begin_transaction(lease_ms=lease_ms, writer_id=writer_id)
-        with self._turn:
+        with self._turn():
             self._transactions.begin(transaction)
         return transaction
 
@@ -182,7 +187,7 @@ class StreamWriter:
                 let anybody commit or recover the stream.
             What `write` and `ObjectSegments.flush` raise.
         """
-        with self._turn:
+        with self._turn():
             self._append_all()  # what was written before comes before
             if self._stream.transaction_status(transaction) is TransactionStatus.OPEN:
                 self._keep(transaction)
@@ -197,10 +202,18 @@ class StreamWriter:
             IllegalState: it was committed, or will be.
             NotInHistory: nobody knows it.
         """
-        with self._turn:
+        with self._turn():
             self._abort(transaction)
 
     # Inside; all of it within `_turn`
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One call after the other; WrongProcess before the lock is taken, Closed also after others had their turn."""
+        self._lifetime.check()
+        with self._lock:
+            self._lifetime.check()
+            yield
 
     def _adopt(self, segments: Segments) -> None:
         self._host.open_segments(self._name, segments.ids.tolist())
@@ -211,8 +224,6 @@ class StreamWriter:
 
     def _is_ready(self, positions: Sequence[float], payloads: Sequence[bytes], transaction: UUID | None) -> bool:
         """Whether events are to be routed now, and there is room; those of a transaction are put to it."""
-        if self._is_closed:
-            raise IllegalState("expected a writer that is open, found it closed")
         if not set(map(type, payloads)) <= {bytes}:
             raise TypeError(f"expected events of bytes, found {sorted({type(each).__name__ for each in payloads})}")
         if transaction is not None:

@@ -14,10 +14,11 @@ from itertools import count
 from typing import Any, TypeVar
 
 from accel.catalog import CatalogSettings, ObjectCatalog
-from accel.catalog.opening import catalog_parts
+from accel.catalog.opening import catalog_parts, existing_format
 from accel.system import Components
 from loaders.format import MissingBytes, open_tail
 from loaders.layout import ObjectLayout
+from loaders.lifetime import Lifetime
 from loaders.object_ref import ObjectRef
 from loaders.store import Fault, FaultStore, MemoryStore
 from loaders.store.decorated import WRITES, Call, DecoratedStore
@@ -33,7 +34,7 @@ FORMAT = FormatRecord(
     namespace="sim",
     stream_buckets=2,
     max_image_age_seconds=12.0,
-    retention_seconds=0.0,
+    retention_seconds=24.0,
     clock_skew_seconds=1.0,
     prepared_seconds=120.0,
     orphan_seconds=60.0,
@@ -72,6 +73,14 @@ class InlineExecutor(ThreadPoolExecutor):
         except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
             future.set_exception(error)
         return future
+
+
+class InlineThreads(InlineExecutor):
+    """The same in the place of the threads of an accelerator."""
+
+    def __init__(self, threads_max: int, name: str, *, lifetime: Lifetime) -> None:
+        super().__init__(threads_max, thread_name_prefix=name)
+        self.lifetime = lifetime
 
 
 class BatonStore(DecoratedStore):
@@ -144,7 +153,8 @@ class Bucket:
     def open(self) -> ObjectCatalog:
         """The catalog, as a new process opens it."""
         threads = (InlineExecutor(1), InlineExecutor(1))
-        return ObjectCatalog(catalog_parts(self.store, SETTINGS, self.system, *threads), threads)
+        record = existing_format(self.store)
+        return ObjectCatalog(lambda: catalog_parts(self.store, record, SETTINGS, self.system, threads), self.system)
 
     def count(self, what: str) -> None:
         """Note that something happened, so that a run can show what it was about."""

@@ -8,7 +8,7 @@ from unittest.mock import patch
 from accel import engine
 from accel.catalog import existing
 from tests.catalog.simulation.actors import Caretaker, CollectorActor, Compactor, Reader, Uploader, processes
-from tests.catalog.simulation.bucket import NODES, Bucket, InlineExecutor, Violation
+from tests.catalog.simulation.bucket import NODES, Bucket, InlineExecutor, InlineThreads, Violation
 from tests.catalog.simulation.collectors import RIGHT, CollectorRules
 from tests.catalog.simulation.invariants import Invariants
 from tests.catalog.simulation.lookups import Looker
@@ -38,7 +38,7 @@ def simulate(seed: int, steps: int, collector: CollectorRules = RIGHT, merges: f
     scheduler.spawn("looker", processes(bucket, Looker(bucket).live, dies=0))
     try:
         with (  # actors have no threads but their own
-            patch.object(engine, "ThreadPoolExecutor", InlineExecutor),
+            patch.object(engine, "Threads", InlineThreads),
             patch.object(existing, "ThreadPoolExecutor", InlineExecutor),
         ):
             scheduler.run(steps, Invariants(bucket).check)

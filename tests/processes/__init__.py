@@ -1,0 +1,1 @@
+"""What happens in other processes than the one that opened something, and after it was closed."""

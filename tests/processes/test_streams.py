@@ -1,0 +1,172 @@
+"""Writers and readers of streams in a forked process: those of its parent refuse, its own work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from accel import AsyncStreamReader, GroupReader, ObjectSegmentSource, ReaderGroup, StreamReader
+from accel.errors import Closed, WrongProcess
+from accel.history.store import StreamStore
+from accel.ordering.writing.segments_host import ObjectSegments
+from accel.ordering.writing.transaction_objects import TransactionName
+from accel.ordering.writing.writer import StreamWriter
+from loaders.store import MemoryStore
+from tests.ordering_reader.streams import Shop, shop
+from tests.processes.children import every_lock_held, in_child
+
+STREAM = ("shop", "orders")
+NO_IDS = np.array([], dtype=np.int64)
+
+
+@pytest.fixture
+def orders() -> Iterator[Shop]:
+    """A stream with some events."""
+    with shop(MemoryStore()) as made:
+        with StreamWriter(made.stream, made.host) as writer:
+            made.write(writer, 6)
+        yield made
+
+
+def source_of(orders: Shop) -> ObjectSegmentSource:
+    """Where readers get the events from."""
+    return ObjectSegmentSource(orders.stream, orders.accelerator, orders.store)
+
+
+HOST_CALLS: dict[str, Callable[[Shop], object]] = {
+    "append": lambda orders: orders.host.append(STREAM, 0, [b"x"]),
+    "open_segments": lambda orders: orders.host.open_segments(STREAM, [0]),
+    "flush": lambda orders: orders.host.flush(),
+    "info": lambda orders: orders.host.info(STREAM, 0),
+    "create": lambda orders: orders.host.create(STREAM, orders.stream.active_segments(), {}),
+    "seal": lambda orders: orders.host.seal(STREAM, NO_IDS),
+    "tails": lambda orders: orders.host.tails(STREAM, NO_IDS),
+    "truncate": lambda orders: orders.host.truncate(STREAM, orders.stream.head()),
+    "delete": lambda orders: orders.host.delete(STREAM, NO_IDS),
+    "merge": lambda orders: orders.host.merge(STREAM, NO_IDS, []),
+    "abort": lambda orders: orders.host.abort(STREAM, orders.stream.unique_id),
+    "drop_transaction": lambda orders: orders.host.drop_transaction(
+        TransactionName(orders.stream.unique_id, orders.stream.unique_id)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOST_CALLS)
+def test_segments_refuse_each_call_in_a_child_before_they_take_a_lock(orders: Shop, name: str) -> None:
+    with every_lock_held(orders.host, orders.catalog, orders.stream) as held:
+        assert held > 5
+        with pytest.raises(WrongProcess, match="segments of node"):
+            in_child(lambda: HOST_CALLS[name](orders))
+    orders.host.flush()
+
+
+@pytest.mark.parametrize("name", HOST_CALLS)
+def test_segments_that_are_closed_refuse_each_call(orders: Shop, name: str) -> None:
+    orders.host.close()
+    with pytest.raises(Closed):
+        HOST_CALLS[name](orders)
+
+
+def test_a_child_cannot_close_the_segments_of_its_parent(orders: Shop) -> None:
+    with every_lock_held(orders.host):
+        with pytest.raises(WrongProcess):
+            in_child(orders.host.close)
+        assert in_child(orders.host.stop) is None
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 2)
+
+
+WRITER_CALLS: dict[str, Callable[[StreamWriter], object]] = {
+    "write": lambda writer: writer.write(b"1:x", b"1"),
+    "write_many": lambda writer: writer.write_many([(b"1:x", b"1")]),
+    "flush": lambda writer: writer.flush(),
+    "begin_transaction": lambda writer: writer.begin_transaction(),
+    "close": lambda writer: writer.close(),
+}
+
+
+@pytest.mark.parametrize("name", WRITER_CALLS)
+def test_a_writer_refuses_each_call_in_a_child(orders: Shop, name: str) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        with every_lock_held(writer), pytest.raises(WrongProcess, match="writer of shop/orders"):
+            in_child(lambda: WRITER_CALLS[name](writer))
+        orders.write(writer, 1)
+
+
+def test_readers_refuse_in_a_child_and_a_new_one_over_the_same_source_reads(orders: Shop) -> None:
+    source = source_of(orders)
+    with StreamReader(orders.stream, source) as reader:
+        first = next(reader)
+        for ask in (lambda: next(reader), reader.next_batch, reader.skip_to_head):
+            with every_lock_held(reader, source), pytest.raises(WrongProcess, match="reader of shop/orders"):
+                in_child(ask)
+
+        def read_anew() -> list[bytes]:
+            with StreamReader(orders.stream, source) as own:
+                return sorted(each.payload for each in own)
+
+        with every_lock_held(source, orders.stream, orders.store):
+            anew = in_child(read_anew)
+        rest = list(reader)
+        assert anew == sorted(each.payload for each in (first, *rest))
+    assert len(rest) == 5
+
+
+def test_an_asynchronous_reader_refuses_in_a_child(orders: Shop) -> None:
+    async def run() -> None:
+        async with AsyncStreamReader(orders.stream, source_of(orders)) as reader:
+            await anext(reader)
+            with pytest.raises(WrongProcess):
+                in_child(lambda: asyncio.new_event_loop().run_until_complete(anext(reader)))
+            assert len([each async for each in reader]) == 5
+
+    asyncio.run(run())
+
+
+def test_a_child_does_not_leave_a_group_in_the_name_of_its_parent(orders: Shop) -> None:
+    group = ReaderGroup.open(orders.stream, "team")
+    with GroupReader(orders.stream, source_of(orders), group, "a", follow=False) as reader:
+        next(reader)
+        for ask in (lambda: next(reader), reader.leave, reader.close, reader.rebalance, reader.skip_to_head):
+            with pytest.raises(WrongProcess):
+                in_child(ask)
+        assert [each.name for each in group.state().readers] == ["a"]
+        assert len(list(reader)) == 5
+
+
+def test_a_child_begins_no_transaction_with_an_id_of_its_parent() -> None:
+    with shop(MemoryStore()) as orders:
+        streams = StreamStore.open(orders.store)
+        before = streams.stream(*STREAM).begin_transaction()
+        with every_lock_held(streams):
+            child = in_child(lambda: streams.stream(*STREAM).begin_transaction())
+        assert len({before, child, streams.stream(*STREAM).begin_transaction()}) == 3
+
+
+def test_the_host_of_a_child_fences_that_of_its_parent(orders: Shop) -> None:
+    def write() -> int:
+        with ObjectSegments(orders.catalog, orders.store, 4) as host:
+            stream = StreamStore.open(orders.store, host=host).stream(*STREAM)
+            with StreamWriter(stream, host) as writer:
+                writer.write(b"1:child", "key 1")
+            return len(list(StreamReader(stream, ObjectSegmentSource(stream, orders.accelerator, orders.store))))
+
+    with every_lock_held(orders.host, orders.catalog, orders.accelerator):
+        assert in_child(write) == 7
+
+
+def test_a_reader_that_is_closed_says_so_and_one_that_is_finished_has_ended(orders: Shop) -> None:
+    source = source_of(orders)
+    reader = StreamReader(orders.stream, source)
+    next(reader)
+    reader.close()
+    with pytest.raises(Closed, match="reader of shop/orders"):
+        next(reader)
+    with pytest.raises(Closed):
+        reader.next_batch()
+    with StreamReader(orders.stream, source) as whole:
+        assert len(list(whole)) == 6
+    assert whole.next_batch() is None
