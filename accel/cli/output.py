@@ -139,20 +139,21 @@ def show_error(error: BaseException, *, is_json: bool) -> None:
 
 def printable(text: str) -> str:
     """Text for one line: nothing in it moves a terminal's cursor, turns the direction of writing or ends the line."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else _escaped(each) for each in text)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
 
 
 def shown_text(text: str) -> str:
-    """Text of several lines, each of them `printable`; tabs stay."""
+    """Text of several lines, in which nothing else than `printable` characters and tabs stays."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each in _KEPT else _escaped(each) for each in text)
 
 
 def _escaped(each: str) -> str:
-    # As in JSON, so that a record that is shown as JSON stays what it is.
-    number = ord(each)
-    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
+    # As in JSON, so that a record that is shown as JSON stays what it is; beyond 16 bits JSON takes two.
+    return json.dumps(each)[1:-1] if not each.isascii() or each < " " else f"\\u{ord(each):04x}"
 
 
 def _advice(error: BaseException) -> str:
