@@ -102,7 +102,7 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
         ctx.exit(EXIT_FAILURE)
     except click.ClickException as error:
         if not is_json:
-            error.message = shown_text(redacted(error.message))
+            vars(error).update(message=shown_text(redacted(error.message)))  # click prints it by itself
             raise
         show_error(error, is_json=True)
         ctx.exit(error.exit_code)
