@@ -16,6 +16,8 @@ from accel.image_parts import (
     make_node,
     make_stream,
 )
+from loaders.errors import NameRefused
+from loaders.layout import check_namespace
 from loaders.object_ref import UNKNOWN, ObjectRef
 
 INT64_MAX = 2**63 - 1
@@ -53,7 +55,7 @@ def read_image(metadata: Mapping[str, Any], version: int, namespace: str) -> Ima
         raise ImageRefused("image: expected streams or nodes, which may be empty, found neither")
     return ImageParts(
         version=_integer(metadata, "version", "image", default=version),
-        namespace=_text(metadata, "namespace", namespace),
+        namespace=_namespace(metadata, namespace),
         streams=_streams(metadata),
         nodes=_nodes(metadata),
         unordered_streams=_stream_ids(metadata, "unordered_streams"),
@@ -142,10 +144,14 @@ def _integer(row: Mapping[str, Any], name: str, where: str, *, default: int | No
     return value
 
 
-def _text(row: Mapping[str, Any], name: str, default: str) -> str:
-    value = row.get(name, default)
-    if not isinstance(value, str) or not value:
-        raise ImageRefused(f"image: expected {name} as a text that is not empty, found {reprlib.repr(value)}")
+def _namespace(row: Mapping[str, Any], default: str) -> str:
+    value = row.get("namespace", default)
+    if not isinstance(value, str):
+        raise ImageRefused(f"image: expected namespace as a text, found {reprlib.repr(value)}")
+    try:
+        check_namespace(value)
+    except NameRefused as error:
+        raise ImageRefused(f"image: {error}") from error
     return value
 
 

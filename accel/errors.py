@@ -16,6 +16,7 @@ one to read. `retryable` says whether the same call may succeed later by itself;
     ├── FormatError                bytes that are not what a format says
     │   ├── CorruptObject          an object contradicts the format or itself
     │   ├── FormatLimit            more was to be written than the format can express
+    │   ├── NameRefused            a name that cannot stand in a key
     │   └── FormatTooNew           a newer release wrote this
     ├── TableError                 a versioned table could not do what was asked
     │   ├── DataExists             the key was to be created and is there
@@ -72,6 +73,7 @@ from loaders.errors import (
     FormatLimit,
     FormatTooNew,
     KeyMissing,
+    NameRefused,
     PreconditionFailed,
     RangeInvalid,
     RequestRefused,
@@ -113,6 +115,7 @@ __all__ = [
     "MaintenanceRefused",
     "MaintenanceStopped",
     "MissingExtra",
+    "NameRefused",
     "NotInHistory",
     "ObjectLost",
     "OperationNotAllowed",

@@ -23,6 +23,7 @@ message, for people; nothing should parse it.
     ├── FormatError                bytes that are not what a format says
     │   ├── CorruptObject          an object whose bytes contradict the format or themselves
     │   ├── FormatLimit            something larger than the format can express was to be written
+    │   ├── NameRefused            a name that cannot stand in a key
     │   └── FormatTooNew           a newer release wrote this, in a form that this one does not know
     ├── Closed                     what was asked was closed before, or meanwhile
     ├── WrongProcess               what was asked belongs to another process
@@ -31,6 +32,7 @@ message, for people; nothing should parse it.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -39,6 +41,23 @@ if TYPE_CHECKING:
 
 FOUND_LENGTH_MAX = 1_000
 """Characters of damaged bytes that an error shows."""
+
+
+_USER_OF_URL = re.compile(r"(?<=://)[^\s/?#\"'<>]*@")
+
+
+def redacted(text: str) -> str:
+    """The same text without users and passwords of URLs.
+
+    >>> redacted("no answer from http://me:secret@10.0.0.1:9000/bucket")
+    'no answer from http://***@10.0.0.1:9000/bucket'
+    """
+    return _USER_OF_URL.sub("***@", text)
+
+
+def shortened(text: str) -> str:
+    """The same text, or its beginning: what was found came from the bytes, and may be as long as they are."""
+    return text if len(text) <= FOUND_LENGTH_MAX else f"{text[:FOUND_LENGTH_MAX]}... ({len(text)} characters)"
 
 
 class AccelError(Exception):
@@ -76,10 +95,11 @@ class StoreError(AccelError):
     Args:
         operation: what was asked for, such as ``get_range``.
         key: the object's key, or the prefix of a listing.
-        detail: what the store said.
+        detail: what the store said; of a URL in it no user and no password is kept.
     """
 
     def __init__(self, operation: str, key: str, detail: str) -> None:
+        detail = redacted(detail)
         super().__init__(f"{operation} {key!r}: {detail}")
         self.operation = operation
         self.key = key
@@ -220,7 +240,7 @@ class CorruptObject(FormatError):
     advice = "do not delete anything; compare the object with its metadata (accel object verify) and restore it"
 
     def __init__(self, key: str, size_bytes: int, *, expected: str, found: str) -> None:
-        expected, found = _shortened(expected), _shortened(found)
+        expected, found = shortened(expected), shortened(found)
         size = f"{size_bytes} bytes" if size_bytes >= 0 else "of unknown size"
         super().__init__(f"object {key!r} ({size}) is corrupt: expected {expected}, found {found}")
         self.key = key
@@ -232,11 +252,6 @@ class CorruptObject(FormatError):
         return _corrupt_object, (self.key, self.size_bytes, self.expected, self.found)
 
 
-def _shortened(text: str) -> str:
-    # What was found came from the bytes, and may be as long as they are.
-    return text if len(text) <= FOUND_LENGTH_MAX else f"{text[:FOUND_LENGTH_MAX]}... ({len(text)} characters)"
-
-
 def _corrupt_object(key: str, size_bytes: int, expected: str, found: str) -> CorruptObject:
     return CorruptObject(key, size_bytes, expected=expected, found=found)
 
@@ -245,6 +260,12 @@ class FormatLimit(FormatError):
     """Something larger than the format can express was to be written; nothing was written."""
 
     advice = "split what is written into more objects"
+
+
+class NameRefused(FormatError, ValueError):
+    """A name that cannot stand in the keys of objects, or would not stay one in a terminal; nothing was written."""
+
+    advice = "choose a name of printable characters without a slash, of at most 255 UTF-8 bytes"
 
 
 class FormatTooNew(FormatError):

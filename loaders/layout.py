@@ -31,6 +31,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from loaders.errors import NameRefused, shortened
+
 if TYPE_CHECKING:
     from uuid import UUID
 
@@ -67,9 +69,29 @@ HINT_ROOT_NAME = "root"
 KEY_SIZE_BYTES_MAX = 1024
 """Longest key of S3, in UTF-8 bytes."""
 
+NAMESPACE_SIZE_BYTES_MAX = 255
+"""Longest namespace, in UTF-8 bytes: with it an object's key has 292, which leaves 732 for a prefix."""
+
 _INT64_MAX = 2**63 - 1
 _HINT_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,127}")
 _DIGITS = 20
+
+
+def check_namespace(namespace: str) -> None:
+    """Do nothing for a name that can stand in every object's key, and be shown as it is.
+
+    Raises:
+        NameRefused: no path element: empty, with a slash, "." or ".."; more than 255 UTF-8 bytes; or characters that
+            are not printable: controls, marks of direction, halves of surrogate pairs.
+    """
+    if namespace in {"", ".", ".."} or "/" in namespace:
+        raise NameRefused(f"expected a namespace of one path element, found {shortened(namespace)!r}")
+    if not namespace.isprintable():
+        raise NameRefused(f"expected a namespace of printable characters, found {shortened(namespace)!a}")
+    size_bytes = len(namespace.encode())
+    if size_bytes > NAMESPACE_SIZE_BYTES_MAX:
+        found = f"{size_bytes}: {shortened(namespace)!r}"
+        raise NameRefused(f"expected a namespace of at most {NAMESPACE_SIZE_BYTES_MAX} bytes, found {found}")
 
 
 class HintKind(StrEnum):
@@ -224,7 +246,8 @@ class ObjectLayout:
         namespace: the cluster's name in the bucket, one path element; brokers use ``_kafka_`` and the cluster id.
 
     Raises:
-        ValueError: a prefix or namespace that would make ambiguous keys.
+        ValueError: a prefix that would make ambiguous keys.
+        NameRefused: as `check_namespace`.
     """
 
     prefix: str = ""
@@ -233,8 +256,7 @@ class ObjectLayout:
     def __post_init__(self) -> None:
         if self.prefix.startswith("/") or self.prefix.endswith("/"):
             raise ValueError(f"expected a prefix without a slash at either end, found {self.prefix!r}")
-        if not self.namespace or "/" in self.namespace:
-            raise ValueError(f"expected a namespace of one path element, found {self.namespace!r}")
+        check_namespace(self.namespace)
 
     def object_key(self, object_id: int) -> str:
         """The key of an object.

@@ -30,11 +30,12 @@ from accel.cli.history_streams import stream_group
 from accel.cli.history_transactions import transaction_group
 from accel.cli.lookups import explain, get_objects
 from accel.cli.objects import object_group
-from accel.cli.output import show_error
+from accel.cli.output import show_error, shown_text
 from accel.cli.plugins import find_plugins, load_plugin
 from accel.cli.reads import read
 from accel.cli.tables import table_group
 from accel.errors import AccelError
+from loaders.errors import redacted
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -101,6 +102,7 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
         ctx.exit(EXIT_FAILURE)
     except click.ClickException as error:
         if not is_json:
+            vars(error).update(message=shown_text(redacted(error.message)))  # click prints it by itself
             raise
         show_error(error, is_json=True)
         ctx.exit(error.exit_code)

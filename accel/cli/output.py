@@ -9,6 +9,10 @@ text or as JSON; progress, notes and errors go to stderr, so that a pipe gets no
     | note     | a line; not with --quiet      | the same                                                 |
     | summary  | a line; not with --quiet      | one line of JSON; not with --quiet                       |
     | error    | error: ... and advice: ...    | {"type", "message", "advice", "retryable"}               |
+
+Names, tags and keys that are printed come from a bucket, where anybody may have written them. So all text passes
+`shown_text` on its way out: characters that would move the cursor, change the terminal or the direction of writing are
+escaped, as they are in JSON anyway.
 """
 
 from __future__ import annotations
@@ -21,12 +25,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import click
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from accel.errors import AccelError
+from loaders.errors import redacted
+
+_KEPT = "\n\t"
 
 PIPE_WIDTH = 160
 """Columns of a table that no terminal limits."""
@@ -79,7 +88,7 @@ class Output:
         stdout = sys.stdout
         for result in results:
             lines = [json.dumps(result.to_dict())] if self.is_json else result.render()
-            stdout.writelines(f"{line}\n" for line in lines)
+            stdout.writelines(f"{shown_text(str(line))}\n" for line in lines)
             if at_once:
                 stdout.flush()
         stdout.flush()  # here, where a closed pipe can still be answered for
@@ -90,17 +99,17 @@ class Output:
             return
         lines = [json.dumps(result.to_dict())] if self.is_json else result.render()
         for line in lines:
-            click.echo(str(line), err=True)
+            click.echo(shown_text(str(line)), err=True)
 
     def note(self, text: str) -> None:
         """Tell what is going on."""
         if not self.is_quiet:
-            click.echo(text, err=True)
+            click.echo(shown_text(redacted(text)), err=True)
 
     def detail(self, text: str) -> None:
         """Tell what only those who look for a fault want to know."""
         if self.is_verbose:
-            click.secho(text, err=True, dim=True)
+            click.secho(shown_text(redacted(text)), err=True, dim=True)
 
     @contextmanager
     def progress(self, what: str, total: int) -> Iterator[Callable[[], None]]:
@@ -110,7 +119,7 @@ class Output:
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(what, total=total)
+            task = bar.add_task(printable(what), total=total)
             yield lambda: bar.advance(task)
 
 
@@ -118,14 +127,33 @@ def show_error(error: BaseException, *, is_json: bool) -> None:
     """Print an error and what to do about it."""
     advice = _advice(error)
     retryable = isinstance(error, AccelError) and error.retryable
-    message = "; ".join([_message(error), *getattr(error, "__notes__", ())])
+    message = redacted("; ".join([_message(error), *getattr(error, "__notes__", ())]))
     if is_json:
         row = {"type": type(error).__name__, "message": message, "advice": advice, "retryable": retryable}
         click.echo(json.dumps(row), err=True)
         return
-    click.echo(click.style("error: ", fg="red", bold=True) + message, err=True)
+    click.echo(click.style("error: ", fg="red", bold=True) + shown_text(message), err=True)
     if advice:
         click.echo(click.style("advice: ", bold=True) + advice, err=True)
+
+
+def printable(text: str) -> str:
+    """Text for one line: nothing in it moves a terminal's cursor, turns the direction of writing or ends the line."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+
+
+def shown_text(text: str) -> str:
+    """Text of several lines, in which nothing else than `printable` characters and tabs stays."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in _KEPT else _escaped(each) for each in text)
+
+
+def _escaped(each: str) -> str:
+    # As in JSON, so that a record that is shown as JSON stays what it is; beyond 16 bits JSON takes two.
+    return json.dumps(each)[1:-1] if not each.isascii() or each < " " else f"\\u{ord(each):04x}"
 
 
 def _advice(error: BaseException) -> str:
@@ -140,9 +168,23 @@ def _message(error: BaseException) -> str:
 
 def _print(each: Rendered) -> None:
     if isinstance(each, str):
-        click.echo(each)
+        click.echo(shown_text(each))
         return
     console = Console(markup=False, highlight=False, soft_wrap=isinstance(each, Text))
     if not console.is_terminal:
         console.width = PIPE_WIDTH
-    console.print(each)
+    console.print(_Shown(each))
+
+
+class _Shown:
+    """Text or a table whose words pass `shown_text` when it is rendered; its own styles stay."""
+
+    def __init__(self, inner: Text | Table) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self._inner, options):
+            yield segment if segment.control else Segment(shown_text(segment.text), segment.style)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self._inner)

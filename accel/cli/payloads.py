@@ -16,8 +16,3 @@ def payload_text(payload: bytes, form: str) -> str | None:
     if form == "hex":
         return payload.hex()
     return base64.b64encode(payload).decode("ascii") if form == "base64" else None
-
-
-def printable(text: str) -> str:
-    """Text for one line: no payload may move a terminal's cursor, or break a line in two."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)

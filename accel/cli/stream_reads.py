@@ -14,8 +14,8 @@ import click
 from accel.cli.history_options import ScopeChoice, StreamChoice, parse_name, read_by
 from accel.cli.history_texts import cut_text, moment_ms_text, numbers_by_segment, parse_number, read_cut
 from accel.cli.options import Command, ReaderChoice
-from accel.cli.output import Output
-from accel.cli.payloads import payload_text, printable
+from accel.cli.output import Output, printable
+from accel.cli.payloads import payload_text
 from accel.errors import PositionTruncated
 from accel.explain import count_text
 from accel.history.ids import segment_text

@@ -12,7 +12,7 @@ import msgspec
 
 from accel.catalog.forms import register_forms
 from accel.cli.options import StoreChoice, examples, output_options, store_options
-from accel.cli.output import Output, Rendered
+from accel.cli.output import Output, Rendered, printable
 from accel.explain import count_text
 from accel.system import SYSTEM
 from loaders.tables import FORMAT_FORM, FormRegistry, Tables, encode_name
@@ -34,7 +34,7 @@ class Names:
 
     def render(self) -> Iterator[Rendered]:
         """One a line."""
-        yield from map(_printable, self.names)
+        yield from map(printable, self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,3 @@ def _registry() -> FormRegistry:
     codecs.register_forms(registry)
     group_form.register_forms(registry)
     return registry
-
-
-def _printable(text: str) -> str:
-    # No name may move a terminal's cursor, or break a line in two.
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)

@@ -30,6 +30,7 @@ from loaders.errors import (
     StoreError,
     StoreUnavailable,
     WriteConflict,
+    redacted,
 )
 
 if TYPE_CHECKING:
@@ -132,7 +133,13 @@ def store_error(
 
 def store_error_of(operation: str, key: str, exception: BaseException) -> StoreError:
     """The error for a client's exception that carries neither code nor status."""
+    redact(exception)
     return kind_of_exception(exception)(operation, key, f"{type(exception).__name__}: {exception}")
+
+
+def redact(exception: BaseException) -> None:
+    """Take users and passwords of URLs out of the words of a client's exception, which logs print as a cause."""
+    exception.args = tuple(redacted(each) if isinstance(each, str) else each for each in exception.args)
 
 
 def kind_of_exception(exception: BaseException) -> type[StoreError]:

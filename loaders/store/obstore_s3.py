@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 from loaders.errors import AccessDenied, RangeInvalid, RequestRefused
 from loaders.lifetime import PerProcess
 from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, CreateOnly, Fetched, IfMatch
-from loaders.store.error_table import kind_of_exception, store_error
+from loaders.store.error_table import kind_of_exception, redact, store_error
 from loaders.store.paging import PagedListing
 from loaders.store.ranges import check_range, check_size, check_tail
 from loaders.store.s3 import S3Store, s3_errors
@@ -264,6 +264,7 @@ def _errors(operation: str, key: str, *, conditional: bool = False) -> Iterator[
 
 
 def _store_error(operation: str, key: str, error: Exception, *, conditional: bool) -> StoreError:
+    redact(error)
     # obstore has no fields for code and status, and its classes cannot tell 409 from 412, or a bucket from a key.
     words = str(error).partition("\n\nDebug source")[0]
     status, code = _STATUS.search(words), _CODE.search(words)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from loaders.errors import redacted
 from loaders.lifetime import ProcessLock
 from loaders.store.memory import MemoryStore
 from loaders.store.prefixed import PrefixedStore
@@ -41,7 +42,7 @@ def open_store(url: str, settings: S3Settings | None = None) -> ObjectStore:
     scheme, separator, rest = url.partition("://")
     name, _, path = rest.partition("/")
     if not separator or not name or scheme.lower() not in {*_S3_SCHEMES, "memory"}:
-        raise ValueError(f"expected s3://bucket/prefix or memory://name, found {url!r}")
+        raise ValueError(f"expected s3://bucket/prefix or memory://name, found {redacted(url)!r}")
     store = _memory_store(name) if scheme.lower() == "memory" else _s3_store(name, settings or S3Settings())
     prefix = path.strip("/")
     return PrefixedStore(store, f"{prefix}/") if prefix else store

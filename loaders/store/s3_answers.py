@@ -35,13 +35,11 @@ def fetched(answer: GetObjectOutputTypeDef, key: str, size_bytes_max: int | None
         OSError: fewer bytes came than the answer promised.
         ValueError: the answer says in no known way which bytes it holds.
     """
-    length = answer.get("ContentLength")  # no body is longer than its header says; a chunked one has no such header
+    # No body is longer than its header says; one that comes in chunks has no such header.
+    length = answer.get("ContentLength", -1)
     with closing(answer["Body"]) as stream:
-        if length is None and size_bytes_max is not None:
-            body = stream.read(size_bytes_max + 1)
-        else:
-            check_size(key, length or 0, size_bytes_max)
-            body = stream.read()
+        check_size(key, length, size_bytes_max)
+        body = stream.read() if length >= 0 or size_bytes_max is None else stream.read(size_bytes_max + 1)
     check_size(key, len(body), size_bytes_max)
     content_range = answer.get("ContentRange", "")
     if not content_range:

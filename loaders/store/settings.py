@@ -8,15 +8,17 @@ travel to other machines, credentials are found where the client runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, get_args
+
+from loaders.errors import redacted
 
 Client = Literal["boto3", "obstore"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class S3Settings:
-    """How to reach S3.
+    """How to reach S3. Printed, it shows no user and no password of the endpoint's URL.
 
     Attributes:
         client: "boto3", or "obstore" (needs the extra `obstore`): the same requests for a quarter of the CPU a GET.
@@ -57,6 +59,10 @@ class S3Settings:
         for name in ("connect_timeout_seconds", "read_timeout_seconds"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is more than 0: {getattr(self, name)}")
+
+    def __repr__(self) -> str:
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return f"{type(self).__name__}({', '.join(f'{name}={redacted(repr(each))}' for name, each in values.items())})"
 
     def condition_etag(self, etag: str, quotes: bool | None = None) -> str:
         """An ETag as this endpoint wants it in If-Match; `quotes` wins over the setting."""

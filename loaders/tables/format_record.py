@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from loaders.errors import AmbiguousWrite, CorruptObject, FormatTooNew, KeyMissing
-from loaders.layout import ACCEL_PREFIX, FORMAT_KEY
+from loaders.layout import ACCEL_PREFIX, FORMAT_KEY, check_namespace
 from loaders.store.base import ObjectStore
 from loaders.tables.envelope import VALUE_START, Stored, decode_stored
 from loaders.tables.forms import RecordForm
@@ -47,6 +47,10 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
         clock_skew_seconds: how far the clocks of two machines may differ.
         stream_buckets: over how many keys the streams are spread; never changes.
         if_match_quotes: whether the endpoint wants quotes around the ETag of If-Match; None = not found out.
+
+    Raises:
+        NameRefused: a namespace that cannot stand in keys; see `loaders.layout.check_namespace`.
+        ValueError: a number that makes no sense.
     """
 
     version: int = FORMAT_VERSION
@@ -60,8 +64,7 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
     if_match_quotes: bool | None = None
 
     def __post_init__(self) -> None:
-        if not self.namespace or "/" in self.namespace:
-            raise ValueError(f"expected a namespace of one path element, found {self.namespace!r}")
+        check_namespace(self.namespace)
         if not 1 <= self.stream_buckets <= STREAM_BUCKETS_MAX:
             raise ValueError(f"expected 1 to {STREAM_BUCKETS_MAX} stream buckets, found {self.stream_buckets}")
         if self.version < 1:

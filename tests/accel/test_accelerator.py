@@ -105,7 +105,7 @@ def test_an_older_image_is_never_installed() -> None:
 
 def test_an_image_of_another_namespace_is_refused() -> None:
     with accelerator(line_store(1), line_image([0])) as one, pytest.raises(ImageRefused, match="elsewhere"):
-        one.replace_image(MetadataImage.from_dict({}, version=9, namespace="elsewhere"))
+        one.replace_image(MetadataImage.from_dict({"streams": []}, version=9, namespace="elsewhere"))
 
 
 def test_compacted_objects_are_replaced_and_forgotten() -> None:

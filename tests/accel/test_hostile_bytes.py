@@ -284,18 +284,21 @@ def test_a_json_image_is_refused_and_nothing_else(tmp_path_factory: pytest.TempP
     assert is_ours(lambda: load_image_file(path))
 
 
+def layout_by(name: str) -> bytes:
+    """The record of a layout that is sharded by something that this release does not know."""
+    form = codecs.HISTORY_LAYOUT.record
+    fields = msgspec.msgpack.decode(fields_of(form, STORED["history-layout"]))
+    return resealed(form, msgspec.msgpack.encode({**fields, "shard_by": name}))
+
+
 def test_a_record_that_cannot_be_shown_is_corrupt() -> None:
-    form = codecs.STREAM_STATE.record
-    data = resealed(form, msgspec.msgpack.encode({"state": "NO_SUCH_STATE"}))
-    with pytest.raises(CorruptObject, match=r"'key' .*form 'stream-state' that can be shown.*NO_SUCH_STATE"):
-        REGISTRY.decode_any(data, "key")
+    with pytest.raises(CorruptObject, match=r"'key' .*form 'history-layout' that can be shown.*NO_SUCH_WAY"):
+        REGISTRY.decode_any(layout_by("NO_SUCH_WAY"), "key")
 
 
 def test_what_an_error_shows_of_the_bytes_is_bounded() -> None:
-    form = codecs.STREAM_STATE
-    data = resealed(form.record, msgspec.msgpack.encode({"state": "X" * 1_000_000}))
     with pytest.raises(CorruptObject, match=r"XXX\.\.\. \(1000\d+ characters\)") as caught:
-        form.decode(data, "key")
+        codecs.HISTORY_LAYOUT.decode(layout_by("X" * 1_000_000), "key")
     assert len(str(caught.value)) < 3000
 
 

@@ -196,7 +196,7 @@ def test_a_flush_is_two_writes_whatever_the_number_of_segments(
 def test_making_a_reader_costs_what_the_page_says(written: tuple[CountingStore, Stream, ObjectSegments]) -> None:
     store, _, _ = written
     assert "| making a reader | 2 table calls at the head; with cuts," in TEXT
-    accelerator = ReadAccelerator(StaticImages(MetadataImage.from_dict({})), store)
+    accelerator = ReadAccelerator(StaticImages(MetadataImage.from_dict({"streams": []})), store)
     with accelerator:
         for cut, calls in ((None, 2), (dict.fromkeys(range(16), 0), 1)):
             cold = StreamStore.open(store).stream("shop", "orders")

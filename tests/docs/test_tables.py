@@ -50,7 +50,7 @@ def counters(stats: Any, prefix: str = "") -> Iterator[str]:
 
 
 def test_every_counter_stands_in_the_operations_page_and_nothing_else_does() -> None:
-    image = MetadataImage.from_dict({})
+    image = MetadataImage.from_dict({"streams": []})
     with ReadAccelerator(StaticImages(image), open_store("memory://test-tables")) as accelerator:
         stats: AcceleratorStats = accelerator.stats()
     rows = first_cells(OPERATIONS)

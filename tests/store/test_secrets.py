@@ -1,0 +1,64 @@
+"""Of an endpoint's URL no user and no password is shown: not printed, in no error, and in no cause that logs print."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+
+import pytest
+
+from loaders.errors import StoreError, redacted
+from loaders.store import open_store
+from loaders.store.settings import Client, S3Settings
+
+URL = "http://me:s3cr%2Ft@127.0.0.1:1/"
+
+
+@pytest.mark.parametrize("client", ["boto3", "obstore"])
+def test_an_endpoint_that_does_not_answer_is_named_without_its_password(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "any")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
+    settings = S3Settings(client=client, endpoint_url=URL, region="us-east-1", attempts=1, connect_timeout_seconds=1)
+    store = open_store("s3://bucket/prefix", settings)
+    with pytest.raises(StoreError) as caught:
+        store.get("k")
+    told = "".join(traceback.format_exception(caught.value))
+    assert "127.0.0.1:1" in told
+    assert "s3cr" not in told
+
+
+def test_settings_are_printed_without_the_password_and_stay_what_they_are() -> None:
+    settings = S3Settings(endpoint_url=URL, region="eu-1")
+    assert repr(settings).startswith("S3Settings(client='boto3', endpoint_url='http://***@127.0.0.1:1/', profile=None,")
+    assert settings.endpoint_url == URL
+    copied = pickle.loads(pickle.dumps(settings))  # noqa: S301 - our own bytes
+    assert copied == settings
+    assert copied.endpoint_url == URL
+    assert "s3cr" not in repr(open_store("s3://bucket", settings))
+
+
+def test_a_url_of_no_store_is_refused_without_its_password() -> None:
+    with pytest.raises(ValueError, match=r"found 'http://\*\*\*@host/bucket'"):
+        open_store("http://me:secret@host/bucket")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://a:b@h/x and https://c:d@i:1?e=f@g", "http://***@h/x and https://***@i:1?e=f@g"),
+        ("http://a:p@ss@h", "http://***@h"),
+        ("s3://bucket/key@2 or mail@example.org", "s3://bucket/key@2 or mail@example.org"),
+        ("", ""),
+    ],
+)
+def test_only_users_of_urls_are_taken_out(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+
+
+def test_what_an_error_keeps_of_a_stores_words_has_no_password() -> None:
+    error = StoreError("get", "k", "no route to http://me:secret@host:9000/bucket")
+    assert error.detail == "no route to http://***@host:9000/bucket"
+    copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert str(copied) == str(error) == "get 'k': no route to http://***@host:9000/bucket"
