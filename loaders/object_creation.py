@@ -11,9 +11,9 @@ a PUT with If-None-Match:*, and what the store says of it decides:
     |                                     | request came through), other bytes are `ObjectExists`                 |
     | 409, 500, 503, none (a lost reply)  | the same; if nothing lies there, the same bytes are sent again        |
 
-A multipart upload cannot be made so: servers in real use ignore conditions on its completion. There the key is looked at
-just before it is completed. That narrows the time in which another object may appear, and proves nothing: such objects
-rest on the counter of ids, and on the promise of the id.
+A multipart upload cannot be made so: servers in real use ignore conditions on its completion. There the key is looked
+at just before it is completed. That narrows the time in which another object may appear, and proves nothing: such
+objects rest on the counter of ids, and on the promise of the id.
 """
 
 from __future__ import annotations
