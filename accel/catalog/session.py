@@ -1,6 +1,7 @@
 """The opening of a session: from the moment it returns, nobody else commits for this node.
 
-    1. the counter of ids   read after the node's list: one that is not above the ids in it went back
+    1. the counter of ids   read after the node's list (those of the others, if the node is new): one that is not above
+                            the ids in it went back
     2. the node's list      its epoch is raised; every later commit of an older session meets it and is refused
     3. the directory        the node is added, if it is new
     4. the stream buckets   the epoch of the node's open ranges is raised, so that an older session cannot close one of
@@ -16,6 +17,7 @@ its objects would look like orphans.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -26,14 +28,14 @@ from accel.catalog.list_rules import opened
 from accel.catalog.object_ids import highest_id
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeDirectory, NodeList, StreamBucket
-from accel.errors import CatalogDamaged
+from accel.errors import AccelError, CatalogDamaged
 
 
 def open_session(parts: CatalogParts, node_id: int) -> tuple[Seen[NodeList], Learned]:
     """Fence older sessions of a node, and learn what a new one has to know.
 
     Requests: two for the list, two or three for the directory, one for the counter, one or two a bucket, one for the
-    checkpoint, and one an object that was committed after the checkpoint; for a new node one more a bucket.
+    checkpoint, and one an object that was committed after it; for a new node one more a bucket, and one a list.
 
     Raises:
         CatalogDamaged: the node's list, the directory, a bucket or the counter was deleted, or the counter is not above
@@ -69,6 +71,7 @@ def _opened_list(parts: CatalogParts, node_id: int) -> Seen[NodeList]:
     seen = cell.read()
     if seen is None:
         _refuse_lost_list(parts, known, node_id, cell.where)
+        _note_ids_of_others(parts, known)
         parts.ids.refuse_lost()
         return cell.change(lambda now: opened(now or NodeList(node_id)))
     parts.ids.note(highest_id(seen.value))
@@ -95,6 +98,14 @@ def _refuse_lost_list(parts: CatalogParts, directory: NodeDirectory, node_id: in
         raise CatalogDamaged(f"expected the list of node {node_id} in {where}, found none, but {' and '.join(traces)}")
 
 
+def _note_ids_of_others(parts: CatalogParts, directory: NodeDirectory) -> None:
+    # A new node has no list that shows which ids are in use. One of another node that cannot be read shows nothing.
+    for node_id in directory.node_ids.tolist():
+        with suppress(AccelError):
+            seen = parts.cells.node_list(node_id).read()
+            parts.ids.note(-1 if seen is None else highest_id(seen.value))
+
+
 def _with_node(known: NodeDirectory, node_id: int) -> NodeDirectory | None:
     if node_id in known.node_ids:
         return None
@@ -109,6 +120,4 @@ def _adopt(parts: CatalogParts, node_id: int, epoch: int, number: int) -> Seen[S
 
 def _bucket(parts: CatalogParts, number: int) -> Seen[StreamBucket]:
     cell = parts.cells.bucket(number)
-    seen = cell.read()
-    standing(seen, cell.where)
-    return seen
+    return standing(cell.read(), cell.where)

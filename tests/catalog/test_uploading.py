@@ -137,11 +137,14 @@ def test_a_counter_that_was_put_back_overwrites_nothing_and_is_named() -> None:
     world = World(settings=SETTINGS)
     older = world.store.get(COUNTER).body
     with world.open() as catalog, opened(catalog) as writer:
+        catalog.open_node(5)
         for start in range(3):
             writer.upload({1: [batch(1, start, start + 1, b"acknowledged")]})
     world.store.put(COUNTER, older)
     with world.open() as catalog:
-        writer = catalog.open_node(5)  # a new node: nothing that it reads shows the ids of the others
+        with world.open() as other, pytest.raises(CatalogDamaged, match="went back"):
+            other.open_node(6)
+        writer = catalog.open_node(5)  # its own list shows no ids
         writer.open_streams([2])
         with pytest.raises(
             CatalogDamaged, match="given to node 5 alone, found that node 4 has it, too: the counter went back"
