@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
@@ -16,6 +17,7 @@ from accel.history.store import StreamStore
 from loaders.store import Crash, CrashStore, MemoryStore
 from loaders.tables import FormatRecord, read_format
 from tests.catalog.world import FORMAT, World, held
+from tests.history_store.watching import Interrupted
 
 NODE, OTHER, STREAM = 4, 6, 1
 TABLES = "accel/tables/"
@@ -145,6 +147,104 @@ def test_one_trace_of_a_node_is_enough(trace: str) -> None:
         world.store.put(DIRECTORY, empty_directory)
     world.store.delete(list_of(NODE))
     refused(world, "list of node 4", lambda catalog: catalog.open_node(NODE))
+
+
+def test_two_first_sessions_at_once_are_no_damage() -> None:
+    for before_call in range(WRITES_MAX):
+        world = World(settings=SETTINGS)
+
+        def other(world: World = world) -> None:
+            with world.open() as catalog, catalog.open_node(9) as writer:
+                writer.open_streams([STREAM])
+                world.upload(writer, {STREAM: (0, 10)})
+
+        store = Interrupted(world.store, before_call, other)
+        with world.open(store) as catalog:
+            catalog.open_node(9)
+        with world.open() as catalog:
+            assert catalog.open_node(9).end(STREAM) == (10 if before_call < store.calls else None)
+        if before_call >= store.calls:
+            assert store.calls > 10
+            return
+    pytest.fail(f"expected fewer than {WRITES_MAX} calls")
+
+
+def test_two_first_scopes_at_once_are_no_damage() -> None:
+    for before_call in range(WRITES_MAX):
+        world = World.__new__(World)
+        world.__init__(settings=SETTINGS)  # type: ignore[misc]  # for its clock and nonces
+        bucket = MemoryStore()
+
+        def other(world: World = world, bucket: MemoryStore = bucket) -> None:
+            streams = StreamStore.open(bucket, system=world.system)
+            streams.create_scope("theirs")
+            streams.create_stream("theirs", "orders", StreamConfiguration(min_segments=1))
+
+        store = Interrupted(bucket, before_call, other)
+        StreamStore.open(store, system=world.system).create_scope("mine")
+        streams = StreamStore.open(bucket, system=world.system)
+        assert list(streams.scopes()) == (["mine", "theirs"] if before_call < store.calls else ["mine"])
+        if before_call >= store.calls:
+            assert store.calls > 10
+            return
+    pytest.fail(f"expected fewer than {WRITES_MAX} calls")
+
+
+def test_the_tables_of_all_streams_are_not_made_anew_beside_a_scope() -> None:
+    bucket, world = MemoryStore(), World(settings=SETTINGS)
+    StreamStore.open(bucket, system=world.system).create_scope("shop")
+    for info in list(bucket.list(f"{TABLES}_system%2F")):
+        bucket.delete(info.key)
+    before = [info.key for info in bucket.list("")]
+    with pytest.raises(CatalogDamaged, match=r"_system/scopes.*streamsInScope"):
+        StreamStore.open(bucket, system=world.system).create_scope("other")
+    assert [info.key for info in bucket.list("")] == before
+
+
+@pytest.mark.parametrize("lost", ["segmentStreams", "transactionIds", ""])
+def test_ids_of_histories_are_not_given_out_anew(lost: str) -> None:
+    world = World(settings=SETTINGS)
+    streams = StreamStore.open(world.store, system=world.system)
+    streams.create_scope("shop")
+    stream = streams.create_stream("shop", "orders", StreamConfiguration(min_segments=1))
+    for info in list(world.store.list(f"{TABLES}_system%2Fcounters/{lost}")):
+        world.store.delete(info.key)
+    again = StreamStore.open(world.store, system=world.system)
+    for is_lost, act in (
+        (lost != "transactionIds", lambda: again.create_stream("shop", "other", StreamConfiguration(min_segments=1))),
+        (lost != "segmentStreams", again.stream("shop", "orders").begin_transaction),
+    ):
+        with pytest.raises(CatalogDamaged, match="_system/counters") if is_lost else nullcontext():
+            act()
+    assert stream.segment_stream(0) == 0
+
+
+def test_a_counter_of_segments_below_a_binding_that_was_read_is_refused() -> None:
+    world = World(settings=SETTINGS)
+    key = f"{TABLES}_system%2Fcounters/segmentStreams"
+    older = world.store.get(key).body
+    streams = StreamStore.open(world.store, system=world.system)
+    streams.create_scope("shop")
+    streams.create_stream("shop", "orders", StreamConfiguration(min_segments=3))
+    world.store.put(key, older)
+    again = StreamStore.open(world.store, system=world.system)
+    assert again.stream("shop", "orders").segment_stream(2) == 2
+    with pytest.raises(CatalogDamaged, match="a number above 2, found 0"):
+        again.create_stream("shop", "other", StreamConfiguration(min_segments=1))
+
+
+def test_a_transaction_is_not_begun_under_the_id_of_another() -> None:
+    world = World(settings=SETTINGS)
+    key = f"{TABLES}_system%2Fcounters/transactionIds"
+    older = world.store.get(key).body
+    streams = StreamStore.open(world.store, system=world.system)
+    streams.create_scope("shop")
+    first = streams.create_stream("shop", "orders", StreamConfiguration(min_segments=1)).begin_transaction()
+    world.store.put(key, older)
+    world.clock.seconds += 1
+    again = StreamStore.open(world.store, system=world.system).stream("shop", "orders")
+    with pytest.raises(CatalogDamaged, match=f"{first}: expected an id that no transaction has"):
+        again.begin_transaction()
 
 
 def test_a_list_that_is_put_back_is_the_way_back() -> None:

@@ -89,7 +89,7 @@ def make_system_tables(cells: SystemCells, *, is_initialised: bool = False) -> N
         cells: of the store.
         is_initialised: whether `accel catalog init` has made them before: then none may be missing.
 
-    Requests: 2 if all is there, else one for the tables of the bucket and one for each table and counter.
+    Requests: 3 if all is there, else two, those of a listing of tables, and one for each table and counter.
 
     Raises:
         CatalogDamaged: some of it is gone.
@@ -103,6 +103,8 @@ def make_system_tables(cells: SystemCells, *, is_initialised: bool = False) -> N
         raise CatalogDamaged(f"expected table {places.SCOPES!r}, which is made with the bucket, found none")
     owned = next((name for name in tables.table_names() if places.OWNED in name), None)
     if owned is not None:
+        if tables.table_exists(places.SCOPES):  # made by another process meanwhile, and a scope after it
+            return
         found = f"none, and table {owned!r}, which a scope or stream has"
         raise CatalogDamaged(f"expected table {places.SCOPES!r}, found {found}")
     for name in places.SYSTEM_TABLES:
