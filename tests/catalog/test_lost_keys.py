@@ -171,8 +171,7 @@ def test_two_first_sessions_at_once_are_no_damage() -> None:
 
 def test_two_first_scopes_at_once_are_no_damage() -> None:
     for before_call in range(WRITES_MAX):
-        world = World.__new__(World)
-        world.__init__(settings=SETTINGS)  # type: ignore[misc]  # for its clock and nonces
+        world = World(settings=SETTINGS)  # for its clock and nonces
         bucket = MemoryStore()
 
         def other(world: World = world, bucket: MemoryStore = bucket) -> None:
@@ -262,8 +261,8 @@ def test_a_list_that_is_put_back_is_the_way_back() -> None:
 def test_a_directory_that_was_deleted_is_not_made_anew() -> None:
     world = busy()
     world.store.delete(DIRECTORY)
-    for node_id in (NODE, 9):
-        refused(world, "key 'directory'", lambda catalog, node_id=node_id: catalog.open_node(node_id))  # type: ignore[misc]
+    refused(world, "key 'directory'", lambda catalog: catalog.open_node(NODE))
+    refused(world, "key 'directory'", lambda catalog: catalog.open_node(9))
 
 
 def test_a_bucket_that_was_deleted_is_not_made_anew() -> None:
@@ -352,8 +351,7 @@ def test_a_counter_that_went_back_is_found_when_the_format_record_is_written_aga
 def test_init_that_died_before_any_of_its_writes_is_repeated() -> None:
     whole = set(keys(World(settings=SETTINGS)))
     for number in range(WRITES_MAX):
-        world = World.__new__(World)
-        world.__init__(settings=SETTINGS)  # type: ignore[misc]  # for its clock and nonces; the bucket is emptied
+        world = World(settings=SETTINGS)  # for its clock and nonces; the bucket is emptied
         for info in list(world.memory.list("")):
             world.memory.delete(info.key)
         store = CrashStore(world.store, number)
