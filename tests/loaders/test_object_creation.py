@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pickle import dumps, loads
 
+import numpy as np
 import pytest
 
 from loaders.errors import ObjectExists, RequestRefused, StoreError, StoreUnavailable, WriteConflict
@@ -25,6 +26,7 @@ from tests.builders import write_set_object
 LAYOUT = ObjectLayout(namespace="cluster")
 KEY = LAYOUT.object_key(42)
 BODY = b"mine" * 10
+NONE = np.empty(0, dtype=np.int64)
 FAULTS = [Fault.TIMEOUT, Fault.SLOW_DOWN, Fault.LOST_REPLY, Fault.CONFLICT, Fault.SERVER_ERROR]
 
 
@@ -156,7 +158,7 @@ def test_a_merge_leaves_another_object_alone(part_size_bytes: int) -> None:
     store.put(KEY, b"live")
     with ThreadPoolExecutor(2) as executor:
         sources = open_sources(store, LAYOUT, refs, executor=executor)
-        plan = plan_merge([source.index for source in sources], [], [])
+        plan = plan_merge([source.index for source in sources], NONE, NONE)
         ids = [42, *range(50, 50 + len(plan.outputs) - 1)]
         settings = MergeSettings(part_size_bytes=part_size_bytes)
         with pytest.raises(ObjectExists):
