@@ -9,6 +9,7 @@ one to read. `retryable` says whether the same call may succeed later by itself;
     │   ├── BucketMissing          no such bucket
     │   ├── AccessDenied           the credentials may not do this
     │   ├── PreconditionFailed     a conditional request lost
+    │   │   └── ObjectExists       another object lies where this one was to be written
     │   ├── WriteConflict          a conditional write was not decided: read again            (retryable)
     │   ├── RangeInvalid           the bytes asked for lie outside the object
     │   ├── StoreUnavailable       throttled, timed out or broken on the way                  (retryable)
@@ -26,6 +27,7 @@ one to read. `retryable` says whether the same call may succeed later by itself;
     │   └── AmbiguousWrite         a lost reply that reading again does not settle
     ├── CatalogError               the object catalog could not do what was asked
     │   ├── CatalogMissing         no catalog lies here
+    │   ├── CatalogDamaged         a key that must be there is gone, or went back in time
     │   ├── CommitRefused          a commit contradicts what the catalog holds
     │   ├── SessionFenced          a newer session writes for this node
     │   ├── MaintenanceRefused     it would not be safe to delete, undo or import now
@@ -74,6 +76,7 @@ from loaders.errors import (
     FormatTooNew,
     KeyMissing,
     NameRefused,
+    ObjectExists,
     PreconditionFailed,
     RangeInvalid,
     RequestRefused,
@@ -93,6 +96,7 @@ __all__ = [
     "AccessDenied",
     "AmbiguousWrite",
     "BucketMissing",
+    "CatalogDamaged",
     "CatalogError",
     "CatalogMissing",
     "Closed",
@@ -117,6 +121,7 @@ __all__ = [
     "MissingExtra",
     "NameRefused",
     "NotInHistory",
+    "ObjectExists",
     "ObjectLost",
     "OperationNotAllowed",
     "PositionTruncated",
@@ -148,6 +153,18 @@ class CatalogMissing(CatalogError):
     """No catalog lies at this place."""
 
     advice = "check bucket and prefix; accel catalog init makes a new one"
+
+
+class CatalogDamaged(CatalogError):
+    """A key that must be there is gone, or holds less than what is known to have stood there; nothing was written.
+
+    Going on would give out ids twice, or begin anew beside objects that were acknowledged.
+    """
+
+    advice = (
+        "stop accel catalog gc and the writers, and put the key that the message names back from the bucket's versions "
+        "or a backup (docs/catalog.md, 'A key that was lost'); then run accel catalog verify"
+    )
 
 
 class CommitRefused(CatalogError):

@@ -108,7 +108,8 @@ class NodeImage:
             return self._made[position]
         except KeyError:
             columns = (self.object_ids, self.sizes_bytes, self.index_sizes_bytes, self.attributes)
-            made = self._made[position] = ObjectRef(*(int(column[position]) for column in columns))
+            object_id, size_bytes, index_size_bytes, attributes = (int(column[position]) for column in columns)
+            made = self._made[position] = ObjectRef(object_id, size_bytes, index_size_bytes, attributes)
             return made
 
     def positions(self, object_ids: NDArray[np.int64]) -> NDArray[np.int64]:

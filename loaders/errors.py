@@ -10,6 +10,7 @@ message, for people; nothing should parse it.
     │   ├── BucketMissing          no such bucket
     │   ├── AccessDenied           the credentials may not do this
     │   ├── PreconditionFailed     a conditional request lost: the object is not what the caller believed
+    │   │   └── ObjectExists       another object lies where this one was to be written
     │   ├── WriteConflict          a conditional write raced another one and was not decided: read again
     │   ├── RangeInvalid           the bytes asked for lie outside the object
     │   ├── StoreUnavailable       throttled, timed out or broken on the way; the retries are used up
@@ -132,6 +133,12 @@ class PreconditionFailed(StoreError):
     """A conditional request lost: the object exists already, or is not the version that the caller named."""
 
     advice = "read the object again and decide by what it holds now"
+
+
+class ObjectExists(PreconditionFailed):
+    """Another object, with other bytes, lies at the key of an object that is written only once; it was left alone."""
+
+    advice = "write it under a new id; if that happens again, the counter of ids went back: accel catalog verify"
 
 
 class WriteConflict(StoreError):

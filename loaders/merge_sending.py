@@ -2,7 +2,8 @@
 
 An output of one part is one put; a larger one goes out by multipart and appears whole or not at all. What fails takes
 everything back: uploads are aborted, and outputs that are written already, or may be (a reply was lost), are deleted.
-Their ids were promised to this merge alone, so nobody else can have objects there.
+Their ids were promised to this merge alone. What lies at such a key all the same is another's: it is neither written
+over nor deleted (see `object_creation`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from typing import NamedTuple, cast
 
-from loaders.errors import FormatLimit
+from loaders.errors import FormatLimit, ObjectExists
 from loaders.merge_bands import Part
 from loaders.merge_buffers import PartBuffer, PartBuffers
 from loaders.merge_parallel import end_all
 from loaders.merge_settings import MergeSettings
+from loaders.object_creation import create_object, refuse_existing
 from loaders.store import Body, MultipartUpload, ObjectStore, PartReceipt
 from loaders.store.base import PART_NUMBER_MAX
 
@@ -92,6 +94,7 @@ class OutputSender:
             self._collect()
         for output, upload in list(self._uploads.items()):
             receipts = [future.result() for future in self._receipts[output]]
+            refuse_existing(self._store, self._keys[output])
             self._may_exist.add(self._keys[output])
             upload.complete([receipt for receipt in receipts if receipt is not None])
             del self._uploads[output]
@@ -112,7 +115,11 @@ class OutputSender:
         self._may_exist.add(key)
 
         def put(body: Body) -> None:
-            self._store.put(key, body)
+            try:
+                create_object(self._store, key, body)
+            except ObjectExists:
+                self._may_exist.discard(key)
+                raise
 
         return put
 

@@ -10,7 +10,8 @@ the end of each output is read back: index and footer must be, byte for byte, th
 hold, stream by stream, the bytes, records and offsets of the sources. Only then are the outputs reported.
 
 What is in memory is bounded by the settings, whatever the size of the group: see `loaders.merge_bands`. A group that
-fits one band takes a request a source, one a part, and three more an output: to begin, to complete, to read back.
+fits one band takes a request a source and one a part, and for an output in parts four more: to begin, to see
+that nothing lies there, to complete, to read back.
 
 Nothing is committed here. If anything fails, all that was written is taken back.
 """
@@ -113,7 +114,7 @@ def merge_objects(  # noqa: PLR0913 - each of them is a thing of its own
         layout: where in it.
         sources: opened by `open_sources`, in list order.
         plan: made of their indexes.
-        object_ids: one for each output, never used before; whatever lies there is replaced, or deleted on failure.
+        object_ids: one for each output, never used before; another object that lies there is left alone.
         settings: memory, parts, and whether the store is to copy the data itself where it can.
         executor: of threads, at least one of them free; runs the requests.
         limits: those of the plan; only the size of rows matters, and only where the store copies the data.
@@ -124,6 +125,7 @@ def merge_objects(  # noqa: PLR0913 - each of them is a thing of its own
         CorruptObject: a block of a source is broken (the error names the source), or what was read back is not what
             was written.
         FormatError, FormatLimit: the outputs are not what the sources were, or a row is too large to be moved.
+        ObjectExists: another object lies where an output was to be written.
         StoreError: a request failed.
         ValueError: the sources are not the plan's, or ids that do not fit it.
     """

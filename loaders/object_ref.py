@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loaders.store.base import ObjectStore
 
 UNKNOWN = -1
 """As a size or as attributes: the metadata does not say."""
 
 _TYPE_MASK = 0b11
 _COMPOSITE = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proof:
+    """That this process wrote an object, and where. It does not leave the process: a pickled one proves nothing.
+
+    Args:
+        key: where it was written.
+        store: into which store; None = nobody knows.
+    """
+
+    key: str
+    store: ObjectStore | None
+
+    def __reduce__(self) -> tuple[type[Proof], tuple[str, None]]:
+        return type(self), (self.key, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +40,14 @@ class ObjectRef:
         size_bytes: of the whole object, or -1; without it the tail is read by a suffix range.
         index_size_bytes: of its block index, or -1; with it an index is opened by exactly one request.
         attributes: kind and placement bits of the object, or -1 where they are not set.
+        proof: that this process has written it; no part of what the metadata says.
     """
 
     object_id: int
     size_bytes: int = UNKNOWN
     index_size_bytes: int = UNKNOWN
     attributes: int = UNKNOWN
+    proof: Proof | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_composite(self) -> bool:

@@ -12,7 +12,8 @@ more than one part, and what a single call of ``write`` adds to it, is ever in m
               sent           sent
 
 An object appears whole or not at all: what fails inside the ``with`` block aborts the upload, and nothing is left of
-it. (Only a lost answer to the very last request leaves it open whether the object is there.)
+it. A lost answer to the very last request is settled by reading. An object is created and never written over: see
+`object_creation`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 
 from loaders.format import ObjectEncoder
 from loaders.format.object_encoder import BLOCK_THRESHOLD_BYTES
-from loaders.object_ref import ObjectRef
+from loaders.object_ref import ObjectRef, Proof
 from loaders.streamed_object import PART_SIZE_BYTES, StreamedObject
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from loaders.format import RecordBatch
     from loaders.layout import ObjectLayout
     from loaders.store import ObjectStore
+    from loaders.tables.retry import Patience
     from range_index import ObjectRanges
 
 
@@ -41,9 +43,12 @@ class ObjectWriter:
     Args:
         store: where to.
         layout: where in it.
-        object_id: the object's id; an object that lies there already is replaced, so ids must never be used twice.
+        object_id: the object's id, never used before; another object that lies there already is left alone.
         part_size_bytes: size of the parts of a large object, at least 1; S3 refuses parts below 5 MiB.
         block_threshold_bytes: payload bytes that close a block, see `ObjectEncoder`.
+        patience: pauses before a put without a clear answer is sent again; None = none.
+
+    The end of the block raises ObjectExists if another object lies at the key, and StoreError if it cannot be written.
 
     Threads: one at a time.
     """
@@ -56,10 +61,14 @@ class ObjectWriter:
         *,
         part_size_bytes: int = PART_SIZE_BYTES,
         block_threshold_bytes: int = BLOCK_THRESHOLD_BYTES,
+        patience: Patience | None = None,
     ) -> None:
         self.key = layout.object_key(object_id)
         self._object_id = object_id
-        self._object = StreamedObject(store, self.key, part_size_bytes=part_size_bytes)
+        self._store = store
+        self._object = StreamedObject(
+            store, self.key, part_size_bytes=part_size_bytes, is_written_once=True, patience=patience
+        )
         self._encoder = ObjectEncoder(block_threshold_bytes)
         self._failure: BaseException | None = None
         self._ref: ObjectRef | None = None
@@ -134,7 +143,8 @@ class ObjectWriter:
             self._abort(error)
             raise
         index = self._encoder.index()
-        self._ref = ObjectRef(self._object_id, self._encoder.size_bytes, index.nbytes)
+        proof = Proof(self.key, self._store)
+        self._ref = ObjectRef(self._object_id, self._encoder.size_bytes, index.nbytes, proof=proof)
         self._ranges = index.object_ranges()
 
     def _abort(self, failure: BaseException) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loaders.errors import FormatLimit
+from loaders.errors import FormatLimit, StoreError
 from loaders.lifetime import Lifetime
+from loaders.object_creation import create_object, ends_with, refuse_existing
 from loaders.store.base import PART_NUMBER_MAX
 
 if TYPE_CHECKING:
     from loaders.store.base import Body, MultipartUpload, ObjectStore, PartReceipt
+    from loaders.tables.retry import Patience
 
 PART_SIZE_BYTES = 16 << 20
 
@@ -23,13 +25,23 @@ class StreamedObject:
 
     Args:
         store: where to.
-        key: what lies there already is replaced when this one is finished.
+        key: what lies there already is replaced when this one is finished, unless it is written once.
         part_size_bytes: of a multipart upload; S3 refuses less than 5 MiB.
+        is_written_once: the key is created and never written over; see `object_creation`.
+        patience: pauses before a put of such a key is sent again; None = none.
 
     Threads: one at a time, in the process that began it; elsewhere it raises WrongProcess.
     """
 
-    def __init__(self, store: ObjectStore, key: str, *, part_size_bytes: int = PART_SIZE_BYTES) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        key: str,
+        *,
+        part_size_bytes: int = PART_SIZE_BYTES,
+        is_written_once: bool = False,
+        patience: Patience | None = None,
+    ) -> None:
         if part_size_bytes < 1:
             raise ValueError(f"expected a part size of at least 1 byte, found {part_size_bytes}")
         self._lifetime = Lifetime(f"the upload of {key!r}")
@@ -37,6 +49,8 @@ class StreamedObject:
         self.size_bytes = 0
         self._store = store
         self._part_size_bytes = part_size_bytes
+        self._is_written_once = is_written_once
+        self._patience = patience
         self._pending = bytearray()
         self._upload: MultipartUpload | None = None
         self._receipts: list[PartReceipt] = []
@@ -61,14 +75,17 @@ class StreamedObject:
         """Send the rest; the object appears.
 
         Raises:
+            ObjectExists: it is to be written once, and another object lies at its key.
             StoreError: it could not be sent; abort it.
         """
         self._lifetime.check_process()
-        if self._upload is None:
-            self._store.put(self.key, self._pending)
-        else:
+        if self._upload is not None:
             self._send_part(self._pending)
-            self._upload.complete(self._receipts)
+            self._complete(self._upload)
+        elif self._is_written_once:
+            create_object(self._store, self.key, self._pending, self._patience)
+        else:
+            self._store.put(self.key, self._pending)
         self._pending.clear()
 
     def abort(self, failure: BaseException) -> None:
@@ -80,6 +97,24 @@ class StreamedObject:
             self._upload.abort()
         except Exception as error:  # noqa: BLE001 - what went wrong first is what has to be told
             failure.add_note(f"and its upload could not be aborted, so parts of it may remain: {error}")
+
+    def _complete(self, upload: MultipartUpload) -> None:
+        if not self._is_written_once:
+            upload.complete(self._receipts)
+            return
+        refuse_existing(self._store, self.key)
+        try:
+            upload.complete(self._receipts)
+        except StoreError:
+            if not self._is_complete():
+                raise
+
+    def _is_complete(self) -> bool:
+        # Nothing lay there a moment ago: what has this size and ends with my last part is mine.
+        try:
+            return ends_with(self._store, self.key, self.size_bytes, self._pending)
+        except StoreError:
+            return False
 
     def _send_part(self, body: Body) -> None:
         number = len(self._receipts) + 1

@@ -9,5 +9,6 @@ from __future__ import annotations
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.node_writer import NodeWriter
 from accel.catalog.settings import CatalogSettings
+from accel.catalog.uploading import Uploaded
 
-__all__ = ["CatalogSettings", "NodeWriter", "ObjectCatalog"]
+__all__ = ["CatalogSettings", "NodeWriter", "ObjectCatalog", "Uploaded"]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog import stream_rules
+from accel.catalog.cell import standing
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import StreamBucket
 from accel.errors import SessionFenced
@@ -80,10 +81,12 @@ def edit_buckets(parts: CatalogParts, offsets: Mapping[int, int], rule: EditRule
     def edit(number: int) -> StreamBucket:
         here = numbers == number
 
-        def change(found: StreamBucket | None) -> StreamBucket | None:
-            return rule(StreamBucket(number) if found is None else found, ids[here], values[here])
+        cell = parts.cells.bucket(number)
 
-        return parts.cells.bucket(number).change(change).value
+        def change(found: StreamBucket | None) -> StreamBucket | None:
+            return rule(standing(found, cell.where), ids[here], values[here])
+
+        return cell.change(change).value
 
     return list(parts.executor.map(edit, np.unique(numbers).tolist()))
 

@@ -1,11 +1,11 @@
 """The object catalog: the metadata image, kept in versioned tables next to the objects.
 
     store = open_store("s3://bucket/prefix")
-    ObjectCatalog.init(store, namespace="shop")           once a bucket
+    ObjectCatalog.init(store, FormatRecord(namespace="shop"))      once a bucket
     with ObjectCatalog.open(store) as catalog:
-        with catalog.open_node(4) as writer: ...          a broker writes: see `node_writer`
-        catalog.image()                                   anybody reads
-        ReadAccelerator(catalog.images(), store)          ... and looks up, with images that follow the catalog
+        with catalog.open_node(4) as writer: ...                   a broker writes: see `node_writer`
+        catalog.image()                                            anybody reads
+        ReadAccelerator(catalog.images(), store)                   ... and looks up, with images that follow the catalog
 
 Readers need no right to write. What is where, byte by byte: docs/formats.md; why it is safe: docs/catalog.md.
 """
@@ -22,17 +22,21 @@ import numpy as np
 
 from accel.catalog import list_rules, stream_rules
 from accel.catalog.bucket_edits import trim_streams
+from accel.catalog.cell import standing
 from accel.catalog.claims import stream_object_rows
 from accel.catalog.compacting import Compaction, CompactionRanges, commit_compaction
 from accel.catalog.discarding import discard
 from accel.catalog.learning import learn_ends
 from accel.catalog.merging import refuse_undoable
+from accel.catalog.moving import read_list
 from accel.catalog.node_writer import NodeWriter
+from accel.catalog.object_ids import highest_id
 from accel.catalog.opening import catalog_parts, existing_format, make_catalog
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.session import open_session
 from accel.catalog.settings import CatalogSettings
+from accel.catalog.uploading import first_unproven, refuse_misplaced
 from accel.catalog.watch import Snapshot, Watch
 from accel.errors import CatalogMissing, Closed, CommitRefused
 from accel.image import MetadataImage
@@ -75,6 +79,8 @@ class ObjectCatalog:
     ) -> None:
         """Make an empty catalog; one that is there already, made with the same choices, is left alone.
 
+        It may be repeated after a crash at any write. If the format record alone was lost, it is written again.
+
         Args:
             store: where.
             wanted: its namespace, and the times that all users agree on.
@@ -82,7 +88,8 @@ class ObjectCatalog:
             system: clock, sleep and chance.
 
         Raises:
-            CommitRefused: a catalog made with other choices lies there.
+            CommitRefused: a catalog made with other choices lies there, or was begun.
+            CatalogDamaged: a catalog lies there without its format record, and more of it is gone.
             RequestRefused: the endpoint does not keep its word on conditional writes.
         """
         make_catalog(store, wanted, settings or CatalogSettings(), system)
@@ -188,7 +195,7 @@ class ObjectCatalog:
     def open_node(self, node_id: int) -> NodeWriter:
         """Begin to write for a node; from then on older sessions of it are refused.
 
-        Requests: see `session`.
+        Requests and errors: see `session`.
         """
         return NodeWriter(self._parts, *open_session(self._parts, node_id))
 
@@ -199,17 +206,24 @@ class ObjectCatalog:
             node_id: in whose list the outputs will stand.
             count: how many ids.
             deadline_seconds: how long they are good for; the format record's `prepared_seconds` by default.
+
+        Raises:
+            CatalogMissing: the node was never opened.
+            CatalogDamaged: the counter of ids was deleted, or is not above the ids in the node's list.
         """
         seconds = self.format.prepared_seconds if deadline_seconds is None else deadline_seconds
         if seconds <= 0:
             raise ValueError(f"expected a deadline above 0, found {seconds} seconds")
+        cell = self._parts.cells.node_list(node_id)
+        seen = read_list(cell, node_id)
+        self._parts.ids.note(highest_id(seen.value))
         ids = self._parts.ids.take(count)
         deadline_ms = self._parts.now_ms() + int(seconds * MILLISECONDS)
 
         def change(found: NodeList | None) -> NodeList | None:
             return list_rules.with_prepared(_there(found, node_id), ids, deadline_ms, None)
 
-        self._parts.cells.node_list(node_id).change(change)
+        cell.change(change, seen=seen)
         return ids
 
     def discard(self, node_id: int, object_ids: Iterable[int]) -> None:
@@ -290,22 +304,27 @@ class ObjectCatalog:
 
         Raises:
             CommitRefused: one of them is gone or can still be taken away by an undo (see `merging`), they do not cover
-                the new one exactly, or its promise has run out.
+                the new one exactly, its promise has run out, or it does not lie where readers look.
         """
         rows = stream_object_rows([(stream_id, stream_object)], 0, self._parts.now_ms())
+        unproven = first_unproven(self._parts, [stream_object.ref])
         gone = list(replaces)
         number = stream_rules.bucket_of(stream_id, self.format.stream_buckets)
 
+        cell = self._parts.cells.bucket(number)
+
         def change(found: StreamBucket | None) -> StreamBucket | None:
-            bucket = StreamBucket(number) if found is None else found
+            bucket = standing(found, cell.where)
             changed = stream_rules.with_replacement(bucket, stream_id, rows, gone, self._parts.now_ms())
             if changed is not None:
                 sources = np.isin(bucket.stream_objects["object_id"], gone)
                 refuse_undoable(self._parts, bucket.stream_objects[sources])
                 self._extend_promise(stream_object.ref.object_id)
+                if unproven is not None:
+                    refuse_misplaced(self._parts, unproven)
             return changed
 
-        self._parts.cells.bucket(number).change(change)
+        cell.change(change)
 
     def _extend_promise(self, object_id: int) -> None:
         # The promise stands in another key than what is about to be written, so no single write can check both: it is

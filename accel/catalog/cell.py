@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from accel.errors import CatalogDamaged
 from loaders.errors import AmbiguousWrite, DataConflict
 from loaders.tables import Entry, Table, Version
 from loaders.tables.converted import Codec
@@ -29,6 +30,17 @@ class Seen(Generic[T]):
     def version(self) -> Version:
         """Which version of the key it was."""
         return self.entry.version
+
+
+def standing(found: T | None, where: str) -> T:
+    """The value of a key that is made once and never deleted.
+
+    Raises:
+        CatalogDamaged: nothing stands there.
+    """
+    if found is None:
+        raise CatalogDamaged(f"expected a value in {where}, found none: it was deleted")
+    return found
 
 
 class Cell(Generic[T]):

@@ -6,7 +6,8 @@ from accel.catalog import forms, places
 from accel.catalog.cell import Cell
 from accel.catalog.import_records import ImportRun, ReadBatch
 from accel.catalog.records import Checkpoint, ListVersion, NodeDirectory, NodeList, ObjectIdCounter, StreamBucket
-from loaders.tables import Tables
+from loaders.tables import FormatRecord, Tables
+from loaders.tables.format_record import FORMAT_FORM
 
 DIRECTORY_SIZE_BYTES_MAX = 1 << 20
 """Of the directory: a node takes up to 9 bytes."""
@@ -25,6 +26,10 @@ class CatalogCells:
         """Which nodes have a list."""
         table = self.tables.table(places.NODES, value_size_bytes_max=DIRECTORY_SIZE_BYTES_MAX)
         return Cell(table, places.DIRECTORY_KEY, forms.NODE_DIRECTORY)
+
+    def format_copy(self) -> Cell[FormatRecord]:
+        """The choices with which the catalog was begun, beside the format record itself."""
+        return Cell(self.tables.table(places.NODES), places.FORMAT_COPY_KEY, FORMAT_FORM)
 
     def node_list(self, node_id: int) -> Cell[NodeList]:
         """A node's objects."""

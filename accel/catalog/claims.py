@@ -30,6 +30,7 @@ class Claims:
         stream_ids: the streams of all of them, ascending, each once.
         starts: of the same length.
         ends: of the same length.
+        to_look_at: one of the objects, if nobody has seen yet that it lies where readers look.
     """
 
     facts: ObjectFacts | None
@@ -37,6 +38,7 @@ class Claims:
     stream_ids: NDArray[np.int64]
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
+    to_look_at: ObjectRef | None = None
 
     def object_ids(self) -> NDArray[np.int64]:
         """The ids of all these objects."""
@@ -51,7 +53,12 @@ class Claims:
 
 
 def make_claims(
-    ref: ObjectRef | None, ranges: ObjectRanges, own: Mapping[int, StreamObject], node_id: int, time_ms: int
+    ref: ObjectRef | None,
+    ranges: ObjectRanges,
+    own: Mapping[int, StreamObject],
+    node_id: int,
+    time_ms: int,
+    to_look_at: ObjectRef | None = None,
 ) -> Claims:
     """Put together what a commit adds.
 
@@ -77,6 +84,7 @@ def make_claims(
         all_ids[order],
         np.concatenate((starts, rows["start"]))[order],
         np.concatenate((ends, rows["end"]))[order],
+        to_look_at,
     )
 
 

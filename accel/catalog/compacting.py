@@ -21,7 +21,7 @@ import numpy as np
 
 from accel.catalog import list_rules, places
 from accel.catalog.buckets import buckets_of
-from accel.catalog.cell import Seen
+from accel.catalog.cell import Seen, standing
 from accel.catalog.claims import facts_of, stream_object_rows
 from accel.catalog.compaction_check import refuse_lossy_compaction
 from accel.catalog.moving import move_stream_objects, read_list
@@ -87,8 +87,7 @@ def commit_compaction(parts: CatalogParts, compaction: Compaction) -> NodeList:
     removed = [(ref.object_id, ref.size_bytes) for ref in compaction.removed]
 
     def change(found: NodeList | None) -> NodeList | None:
-        now = NodeList(node_id) if found is None else found
-        return list_rules.with_compaction(now, removed, facts, rows, parts.now_ms())
+        return list_rules.with_compaction(standing(found, cell.where), removed, facts, rows, parts.now_ms())
 
     seen = read_list(cell, node_id)
     following = change(seen.value)  # refuses early, before anything is opened or written

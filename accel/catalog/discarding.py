@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog import list_rules
+from accel.catalog.cell import standing
 from accel.catalog.moving import read_list
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeList, StreamBucket
@@ -78,7 +79,7 @@ def _taken_back(parts: CatalogParts, node_id: int, object_ids: list[int]) -> lis
     cell = parts.cells.node_list(node_id)
 
     def change(found: NodeList | None) -> NodeList | None:
-        now = NodeList(node_id) if found is None else found
+        now = standing(found, cell.where)
         promised = set(now.prepared["object_id"].tolist())
         taken[:] = [each for each in object_ids if each in promised]
         return list_rules.without_prepared(now, object_ids)
@@ -104,14 +105,15 @@ def _registered(parts: CatalogParts, streams: dict[int, int | None]) -> set[int]
 
 def _registered_in(parts: CatalogParts, number: int, ids: NDArray[np.int64]) -> set[int]:
     found: set[int] = set()
+    cell = parts.cells.bucket(number)
 
     def change(now: StreamBucket | None) -> StreamBucket | None:
         nonlocal found
-        bucket = StreamBucket(number) if now is None else now
+        bucket = standing(now, cell.where)
         found = _known(bucket, ids)
         return None if len(found) == len(ids) else bucket
 
-    parts.cells.bucket(number).change(change)
+    cell.change(change)
     return found
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from accel.catalog import places
 from accel.catalog.import_records import ImportRun, ReadBatch
+from accel.catalog.object_ids import check_counter
 from accel.catalog.parts import CatalogParts
 from accel.catalog.survey import StoredObjects
 from loaders.tables.columns import ROWS_MAX
@@ -56,8 +57,9 @@ class ImportProgress:
 
     def note_counter(self, least: int) -> ImportRun | None:
         """Write down what the counter of ids says, before it is raised; None if it need not be raised."""
-        seen = self.parts.cells.object_ids().read()
-        before = 0 if seen is None else seen.value.next_object_id
+        cell = self.parts.cells.object_ids()
+        seen = cell.read()
+        before = check_counter(None if seen is None else seen.value, -1, cell.where)
         if before >= least:
             return None
 

@@ -26,9 +26,11 @@ import numpy as np
 
 from accel.catalog import places
 from accel.catalog.catalog import ObjectCatalog
+from accel.catalog.cell import standing
 from accel.catalog.import_plan import ImportPlan, empty_plan, make_plan
 from accel.catalog.import_progress import ImportProgress
 from accel.catalog.import_reading import ImportChoice, read_objects
+from accel.catalog.object_ids import check_counter
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import Checkpoint, NodeDirectory, NodeList, ObjectIdCounter, StreamBucket
 from accel.catalog.rows import Rows
@@ -234,10 +236,10 @@ def _write_buckets(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> No
 
 
 def _check_bucket(found: StreamBucket | None, *, wanted: StreamBucket, is_new: bool) -> StreamBucket | None:
-    now = StreamBucket(wanted.bucket) if found is None else found
+    now = standing(found, f"table {places.STREAM_BUCKETS!r}, key {places.bucket_key(wanted.bucket)!r}")
     leveled = StreamBucket(now.bucket, now.streams, _without_epochs(now.ranges), now.stream_objects, now.retired)
     if _same(leveled, wanted, _BUCKET_ROWS):
-        return wanted if found is None else None
+        return None
     by_sessions = bool(now.ranges["epoch"].any()) or len(now.stream_objects) or len(now.retired)
     if len(now.streams) and (by_sessions or not is_new):
         raise MaintenanceRefused(
@@ -285,9 +287,9 @@ def _replaced(found: Checkpoint | None, *, wanted: Checkpoint) -> Checkpoint | N
 
 
 def _with_nodes(found: NodeDirectory | None, *, plan: ImportPlan) -> NodeDirectory | None:
-    known = NodeDirectory() if found is None else found
+    known = standing(found, f"table {places.NODES!r}, key {places.DIRECTORY_KEY!r}")
     node_ids = np.union1d(known.node_ids, np.fromiter(plan.lists, dtype=np.int64))
-    return None if found is not None and len(node_ids) == len(known.node_ids) else NodeDirectory(node_ids)
+    return None if len(node_ids) == len(known.node_ids) else NodeDirectory(node_ids)
 
 
 def _raise_counter(parts: CatalogParts, progress: ImportProgress, least: int) -> None:
@@ -297,7 +299,7 @@ def _raise_counter(parts: CatalogParts, progress: ImportProgress, least: int) ->
     allowed = (run.counter_before, *run.raised_to)
 
     def rule(found: ObjectIdCounter | None) -> ObjectIdCounter | None:
-        now = 0 if found is None else found.next_object_id
+        now = check_counter(found, -1, parts.cells.object_ids().where)
         if now not in allowed:
             raise MaintenanceRefused(f"expected a counter of object ids that nobody uses, found {now}: is it in use?")
         return None if now >= least else ObjectIdCounter(least)
@@ -311,7 +313,7 @@ def _lower_counter(parts: CatalogParts, progress: ImportProgress) -> None:
         return
 
     def rule(found: ObjectIdCounter | None) -> ObjectIdCounter | None:
-        now = 0 if found is None else found.next_object_id
+        now = check_counter(found, -1, parts.cells.object_ids().where)
         if now not in (run.counter_before, *run.raised_to):
             said = f"{run.counter_before} or as the import has left it ({run.raised_to[-1]})"
             raise MaintenanceRefused(f"expected a counter of object ids of {said}, found {now}: ids were taken since")

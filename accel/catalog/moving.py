@@ -26,7 +26,7 @@ import numpy as np
 
 from accel.catalog import list_rules, stream_rules
 from accel.catalog.buckets import buckets_of
-from accel.catalog.cell import Cell, Seen
+from accel.catalog.cell import Cell, Seen, standing
 from accel.catalog.list_history import kept_lists, waited_for
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeList, StreamBucket
@@ -52,7 +52,7 @@ def move_stream_objects(parts: CatalogParts, node_id: int) -> Seen[NodeList]:
         numbers = np.unique(buckets_of(waiting["stream_id"], parts.format.stream_buckets)).tolist()
         list(parts.executor.map(partial(_move_into, parts, cell, node_id), numbers))
         ids = waiting["object_id"]
-        seen = cell.change(lambda now: list_rules.without_stream_objects(now or NodeList(node_id), ids), seen=seen)
+        seen = cell.change(lambda now: list_rules.without_stream_objects(standing(now, cell.where), ids), seen=seen)
     return seen
 
 
@@ -69,13 +69,14 @@ def read_list(cell: Cell[NodeList], node_id: int) -> Seen[NodeList]:
 
 
 def _move_into(parts: CatalogParts, cell: Cell[NodeList], node_id: int, number: int) -> None:
+    bucket = parts.cells.bucket(number)
+
     def change(found: StreamBucket | None) -> StreamBucket | None:
         waiting = read_list(cell, node_id).value.stream_objects  # after the bucket was read: see the module
         here = buckets_of(waiting["stream_id"], parts.format.stream_buckets) == number
-        bucket = StreamBucket(number) if found is None else found
-        return stream_rules.with_stream_objects(bucket, waiting[here], parts.now_ms())
+        return stream_rules.with_stream_objects(standing(found, bucket.where), waiting[here], parts.now_ms())
 
-    parts.cells.bucket(number).change(change)
+    bucket.change(change)
 
 
 def _withdraw(parts: CatalogParts, cell: Cell[NodeList], seen: Seen[NodeList]) -> Seen[NodeList]:
@@ -85,12 +86,14 @@ def _withdraw(parts: CatalogParts, cell: Cell[NodeList], seen: Seen[NodeList]) -
     numbers = buckets_of(waited["stream_id"], parts.format.stream_buckets)
 
     def change(number: int) -> None:
+        key = parts.cells.bucket(number)
+
         def rule(found: StreamBucket | None) -> StreamBucket | None:
-            bucket, now_ms = StreamBucket(number) if found is None else found, parts.now_ms()
+            bucket, now_ms = standing(found, key.where), parts.now_ms()
             barred = stream_rules.with_withdrawn(bucket, waited[numbers == number], now_ms)
             return stream_rules.without_commits(barred or bucket, node_id, commits, now_ms) or barred
 
-        parts.cells.bucket(number).change(rule)
+        key.change(rule)
 
     list(parts.executor.map(change, range(parts.format.stream_buckets)))
-    return cell.change(lambda now: list_rules.without_withdrawn(now or NodeList(node_id), commits), seen=seen)
+    return cell.change(lambda now: list_rules.without_withdrawn(standing(now, cell.where), commits), seen=seen)

@@ -1,11 +1,11 @@
-"""A session of writing for one node: promise ids, commit uploads, open and close streams.
+"""A session of writing for one node: upload objects, open and close streams.
 
     with catalog.open_node(4) as writer:
         writer.open_streams([420000])
-        [object_id] = writer.prepare()
-        with ObjectWriter(store, layout, object_id) as upload:
-            upload.write(...)
-        writer.commit_upload(upload.ref, upload.ranges)
+        writer.upload({420000: batches})
+
+`upload` promises an id, writes the object where readers look, and commits it. A broker that writes objects by itself
+takes these steps one by one: `prepare`, an `ObjectWriter` with the layout of the catalog, `commit_upload`.
 
 The session knows in memory where each of its streams ended and what the node's list holds, so an upload is checked
 without a request, and committed by one conditional write, whatever its number of streams. Somebody else's change of the
@@ -32,14 +32,30 @@ from accel.catalog.cell import Seen
 from accel.catalog.claims import Claims, make_claims
 from accel.catalog.learning import Learned
 from accel.catalog.moving import move_stream_objects
+from accel.catalog.object_ids import highest_id
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import Checkpoint, NodeList
 from accel.catalog.rows import STREAM_END, make_rows
-from accel.errors import AccelError, CatalogMissing, CommitRefused, SessionFenced
+from accel.catalog.uploading import (
+    NEW_IDS_MAX,
+    StreamBatches,
+    Unsettled,
+    Uploaded,
+    Wanted,
+    digest_of,
+    first_unproven,
+    ordered,
+    refuse_discontinuous,
+    refuse_misplaced,
+    write_object,
+)
+from accel.errors import AccelError, CatalogDamaged, CommitRefused, SessionFenced
 from accel.image_parts import StreamObject
 from accel.ranges_given import RangesGiven, ranges_of
+from loaders.errors import StoreError, TableError
 from loaders.lifetime import Lifetime
 from loaders.object_ref import ObjectRef
+from loaders.tables.retry import Patience, RetrySettings
 
 DOUBTFUL_MAX = 1000
 """Commits of unknown outcome that a session remembers."""
@@ -70,6 +86,8 @@ class NodeWriter:
         self._busy = threading.Lock()
         self._ready: list[tuple[int, int]] = []
         self._doubtful: list[Claims] = []
+        self._unsettled: Unsettled | None = None
+        self._patience = Patience(RetrySettings(), parts.system.sleep, parts.system.jitter)
         self._commits_since_checkpoint = learned.opened
         self.node_id = seen.value.node_id
         self.epoch = seen.value.epoch
@@ -110,12 +128,58 @@ class NodeWriter:
         if count < 1 or deadline_seconds <= 0:
             raise ValueError(f"expected a count and a deadline above 0, found {count} and {deadline_seconds} seconds")
         with self._turn():
-            needed_ms = self._parts.now_ms() + int(deadline_seconds * MILLISECONDS)
-            good = [object_id for object_id, deadline_ms in self._ready if deadline_ms >= needed_ms][:count]
-            if len(good) < count:
-                good += self._promise(count - len(good), needed_ms)
-            self._ready = [each for each in self._ready if each[0] not in good]
-            return good
+            return self._prepare(count, deadline_seconds)
+
+    def upload(
+        self,
+        streams: StreamBatches,
+        *,
+        data_time_seconds: float | None = None,
+        deadline_seconds: float = 3600.0,
+    ) -> Uploaded:
+        """Write batches of streams as a new object, and commit it. What it returns is durable, and readers find it.
+
+        One put and one conditional write as a rule; a large object goes out by multipart. All batches are in memory
+        meanwhile. What happens when something fails: see `uploading`.
+
+        Args:
+            streams: {stream id: batches} or (stream id, batches) pairs, in any order of the streams; the batches of a
+                stream go on where it ended (`end`) and leave nothing out.
+            data_time_seconds: when the oldest of it was written, since 1970; now by default.
+            deadline_seconds: how long writing and committing may take; after that the object may be deleted.
+
+        Returns:
+            The object and the ranges that it holds.
+
+        Raises:
+            CommitRefused: a stream is not open here or not continued, or it took longer than the deadline. Nothing was
+                committed.
+            SessionFenced: a newer session writes for this node; nothing was committed.
+            CatalogDamaged: the counter of ids was deleted or went back.
+            FormatError, FormatLimit: batches that the format cannot hold.
+            StoreError, AmbiguousWrite, DataConflict: it may have been committed. Upload the same batches again: they
+                are committed once.
+        """
+        if deadline_seconds <= 0:
+            raise ValueError(f"expected a deadline above 0, found {deadline_seconds} seconds")
+        wanted = ordered(streams)
+        with self._turn():
+            self._settle()
+            before = self._unsettled
+            if before is None or before.digest != digest_of(wanted):
+                refuse_discontinuous(wanted, self._ends)
+                uploaded = self._write(wanted, deadline_seconds)
+                time_ms = self._parts.now_ms() if data_time_seconds is None else int(data_time_seconds * MILLISECONDS)
+                claims = make_claims(uploaded.ref, uploaded.ranges, {}, self.node_id, time_ms)
+                before = Unsettled(uploaded, claims, digest_of(wanted))
+            self._unsettled = None
+            try:
+                self._commit(before.claims)
+            except (StoreError, TableError) as error:
+                self._unsettled = before
+                error.add_note(f"object {before.uploaded.object_id} is written; upload the same batches again")
+                raise
+            return before.uploaded
 
     def commit_upload(
         self,
@@ -127,7 +191,9 @@ class NodeWriter:
     ) -> None:
         """List an object that was written, and the objects of one stream that belong to the same upload.
 
-        One conditional write, whatever the number of streams. Repeated for the same object it changes nothing.
+        One conditional write, whatever the number of streams. Repeated for the same object it changes nothing. Besides,
+        one byte of an object is read, to see that it lies where readers look: not of those that an `ObjectWriter` of
+        this process has written there, and of one only, because all of an upload lie in one layout.
 
         Args:
             ref: the stream set object, with its size and index size; None if the upload has only objects of one stream.
@@ -137,12 +203,15 @@ class NodeWriter:
 
         Raises:
             CommitRefused: a stream is not open here or not continued where it ended, an id was not prepared (any
-                more), a size is unknown, or the format's limits are passed. Nothing was written.
+                more), a size is unknown, the format's limits are passed, or an object does not lie where readers look.
+                Nothing was written.
             SessionFenced: a newer session writes for this node; nothing was written.
             StoreError, AmbiguousWrite, DataConflict: it may have been written; commit the same object again.
         """
         time_ms = self._parts.now_ms() if data_time_seconds is None else int(data_time_seconds * MILLISECONDS)
-        claims = make_claims(ref, ranges_of(ranges), stream_objects or {}, self.node_id, time_ms)
+        own = stream_objects or {}
+        unproven = first_unproven(self._parts, [*([] if ref is None else [ref]), *(each.ref for each in own.values())])
+        claims = make_claims(ref, ranges_of(ranges), own, self.node_id, time_ms, unproven)
         with self._turn():
             self._commit(claims)
 
@@ -227,9 +296,27 @@ class NodeWriter:
         finally:
             self._busy.release()
 
+    def _prepare(self, count: int, deadline_seconds: float) -> list[int]:
+        needed_ms = self._parts.now_ms() + int(deadline_seconds * MILLISECONDS)
+        good = [object_id for object_id, deadline_ms in self._ready if deadline_ms >= needed_ms][:count]
+        if len(good) < count:
+            good += self._promise(count - len(good), needed_ms)
+        self._ready = [each for each in self._ready if each[0] not in good]
+        return good
+
+    def _write(self, wanted: Wanted, deadline_seconds: float) -> Uploaded:
+        tried = []
+        for _ in range(NEW_IDS_MAX):
+            tried += self._prepare(1, deadline_seconds)
+            uploaded = write_object(self._parts, self.node_id, tried[-1], wanted, self._patience)
+            if uploaded is not None:
+                return uploaded
+        raise CommitRefused(f"node {self.node_id}: expected ids without objects, found objects under all of {tried}")
+
     def _commit(self, claims: Claims) -> None:
         self._settle()
         self._check(claims)
+        self._look_at(claims)
         more, deadline_ms = self._ids_ahead(), self._ahead_deadline_ms()
 
         def change(found: NodeList | None) -> NodeList | None:
@@ -300,6 +387,13 @@ class NodeWriter:
                 f"{ids[:5]} listed and streams that do not reach as far as these ranges"
             )
 
+    def _look_at(self, claims: Claims) -> None:
+        if claims.to_look_at is None or claims.are_listed(self._seen.value):
+            return
+        # What the list refuses is refused without a request.
+        list_rules.with_upload(self._seen.value, self.epoch, claims.facts, claims.rows)
+        refuse_misplaced(self._parts, claims.to_look_at)
+
     def _ids_ahead(self) -> list[int]:
         wanted = self._parts.settings.ids_ahead - len(self._ready)
         if wanted <= 0 or self._parts.ids.free_now() < wanted:
@@ -310,6 +404,7 @@ class NodeWriter:
         return self._parts.now_ms() + int(self._parts.format.prepared_seconds * MILLISECONDS)
 
     def _promise(self, count: int, deadline_ms: int) -> list[int]:
+        self._parts.ids.note(highest_id(self._seen.value))
         ids = self._parts.ids.take(count)
 
         def change(found: NodeList | None) -> NodeList | None:
@@ -320,7 +415,7 @@ class NodeWriter:
 
     def _found(self, found: NodeList | None) -> NodeList:
         if found is None:
-            raise CatalogMissing(f"expected the list of node {self.node_id}, found none: it was deleted")
+            raise CatalogDamaged(f"expected the list of node {self.node_id}, found none: it was deleted")
         return found
 
     def _known_end(self, stream_id: int) -> int:

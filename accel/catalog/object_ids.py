@@ -1,27 +1,35 @@
 """Object ids: given out in blocks by compare-and-set, and never twice.
 
-A key holds the next id that nobody has. Who needs ids raises it by a whole block and then gives them out from memory;
-a process that dies takes the rest of its block with it, which costs nothing: ids are 63 bits long. A process that is
+A key holds the next id that nobody has. A process that needs ids raises it by a whole block and then gives them out
+from memory; when it dies the rest of its block is gone, which costs nothing: ids are 63 bits long. A process that is
 forked has no ids until it takes a block of its own: those in memory are its parent's.
+
+The counter is made with the catalog and never anew. One that is not there was deleted; one that is not above an id in
+use was put back from an older version. Both are errors: the ids that it would give have objects already.
 """
 
 from __future__ import annotations
 
 from threading import Lock
 
+import numpy as np
+from numpy.typing import NDArray
+
 from accel.catalog.cell import Cell
-from accel.catalog.records import ObjectIdCounter
+from accel.catalog.records import NodeList, ObjectIdCounter, StreamBucket
+from accel.errors import CatalogDamaged
 from loaders.lifetime import PerProcess
 
 IDS_AT_ONCE_MAX = 1 << 20
 
 
 class _Free:
-    """Ids that one process has taken and not given out."""
+    """What one process knows: the ids that it has taken and not given out, and the highest in use that it has seen."""
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.blocks: list[range] = []
+        self.highest = -1
 
 
 class ObjectIds:
@@ -37,11 +45,29 @@ class ObjectIds:
         self._block = block
         self._free = PerProcess("object ids", _Free)
 
+    def note(self, highest_id: int) -> None:
+        """Take notice of an id in use: a counter that is not above it is refused from now on."""
+        with (free := self._free()).lock:
+            free.highest = max(free.highest, highest_id)
+
+    def refuse_lost(self) -> None:
+        """Look whether the counter is there, and above the ids in use that were seen. One request.
+
+        Raises:
+            CatalogDamaged: it is not.
+            StoreError, TableError, CorruptObject, FormatTooNew: it cannot be read.
+        """
+        with (free := self._free()).lock:
+            highest_id = free.highest
+        seen = self._cell.read()
+        check_counter(None if seen is None else seen.value, highest_id, self._cell.where)
+
     def take(self, count: int) -> list[int]:
         """So many new ids, ascending. No request while the block lasts, else two.
 
         Raises:
             ValueError: a count below 1, or above 1,048,576.
+            CatalogDamaged: the counter was deleted, or is not above the ids in use that were seen.
             StoreError, TableError: the counter could not be raised.
         """
         if not 1 <= count <= IDS_AT_ONCE_MAX:
@@ -60,7 +86,10 @@ class ObjectIds:
             return max((len(each) for each in free.blocks), default=0)
 
     def raise_to(self, least: int) -> None:
-        """See to it that no id below this one is given out from now on, by anybody: they exist already."""
+        """See to it that no id below this one is given out from now on, by anybody: they exist already.
+
+        This is how a counter that was lost comes back; nothing else makes one.
+        """
 
         def raised(counter: ObjectIdCounter | None) -> ObjectIdCounter | None:
             now = 0 if counter is None else counter.next_object_id
@@ -79,9 +108,39 @@ class ObjectIds:
         return None
 
     def _allocate(self, count: int) -> range:
+        with (free := self._free()).lock:
+            highest_id = free.highest
+
         # Asked again after a lost reply it takes another block: the first one is burnt, which is fine.
         def raised(counter: ObjectIdCounter | None) -> ObjectIdCounter:
-            return ObjectIdCounter((0 if counter is None else counter.next_object_id) + count)
+            return ObjectIdCounter(check_counter(counter, highest_id, self._cell.where) + count)
 
         after = self._cell.change(raised).value.next_object_id
         return range(after - count, after)
+
+
+def check_counter(counter: ObjectIdCounter | None, highest_id: int, where: str) -> int:
+    """The next id that nobody has, by a counter that was read after the ids in use.
+
+    Raises:
+        CatalogDamaged: there is no counter, or it is not above an id in use.
+    """
+    if counter is None:
+        raise CatalogDamaged(f"expected a counter of object ids in {where}, found none: it was deleted")
+    if counter.next_object_id <= highest_id:
+        expected = f"a number above {highest_id}, the highest id in use"
+        raise CatalogDamaged(f"{where}: expected {expected}, found {counter.next_object_id}: it went back")
+    return counter.next_object_id
+
+
+def ids_of(record: NodeList | StreamBucket) -> NDArray[np.int64]:
+    """All object ids that stand in a list or a bucket, in no order. O(rows)."""
+    rows = [record.stream_objects, record.retired]
+    if isinstance(record, NodeList):
+        rows += [record.live, record.prepared]
+    return np.concatenate([each["object_id"] for each in rows])
+
+
+def highest_id(*records: NodeList | StreamBucket) -> int:
+    """The highest object id that stands anywhere in lists and buckets; -1 if none does. O(rows)."""
+    return max((int(ids_of(each).max(initial=-1)) for each in records), default=-1)

@@ -1,42 +1,68 @@
-"""Making a catalog in an empty place, and opening one that is there."""
+"""Making a catalog in an empty place, and opening one that is there.
+
+A catalog is made in this order, each key created if absent:
+
+    1. the tables
+    2. the choices                what the format record will say; a catalog that was begun is finished with the same
+    3. the directory, the counter of object ids, the tables that all streams share with their counters
+    4. the buckets of streams
+    5. accel/format               from here on the catalog is there
+
+So whoever finds the format record finds all of it, and what is missing then was deleted. A crash at any write is
+followed by the same call. If the format record itself was deleted, the same call writes it again, for a catalog that is
+whole: one in which a node has written, or ids were given out, gets nothing else anew.
+"""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import msgspec
 
 from accel.catalog import places
+from accel.catalog.cell import Cell, standing
 from accel.catalog.cells import CatalogCells
-from accel.catalog.object_ids import ObjectIds
+from accel.catalog.object_ids import ObjectIds, check_counter, highest_id
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeDirectory, ObjectIdCounter, StreamBucket
 from accel.catalog.settings import CatalogSettings
-from accel.errors import CatalogMissing, CommitRefused
+from accel.errors import CatalogDamaged, CatalogMissing, CommitRefused
+from accel.history.store.cells import SystemCells
+from accel.history.store.id_blocks import make_system_tables
 from accel.system import Components
-from loaders.layout import FORMAT_KEY, ObjectLayout
+from loaders.errors import TableMissing
+from loaders.layout import FORMAT_KEY, TABLES_PREFIX, ObjectLayout
 from loaders.lifetime import Lifetime, Threads
 from loaders.object_index import ObjectIndexLoader
 from loaders.store import ObjectStore
-from loaders.tables import FormatRecord, Tables, create_format, probe_conditions, read_format
+from loaders.tables import FormatRecord, RetrySettings, Tables, create_format, probe_conditions, read_format
+from loaders.tables.names import table_folder
+from loaders.tables.retry import Patience
+
+T = TypeVar("T")
 
 
 def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSettings, system: Components) -> None:
     """Make the tables of a catalog, and then the format record that says it is there. Safe to repeat.
 
     Raises:
-        CommitRefused: a catalog with another format record lies here.
+        CommitRefused: a catalog with another format record lies here, or was begun.
+        CatalogDamaged: a catalog lies here whose format record is gone, and with it other keys that must be there.
         RequestRefused: the endpoint does not keep its word on conditional writes.
     """
     found = read_format(store)
     if found is None:
         wanted = msgspec.structs.replace(wanted, if_match_quotes=probe_conditions(store, system.nonce))
         with ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-init") as executor:
-            _make_tables(catalog_tables(store, wanted, system, executor), wanted, executor)
+            cells = CatalogCells(catalog_tables(store, wanted, system, executor))
+            shared = SystemCells(cells.tables, Patience(RetrySettings(), system.sleep, system.jitter))
+            if _is_in_use(store, cells):
+                _refuse_incomplete(store, cells, shared, wanted)
+            else:
+                _make_tables(cells, shared, wanted, executor)
         found = create_format(store, wanted, system.nonce, sleep=system.sleep, jitter=system.jitter)
-    same = msgspec.structs.replace(found, if_match_quotes=wanted.if_match_quotes)
-    if same != wanted:
-        raise CommitRefused(f"expected no catalog at {FORMAT_KEY!r}, or one of {wanted}, found {found}")
+    _refuse_other_choices(found, wanted, f"at {FORMAT_KEY!r}")
 
 
 def existing_format(store: ObjectStore) -> FormatRecord:
@@ -104,13 +130,67 @@ def catalog_parts(
     )
 
 
-def _make_tables(tables: Tables, record: FormatRecord, executor: ThreadPoolExecutor) -> None:
-    list(executor.map(tables.create_table, places.TABLES))
-    cells = CatalogCells(tables)
+def _make_tables(cells: CatalogCells, shared: SystemCells, record: FormatRecord, executor: ThreadPoolExecutor) -> None:
+    list(executor.map(cells.tables.create_table, places.TABLES))
+    choices = cells.format_copy()
+    _refuse_other_choices(choices.create_if_absent(record, final=True).value, record, f"begun, in {choices.where}")
     cells.directory().create_if_absent(NodeDirectory())
     cells.object_ids().create_if_absent(ObjectIdCounter(0))
+    make_system_tables(shared)
 
     def make_bucket(number: int) -> None:
         cells.bucket(number).create_if_absent(StreamBucket(number))
 
     list(executor.map(make_bucket, range(record.stream_buckets)))
+
+
+def _is_in_use(store: ObjectStore, cells: CatalogCells) -> bool:
+    """Whether a node has written here, or ids were given out, or an import was begun. Four requests.
+
+    The keys of lists are asked for in the bucket itself: they say so even if the marker of their table is gone.
+    """
+    folder = table_folder(TABLES_PREFIX, places.NODE_LISTS)
+    if any(places.parse_node_key(info.key.removeprefix(folder)) is not None for info in store.list(folder, limit=2)):
+        return True
+    directory, counter = _value(cells.directory()), _value(cells.object_ids())
+    if (directory is not None and len(directory.node_ids)) or (counter is not None and counter.next_object_id):
+        return True
+    return cells.tables.table_exists(places.IMPORT_PROGRESS)
+
+
+def _refuse_incomplete(store: ObjectStore, cells: CatalogCells, shared: SystemCells, wanted: FormatRecord) -> None:
+    """Refuse a catalog in use that has lost more than its format record, or was made with other choices.
+
+    Raises:
+        CommitRefused: other choices.
+        CatalogDamaged: something is gone, or the counter is not above the ids in use.
+    """
+    choices = cells.format_copy()
+    _refuse_other_choices(standing(_value(choices), choices.where), wanted, f"in use, in {choices.where}")
+    for name in places.TABLES:
+        if not cells.tables.table_exists(name):
+            raise CatalogDamaged(f"expected table {name!r} of a catalog that is in use, found none: it was deleted")
+    directory = standing(_value(cells.directory()), cells.directory().where)
+    folder = table_folder(TABLES_PREFIX, places.NODE_LISTS)
+    keys = (places.parse_node_key(info.key.removeprefix(folder)) for info in store.list(folder))
+    nodes = {node_id for node_id in keys if node_id is not None} | set(directory.node_ids.tolist())
+    lists = [standing(_value(cells.node_list(each)), cells.node_list(each).where) for each in sorted(nodes)]
+    numbers = range(wanted.stream_buckets)
+    buckets = [standing(_value(cells.bucket(each)), cells.bucket(each).where) for each in numbers]
+    counter = cells.object_ids()  # read after the ids
+    check_counter(_value(counter), highest_id(*lists, *buckets), counter.where)
+    make_system_tables(shared, is_initialised=True)  # refuses: they were made before any node could write
+
+
+def _refuse_other_choices(found: FormatRecord, wanted: FormatRecord, where: str) -> None:
+    same = msgspec.structs.replace(found, if_match_quotes=wanted.if_match_quotes)
+    if same != wanted:
+        raise CommitRefused(f"expected no catalog {where}, or one of {wanted}, found {found}")
+
+
+def _value(cell: Cell[T]) -> T | None:
+    try:
+        seen = cell.read()
+    except TableMissing:
+        return None
+    return None if seen is None else seen.value

@@ -1,6 +1,7 @@
 """Where the catalog's records lie: names of tables, and keys in them.
 
     nodes               directory                      NodeDirectory
+    nodes               format                         FormatRecord    never written again
     node-lists          <node>                         NodeList
     node-list-history   <node>-<sequence>              ListVersion     never written again
     stream-buckets      <bucket>                       StreamBucket
@@ -25,6 +26,7 @@ TABLES = (NODES, NODE_LISTS, NODE_LIST_HISTORY, STREAM_BUCKETS, NODE_CHECKPOINTS
 """All tables of the catalog, in the order in which `init` makes them."""
 
 DIRECTORY_KEY = "directory"
+FORMAT_COPY_KEY = "format"
 OBJECT_IDS_KEY = "object-ids"
 
 IMPORT_PROGRESS = "import-progress"

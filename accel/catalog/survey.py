@@ -20,7 +20,7 @@ from accel.catalog.cell import Cell, Seen
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import Rows
-from accel.errors import CatalogMissing, MaintenanceRefused
+from accel.errors import CatalogDamaged, MaintenanceRefused
 from loaders.store import ObjectInfo
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ def read_survey(parts: CatalogParts) -> Survey:
 
     Raises:
         MaintenanceRefused: an import is under way.
-        CatalogMissing: a list or a bucket is not there.
+        CatalogDamaged: a list or a bucket is not there.
         StoreError, TableError, CorruptObject, FormatTooNew: something could not be read.
     """
     refuse_during_import(parts)  # before anything else: what an import lists afterwards is then read as listed
@@ -148,11 +148,11 @@ def must_read(cell: Cell[T]) -> Seen[T]:
     """What stands in a key.
 
     Raises:
-        CatalogMissing: nothing does.
+        CatalogDamaged: nothing does.
     """
     seen = cell.read()
     if seen is None:
-        raise CatalogMissing(f"expected a catalog with {cell.where}, found none there: its tables are incomplete")
+        raise CatalogDamaged(f"expected a value in {cell.where}, found none: it was deleted")
     return seen
 
 

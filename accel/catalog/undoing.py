@@ -22,7 +22,7 @@ import numpy as np
 
 from accel.catalog import list_rules
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.cell import Seen
+from accel.catalog.cell import Seen, standing
 from accel.catalog.compacting import erase_old_versions, keep_version
 from accel.catalog.existing import open_each
 from accel.catalog.list_history import KeptList, kept_lists
@@ -257,7 +257,7 @@ class _WayBack:
 
     def change(self, found: NodeList | None) -> NodeList | None:
         """The list that follows; None if it was led back before: by an earlier call, or by this one unawares."""
-        now = NodeList(self._earlier.node_id) if found is None else found
+        now = standing(found, f"the list of node {self._earlier.node_id}")
         undo = list_rules.undone(now, self._earlier, self._parts.now_ms())
         if undo is None:
             return None

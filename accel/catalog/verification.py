@@ -11,6 +11,7 @@ class Kind(StrEnum):
 
     LIST = "list"
     BUCKET = "bucket"
+    COUNTER = "counter"
     PLACE = "place"
     MISSING = "missing"
     DAMAGED = "damaged"

@@ -1,6 +1,7 @@
 """Is the catalog true? Everything that can be checked by reading is checked; nothing is written.
 
     list, bucket      each by itself: what the rules of lists and buckets keep
+    counter           each counter is there, and that of object ids is above all ids in use
     place             no object is live in two places, or live and retired
     missing, damaged  each live object exists with its size, and its index can be read and has the size that is said
     order             through a node's list the offsets of each stream ascend and do not overlap
@@ -30,6 +31,7 @@ from accel.catalog.rows import STREAM_OBJECT, Rows, joined, no_rows, refs_of, so
 from accel.catalog.survey import StoredObjects, Survey, T, joined_ids, list_node_ids
 from accel.catalog.verification import Kind, Orphan, Problem, Unchecked, Verification
 from accel.catalog.verifying_claims import Ends, Spans
+from accel.catalog.verifying_counters import counter_problems
 from accel.errors import AccelError, FormatError, KeyMissing
 from loaders.object_ref import UNKNOWN, ObjectRef
 
@@ -58,6 +60,7 @@ def verify(
     survey, is_whole = _read_all(parts, found)
     _check_records(parts, survey, found)
     _check_checkpoints(parts, survey, found)
+    found.problems += _attempt(found, "counters", lambda: list(counter_problems(parts, survey))) or ()
     doubtful = list(_two_places(survey))
     doubtful += _check_objects(_Looker(parts, legwork, found), survey, progress)
     _settle(parts, survey, found, doubtful)

@@ -26,7 +26,7 @@ from accel.catalog.cells import CatalogCells
 from accel.catalog.image_builder import BuiltImage, build_image
 from accel.catalog.records import NodeDirectory, NodeList, StreamBucket
 from accel.catalog.undoable import is_led_back
-from accel.errors import CatalogMissing
+from accel.errors import CatalogDamaged
 from accel.version import VersionVector, is_newer
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class Watch:
 
         Raises:
             StoreError: the catalog cannot be read now.
-            CatalogMissing, CorruptObject, FormatTooNew: it is not what it should be.
+            CatalogDamaged, CorruptObject, FormatTooNew: it is not what it should be.
         """
         before = self._snapshot
         after = self._read(before)
@@ -135,7 +135,7 @@ class Watch:
 def _there(cell: Cell[T]) -> Seen[T]:
     seen = cell.read()
     if seen is None:
-        raise CatalogMissing(f"expected a catalog with {cell.where}, found none there: its tables are incomplete")
+        raise CatalogDamaged(f"expected a value in {cell.where}, found none: it was deleted")
     return seen
 
 

@@ -16,7 +16,7 @@ from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.compacting import CompactionRanges
 from accel.compaction.plan import Group
 from accel.compaction.settings import CompactionSettings
-from accel.errors import AccelError
+from accel.errors import AccelError, ObjectExists
 from accel.image_parts import StreamObject
 from loaders.format import BlockIndex
 from loaders.format.merging import MergePlan, plan_merge
@@ -139,6 +139,10 @@ def give_up(catalog: ObjectCatalog, node_id: int, object_ids: Iterable[int]) -> 
 def _given_up_on_failure(catalog: ObjectCatalog, node_id: int, object_ids: list[int]) -> Iterator[None]:
     try:
         yield
+    except ObjectExists:
+        # Something of another lies under one of these ids, which `discard` would delete. When their promise has run
+        # out, the collector deletes those that nothing lists.
+        raise
     except Exception:
         give_up(catalog, node_id, object_ids)
         raise

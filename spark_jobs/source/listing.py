@@ -65,8 +65,8 @@ def chosen_columns(listed: Listed, names: Sequence[str]) -> Mapping[str, NDArray
 
 def ref_of(row: np.void) -> ObjectRef:
     """An object as loaders want it."""
-    names = ("object_id", "size_bytes", "index_size_bytes", "attributes")
-    return ObjectRef(*(int(row[name]) for name in names))
+    sizes = int(row["size_bytes"]), int(row["index_size_bytes"])
+    return ObjectRef(int(row["object_id"]), *sizes, attributes=int(row["attributes"]))
 
 
 def _sets(node_id: int, live: Rows) -> Listed:

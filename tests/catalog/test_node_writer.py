@@ -303,7 +303,7 @@ def test_what_took_the_place_of_a_commit_in_doubt_is_refused_if_that_one_happene
         writer.open_streams([1])
         first, second = writer.prepare(2)
         ref, ranges = world.put(first, [(1, 0, 5)])
-        faulty.schedule(Fault.LOST_REPLY, *[Fault.TIMEOUT] * 40)
+        faulty.schedule(None, Fault.LOST_REPLY, *[Fault.TIMEOUT] * 40)
         with pytest.raises((AmbiguousWrite, StoreError)):
             writer.commit_upload(ref, ranges)
         faulty.clear()

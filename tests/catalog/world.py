@@ -11,7 +11,7 @@ from accel.image_parts import StreamObject
 from accel.system import Components
 from loaders.format import MissingBytes, open_tail
 from loaders.layout import ObjectLayout
-from loaders.object_ref import ObjectRef
+from loaders.object_ref import ObjectRef, Proof
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.tables import FormatRecord
 from range_index import ObjectRanges
@@ -57,7 +57,8 @@ class World:
         self.store.put(LAYOUT.object_key(object_id), body)
         index = open_tail(body, object_size_bytes=len(body), key=str(object_id))
         assert not isinstance(index, MissingBytes)
-        return ObjectRef(object_id, len(body), index.nbytes), index.object_ranges()
+        proof = Proof(LAYOUT.object_key(object_id), self.store)  # as an `ObjectWriter` of this process gives it
+        return ObjectRef(object_id, len(body), index.nbytes, proof=proof), index.object_ranges()
 
     def put_stream_object(self, object_id: int, stream_id: int, start: int, end: int) -> StreamObject:
         """Write an object of one stream."""

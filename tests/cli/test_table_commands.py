@@ -9,6 +9,7 @@ import pytest
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.places import TABLES
+from accel.history.store.places import SYSTEM_TABLES
 from accel.system import SYSTEM
 from loaders.store import open_store
 from loaders.tables import FormatRecord, Tables
@@ -27,7 +28,7 @@ def url() -> str:
 
 
 def test_tables_are_listed(url: str) -> None:
-    assert run("table", "list", "--store", url).stdout.split() == sorted(TABLES)
+    assert run("table", "list", "--store", url).stdout.split() == sorted((*TABLES, *SYSTEM_TABLES))
     found = json.loads(run("table", "list", "--store", url, "--prefix", "node", "--output", "json").stdout)
     assert found == {"tables": [each for each in sorted(TABLES) if each.startswith("node")], "more": False}
 

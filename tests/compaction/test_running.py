@@ -24,6 +24,7 @@ from accel.compaction import (
 )
 from accel.compaction.committing import ATTEMPTS_MAX, Committed, Lost, commit_outcome
 from accel.errors import CommitRefused, StoreUnavailable
+from loaders.object_creation import ATTEMPTS_MAX as PUT_ATTEMPTS_MAX
 from loaders.store import CountingStore, Fault, FaultStore
 from loaders.store.decorated import WRITES
 from tests.catalog.world import World
@@ -151,8 +152,7 @@ def test_a_group_that_cannot_be_written_fails_alone_and_leaves_nothing() -> None
 
         def second_one_fails(groups: Sequence[Group]) -> Iterator[GroupOutcome | GroupFailure]:
             for number, group in enumerate(groups):
-                ids_and_object = (None, None) if number != 1 else (None, Fault.TIMEOUT)
-                faults.schedule(*ids_and_object)
+                faults.schedule(None, *([Fault.TIMEOUT] * PUT_ATTEMPTS_MAX if number == 1 else [None]))
                 try:
                     yield run_group(catalog, group, SETTINGS)
                 except StoreUnavailable as error:

@@ -13,7 +13,8 @@ from accel.catalog.forms import STREAM_BUCKET
 from accel.catalog.records import StreamBucket
 from accel.catalog.rows import OWNED_RANGE, STREAM, make_rows
 from benchmarks import catalog_refresh
-from loaders.object_ref import ObjectRef
+from loaders.layout import ObjectLayout
+from loaders.object_ref import ObjectRef, Proof
 from loaders.store import CountingStore, MemoryStore
 from loaders.tables import FormatRecord
 from loaders.tables.envelope import VALUE_START
@@ -94,7 +95,8 @@ def test_an_upload_is_one_put_and_a_64th_writes_a_checkpoint() -> None:
             if number == every:
                 store.reset()  # ids for a while are there, and so is a first checkpoint
             [object_id] = writer.prepare()
-            writer.commit_upload(ObjectRef(object_id, 1000, 36), {1: (number, number + 1)})
+            proof = Proof(ObjectLayout(namespace="shop").object_key(object_id), store)  # as an `ObjectWriter` gives it
+            writer.commit_upload(ObjectRef(object_id, 1000, 36, proof=proof), {1: (number, number + 1)})
         counted = store.snapshot().by_operation
     assert every == 64
     assert {name: count.requests for name, count in counted.items()} == {"put": 2 * every + 2, "get": 2}

@@ -17,7 +17,7 @@ from accel import ReadAccelerator
 from accel.catalog import ObjectCatalog, places
 from accel.errors import FormatTooNew, ImageTooOld
 from accel.system import SYSTEM
-from loaders.layout import FORMAT_KEY
+from loaders.layout import FORMAT_KEY, ObjectLayout
 from loaders.object_ref import ObjectRef
 from loaders.store import ObjectStore, open_store
 from loaders.tables import FORMAT_FORM, FormatRecord, Tables
@@ -77,11 +77,18 @@ def test_a_reader_serves_the_image_at_hand_until_it_is_too_old(store: ObjectStor
             accelerator.get_objects(stream_id=STREAM, start=0, end=10)
 
 
+def written(store: ObjectStore, object_id: int) -> ObjectRef:
+    """What stands for an object that was written where readers look."""
+    key = ObjectLayout(namespace="shop").object_key(object_id)
+    store.put(key, bytes(1000))
+    return ObjectRef(object_id, 1000, 36)
+
+
 def test_an_open_session_commits_uploads_and_opens_no_streams(store: ObjectStore, catalog: ObjectCatalog) -> None:
     writer = catalog.open_node(NODE)
     write_newer(store, places.STREAM_BUCKETS, places.bucket_key(0))
     [object_id] = writer.prepare()
-    writer.commit_upload(ObjectRef(object_id, 1000, 36), {STREAM: (0, 10)})
+    writer.commit_upload(written(store, object_id), {STREAM: (0, 10)})
     with pytest.raises(FormatTooNew):
         writer.open_streams([1])
     with pytest.raises(FormatTooNew):
@@ -95,7 +102,7 @@ def test_a_commit_to_a_newer_list_is_refused_and_changes_nothing(store: ObjectSt
     write_newer(store, places.NODE_LISTS, key)
     stands = store.get(f"accel/tables/{places.NODE_LISTS}/{key}").body
     with pytest.raises(FormatTooNew):
-        writer.commit_upload(ObjectRef(object_id, 1000, 36), {STREAM: (0, 10)})
+        writer.commit_upload(written(store, object_id), {STREAM: (0, 10)})
     assert store.get(f"accel/tables/{places.NODE_LISTS}/{key}").body == stands
 
 

@@ -105,7 +105,7 @@ def test_every_record_of_a_production_writer_is_read_back(executor: ThreadPoolEx
 
 
 @pytest.mark.parametrize(("part_size_bytes", "parts"), [(MEBIBYTE, 1), (40_000, 8), (300, None)])
-def test_a_group_of_one_band_takes_a_request_a_source_one_a_part_and_three_more(
+def test_a_group_of_one_band_takes_a_request_a_source_one_a_part_and_four_more(
     executor: ThreadPoolExecutor, part_size_bytes: int, parts: int | None
 ) -> None:
     ranges = [[(stream, 100 * number, 100 * number + 100) for stream in range(200)] for number in range(10)]
@@ -116,8 +116,8 @@ def test_a_group_of_one_band_takes_a_request_a_source_one_a_part_and_three_more(
     result = merge(store, group, refs, executor, MergeSettings(part_size_bytes=part_size_bytes))
     counts = store.snapshot()
     sent = counts.of("put", "upload_part").requests
-    assert counts.gets == 10 + 1
-    assert counts.total.requests <= 10 + sent + 3
+    assert counts.gets == 10 + (1 if sent == 1 else 2)
+    assert counts.total.requests <= 10 + sent + 4
     assert result.requests == counts.total.requests
     assert (result.bytes_read, result.bytes_written) == (counts.total.received_bytes, counts.total.sent_bytes)
     if parts is not None:
@@ -144,7 +144,7 @@ def test_a_group_larger_than_a_band_is_read_once_with_one_request_a_source_and_b
     merge(store, group, refs, executor, MergeSettings(band_size_bytes=total // 2, part_size_bytes=total // 16))
     counts = store.snapshot()
     bands = 4  # a band is about half of what may be read whole
-    assert counts.of("get_range").requests == 4 + 4 * bands + 1
+    assert counts.of("get_range").requests == 4 + 4 * bands + 2
     assert counts.of("get_range").received_bytes < total * 1.2
 
 
@@ -166,7 +166,10 @@ def test_progress_tells_of_every_byte(executor: ThreadPoolExecutor) -> None:
 def failing_merges(
     group: MergeGroup, merging: MergeSettings, fault: Fault
 ) -> Iterator[tuple[int, MemoryStore, AccelError]]:
-    """The same merge, with the first request failing, then the second, and so on until none is left to fail."""
+    """The same merge, with the first request failing, then the second, and so on until none is left to fail.
+
+    A put that fails once is sent again, or found done: such a merge goes through, and is not given.
+    """
     number = 0
     while True:
         inner = MemoryStore()
@@ -179,7 +182,8 @@ def failing_merges(
             except StoreError as error:
                 yield number, inner, error
             else:
-                return
+                if not store.injected:
+                    return
         number += 1
 
 
@@ -201,7 +205,7 @@ def test_whichever_request_fails_nothing_is_left_behind(fault: Fault, band_size_
             assert inner.open_uploads == 0
         assert left == [], f"request {number}"
         failures += 1
-    assert failures >= 5
+    assert failures >= 4  # puts that lost their reply are found done
 
 
 def test_what_cannot_be_taken_back_is_told(executor: ThreadPoolExecutor) -> None:

@@ -192,6 +192,15 @@ class StoreContract:
             store.put("k", b"new", condition=CreateOnly())
         assert store.get("k").etag == etag
 
+    def test_a_large_body_is_created_once(self, store: ObjectStore) -> None:
+        body = bytes(range(256)) * (17 << 12)  # 17 MiB, in one request
+        etag = store.put("k", body, condition=CreateOnly())
+        with pytest.raises(PreconditionFailed):
+            store.put("k", body[:-1], condition=CreateOnly())
+        found = store.get("k")
+        assert (found.etag, found.object_size_bytes) == (etag, len(body))
+        assert found.body == body
+
     def test_what_was_deleted_can_be_created_again(self, store: ObjectStore) -> None:
         store.put("k", BODY, condition=CreateOnly())
         store.delete("k")

@@ -67,6 +67,7 @@ class Cell(Generic[T]):
         self._is_final = is_final
         self._records = records
         self._place: Final = RecordPlace(table, key, codec)
+        self.where: Final = f"table {table.name!r}, key {key!r}"
 
     def read(self, enough: Callable[[T], bool] = never_enough) -> Seen[T] | None:
         """What stands there; None if nothing does. One call, none for a final record in the cache.

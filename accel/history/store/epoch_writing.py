@@ -56,7 +56,9 @@ class EpochWriting:
         stream_ids = self._parts.store.segment_streams.take(len(segments)) if len(segments) else range(0)
         pairs = list(zip(segments.ids.tolist(), stream_ids, strict=True))
         seen = self._parts.each(lambda pair: self._cells.segment_stream(pair[0]).create(pair[1]), pairs)
-        return {segment_id: each.value for (segment_id, _), each in zip(pairs, seen, strict=True)}
+        bound = {segment_id: each.value for (segment_id, _), each in zip(pairs, seen, strict=True)}
+        self._parts.store.segment_streams.note(bound.values())
+        return bound
 
     def create_segments(self, record: EpochRecord) -> None:
         """Let the host create the segments that are new in an epoch; they are bound before."""

@@ -38,6 +38,7 @@ from accel.history.name_entries import NamePhase, ScopeEntry, StreamEntry
 from accel.history.store import places
 from accel.history.store.cell import Cell, Seen
 from accel.history.store.epoch_writing import MARK
+from accel.history.store.id_blocks import make_system_tables
 from accel.history.store.parts import StoreParts
 from loaders.errors import AmbiguousWrite, DataConflict, DataNotFound, TableMissing
 from loaders.tables import Table
@@ -427,8 +428,7 @@ class Names:
         try:
             return ask()
         except TableMissing:
-            for name in places.SYSTEM_TABLES:
-                self._tables.create_table(name)
+            make_system_tables(self._parts.cells, is_initialised=self._parts.is_initialised)
         return ask()
 
 

@@ -41,6 +41,7 @@ class StoreParts:
         settings: choices of this process.
         system: clock, sleep and chance.
         executor: sends calls of one step side by side; None = one after the other.
+        is_initialised: whether the tables that all streams share were made with the bucket: then none may be missing.
 
     Attributes:
         records: reads records that never change, and keeps them.
@@ -50,6 +51,7 @@ class StoreParts:
     settings: HistorySettings
     system: Components
     executor: Executor | None = None
+    is_initialised: bool = False
     records: EpochRecords = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

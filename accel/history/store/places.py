@@ -41,6 +41,9 @@ COMPLETED_BATCHES: Final = "_system/completedTransactionsBatches"
 SYSTEM_TABLES: Final = (DELETED_STREAMS, COUNTERS, COMPLETED_BATCHES, SCOPES)
 """In the order in which they are made: whoever finds the last one finds all."""
 
+OWNED: Final = ".#."
+"""Stands before the unique id in the name of each table of a scope or a stream, and in no other name."""
+
 TRANSACTION_IDS: Final = "transactionIds"
 SEGMENT_STREAMS: Final = "segmentStreams"
 

@@ -160,6 +160,7 @@ class Stream:
         seen = self._parts.cells.segment_stream(segment_id).read()
         if seen is None:
             raise NotInHistory(f"expected a segment of {self}, found {segment_text(segment_id)}", Sought.SEGMENT)
+        self._parts.store.segment_streams.note([seen.value])
         return seen.value
 
     # Epochs and segments; `EpochReading` says more

@@ -56,6 +56,8 @@ class StreamStore:
         settings: how histories are kept.
         host: holds the segments; None = this process reads and asks, and refuses what needs a host (`NoHost`).
         executor: sends calls of one step side by side; None = one after the other.
+        is_initialised: whether the bucket has a format record: then the tables that all streams share were made before
+            it, and none may be missing. Otherwise the first scope makes them.
     """
 
     def __init__(
@@ -66,8 +68,9 @@ class StreamStore:
         settings: HistorySettings = HistorySettings(),  # noqa: B008 - immutable
         host: SegmentHost | None = None,
         executor: Executor | None = None,
+        is_initialised: bool = False,
     ) -> None:
-        self._parts = StoreParts(tables, settings, system, executor)
+        self._parts = StoreParts(tables, settings, system, executor, is_initialised)
         self._names = Names(self._parts)
         self._host: SegmentHost = NoHost() if host is None else host
 
@@ -100,12 +103,19 @@ class StreamStore:
             executor=executor,
             if_match_quotes=None if record is None else record.if_match_quotes,
         )
-        return cls(tables, system=system, settings=settings, host=host, executor=executor)
+        return cls(
+            tables,
+            system=system,
+            settings=settings,
+            host=host,
+            executor=executor,
+            is_initialised=record is not None,
+        )
 
     # Scopes
 
     def create_scope(self, scope: str) -> bool:
-        """Make a scope; False if it was there. 3 calls; 5 more in a new bucket.
+        """Make a scope; False if it was there. 3 calls; 10 more in a new bucket.
 
         Raises:
             InvalidArgument: not a name.

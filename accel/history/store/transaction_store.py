@@ -22,7 +22,7 @@ from contextlib import suppress
 from itertools import islice
 from uuid import UUID
 
-from accel.errors import IllegalState, NotInHistory, Sought
+from accel.errors import CatalogDamaged, IllegalState, NotInHistory, Sought
 from accel.history import transaction_rules as rules
 from accel.history.checks import checked_duration, checked_numbers, checked_text, checked_time
 from accel.history.ids import make_transaction_id, transaction_epoch
@@ -250,10 +250,13 @@ class TransactionStore:
         if not self._cells.epochs.exists(str(epoch)):
             self._cells.epochs.create_if_absent(str(epoch), MARK)
         try:
-            cell.create(transaction)
+            stands = cell.create(transaction)
         except TableMissing:
             self._parts.store.tables.create_table(self._parts.stream.transactions_table(epoch))
-            cell.create(transaction)
+            stands = cell.create(transaction)
+        if stands.value != transaction:
+            found = f"another that began at {stands.value.created_ms} ms: the counter of transactions went back"
+            raise CatalogDamaged(f"transaction {transaction_id}: expected an id that no transaction has, found {found}")
         if self._epochs.current().reference_epoch == epoch:
             return True
         self._erase(transaction_id)

@@ -21,7 +21,7 @@ from accel.errors import CommitRefused
 from accel.ordering.writing.append_buffer import Taken
 from accel.ordering.writing.transaction_objects import MergeIntent, TransactionObjects
 from accel.ordering.writing.writer_settings import SegmentsSettings
-from loaders.errors import AccelError, AmbiguousWrite
+from loaders.errors import AccelError, AmbiguousWrite, ObjectExists
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
@@ -114,7 +114,7 @@ class Upload:
     def _write(self) -> tuple[ObjectRef, ObjectRanges]:
         parts = self._parts
         [object_id] = parts.node.prepare(deadline_seconds=parts.settings.promise_seconds)
-        with ObjectWriter(parts.store, parts.layout, object_id) as upload:
+        with ObjectWriter(parts.store, parts.layout, object_id, patience=parts.patience) as upload:
             for segment, batches in self._taken.items():
                 upload.write(segment.stream_id, batches)
         self._written = upload.ref, upload.ranges
@@ -128,7 +128,9 @@ class Upload:
             except AccelError as error:
                 is_unknown = error.retryable or isinstance(error, AmbiguousWrite)
                 self._is_doubtful |= is_commit and is_unknown
-                if not is_unknown or attempt >= self._parts.settings.commit_attempts:
+                # Where another object lies, this one is written under the next id.
+                may_help = is_unknown or isinstance(error, ObjectExists)
+                if not may_help or attempt >= self._parts.settings.commit_attempts:
                     raise
             self._parts.patience.pause(attempt)
             attempt += 1
