@@ -86,6 +86,7 @@ def _node(now: NodeList, previous: BuiltImage | None) -> NodeImage:
         sizes_bytes=live["size_bytes"].copy(),
         index_sizes_bytes=live["index_size_bytes"].copy(),
         attributes=live["attributes"].copy(),
+        tail_checksums=live["tail_checksum"].copy(),
     )
 
 

@@ -32,6 +32,7 @@ Rows: TypeAlias = NDArray[np.void]
 Dtype: TypeAlias = np.dtype[np.void]
 
 _FIELD = "<i8"
+CHECKSUM_MAX: Final = 2**32 - 1
 NO_COMMIT: Final = -1
 """As `added_by`: no commit of a node's list brought this row, so none takes it away when it is undone.
 As `retired_by`: an undo withdrew it, so it never comes back."""
@@ -49,6 +50,7 @@ _LIVE = (
     "size_bytes",
     "index_size_bytes",
     "attributes",
+    "tail_checksum",
     "added_by",
 )
 _STREAM_OBJECT = (
@@ -59,6 +61,7 @@ _STREAM_OBJECT = (
     "size_bytes",
     "index_size_bytes",
     "attributes",
+    "tail_checksum",
     "data_time_ms",
     "node_id",
     "added_by",
@@ -84,6 +87,7 @@ class ObjectFacts:
         size_bytes: of the whole object.
         index_size_bytes: of its block index, so that opening it takes exactly one request.
         attributes: kind and placement bits, -1 where they are not set.
+        tail_checksum: as of `loaders.format.tail_checksum`; -1 where nobody has computed it.
     """
 
     object_id: int
@@ -91,16 +95,20 @@ class ObjectFacts:
     size_bytes: int
     index_size_bytes: int
     attributes: int = UNKNOWN
+    tail_checksum: int = UNKNOWN
 
     def checked(self) -> ObjectFacts:
         """The same, if every number can be true.
 
         Raises:
-            CommitRefused: a negative one.
+            CommitRefused: a negative one, or a checksum that is none.
         """
         for name in ("object_id", "data_time_ms", "size_bytes", "index_size_bytes"):
             if (value := getattr(self, name)) < 0:
                 raise CommitRefused(f"object {self.object_id}: expected {name} of at least 0, found {value}")
+        if not UNKNOWN <= self.tail_checksum <= CHECKSUM_MAX:
+            found = f"{self.tail_checksum}"
+            raise CommitRefused(f"object {self.object_id}: expected a checksum of -1 to 2^32 - 1, found {found}")
         return self
 
 
@@ -205,7 +213,7 @@ def starts_of(streams: Rows, stream_ids: NDArray[np.int64]) -> NDArray[np.int64]
 
 def refs_of(rows: Rows) -> tuple[ObjectRef, ...]:
     """The objects that LIVE, RETIRED or STREAM_OBJECT rows list, for whoever opens them; one Python object a row."""
-    names = ("object_id", "size_bytes", "index_size_bytes", "attributes")
+    names = ("object_id", "size_bytes", "index_size_bytes", "attributes", "tail_checksum")
     return tuple(ObjectRef(*facts) for facts in zip(*(rows[name].tolist() for name in names), strict=True))
 
 
