@@ -26,6 +26,8 @@ one to read. `retryable` says whether the same call may succeed later by itself;
     │   └── AmbiguousWrite         a lost reply that reading again does not settle
     ├── CatalogError               the object catalog could not do what was asked
     │   ├── CatalogMissing         no catalog lies here
+    │   ├── CatalogDamaged         a key that must be there is gone, or went back in time
+    │   ├── CatalogWentBack        a key holds less than was read from it before
     │   ├── CommitRefused          a commit contradicts what the catalog holds
     │   ├── SessionFenced          a newer session writes for this node
     │   ├── MaintenanceRefused     it would not be safe to delete, undo or import now
@@ -93,8 +95,10 @@ __all__ = [
     "AccessDenied",
     "AmbiguousWrite",
     "BucketMissing",
+    "CatalogDamaged",
     "CatalogError",
     "CatalogMissing",
+    "CatalogWentBack",
     "Closed",
     "CommitRefused",
     "CorruptObject",
@@ -148,6 +152,46 @@ class CatalogMissing(CatalogError):
     """No catalog lies at this place."""
 
     advice = "check bucket and prefix; accel catalog init makes a new one"
+
+
+class CatalogDamaged(CatalogError):
+    """A key that must be there is gone, or holds less than what is known to have stood there; nothing was written.
+
+    Going on would give out ids twice, or begin anew beside objects that were acknowledged.
+    """
+
+    advice = (
+        "stop accel catalog gc and the writers, and put the key that the message names back from the bucket's versions "
+        "or a backup (docs/catalog.md, 'A key that was lost'); then run accel catalog verify"
+    )
+
+
+class CatalogWentBack(CatalogError):
+    """A key of the catalog holds an earlier version than was read from it before, or another history.
+
+    Args:
+        where: the key.
+        seen: sequence number and nonce that were read before.
+        found: those of what stands there now; None if nothing does.
+    """
+
+    advice = (
+        "the bucket or this key was put back from a copy: stop writers, and see 'A bucket that was put back' in "
+        "docs/operations.md; accel catalog restored lets readers go on with what is there now"
+    )
+
+    def __init__(self, where: str, seen: tuple[int, bytes], found: tuple[int, bytes] | None) -> None:
+        now = "nothing" if found is None else f"version {found[0]} ({found[1].hex()})"
+        super().__init__(
+            f"{where}: expected version {seen[0]} ({seen[1].hex()}), which was read before, or one that follows it, "
+            f"found {now}"
+        )
+        self.where = where
+        self.seen = seen
+        self.found = found
+
+    def __reduce__(self) -> tuple[type[CatalogWentBack], tuple[str, tuple[int, bytes], tuple[int, bytes] | None]]:
+        return type(self), (self.where, self.seen, self.found)
 
 
 class CommitRefused(CatalogError):

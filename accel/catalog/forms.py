@@ -11,7 +11,7 @@ Every field with its unit, and which release writes which version: docs/formats.
     | list-version      | sequence, node_list (as above)                                                           |
     | stream-bucket     | bucket; columns streams, ranges, stream_objects, retired                                 |
     | node-checkpoint   | node_id, order_id; columns ends                                                          |
-    | node-directory    | node_ids                                                                                 |
+    | node-directory    | node_ids, generation                                                                     |
     | object-id-counter | next_object_id                                                                           |
     | import-batch      | columns objects, ranges                                                                  |
     | import-run        | counter_before, raised_to                                                                |
@@ -108,6 +108,7 @@ class StoredDirectory(msgspec.Struct, frozen=True):
     """The stored fields of a `NodeDirectory`."""
 
     node_ids: Annotated[list[int], msgspec.Meta(max_length=NODES_MAX)]
+    generation: Annotated[str, msgspec.Meta(max_length=47)]
 
 
 class StoredCounter(msgspec.Struct, frozen=True):
@@ -188,11 +189,11 @@ def _restored_checkpoint(fields: StoredCheckpoint, where: str) -> Checkpoint:
 
 
 def _stored_directory(directory: NodeDirectory) -> StoredDirectory:
-    return StoredDirectory(directory.node_ids.tolist())
+    return StoredDirectory(directory.node_ids.tolist(), directory.generation)
 
 
 def _restored_directory(fields: StoredDirectory, where: str) -> NodeDirectory:  # noqa: ARG001 - the others' arguments
-    return NodeDirectory(np.array(fields.node_ids, dtype=np.int64))
+    return NodeDirectory(np.array(fields.node_ids, dtype=np.int64), fields.generation)
 
 
 def _stored_counter(counter: ObjectIdCounter) -> StoredCounter:

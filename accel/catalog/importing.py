@@ -20,6 +20,7 @@ changed replaces them, and `abandon_import` takes them away.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -287,7 +288,7 @@ def _replaced(found: Checkpoint | None, *, wanted: Checkpoint) -> Checkpoint | N
 def _with_nodes(found: NodeDirectory | None, *, plan: ImportPlan) -> NodeDirectory | None:
     known = NodeDirectory() if found is None else found
     node_ids = np.union1d(known.node_ids, np.fromiter(plan.lists, dtype=np.int64))
-    return None if found is not None and len(node_ids) == len(known.node_ids) else NodeDirectory(node_ids)
+    return None if found is not None and len(node_ids) == len(known.node_ids) else replace(known, node_ids=node_ids)
 
 
 def _raise_counter(parts: CatalogParts, progress: ImportProgress, least: int) -> None:

@@ -34,7 +34,7 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
         with ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-init") as executor:
             _make_tables(catalog_tables(store, wanted, system, executor), wanted, executor)
         found = create_format(store, wanted, system.nonce, sleep=system.sleep, jitter=system.jitter)
-    same = msgspec.structs.replace(found, if_match_quotes=wanted.if_match_quotes)
+    same = msgspec.structs.replace(found, if_match_quotes=wanted.if_match_quotes, generation=wanted.generation)
     if same != wanted:
         raise CommitRefused(f"expected no catalog at {FORMAT_KEY!r}, or one of {wanted}, found {found}")
 

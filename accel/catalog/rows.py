@@ -18,7 +18,7 @@ Every column with its unit: docs/formats.md, "Rows".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -30,6 +30,8 @@ from loaders.object_ref import UNKNOWN, ObjectRef
 
 Rows: TypeAlias = NDArray[np.void]
 Dtype: TypeAlias = np.dtype[np.void]
+Columns: TypeAlias = Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
+"""(ids, numbers) of equal length, from several places."""
 
 _FIELD = "<i8"
 CHECKSUM_MAX: Final = 2**32 - 1
@@ -209,6 +211,24 @@ def starts_of(streams: Rows, stream_ids: NDArray[np.int64]) -> NDArray[np.int64]
         return np.full(len(stream_ids), -1, dtype=np.int64)
     slots = np.minimum(np.searchsorted(streams["stream_id"], stream_ids), len(streams) - 1)
     return np.where(streams["stream_id"][slots] == stream_ids, streams["start_offset"][slots], -1)
+
+
+def highest_of_each(columns: Columns) -> list[tuple[int, int]]:
+    """Each id once, ascending, with the highest number that stands beside it. Complexity: O(n log n).
+
+    >>> highest_of_each([(np.array([4, 7]), np.array([1, 5])), (np.array([4]), np.array([3]))])
+    [(4, 3), (7, 5)]
+
+    Args:
+        columns: (ids, numbers) pairs of equal length, in any order.
+    """
+    none = np.empty(0, dtype=np.int64)
+    ids = np.concatenate([none, *(each for each, _ in columns)])
+    numbers = np.concatenate([none, *(each for _, each in columns)])
+    order = np.lexsort((numbers, ids))
+    ids, numbers = ids[order], numbers[order]
+    last = np.append(ids[1:] != ids[:-1], True) if len(ids) else np.empty(0, dtype=np.bool_)
+    return list(zip(ids[last].tolist(), numbers[last].tolist(), strict=True))
 
 
 def refs_of(rows: Rows) -> tuple[ObjectRef, ...]:

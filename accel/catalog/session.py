@@ -11,6 +11,7 @@ A crash in between leaves a node without a session, and the next opening starts 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -54,7 +55,7 @@ def _with_node(found: NodeDirectory | None, *, node_id: int) -> NodeDirectory | 
     known = NodeDirectory() if found is None else found
     if found is not None and node_id in known.node_ids:
         return None
-    return NodeDirectory(np.union1d(known.node_ids, np.array([node_id], dtype=np.int64)))
+    return replace(known, node_ids=np.union1d(known.node_ids, np.array([node_id], dtype=np.int64)))
 
 
 def _adopt(parts: CatalogParts, node_id: int, epoch: int, number: int) -> Seen[StreamBucket]:

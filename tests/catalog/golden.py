@@ -144,8 +144,9 @@ def golden_version() -> ListVersion:
 
 
 def golden_directory() -> NodeDirectory:
-    """Three nodes."""
-    return NodeDirectory(np.array([0, 7, 2_000_000_000], dtype=np.int64))
+    """Three nodes, of a catalog that was put back once."""
+    generation = "01760000000000-000102030405060708090a0b0c0d0e0f"
+    return NodeDirectory(np.array([0, 7, 2_000_000_000], dtype=np.int64), generation)
 
 
 def golden_counter() -> ObjectIdCounter:

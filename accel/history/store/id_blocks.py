@@ -54,3 +54,27 @@ class IdBlocks:
         # Asked again after a lost reply it takes another block: the first one is burnt, which is fine.
         after = self._cell.change(lambda found: (found or 0) + count).value
         return range(after - count, after)
+
+
+def pass_over_ids(counter: Cell[int], least: int, count: int) -> tuple[int | None, int]:
+    """Raise a counter far above every id that is in use: after a store was put back from a copy. Two calls.
+
+    Args:
+        counter: the counter; one that is not there is made.
+        least: above every id that was found in use.
+        count: how many ids above that are passed over: processes of the lost time may have had them.
+
+    Returns:
+        What it said before, None if it was not there, and what it says now.
+
+    Raises:
+        StoreError, TableError: the counter could not be raised.
+    """
+    seen: list[int | None] = []
+
+    def raised(found: int | None) -> int:
+        seen.append(found)
+        return max(least, found or 0) + count
+
+    after = counter.change(raised).value
+    return seen[0], after
