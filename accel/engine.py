@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from threading import Lock
 
 from accel.answer import Answer, Request
-from accel.errors import ImageRefused, ImageTooOld
+from accel.errors import CatalogWentBack, ImageRefused, ImageTooOld
 from accel.hint_loading import HintLoader
 from accel.hint_store import HintStore
 from accel.image import MetadataImage, NodeImage, ObjectRef
@@ -248,11 +248,12 @@ class Engine:
 
         Raises:
             ImageTooOld: the source says that it cannot any more.
+            CatalogWentBack: it says that the image at hand is of a past that is no longer true.
         """
         started_seconds = self.system.timer()
         try:
             image = question()
-        except ImageTooOld:
+        except (ImageTooOld, CatalogWentBack):
             raise
         except Exception as error:
             self.counters.source_failed()

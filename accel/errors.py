@@ -28,6 +28,7 @@ one to read. `retryable` says whether the same call may succeed later by itself;
     ├── CatalogError               the object catalog could not do what was asked
     │   ├── CatalogMissing         no catalog lies here
     │   ├── CatalogDamaged         a key that must be there is gone, or went back in time
+    │   ├── CatalogWentBack        a key holds less than was read from it before
     │   ├── CommitRefused          a commit contradicts what the catalog holds
     │   ├── SessionFenced          a newer session writes for this node
     │   ├── MaintenanceRefused     it would not be safe to delete, undo or import now
@@ -99,6 +100,7 @@ __all__ = [
     "CatalogDamaged",
     "CatalogError",
     "CatalogMissing",
+    "CatalogWentBack",
     "Closed",
     "CommitRefused",
     "CorruptObject",
@@ -163,8 +165,37 @@ class CatalogDamaged(CatalogError):
 
     advice = (
         "stop accel catalog gc and the writers, and put the key that the message names back from the bucket's versions "
-        "or a backup (docs/catalog.md, 'A key that was lost'); then run accel catalog verify"
+        "or a backup (docs/catalog.md, 'A key that was lost'; docs/operations.md, 'A key that is damaged or gone'); "
+        "then run accel catalog verify, and accel catalog restored if a counter is gone or an older version came back"
     )
+
+
+class CatalogWentBack(CatalogError):
+    """A key of the catalog holds an earlier version than was read from it before, or another history.
+
+    Args:
+        where: the key.
+        seen: sequence number and nonce that were read before.
+        found: those of what stands there now; None if nothing does.
+    """
+
+    advice = (
+        "the bucket or this key was put back from a copy: stop writers, and see 'A bucket that was put back' in "
+        "docs/operations.md; accel catalog restored lets readers go on with what is there now"
+    )
+
+    def __init__(self, where: str, seen: tuple[int, bytes], found: tuple[int, bytes] | None) -> None:
+        now = "nothing" if found is None else f"version {found[0]} ({found[1].hex()})"
+        super().__init__(
+            f"{where}: expected version {seen[0]} ({seen[1].hex()}), which was read before, or one that follows it, "
+            f"found {now}"
+        )
+        self.where = where
+        self.seen = seen
+        self.found = found
+
+    def __reduce__(self) -> tuple[type[CatalogWentBack], tuple[str, tuple[int, bytes], tuple[int, bytes] | None]]:
+        return type(self), (self.where, self.seen, self.found)
 
 
 class CommitRefused(CatalogError):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from accel.errors import ImageRefused
 from loaders.lifetime import Lazy
-from loaders.object_ref import ObjectRef
+from loaders.object_ref import UNKNOWN, ObjectRef
 
 OPEN_END = -1
 """As the end of a range: no end yet. As the end of a request: as far as there is data."""
@@ -76,7 +76,7 @@ class NodeImage:
         node_id: the node.
         object_ids: in list order.
         order_ids: strictly ascending.
-        sizes_bytes, index_sizes_bytes, attributes: as in `ObjectRef`, -1 where unknown.
+        sizes_bytes, index_sizes_bytes, attributes, tail_checksums: as in `ObjectRef`, -1 where unknown.
     """
 
     node_id: int
@@ -85,6 +85,7 @@ class NodeImage:
     sizes_bytes: NDArray[np.int64]
     index_sizes_bytes: NDArray[np.int64]
     attributes: NDArray[np.int64]
+    tail_checksums: NDArray[np.int64]
     _by_id: NDArray[np.int64] = field(repr=False)
     _made: dict[int, ObjectRef] = field(repr=False, init=False, default_factory=dict)
 
@@ -99,17 +100,16 @@ class NodeImage:
     @Lazy
     def refs(self) -> tuple[ObjectRef, ...]:
         """The same objects one by one; `ref` makes single ones."""
-        columns = (self.object_ids, self.sizes_bytes, self.index_sizes_bytes, self.attributes)
-        return tuple(map(ObjectRef, *(column.tolist() for column in columns)))
+        return tuple(map(ObjectRef, *(column.tolist() for column in self._columns_of_refs())))
 
     def ref(self, position: int) -> ObjectRef:
         """The object at a position."""
         try:
             return self._made[position]
         except KeyError:
-            columns = (self.object_ids, self.sizes_bytes, self.index_sizes_bytes, self.attributes)
-            object_id, size_bytes, index_size_bytes, attributes = (int(column[position]) for column in columns)
-            made = self._made[position] = ObjectRef(object_id, size_bytes, index_size_bytes, attributes)
+            columns = (self.object_ids, self.sizes_bytes, self.index_sizes_bytes, self.attributes, self.tail_checksums)
+            object_id, size, index_size, attributes, checksum = (int(column[position]) for column in columns)
+            made = self._made[position] = ObjectRef(object_id, size, index_size, attributes, checksum)
             return made
 
     def positions(self, object_ids: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -122,8 +122,13 @@ class NodeImage:
 
     def same_list(self, other: NodeImage) -> bool:
         """Whether both list the same objects with the same facts in the same order."""
-        columns = ("object_ids", "order_ids", "sizes_bytes", "index_sizes_bytes", "attributes")
-        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
+        pairs = zip(
+            (self.order_ids, *self._columns_of_refs()), (other.order_ids, *other._columns_of_refs()), strict=True
+        )
+        return all(np.array_equal(mine, theirs) for mine, theirs in pairs)
+
+    def _columns_of_refs(self) -> tuple[NDArray[np.int64], ...]:
+        return (self.object_ids, self.sizes_bytes, self.index_sizes_bytes, self.attributes, self.tail_checksums)
 
 
 def make_node(node_id: int, objects: Iterable[tuple[int, ObjectRef]]) -> NodeImage:
@@ -140,6 +145,7 @@ def make_node(node_id: int, objects: Iterable[tuple[int, ObjectRef]]) -> NodeIma
         sizes_bytes=np.array([ref.size_bytes for _, ref in pairs], dtype=np.int64),
         index_sizes_bytes=np.array([ref.index_size_bytes for _, ref in pairs], dtype=np.int64),
         attributes=np.array([ref.attributes for _, ref in pairs], dtype=np.int64),
+        tail_checksums=np.array([ref.tail_checksum for _, ref in pairs], dtype=np.int64),
     )
 
 
@@ -151,8 +157,11 @@ def node_of_columns(
     sizes_bytes: NDArray[np.int64],
     index_sizes_bytes: NDArray[np.int64],
     attributes: NDArray[np.int64],
+    tail_checksums: NDArray[np.int64] | None = None,
 ) -> NodeImage:
     """A node's list from columns of equal length, in list order; they are kept, and made read-only.
+
+    Without checksums of tails none is known.
 
     Raises:
         ImageRefused: order ids that do not ascend, or one object is listed twice.
@@ -170,7 +179,8 @@ def node_of_columns(
     repeated = np.flatnonzero(ascending[1:] == ascending[:-1])
     if len(repeated):
         raise ImageRefused(f"node {node_id}: expected each object once, found object {ascending[repeated[0]]} twice")
-    columns = (object_ids, order_ids, sizes_bytes, index_sizes_bytes, attributes, by_id)
+    checksums = np.full(len(object_ids), UNKNOWN, dtype=np.int64) if tail_checksums is None else tail_checksums
+    columns = (object_ids, order_ids, sizes_bytes, index_sizes_bytes, attributes, checksums, by_id)
     return NodeImage(node_id, *map(frozen, columns))
 
 

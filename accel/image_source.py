@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Condition
 from typing import Any, Protocol, runtime_checkable
 
-from accel.errors import ImageRefused, ImageTooOld
+from accel.errors import CatalogWentBack, ImageRefused, ImageTooOld
 from accel.image import MetadataImage
 from accel.version import ImageVersion, is_newer
 from loaders.lifetime import PerProcess, ProcessLock
@@ -138,6 +138,7 @@ class PolledImages:
         self._image = fetch()
         self._asked_seconds = timer()
         self._failure = ""
+        self._went_back: CatalogWentBack | None = None
         self._lock = ProcessLock()
         self._asking = ProcessLock()
 
@@ -147,13 +148,16 @@ class PolledImages:
 
     def at_hand(self) -> MetadataImage | None:
         """The image, if it was asked for at most `poll_seconds` ago and is not too old. Never blocks."""
-        return None if self._is_too_old() or self._is_due() else self._image
+        is_refused = self._went_back is not None or self._is_too_old()
+        return None if is_refused or self._is_due() else self._image
 
     def current(self) -> MetadataImage:
         """The newest image, asked for at most `poll_seconds` ago.
 
         Raises:
             ImageTooOld: the image at hand is older than `max_age_seconds`, and asking did not give a younger one.
+            CatalogWentBack: `fetch` raised it when it was asked last: what the image at hand says may not be true any
+                more, so nothing is served from it until `fetch` answers again.
             What `fetch` raises, while the image at hand is younger than that.
         """
         too_old = self._is_too_old()
@@ -187,11 +191,12 @@ class PolledImages:
         try:
             fetched = self._fetch()
         except Exception as error:
+            self._went_back = error if isinstance(error, CatalogWentBack) else self._went_back
             self._failure = f"; asking for a younger one failed with {type(error).__name__}: {error}"
-            if self._is_too_old():
+            if self._is_too_old() and not isinstance(error, CatalogWentBack):
                 raise self._refusal() from error
             raise
-        self._failure = ""
+        self._failure, self._went_back = "", None
         self._take(fetched, started_seconds)
         return self._young_enough()
 
@@ -204,6 +209,8 @@ class PolledImages:
                 self._confirmed_seconds = max(self._confirmed_seconds, started_seconds)
 
     def _young_enough(self) -> MetadataImage:
+        if (went_back := self._went_back) is not None:
+            raise CatalogWentBack(went_back.where, went_back.seen, went_back.found)
         if self._is_too_old():
             raise self._refusal()
         return self._image

@@ -20,6 +20,7 @@ from accel.image import MetadataImage, NodeImage, ObjectRef
 from accel.known import Survey
 from accel.settings import Settings
 from accel.snapshot_facts import covered_objects, facts_of
+from accel.version import generation_of
 from bloom import FilterStore, Geometry, PieceCache, StoreStats, StreamFilter, class_for
 from loaders.hints import SnapshotRoot, StreamEntries
 from range_index import IndexStatistics, ObjectRanges, StreamRangeIndex, StreamView
@@ -158,7 +159,14 @@ class SharedKnowledge:
             self._filters.discard(node_id, object_ids)
 
     def follow(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Drop what the newer image no longer lists, or lists with another size or attributes."""
+        """Drop what the newer image no longer lists, or lists with another size or attributes.
+
+        Of an image of another generation nothing is kept: what was put back may say anything else of the same ids.
+        """
+        if generation_of(before.version) != generation_of(after.version):
+            for node_id, node in before.nodes.items():
+                self.forget(node_id, node.object_ids.tolist())
+            return
         for node_id, change in before.changes(after).items():
             self.forget(node_id, change.removed.tolist())
 

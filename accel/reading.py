@@ -214,6 +214,8 @@ class _Reader:
             raise _failure(opened, found.object_id, node_id)
         if not isinstance(opened, OpenedObject):
             raise TypeError(f"expected an opened object, found {type(opened).__name__}")
+        if found.node_id is None and opened.composite is None:
+            self._check_holds(found, opened)
         while True:
             before = self.next
             chosen = find(opened.index, self.stream_id, self.next, self.end, self.bytes_left)
@@ -222,6 +224,15 @@ class _Reader:
             ended = self.bytes_left <= 0 or (self.end != OPEN_END and self.next >= self.end)
             if ended or not chosen.fulfilled or self.next == before:
                 return
+
+    def _check_holds(self, found: FoundObject, opened: OpenedObject) -> None:
+        """That an object of one stream has what the image says: nobody has opened it before the image was believed."""
+        held = opened.ranges.range_of(self.stream_id)
+        if held is None or not (held.start <= found.start and found.end <= held.end):
+            has = "none of it" if held is None else f"[{held.start}, {held.end})"
+            expected = f"[{found.start}, {found.end}) of stream {self.stream_id}, as the image says"
+            key, size_bytes = self.key_of(found.object_id), opened.ref.size_bytes
+            raise CorruptObject(key, size_bytes, expected=expected, found=has)
 
     def _read_rows(
         self, opened: OpenedObject, numbers: tuple[int, ...], node_id: int

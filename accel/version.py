@@ -29,22 +29,28 @@ class VersionVector(Mapping[str, int]):
 
     Args:
         sequences: key -> sequence number; a key and its table make one text that no other key has.
+        generation: which of several lives of the catalog these belong to: empty in the first one. A catalog that was
+            put back from a copy gets a new one, which is above all before it; then sequences do not matter.
 
     Raises:
         ImageRefused: a negative sequence.
     """
 
-    __slots__ = ("_hash", "_sequences", "total")
+    __slots__ = ("_hash", "_sequences", "generation", "total")
+
+    generation: str
+    """Which life of the catalog; ascending."""
 
     total: int
     """The sum of all sequences: one number that rises with every newer image, for people and for graphs."""
 
-    def __init__(self, sequences: Mapping[str, int]) -> None:
+    def __init__(self, sequences: Mapping[str, int], generation: str = "") -> None:
         for key, sequence in sequences.items():
             if sequence < 0:
                 raise ImageRefused(f"key {key!r}: expected a sequence of at least 0, found {sequence}")
         self._sequences = {key: sequence for key, sequence in sequences.items() if sequence}
-        self._hash = hash(frozenset(self._sequences.items()))
+        self.generation = generation
+        self._hash = hash((generation, frozenset(self._sequences.items())))
         self.total = sum(self._sequences.values())
 
     def __getitem__(self, key: str) -> int:
@@ -60,13 +66,17 @@ class VersionVector(Mapping[str, int]):
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self._sequences == other._sequences if isinstance(other, VersionVector) else NotImplemented
+        if not isinstance(other, VersionVector):
+            return NotImplemented
+        return self._sequences == other._sequences and self.generation == other.generation
 
     def __str__(self) -> str:
-        return f"total {self.total} of {len(self)} {'key' if len(self) == 1 else 'keys'}"
+        life = f" in generation {self.generation}" if self.generation else ""
+        return f"total {self.total} of {len(self)} {'key' if len(self) == 1 else 'keys'}{life}"
 
     def __repr__(self) -> str:
-        return f"VersionVector({self._sequences!r})"
+        life = f", {self.generation!r}" if self.generation else ""
+        return f"VersionVector({self._sequences!r}{life})"
 
     def is_behind(self, other: VersionVector) -> bool:
         """Whether ``other`` has a higher sequence of any key. Complexity: O(keys of other)."""
@@ -92,6 +102,8 @@ def is_newer(version: ImageVersion, than: ImageVersion) -> bool:
     Complexity: O(keys).
     """
     if isinstance(version, VersionVector) and isinstance(than, VersionVector):
+        if version.generation != than.generation:
+            return version.generation > than.generation
         return version.total > than.total and not version.is_behind(than)
     if isinstance(version, VersionVector) or isinstance(than, VersionVector):
         raise ImageRefused(
@@ -99,6 +111,11 @@ def is_newer(version: ImageVersion, than: ImageVersion) -> bool:
             f"{version}: these come from different sources"
         )
     return version > than
+
+
+def generation_of(version: ImageVersion) -> str:
+    """Which life of its catalog an image is of; empty for the first, and for images that are not from a catalog."""
+    return version.generation if isinstance(version, VersionVector) else ""
 
 
 def version_number(version: ImageVersion) -> int:

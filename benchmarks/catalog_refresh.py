@@ -91,6 +91,7 @@ def _list(node_id: int, rng: np.random.Generator) -> NodeList:
         size_bytes=rng.normal(8 << 20, 1 << 20, OBJECTS).astype(np.int64),
         index_size_bytes=36 * rows,
         attributes=-1,
+        tail_checksum=rng.integers(0, 2**32, OBJECTS),
         added_by=np.arange(OBJECTS),
     )
     return NodeList(node_id, epoch=1, next_order_id=OBJECTS, live=live)

@@ -18,9 +18,11 @@ from loaders.format import (
     FOOTER_SIZE_BYTES,
     BlockIndex,
     MissingBytes,
+    check_tail,
     decode_footer,
     guess_tail_size_bytes,
     open_tail,
+    tail_checksum,
 )
 from loaders.layout import ObjectLayout
 from loaders.merge_parallel import map_bounded
@@ -35,7 +37,7 @@ class Source:
     """An object that is to be merged. Threads: immutable.
 
     Args:
-        ref: the object, with its true sizes.
+        ref: the object, with its true sizes and the checksum of its tail.
         key: where it lies.
         index: its rows.
         body: all its bytes, or None if they are to be read band by band.
@@ -110,13 +112,15 @@ class _Opener:
         if decode_footer(fetched.body, object_size_bytes=size_bytes, key=key).composite:
             raise _composite(key)
         index = open_tail(fetched.body, object_size_bytes=size_bytes, key=key)
-        requests, bytes_read = 1, len(fetched.body)
+        requests, tail = 1, fetched.body
         if isinstance(index, MissingBytes):
-            index, more = self._complete(fetched, index, key)
-            requests, bytes_read = 2, bytes_read + more
+            index, tail = self._complete(fetched, index, key)
+            requests = 2
+        checksum = tail_checksum(tail, object_size_bytes=size_bytes, index_size_bytes=index.nbytes)
+        check_tail(ref.tail_checksum, checksum, object_size_bytes=size_bytes, key=key)
         body = fetched.body if len(fetched.body) == size_bytes else None
-        true_ref = ObjectRef(ref.object_id, size_bytes, index.nbytes, ref.attributes)
-        return Source(true_ref, key, index, body, requests, bytes_read)
+        true_ref = ObjectRef(ref.object_id, size_bytes, index.nbytes, ref.attributes, checksum)
+        return Source(true_ref, key, index, body, requests, len(tail))
 
     def _fetch(self, ref: ObjectRef, key: str) -> Fetched:
         size_bytes = ref.size_bytes
@@ -134,17 +138,18 @@ class _Opener:
             expected = f"the {size_bytes} bytes that its metadata says"
             raise CorruptObject(key, size_bytes, expected=expected, found="an object that ends sooner") from error
 
-    def _complete(self, tail: Fetched, missing: MissingBytes, key: str) -> tuple[BlockIndex, int]:
+    def _complete(self, tail: Fetched, missing: MissingBytes, key: str) -> tuple[BlockIndex, bytes]:
         size_bytes = tail.object_size_bytes
         if missing.end - missing.start > INDEX_SIZE_BYTES_MAX:
             expected = f"an index of at most {INDEX_SIZE_BYTES_MAX} bytes"
             raise CorruptObject(key, size_bytes, expected=expected, found=f"{missing.end - missing.start} bytes more")
         before = self.store.get_range(key, missing.start, missing.end)
-        index = open_tail(before.body + tail.body, object_size_bytes=size_bytes, key=key)
+        body = before.body + tail.body
+        index = open_tail(body, object_size_bytes=size_bytes, key=key)
         if isinstance(index, MissingBytes):
             found = f"bytes [{before.start}, {before.start + len(before.body)})"
             raise CorruptObject(key, size_bytes, expected=f"bytes [{missing.start}, {missing.end})", found=found)
-        return index, len(before.body)
+        return index, body
 
 
 def _composite(key: str) -> FormatError:

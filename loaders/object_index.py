@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loaders.errors import AccelError, CorruptObject, RangeInvalid
 from loaders.format import (
@@ -21,9 +21,11 @@ from loaders.format import (
     BlockIndex,
     CompositeObject,
     MissingBytes,
+    check_tail,
     decode_composite,
     decode_footer,
     open_tail,
+    tail_checksum,
 )
 from loaders.layout import ObjectLayout
 from loaders.object_ref import UNKNOWN, ObjectRef
@@ -43,7 +45,7 @@ class OpenedObject:
     """The index of one object.
 
     Args:
-        ref: the object, with its true size.
+        ref: the object, with its true sizes and the checksum of its tail.
         index: its rows.
         ranges: per stream one range.
         composite: the links, if this object only links others; its rows then speak of their bytes.
@@ -189,15 +191,17 @@ class ObjectIndexLoader:
         if ref.size_bytes not in (UNKNOWN, size_bytes):
             expected = f"the {ref.size_bytes} bytes that its metadata says"
             raise CorruptObject(key, size_bytes, expected=expected, found=f"{size_bytes}")
-        requests, bytes_read = 1, len(tail.body)
+        requests, body = 1, tail.body
         if decode_footer(tail.body, object_size_bytes=size_bytes, key=key).composite:
-            return self._load_composite(ref, key, requests, bytes_read)
-        index = open_tail(tail.body, object_size_bytes=size_bytes, key=key)
+            return self._load_composite(ref, key, requests, len(body))
+        index = open_tail(body, object_size_bytes=size_bytes, key=key)
         if isinstance(index, MissingBytes):
-            index, more = self._complete(tail, index, key)
-            requests, bytes_read = requests + 1, bytes_read + more
-        ref = ObjectRef(ref.object_id, size_bytes, index.nbytes, ref.attributes)
-        return OpenedObject(ref, index, index.object_ranges(), None, requests, bytes_read)
+            index, body = self._complete(tail, index, key)
+            requests += 1
+        checksum = tail_checksum(body, object_size_bytes=size_bytes, index_size_bytes=index.nbytes)
+        check_tail(ref.tail_checksum, checksum, object_size_bytes=size_bytes, key=key)
+        ref = ObjectRef(ref.object_id, size_bytes, index.nbytes, ref.attributes, checksum)
+        return OpenedObject(ref, index, index.object_ranges(), None, requests, len(body))
 
     def _fetch_tail(self, group: int, ref: ObjectRef, key: str) -> Fetched:
         known_size = None if ref.size_bytes == UNKNOWN else ref.size_bytes
@@ -219,22 +223,27 @@ class ObjectIndexLoader:
                 key, known_size, expected=expected, found="an object that ends before its tail"
             ) from error
 
-    def _complete(self, tail: Fetched, missing: MissingBytes, key: str) -> tuple[BlockIndex, int]:
+    def _complete(self, tail: Fetched, missing: MissingBytes, key: str) -> tuple[BlockIndex, bytes]:
         size_bytes = tail.object_size_bytes
         if missing.end - missing.start > INDEX_SIZE_BYTES_MAX:
             expected = f"an index of at most {INDEX_SIZE_BYTES_MAX} bytes"
             raise CorruptObject(key, size_bytes, expected=expected, found=f"{missing.end - missing.start} bytes more")
         before = self._store.get_range(key, missing.start, missing.end)
-        index = open_tail(before.body + tail.body, object_size_bytes=size_bytes, key=key)
+        body = before.body + tail.body
+        index = open_tail(body, object_size_bytes=size_bytes, key=key)
         if isinstance(index, MissingBytes):  # the store gave less than was asked for, and said it was all
             found = f"bytes [{before.start}, {before.start + len(before.body)})"
             raise CorruptObject(key, size_bytes, expected=f"bytes [{missing.start}, {missing.end})", found=found)
-        return index, len(before.body)
+        return index, body
 
     def _load_composite(self, ref: ObjectRef, key: str, requests: int = 0, bytes_read: int = 0) -> OpenedObject:
         whole = self._store.get(key, size_bytes_max=INDEX_SIZE_BYTES_MAX)
         composite = decode_composite(whole.body, key=key)
-        index = composite.index
+        index, size_bytes = composite.index, len(whole.body)
+        footer = decode_footer(whole.body, object_size_bytes=size_bytes, key=key)
+        checksum = tail_checksum(whole.body, object_size_bytes=size_bytes, index_size_bytes=footer.index_size_bytes)
+        check_tail(ref.tail_checksum, checksum, object_size_bytes=size_bytes, key=key)
+        ref = replace(ref, tail_checksum=checksum)
         return OpenedObject(ref, index, index.object_ranges(), composite, requests + 1, bytes_read + len(whole.body))
 
 

@@ -26,7 +26,7 @@ from time import perf_counter
 import numpy as np
 
 from loaders.errors import CorruptObject
-from loaders.format import BlockIndex, MissingBytes, open_tail
+from loaders.format import BlockIndex, MissingBytes, open_tail, tail_checksum
 from loaders.format.merging import DEFAULT_LIMITS, MergedOutput, MergeLimits, MergePlan
 from loaders.format.merging_check import check_conserved
 from loaders.format.merging_rows import Copies
@@ -287,5 +287,6 @@ class _Merge:
 def _written(object_id: int, output: MergedOutput, index: BlockIndex, checksum: int | None) -> WrittenObject:
     ranges = index.object_ranges()
     start, end = (-1, -1) if output.stream_id is None else (int(ranges.starts[0]), int(ranges.ends[0]))
-    ref = ObjectRef(object_id, output.size_bytes, index.nbytes)
+    tail = tail_checksum(output.tail, object_size_bytes=output.size_bytes, index_size_bytes=index.nbytes)
+    ref = ObjectRef(object_id, output.size_bytes, index.nbytes, tail_checksum=tail)
     return WrittenObject(object_id, ref, ranges, output.stream_id, start, end, output.records, checksum)

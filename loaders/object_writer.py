@@ -21,7 +21,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
-from loaders.format import ObjectEncoder
+from loaders.format import ObjectEncoder, tail_checksum
 from loaders.format.object_encoder import BLOCK_THRESHOLD_BYTES
 from loaders.object_ref import ObjectRef, Proof
 from loaders.streamed_object import PART_SIZE_BYTES, StreamedObject
@@ -90,7 +90,7 @@ class ObjectWriter:
 
     @property
     def ref(self) -> ObjectRef:
-        """The object with its size and the size of its index, once it is written.
+        """The object with its size, the size of its index and the checksum of its tail, once it is written.
 
         Raises:
             ValueError: it is not written yet, or was aborted.
@@ -143,8 +143,9 @@ class ObjectWriter:
             self._abort(error)
             raise
         index = self._encoder.index()
-        proof = Proof(self.key, self._store)
-        self._ref = ObjectRef(self._object_id, self._encoder.size_bytes, index.nbytes, proof=proof)
+        size_bytes, proof = self._encoder.size_bytes, Proof(self.key, self._store)
+        checksum = tail_checksum(end, object_size_bytes=size_bytes, index_size_bytes=index.nbytes)
+        self._ref = ObjectRef(self._object_id, size_bytes, index.nbytes, tail_checksum=checksum, proof=proof)
         self._ranges = index.object_ranges()
 
     def _abort(self, failure: BaseException) -> None:

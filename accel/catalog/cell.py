@@ -7,12 +7,11 @@ successor at once, without reading again: only a lost race costs another request
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from accel.errors import CatalogDamaged
-from loaders.errors import AmbiguousWrite, DataConflict
+from accel.errors import CatalogDamaged, CatalogWentBack
+from loaders.errors import AmbiguousWrite, DataConflict, DataNotFound
 from loaders.tables import Entry, Table, Version
 from loaders.tables.converted import Codec
 
@@ -71,9 +70,14 @@ class Cell(Generic[T]):
         """What stands there now; the same object if nothing changed, and then no body was sent. One request.
 
         Raises:
-            DataNotFound: it was deleted; and as `read`.
+            CatalogWentBack: an earlier version stands there, or one of another history, or none; and as `read`.
         """
-        entry = self._table.get_if_newer(self._key, seen.version)
+        try:
+            entry = self._table.get_if_newer(self._key, seen.version)
+        except DataNotFound as error:
+            raise CatalogWentBack(self.where, (seen.version.sequence, seen.version.nonce), None) from error
+        if entry is not None:
+            self._refuse_earlier(seen.version, entry.version)
         return seen if entry is None else Seen(self._codec.decode(entry.value, self.where), entry)
 
     def create_if_absent(self, value: T, *, final: bool = False) -> Seen[T]:
@@ -98,15 +102,27 @@ class Cell(Generic[T]):
 
         Raises:
             Whatever `change` raises; DataConflict: too many lost races; StoreError.
+            CatalogWentBack: a version earlier than `seen` stands there; nothing was written.
         """
         if seen is not None:
             changed = change(seen.value)
             if changed is None:
                 return seen
             data = self._codec.encode(changed)
-            with suppress(DataConflict, AmbiguousWrite):  # read again below, and decide by what stands there then
+            try:
                 return Seen(changed, Entry(data, self._table.update(self._key, data, seen.version)))
+            except DataConflict as error:  # read again below, and decide by what stands there then
+                if error.entry is None:
+                    self.read_newer(seen)
+                else:
+                    self._refuse_earlier(seen.version, error.entry.version)
+            except AmbiguousWrite:  # likewise
+                self.read_newer(seen)
         return self._change_anew(change)
+
+    def _refuse_earlier(self, seen: Version, found: Version) -> None:
+        if not found.follows(seen):
+            raise CatalogWentBack(self.where, (seen.sequence, seen.nonce), (found.sequence, found.nonce))
 
     def _change_anew(self, change: Callable[[T | None], T | None]) -> Seen[T]:
         decided: list[T] = []

@@ -95,7 +95,8 @@ def facts_of(ref: ObjectRef, data_time_ms: int) -> ObjectFacts:
         CommitRefused: its size or the size of its index is unknown.
     """
     _check_sizes(ref)
-    return ObjectFacts(ref.object_id, data_time_ms, ref.size_bytes, ref.index_size_bytes, ref.attributes)
+    sizes = (ref.size_bytes, ref.index_size_bytes)
+    return ObjectFacts(ref.object_id, data_time_ms, *sizes, ref.attributes, ref.tail_checksum)
 
 
 def stream_object_rows(own: Iterable[tuple[int, StreamObject]], node_id: int, time_ms: int) -> Rows:
@@ -117,6 +118,7 @@ def stream_object_rows(own: Iterable[tuple[int, StreamObject]], node_id: int, ti
         size_bytes=[ref.size_bytes for ref in refs],
         index_size_bytes=[ref.index_size_bytes for ref in refs],
         attributes=[ref.attributes for ref in refs],
+        tail_checksum=[ref.tail_checksum for ref in refs],
         data_time_ms=np.full(len(pairs), time_ms),
         node_id=np.full(len(pairs), node_id),
         added_by=np.full(len(pairs), NO_COMMIT),

@@ -11,7 +11,8 @@ A plan says what would be deleted and why; it changes nothing, and a dry run is 
 it out begins with the first step of the table, in one conditional write a list or bucket. Then, for each batch of at
 most 1,000 objects:
 
-    1. the whole catalog is read afresh; what stands in it as live, promised or merely retired is spared
+    1. the whole catalog is read afresh, and its keys are compared (`consistency`): where they contradict one another,
+       the collection ends; what stands in them as live, promised or merely retired is spared
     2. a journal of the batch is written: accel/journal/<time of the plan>-<batch>-<nonce>.jsonl
     3. the objects are deleted
     4. lists and buckets forget those that were retired
@@ -32,14 +33,18 @@ from accel.catalog import list_rules, places, stream_rules
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.collection_journal import write_journal
 from accel.catalog.collection_plan import Collectable, CollectionPlan, CollectionReport, Reason, Tally
+from accel.catalog.consistency import find_contradictions
 from accel.catalog.legwork import Legwork, OwnLegwork
-from accel.catalog.lost_lists import lost_lists
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import Rows
 from accel.catalog.survey import Ids, Progress, StoredObjects, Survey, must_read, read_survey
+from accel.catalog.verification import Severity
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
 from loaders.store.base import DELETE_BATCH_KEYS_MAX
+
+DAMAGE_SHOWN_MAX = 3
+"""Findings that a refusal names; `verify` names all of them."""
 
 
 def plan_collection(
@@ -58,10 +63,11 @@ def plan_collection(
         progress: called with the number of keys of the bucket that were seen so far.
         legwork: who goes through the bucket; this process by default.
 
-    Requests: one for 1,000 keys of the bucket, two a list, and one a bucket of streams.
+    Requests: one for 1,000 keys of the bucket, two a list, one a bucket of streams, and six more.
 
     Raises:
-        MaintenanceRefused: a list is empty that should not be, or something could not be read.
+        MaintenanceRefused: a list is empty that should not be, keys contradict one another (`consistency`), or
+            something could not be read.
     """
     parts = catalog.parts
     now_ms = parts.now_ms()
@@ -95,7 +101,8 @@ def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
     to look, two, and one a list and bucket that it touches.
 
     Raises:
-        MaintenanceRefused: a list is empty that should not be, or something could not be read; nothing was changed.
+        MaintenanceRefused: a list is empty that should not be, keys contradict one another, or something could not be
+            read; nothing was changed.
         MaintenanceStopped: the same, or a write that failed, further on. Batches that are done stay done; the error's
             `report` says which.
     """
@@ -161,7 +168,7 @@ class _Round:
 def _safe_survey(parts: CatalogParts, allow_empty_nodes: frozenset[int]) -> Survey:
     try:
         survey = read_survey(parts)
-        lost = [each for each in lost_lists(parts, survey) if each[0] not in allow_empty_nodes]
+        wrong = find_contradictions(parts, survey, allow_empty_nodes)
     except MaintenanceRefused:
         raise  # an import is under way
     except AccelError as error:
@@ -170,11 +177,11 @@ def _safe_survey(parts: CatalogParts, allow_empty_nodes: frozenset[int]) -> Surv
         if not len(seen.value.live) and seen.value.next_order_id and node_id not in allow_empty_nodes:
             found = f"none after {seen.value.next_order_id} commits"
             raise MaintenanceRefused(f"list of node {node_id}: expected live objects, found {found}: damaged?")
-    for node_id, known, commits in lost:
-        expected = f"the {known} commits that its checkpoint knows"
-        raise MaintenanceRefused(
-            f"list of node {node_id}: expected {expected}, found {commits}: deleted and made anew?"
-        )
+    damage = [each for each in wrong if each.severity is Severity.DAMAGE]
+    if damage:
+        shown = "; ".join(map(str, damage[:DAMAGE_SHOWN_MAX]))
+        more = f"; and {len(damage) - DAMAGE_SHOWN_MAX} more" if len(damage) > DAMAGE_SHOWN_MAX else ""
+        raise MaintenanceRefused(f"expected a catalog whose keys agree, found damage: {shown}{more}")
     return survey
 
 

@@ -11,13 +11,14 @@ Every field with its unit, and which release writes which version: docs/formats.
     | list-version      | sequence, node_list (as above)                                                           |
     | stream-bucket     | bucket; columns streams, ranges, stream_objects, retired                                 |
     | node-checkpoint   | node_id, order_id; columns ends                                                          |
-    | node-directory    | node_ids                                                                                 |
+    | node-directory    | node_ids, generation                                                                     |
     | object-id-counter | next_object_id                                                                           |
     | import-batch      | columns objects, ranges                                                                  |
     | import-run        | counter_before, raised_to                                                                |
 
-A list of 5,000 objects takes about 44 kB. How many rows a value can become follows from its bytes (see
-`loaders.tables.columns`: 4,096, and 8 more a byte, 1,048,576 at most), or from its key: a directory has 65,536 nodes.
+A list of 5,000 objects takes about 64 kB, 20 kB of it checksums of tails. How many rows a value can become follows from
+its bytes (see `loaders.tables.columns`: 4,096, and 8 more a byte, 1,048,576 at most), or from its key: a directory has
+65,536 nodes.
 """
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ class StoredDirectory(msgspec.Struct, frozen=True):
     """The stored fields of a `NodeDirectory`."""
 
     node_ids: Annotated[list[int], msgspec.Meta(max_length=NODES_MAX)]
+    generation: Annotated[str, msgspec.Meta(max_length=47)]
 
 
 class StoredCounter(msgspec.Struct, frozen=True):
@@ -187,11 +189,11 @@ def _restored_checkpoint(fields: StoredCheckpoint, where: str) -> Checkpoint:
 
 
 def _stored_directory(directory: NodeDirectory) -> StoredDirectory:
-    return StoredDirectory(directory.node_ids.tolist())
+    return StoredDirectory(directory.node_ids.tolist(), directory.generation)
 
 
 def _restored_directory(fields: StoredDirectory, where: str) -> NodeDirectory:  # noqa: ARG001 - the others' arguments
-    return NodeDirectory(np.array(fields.node_ids, dtype=np.int64))
+    return NodeDirectory(np.array(fields.node_ids, dtype=np.int64), fields.generation)
 
 
 def _stored_counter(counter: ObjectIdCounter) -> StoredCounter:

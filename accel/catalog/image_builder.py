@@ -67,6 +67,9 @@ def build_image(
     for number, bucket in enumerate(buckets):
         if bucket.bucket != number:
             raise ImageRefused(f"expected bucket {number} of {len(buckets)}, found bucket {bucket.bucket} in its place")
+    for node_id, each in lists.items():
+        if each.node_id != node_id:
+            raise ImageRefused(f"expected a list of node {node_id}, found one of node {each.node_id} in its place")
     nodes = {node_id: _node(each, previous) for node_id, each in lists.items()}
     parts = _parts(lists.values(), buckets, previous)
     unchanged = previous is not None and parts == previous.parts
@@ -86,6 +89,7 @@ def _node(now: NodeList, previous: BuiltImage | None) -> NodeImage:
         sizes_bytes=live["size_bytes"].copy(),
         index_sizes_bytes=live["index_size_bytes"].copy(),
         attributes=live["attributes"].copy(),
+        tail_checksums=live["tail_checksum"].copy(),
     )
 
 

@@ -36,7 +36,7 @@ from loaders.object_ref import ObjectRef
 INT64_MAX = 2**63 - 1
 
 _RANGE_FIELDS = ["range_index", "start", "end", "node_id"]  # in the order in which the parts of an image take them
-_OBJECT_FIELDS = ["object_id", "size_bytes", "index_size_bytes", "attributes", "start", "end"]
+_OBJECT_FIELDS = ["object_id", "size_bytes", "index_size_bytes", "attributes", "tail_checksum", "start", "end"]
 
 Commits = frozenset[tuple[int, int]]
 """(node, number) of commits to the lists of nodes."""

@@ -37,7 +37,10 @@ NEVER_MS = INT64_MAX
 OPEN = -1
 
 FOUND_OBJECT: Dtype = np.dtype(
-    [(name, "<i8") for name in ("object_id", "node_id", "size_bytes", "index_size_bytes", "modified_ms")]
+    [
+        (name, "<i8")
+        for name in ("object_id", "node_id", "size_bytes", "index_size_bytes", "tail_checksum", "modified_ms")
+    ]
 )
 """An object that was opened, and whose it is."""
 
@@ -295,6 +298,7 @@ def _live(mine: Rows) -> Rows:
         size_bytes=mine["size_bytes"],
         index_size_bytes=mine["index_size_bytes"],
         attributes=np.full(len(mine), UNKNOWN),
+        tail_checksum=mine["tail_checksum"],
         added_by=np.full(len(mine), NO_COMMIT),
     )
 

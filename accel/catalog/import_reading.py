@@ -182,6 +182,7 @@ def _batch_of(opened: list[OpenedObject]) -> ReadBatch:
             object_id=[each.ref.object_id for each in opened],
             size_bytes=[each.ref.size_bytes for each in opened],
             index_size_bytes=[each.ref.index_size_bytes for each in opened],
+            tail_checksum=[each.ref.tail_checksum for each in opened],
             streams=[len(each) for each in ranges],
         ),
         make_rows(
@@ -252,7 +253,7 @@ class _Gathered:
 
 
 def _found_objects(batch: ReadBatch, owners: NDArray[np.int64], modified_ms: NDArray[np.int64]) -> Rows:
-    columns = {name: batch.objects[name] for name in ("object_id", "size_bytes", "index_size_bytes")}
+    columns = {name: batch.objects[name] for name in ("object_id", "size_bytes", "index_size_bytes", "tail_checksum")}
     return make_rows(FOUND_OBJECT, node_id=owners, modified_ms=modified_ms, **columns)
 
 

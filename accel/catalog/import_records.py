@@ -15,7 +15,9 @@ import numpy as np
 
 from accel.catalog.rows import Dtype, Rows, frozen
 
-READ_OBJECT: Final = np.dtype([(name, "<i8") for name in ("object_id", "size_bytes", "index_size_bytes", "streams")])
+READ_OBJECT: Final = np.dtype(
+    [(name, "<i8") for name in ("object_id", "size_bytes", "index_size_bytes", "tail_checksum", "streams")]
+)
 """An object that was opened; `streams` says how many rows of ranges are its own."""
 
 READ_RANGE: Final = np.dtype([(name, "<i8") for name in ("stream_id", "start", "end", "holed")])

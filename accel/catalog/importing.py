@@ -20,6 +20,7 @@ changed replaces them, and `abandon_import` takes them away.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -289,7 +290,7 @@ def _replaced(found: Checkpoint | None, *, wanted: Checkpoint) -> Checkpoint | N
 def _with_nodes(found: NodeDirectory | None, *, plan: ImportPlan) -> NodeDirectory | None:
     known = standing(found, f"table {places.NODES!r}, key {places.DIRECTORY_KEY!r}")
     node_ids = np.union1d(known.node_ids, np.fromiter(plan.lists, dtype=np.int64))
-    return None if len(node_ids) == len(known.node_ids) else NodeDirectory(node_ids)
+    return None if len(node_ids) == len(known.node_ids) else replace(known, node_ids=node_ids)
 
 
 def _raise_counter(parts: CatalogParts, progress: ImportProgress, least: int) -> None:

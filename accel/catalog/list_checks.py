@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.records import NodeList
-from accel.catalog.rows import Rows, some
+from accel.catalog.rows import CHECKSUM_MAX, Rows, some
 from accel.catalog.stream_object_rows import described, overlapping
+from loaders.object_ref import UNKNOWN
 
 
 def check_list(node_list: NodeList) -> list[str]:
@@ -70,6 +71,10 @@ def _numbers(now: NodeList) -> Iterator[str]:
         wrong = now.live["object_id"][now.live[name] < least]
         if len(wrong):
             yield f"expected {name} of at least {least}, found less for objects {some(wrong)}"
+    checksums = now.live["tail_checksum"]
+    wrong = now.live["object_id"][(checksums < UNKNOWN) | (checksums > CHECKSUM_MAX)]
+    if len(wrong):
+        yield f"expected checksums of -1 to 2^32 - 1, found others for objects {some(wrong)}"
 
 
 def _stream_objects(now: NodeList) -> Iterator[str]:

@@ -36,7 +36,7 @@ from accel.catalog.rows import (
     retyped,
     some,
 )
-from accel.catalog.stream_object_rows import check_new_rows, refuse_overlaps
+from accel.catalog.stream_object_rows import check_new_rows, refuse_other_bytes, refuse_overlaps
 from accel.errors import CommitRefused, SessionFenced
 
 PREPARED_MAX = 10_000
@@ -133,13 +133,14 @@ def with_upload(
 
     Raises:
         SessionFenced: a newer session writes for the node, and these objects are not listed.
-        CommitRefused: an id that is not promised (any more), one that is listed beside others that are promised, an
-            overlap of stream objects, more than 10,000 of them, a negative number, or nothing to commit.
+        CommitRefused: an id that is not promised (any more), one that is listed with another size or checksum or beside
+            others that are promised, an overlap of stream objects, more than 10,000 of them, a negative number, or
+            nothing to commit.
     """
     ids = _new_ids(now, added, stream_objects)
     if not len(ids):
         raise CommitRefused(f"list of node {now.node_id}: expected at least one object to commit, found none")
-    if _is_done(now, ids):
+    if _is_done(now, ids, added, stream_objects):
         return None
     _refuse_fenced(now, epoch)
     _refuse_unpromised(now, ids)
@@ -177,7 +178,7 @@ def with_compaction(
     """
     sources = np.array([object_id for object_id, _ in removed], dtype=np.int64)
     ids = _new_ids(now, added, stream_objects)
-    if _is_done(now, ids) if len(ids) else _are_retired(now, sources):
+    if _is_done(now, ids, added, stream_objects) if len(ids) else _are_retired(now, sources):
         return None
     first, last = _run_of(now, sources, np.array([size for _, size in removed], dtype=np.int64))
     _refuse_unpromised(now, ids)
@@ -226,6 +227,7 @@ def _live_row(added: ObjectFacts, order_id: int) -> Rows:
         size_bytes=added.size_bytes,
         index_size_bytes=added.index_size_bytes,
         attributes=added.attributes,
+        tail_checksum=added.tail_checksum,
         added_by=order_id,
     )
 
@@ -250,7 +252,7 @@ def _new_ids(now: NodeList, added: ObjectFacts | None, stream_objects: Rows) -> 
     return ids
 
 
-def _is_done(now: NodeList, ids: NDArray[np.int64]) -> bool:
+def _is_done(now: NodeList, ids: NDArray[np.int64], added: ObjectFacts | None, stream_objects: Rows) -> bool:
     # A commit is one write: once it was made, some of its ids are listed and none is promised. Objects of one stream
     # may have moved on to their buckets since.
     listed = _listed(now, ids)
@@ -260,7 +262,14 @@ def _is_done(now: NodeList, ids: NDArray[np.int64]) -> bool:
             f"list of node {now.node_id}: expected objects of one commit, found {some(ids[listed])} listed and "
             f"{some(ids[promised])} promised"
         )
-    return bool(listed.any())
+    if not listed.any():
+        return False
+    where = f"list of node {now.node_id}"
+    if added is not None:
+        for rows in (now.live, now.retired):
+            refuse_other_bytes(rows, _live_row(added, now.next_order_id), where)
+    refuse_other_bytes(now.stream_objects, stream_objects, where)
+    return True
 
 
 def _listed(now: NodeList, ids: NDArray[np.int64]) -> NDArray[np.bool_]:

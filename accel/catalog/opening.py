@@ -58,7 +58,7 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
             cells = CatalogCells(catalog_tables(store, wanted, system, executor))
             shared = SystemCells(cells.tables, Patience(RetrySettings(), system.sleep, system.jitter))
             if _is_in_use(store, cells):
-                _refuse_incomplete(store, cells, shared, wanted)
+                wanted = _of_its_life(store, cells, shared, wanted)
             else:
                 _make_tables(cells, shared, wanted, executor)
         found = create_format(store, wanted, system.nonce, sleep=system.sleep, jitter=system.jitter)
@@ -158,12 +158,12 @@ def _is_in_use(store: ObjectStore, cells: CatalogCells) -> bool:
     return cells.tables.table_exists(places.IMPORT_PROGRESS)
 
 
-def _refuse_incomplete(store: ObjectStore, cells: CatalogCells, shared: SystemCells, wanted: FormatRecord) -> None:
-    """Refuse a catalog in use that has lost more than its format record, or was made with other choices.
+def _of_its_life(store: ObjectStore, cells: CatalogCells, shared: SystemCells, wanted: FormatRecord) -> FormatRecord:
+    """The format record that a catalog in use has lost, in the generation that its directory names.
 
     Raises:
         CommitRefused: other choices.
-        CatalogDamaged: something is gone, or the counter is not above the ids in use.
+        CatalogDamaged: more than that record is gone, or the counter is not above the ids in use.
     """
     choices = cells.format_copy()
     _refuse_other_choices(standing(_value(choices), choices.where), wanted, f"in use, in {choices.where}")
@@ -180,11 +180,16 @@ def _refuse_incomplete(store: ObjectStore, cells: CatalogCells, shared: SystemCe
     counter = cells.object_ids()  # read after the ids
     check_counter(_value(counter), highest_id(*lists, *buckets), counter.where)
     make_system_tables(shared, is_initialised=True)  # refuses: they were made before any node could write
+    return msgspec.structs.replace(wanted, generation=directory.generation)
+
+
+def are_same_choices(one: FormatRecord, other: FormatRecord) -> bool:
+    """Whether two format records differ at most in what nobody chooses: what the endpoint wants, and the generation."""
+    return msgspec.structs.replace(one, if_match_quotes=other.if_match_quotes, generation=other.generation) == other
 
 
 def _refuse_other_choices(found: FormatRecord, wanted: FormatRecord, where: str) -> None:
-    same = msgspec.structs.replace(found, if_match_quotes=wanted.if_match_quotes)
-    if same != wanted:
+    if not are_same_choices(found, wanted):
         raise CommitRefused(f"expected no catalog {where}, or one of {wanted}, found {found}")
 
 

@@ -39,6 +39,7 @@ from accel.catalog.rows import (
     no_rows,
 )
 from loaders.errors import FormatLimit
+from loaders.tables.format_record import check_generation
 
 INT64_MAX = 2**63 - 1
 
@@ -170,19 +171,23 @@ class NodeDirectory:
 
     Args:
         node_ids: ascending, each once, 0 or above.
+        generation: which life of the catalog this is, as the format record says; readers look at it here, because they
+            read the directory at each refresh anyhow.
 
     Raises:
         FormatLimit: more than 65,536 nodes.
-        ValueError: ids out of order.
+        ValueError: ids out of order, or a generation that is none.
     """
 
     node_ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    generation: str = ""
 
     def __post_init__(self) -> None:
         self.node_ids.flags.writeable = False
         if len(self.node_ids) > NODES_MAX:
             raise FormatLimit(f"expected at most {NODES_MAX} nodes in one catalog, found {len(self.node_ids)}")
         _check_order("directory of nodes", self.node_ids)
+        check_generation(self.generation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ Every column with its unit: docs/formats.md, "Rows".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -30,8 +30,11 @@ from loaders.object_ref import UNKNOWN, ObjectRef
 
 Rows: TypeAlias = NDArray[np.void]
 Dtype: TypeAlias = np.dtype[np.void]
+Columns: TypeAlias = Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
+"""(ids, numbers) of equal length, from several places."""
 
 _FIELD = "<i8"
+CHECKSUM_MAX: Final = 2**32 - 1
 NO_COMMIT: Final = -1
 """As `added_by`: no commit of a node's list brought this row, so none takes it away when it is undone.
 As `retired_by`: an undo withdrew it, so it never comes back."""
@@ -49,6 +52,7 @@ _LIVE = (
     "size_bytes",
     "index_size_bytes",
     "attributes",
+    "tail_checksum",
     "added_by",
 )
 _STREAM_OBJECT = (
@@ -59,6 +63,7 @@ _STREAM_OBJECT = (
     "size_bytes",
     "index_size_bytes",
     "attributes",
+    "tail_checksum",
     "data_time_ms",
     "node_id",
     "added_by",
@@ -84,6 +89,7 @@ class ObjectFacts:
         size_bytes: of the whole object.
         index_size_bytes: of its block index, so that opening it takes exactly one request.
         attributes: kind and placement bits, -1 where they are not set.
+        tail_checksum: as of `loaders.format.tail_checksum`; -1 where nobody has computed it.
     """
 
     object_id: int
@@ -91,16 +97,20 @@ class ObjectFacts:
     size_bytes: int
     index_size_bytes: int
     attributes: int = UNKNOWN
+    tail_checksum: int = UNKNOWN
 
     def checked(self) -> ObjectFacts:
         """The same, if every number can be true.
 
         Raises:
-            CommitRefused: a negative one.
+            CommitRefused: a negative one, or a checksum that is none.
         """
         for name in ("object_id", "data_time_ms", "size_bytes", "index_size_bytes"):
             if (value := getattr(self, name)) < 0:
                 raise CommitRefused(f"object {self.object_id}: expected {name} of at least 0, found {value}")
+        if not UNKNOWN <= self.tail_checksum <= CHECKSUM_MAX:
+            found = f"{self.tail_checksum}"
+            raise CommitRefused(f"object {self.object_id}: expected a checksum of -1 to 2^32 - 1, found {found}")
         return self
 
 
@@ -203,9 +213,27 @@ def starts_of(streams: Rows, stream_ids: NDArray[np.int64]) -> NDArray[np.int64]
     return np.where(streams["stream_id"][slots] == stream_ids, streams["start_offset"][slots], -1)
 
 
+def highest_of_each(columns: Columns) -> list[tuple[int, int]]:
+    """Each id once, ascending, with the highest number that stands beside it. Complexity: O(n log n).
+
+    >>> highest_of_each([(np.array([4, 7]), np.array([1, 5])), (np.array([4]), np.array([3]))])
+    [(4, 3), (7, 5)]
+
+    Args:
+        columns: (ids, numbers) pairs of equal length, in any order.
+    """
+    none = np.empty(0, dtype=np.int64)
+    ids = np.concatenate([none, *(each for each, _ in columns)])
+    numbers = np.concatenate([none, *(each for _, each in columns)])
+    order = np.lexsort((numbers, ids))
+    ids, numbers = ids[order], numbers[order]
+    last = np.append(ids[1:] != ids[:-1], True) if len(ids) else np.empty(0, dtype=np.bool_)
+    return list(zip(ids[last].tolist(), numbers[last].tolist(), strict=True))
+
+
 def refs_of(rows: Rows) -> tuple[ObjectRef, ...]:
     """The objects that LIVE, RETIRED or STREAM_OBJECT rows list, for whoever opens them; one Python object a row."""
-    names = ("object_id", "size_bytes", "index_size_bytes", "attributes")
+    names = ("object_id", "size_bytes", "index_size_bytes", "attributes", "tail_checksum")
     return tuple(ObjectRef(*facts) for facts in zip(*(rows[name].tolist() for name in names), strict=True))
 
 

@@ -18,6 +18,7 @@ its objects would look like orphans.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -109,7 +110,7 @@ def _note_ids_of_others(parts: CatalogParts, directory: NodeDirectory) -> None:
 def _with_node(known: NodeDirectory, node_id: int) -> NodeDirectory | None:
     if node_id in known.node_ids:
         return None
-    return NodeDirectory(np.union1d(known.node_ids, np.array([node_id], dtype=np.int64)))
+    return replace(known, node_ids=np.union1d(known.node_ids, np.array([node_id], dtype=np.int64)))
 
 
 def _adopt(parts: CatalogParts, node_id: int, epoch: int, number: int) -> Seen[StreamBucket]:

@@ -6,23 +6,50 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
+class Severity(StrEnum):
+    """What a finding means for what may be done next."""
+
+    DAMAGE = "damage"
+    """The catalog says something that is not true: nothing may be deleted by what it says."""
+
+    ADVICE = "advice"
+    """All that the catalog says is true, and yet somebody should look after it."""
+
+
 class Kind(StrEnum):
-    """What a problem is about; see the module."""
+    """What a problem is about; see `verifying`."""
 
     LIST = "list"
     BUCKET = "bucket"
-    COUNTER = "counter"
     PLACE = "place"
+    DIRECTORY = "directory"
+    COUNTER = "counter"
+    CHECKPOINT = "checkpoint"
     MISSING = "missing"
     DAMAGED = "damaged"
     ORDER = "order"
+    END = "end"
+    STREAM = "stream"
     STREAM_OBJECT = "stream object"
+    MARKER = "marker"
+    VERSION = "version"
+    CHOICES = "choices"
+    HOLE = "hole"
+
+    @property
+    def severity(self) -> Severity:
+        """Damage or advice."""
+        return Severity.ADVICE if self in _ADVICE else Severity.DAMAGE
+
+
+_ADVICE = frozenset({Kind.MARKER, Kind.VERSION, Kind.CHOICES, Kind.HOLE})
 
 
 class Outcome(StrEnum):
-    """The answer in a word. Problems weigh more than what could not be checked."""
+    """The answer in a word. Damage weighs more than what could not be checked, and that more than advice."""
 
     CLEAN = "clean"
+    ADVICE = "advice"
     PROBLEMS = "problems"
     NOT_CHECKED = "could not check"
 
@@ -35,6 +62,25 @@ class Problem:
     where: str
     expected: str
     found: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: expected {self.expected}, found {self.found}"
+
+    @property
+    def severity(self) -> Severity:
+        """Damage or advice, as its kind says."""
+        return self.kind.severity
+
+
+NOT_LOOKED_AT = (
+    "the payload of objects' blocks (accel object verify --all --data reads it)",
+    "objects without a checksum of their tail: that no other object of the same size lies under their key",
+    "a key that was put back from a copy, where nothing that was written since tells of what it lost",
+    "all keys put back from one copy at once: each agrees with the others",
+    "whether the counters of transactions and of streams of segments are above the ids in use (only: are they there)",
+    "whether an object that nothing lists was acknowledged before its list was put back",
+)
+"""What no verification sees; shown with its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +128,15 @@ class Verification:
     are_orphans_known: bool = False
 
     @property
+    def damage(self) -> list[Problem]:
+        """The problems that are damage; the others are advice."""
+        return [each for each in self.problems if each.severity is Severity.DAMAGE]
+
+    @property
     def outcome(self) -> Outcome:
-        """Clean, problems, or could not check."""
-        if self.problems:
+        """Clean, advice, problems (damage), or could not check."""
+        if self.damage:
             return Outcome.PROBLEMS
-        return Outcome.NOT_CHECKED if self.unchecked else Outcome.CLEAN
+        if self.unchecked:
+            return Outcome.NOT_CHECKED
+        return Outcome.ADVICE if self.problems else Outcome.CLEAN

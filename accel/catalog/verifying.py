@@ -1,12 +1,22 @@
 """Is the catalog true? Everything that can be checked by reading is checked; nothing is written.
 
-    list, bucket      each by itself: what the rules of lists and buckets keep
-    counter           each counter is there, and that of object ids is above all ids in use
+    list, bucket      each by itself: what the rules of lists and buckets keep; and none is behind what checkpoints,
+                      kept versions of lists, and other keys know of it (`consistency`)
+    directory         it names each node whose list has commits
+    counter           each counter is there, that of object ids is above all ids in use, and no id is given to two nodes
     place             no object is live in two places, or live and retired
     missing, damaged  each live object exists with its size, and its index can be read and has the size that is said
     order             through a node's list the offsets of each stream ascend and do not overlap
     stream object     it holds what its row says, and no other live object of the catalog claims the same offsets
+    stream            streams that lists have data of stand in a bucket
+    end               streams reach as far as checkpoints and closed ranges say that they do
+    hole              advice: within a range of its node, a list passes over offsets that no object holds
+    choices           advice: those that `init` keeps beside the format record cannot be read, or are others
+    marker, version   advice: a table's marker, or a version of a list that undo could lead back to, cannot be read
     orphans           objects that stand nowhere in the catalog: no problem, but they take room (the collector's work)
+
+Most findings are damage; advice says what somebody should look after although nothing that the catalog says is untrue.
+What no verification sees is `verification.NOT_LOOKED_AT`.
 
 The catalog may change meanwhile. What contradicts itself is therefore a problem only if the lists and buckets still
 stand as they were read; else it counts as not checked.
@@ -16,23 +26,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 
 import numpy as np
 
-from accel.catalog import list_rules, stream_rules
+from accel.catalog import consistency, places
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.cell import Cell, Seen
 from accel.catalog.legwork import ExistingObject, Legwork, OwnLegwork
-from accel.catalog.lost_lists import lost_lists
+from accel.catalog.list_history import kept_places
+from accel.catalog.opening import are_same_choices
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import NodeList
-from accel.catalog.rows import STREAM_OBJECT, Rows, joined, no_rows, refs_of, some
-from accel.catalog.survey import StoredObjects, Survey, T, joined_ids, list_node_ids
+from accel.catalog.rows import NO_COMMIT, STREAM_OBJECT, Rows, joined, no_rows, refs_of
+from accel.catalog.survey import StoredObjects, Survey, T, joined_ids, list_node_ids, listed_node_ids
 from accel.catalog.verification import Kind, Orphan, Problem, Unchecked, Verification
-from accel.catalog.verifying_claims import Ends, Spans
-from accel.catalog.verifying_counters import counter_problems
-from accel.errors import AccelError, FormatError, KeyMissing
+from accel.catalog.verifying_claims import GAPS_MAX, Ends, Spans, holes, strangers, unreached
+from accel.catalog.verifying_counters import history_counter_problems
+from accel.errors import AccelError, CatalogError, FormatError, KeyMissing
+from accel.history.store.places import SYSTEM_TABLES
 from loaders.object_ref import UNKNOWN, ObjectRef
 
 ORPHANS_SHOWN_MAX = 1000
@@ -59,10 +72,10 @@ def verify(
     stored = _attempt(found, "the bucket's listing", lambda: legwork.list_objects(parts))
     survey, is_whole = _read_all(parts, found)
     _check_records(parts, survey, found)
-    _check_checkpoints(parts, survey, found)
-    found.problems += _attempt(found, "counters", lambda: list(counter_problems(parts, survey))) or ()
-    doubtful = list(_two_places(survey))
-    doubtful += _check_objects(_Looker(parts, legwork, found), survey, progress)
+    _check_beside(parts, found)
+    found.problems += _attempt(found, "counters of histories", lambda: list(history_counter_problems(parts))) or ()
+    doubtful = list(consistency.contradictions_of_places(survey))
+    doubtful += _check_objects(_Looker(parts, legwork, found), survey, progress, is_whole=is_whole)
     _settle(parts, survey, found, doubtful)
     if stored is not None:
         found.counts["keys"] = len(stored.ids)
@@ -85,8 +98,11 @@ def _note_orphans(parts: CatalogParts, orphans: StoredObjects, found: Verificati
 
 
 def _attempt(found: Verification, where: str, read: Callable[[], T]) -> T | None:
+    """What was read; None and a note if it could not be. Bytes that are no such key are for the caller to judge."""
     try:
         return read()
+    except FormatError:
+        raise
     except AccelError as error:
         found.unchecked.append(Unchecked(where, str(error)))
         return None
@@ -94,7 +110,7 @@ def _attempt(found: Verification, where: str, read: Callable[[], T]) -> T | None
 
 def _read_all(parts: CatalogParts, found: Verification) -> tuple[Survey, bool]:
     """Lists and buckets, as far as they can be read, and whether they all could."""
-    node_ids = _attempt(found, "the directory of nodes", lambda: list_node_ids(parts))
+    node_ids = _node_ids(parts, found)
     lists: dict[int, Seen[NodeList]] = {}
     for node_id in node_ids or []:
         node = _read(found, Kind.LIST, parts.cells.node_list(node_id))
@@ -104,6 +120,22 @@ def _read_all(parts: CatalogParts, found: Verification) -> tuple[Survey, bool]:
     present = tuple(each for each in buckets if each is not None)
     is_whole = node_ids is not None and len(lists) == len(node_ids) and len(present) == len(buckets)
     return Survey(lists, present), is_whole
+
+
+def _node_ids(parts: CatalogParts, found: Verification) -> list[int] | None:
+    """All nodes; without a directory that can be read, those that have a list."""
+    try:
+        return list_node_ids(parts)
+    except (CatalogError, FormatError) as error:
+        reason = str(error)  # of the directory this is told where it is compared with the lists
+    except AccelError as error:
+        found.unchecked.append(Unchecked("the directory of nodes", str(error)))
+        return None
+    try:
+        return list(listed_node_ids(parts))
+    except AccelError:
+        found.unchecked.append(Unchecked("the lists of nodes", reason))
+        return None
 
 
 def _read(found: Verification, kind: Kind, cell: Cell[T]) -> Seen[T] | None:
@@ -121,41 +153,53 @@ def _read(found: Verification, kind: Kind, cell: Cell[T]) -> Seen[T] | None:
 
 
 def _check_records(parts: CatalogParts, survey: Survey, found: Verification) -> None:
-    for node_id, node in survey.lists.items():
-        for sentence in list_rules.check_list(node.value):
-            found.problems.append(_from_sentence(Kind.LIST, f"list of node {node_id}", sentence))
-    for bucket in survey.buckets:
-        where = f"bucket {bucket.value.bucket}"
-        for sentence in stream_rules.check_bucket(bucket.value, parts.format.stream_buckets):
-            found.problems.append(_from_sentence(Kind.BUCKET, where, sentence))
+    found.problems += consistency.contradictions_within(parts, survey)
     found.counts |= {"lists": len(survey.lists), "buckets": len(survey.buckets)}
+    known = {each.found for each in found.problems}
+    for kind, what, check in consistency.CHECKS:
+        try:
+            found.problems += _attempt(found, what, partial(_listed, check, parts, survey)) or ()
+        except FormatError as error:
+            if str(error) not in known:  # lists and buckets are told of already
+                found.problems.append(Problem(kind, what, "keys that can be read", str(error)))
 
 
-def _check_checkpoints(parts: CatalogParts, survey: Survey, found: Verification) -> None:
-    for node_id, known, commits in _attempt(found, "checkpoints", lambda: list(lost_lists(parts, survey))) or ():
-        expected = f"the {known} commits that its checkpoint knows"
-        found.problems.append(Problem(Kind.LIST, f"list of node {node_id}", expected, f"{commits}"))
+def _listed(
+    check: Callable[[CatalogParts, Survey, frozenset[int]], Iterable[Problem]], parts: CatalogParts, survey: Survey
+) -> list[Problem]:
+    return list(check(parts, survey, frozenset()))
 
 
-def _from_sentence(kind: Kind, where: str, sentence: str) -> Problem:
-    # The rules say "<where>: expected <this>, found <that>".
-    said, _, seen = sentence.removeprefix(f"{where}: ").partition(", found ")
-    return Problem(kind, where, said.removeprefix("expected "), seen)
+def _check_beside(parts: CatalogParts, found: Verification) -> None:
+    """What no reader of objects needs, and somebody will: choices, markers of tables, kept versions of lists."""
+    tables = parts.cells.tables
+    choices = _read(found, Kind.CHOICES, parts.cells.format_copy())
+    if choices is not None and not are_same_choices(choices.value, parts.format):
+        where = parts.cells.format_copy().where
+        found.problems.append(Problem(Kind.CHOICES, where, f"those of {parts.format}", f"{choices.value}"))
+    for name in (*places.TABLES, *SYSTEM_TABLES):
+        try:
+            is_there, seen = tables.table_exists(name), "none: nothing can be created or listed there"
+        except FormatError as error:
+            is_there, seen = False, str(error)
+        except AccelError as error:
+            found.unchecked.append(Unchecked(f"marker of table {name!r}", str(error)))
+            continue
+        if not is_there:
+            found.problems.append(Problem(Kind.MARKER, f"table {name!r}", "a marker", seen))
+    for place in _attempt(found, "kept versions of lists", lambda: list(kept_places(parts))) or ():
+        cell = parts.cells.list_version(*place)
+        try:
+            cell.read()
+        except FormatError as error:
+            found.problems.append(Problem(Kind.VERSION, cell.where, "a version that undo can lead back to", str(error)))
+        except AccelError as error:
+            found.unchecked.append(Unchecked(cell.where, str(error)))
 
 
-def _two_places(survey: Survey) -> Iterator[Problem]:
-    lists, buckets = [each.value for each in survey.lists.values()], [each.value for each in survey.buckets]
-    live = [each.live["object_id"] for each in lists] + [each.stream_objects["object_id"] for each in buckets]
-    ids, counts = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *live]), return_counts=True)
-    if (counts > 1).any():
-        yield Problem(Kind.PLACE, "catalog", "each live object in one place", f"{some(ids[counts > 1])} in more")
-    gone = [each.retired["object_id"] for each in lists] + [each.retired["object_id"] for each in buckets]
-    both = np.intersect1d(ids, joined_ids(gone))
-    if len(both):
-        yield Problem(Kind.PLACE, "catalog", "each object live or retired", f"{some(both)} both")
-
-
-def _check_objects(looker: _Looker, survey: Survey, progress: ProgressOfTotal | None) -> Iterator[Problem]:
+def _check_objects(
+    looker: _Looker, survey: Survey, progress: ProgressOfTotal | None, *, is_whole: bool
+) -> Iterator[Problem]:
     """Open all live objects; gives what may be a problem only because the catalog changed meanwhile."""
     rows = _stream_object_rows(survey)
     spans = Spans(rows)
@@ -166,10 +210,13 @@ def _check_objects(looker: _Looker, survey: Survey, progress: ProgressOfTotal | 
         if progress is not None:
             progress(next(seen_so_far), total)
 
+    all_ends = []
     for node_id, node in survey.lists.items():
-        ends = Ends(f"list of node {node_id}")
+        ends = Ends(f"list of node {node_id}", node_id)
+        all_ends.append(ends)
+        imported = set(node.value.live["object_id"][node.value.live["added_by"] == NO_COMMIT].tolist())
         for ref, existing in looker.look_at(node_id, refs_of(node.value.live), step):
-            yield from ends.follow(ref.object_id, existing.ranges)
+            yield from ends.follow(ref.object_id, existing.ranges, is_imported=ref.object_id in imported)
             spans.add(ref.object_id, existing.ranges)
     for row, (ref, existing) in _with_rows(rows, looker.look_at(-1, refs_of(rows), step)):
         held = existing.ranges.range_of(int(row["stream_id"]))
@@ -180,6 +227,26 @@ def _check_objects(looker: _Looker, survey: Survey, progress: ProgressOfTotal | 
             problem = Problem(Kind.STREAM_OBJECT, f"object {ref.object_id}", expected, seen)
             looker.found.problems.append(problem)
     yield from spans.problems()
+    if is_whole:
+        yield from _compare_claims(looker, survey, all_ends, rows)
+
+
+def _compare_claims(looker: _Looker, survey: Survey, all_ends: list[Ends], rows: Rows) -> Iterator[Problem]:
+    """What objects hold against what buckets and checkpoints say of their streams."""
+    buckets = [seen.value for seen in survey.buckets]
+    read = partial(consistency.read_checkpoints, looker.parts, survey)
+    try:
+        checkpoints = _attempt(looker.found, "ends that checkpoints know", read) or {}
+    except FormatError:
+        checkpoints = {}  # told of already
+    yield from strangers(all_ends, buckets)
+    if not looker.is_short:
+        yield from unreached(all_ends, rows, buckets, checkpoints.values())
+    for ends in all_ends:
+        if len(ends.gaps) > GAPS_MAX:
+            looker.found.unchecked.append(Unchecked(f"{ends.where}: holes", f"it has more than {GAPS_MAX} gaps"))
+        elif not looker.is_short:
+            yield from holes(ends, rows, buckets)
 
 
 def _stream_object_rows(survey: Survey) -> Rows:
@@ -222,6 +289,12 @@ class _Looker:
                 expected, seen = f"an index of {ref.index_size_bytes} bytes", f"{existing.index_size_bytes}"
                 self.found.problems.append(Problem(Kind.DAMAGED, where, expected, seen))
             yield ref, existing
+
+    @property
+    def is_short(self) -> bool:
+        """Whether what some object holds is not known: then ends and holes cannot be told."""
+        kinds = (Kind.MISSING, Kind.DAMAGED)
+        return bool(self.found.unchecked) or any(each.kind in kinds for each in self.found.problems)
 
     def _note(self, where: str, error: AccelError) -> None:
         if isinstance(error, KeyMissing):

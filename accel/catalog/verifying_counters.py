@@ -1,4 +1,4 @@
-"""Is each counter there, and above all ids in use; and does no id stand in the lists of two nodes?"""
+"""Is each counter there, is that of object ids above all ids in use, and does no id stand in the lists of two nodes?"""
 
 from __future__ import annotations
 
@@ -20,26 +20,23 @@ from loaders.tables.retry import Patience
 _NONE = np.empty(0, dtype=np.int64)
 
 
-def counter_problems(parts: CatalogParts, survey: Survey) -> Iterator[Problem]:
-    """Ids that were given out twice, and what is wrong with the counters that give them. One request a counter.
+def object_id_problems(parts: CatalogParts, survey: Survey) -> Iterator[Problem]:
+    """Object ids that were given out twice, or would be: what is wrong with their counter. One request.
 
-    The counter of object ids is read after the ids with which it is compared. Those of transactions and of streams of
-    segments are only looked for: what they gave out stands in the keys of each stream.
+    The counter is read after the ids with which it is compared; it only grows.
 
     Raises:
-        StoreError: a counter could not be read.
+        StoreError: the counter could not be read.
     """
-    system = parts.system
-    shared = SystemCells(parts.cells.tables, Patience(RetrySettings(), system.sleep, system.jitter))
     cell = parts.cells.object_ids()
     try:
         seen = cell.read()
         highest = int(survey.known_ids().max(initial=-1))
         if seen is None:
-            yield Problem(Kind.COUNTER, cell.where, "a counter", "none")
+            yield Problem(Kind.COUNTER, cell.where, "a counter", "none: deleted?")
         elif seen.value.next_object_id <= highest:
             expected = f"a number above {highest}, the highest id in use"
-            yield Problem(Kind.COUNTER, cell.where, expected, str(seen.value.next_object_id))
+            yield Problem(Kind.COUNTER, cell.where, expected, f"{seen.value.next_object_id}: deleted, or put back?")
     except (FormatError, TableMissing) as error:
         yield Problem(Kind.COUNTER, cell.where, "a counter that can be read", str(error))
     ids, counts = np.unique(
@@ -48,10 +45,22 @@ def counter_problems(parts: CatalogParts, survey: Survey) -> Iterator[Problem]:
     if (counts > 1).any():
         found = f"{some(ids[counts > 1])} in the lists of more"
         yield Problem(Kind.COUNTER, "catalog", "each object id given to one node", found)
+
+
+def history_counter_problems(parts: CatalogParts) -> Iterator[Problem]:
+    """Counters of transactions and of streams of segments that are not there. One request a counter.
+
+    They are not compared: what they gave out stands in the keys of each stream.
+
+    Raises:
+        StoreError: a counter could not be read.
+    """
+    system = parts.system
+    shared = SystemCells(parts.cells.tables, Patience(RetrySettings(), system.sleep, system.jitter))
     for what in COUNTERS:
         counter = shared.counter(what)
         try:
             if counter.read() is None:
-                yield Problem(Kind.COUNTER, counter.where, "a counter", "none")
+                yield Problem(Kind.COUNTER, counter.where, "a counter", "none: deleted?")
         except (FormatError, TableMissing) as error:
             yield Problem(Kind.COUNTER, counter.where, "a counter that can be read", str(error))

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.verification import Outcome, Verification
+from accel.catalog.verification import NOT_LOOKED_AT, Outcome, Severity, Verification
 from accel.catalog.verifying import verify as verify_catalog
 from accel.cli.moments import age_text
 from accel.cli.objects import EXIT_PROBLEMS
@@ -24,7 +24,7 @@ SHOWN_MAX = 100
 
 ORPHANS_SHOWN_MAX = 10
 
-EXIT_CODES = {Outcome.CLEAN: 0, Outcome.PROBLEMS: EXIT_PROBLEMS, Outcome.NOT_CHECKED: 1}
+EXIT_CODES = {Outcome.CLEAN: 0, Outcome.ADVICE: 0, Outcome.PROBLEMS: EXIT_PROBLEMS, Outcome.NOT_CHECKED: 1}
 """What the command ends with."""
 
 
@@ -45,8 +45,9 @@ class ShownVerification:
         return {
             "outcome": self.found.outcome.value,
             "checked": counts,
-            "problems": [asdict(each) for each in self.found.problems],
+            "problems": [{**asdict(each), "severity": each.severity.value} for each in self.found.problems],
             "unchecked": [asdict(each) for each in self.found.unchecked],
+            "not_looked_at": list(NOT_LOOKED_AT),
             "orphans": orphans if self.found.are_orphans_known else None,
             "requests": self.requests,
             "bytes": self.bytes_read,
@@ -57,7 +58,8 @@ class ShownVerification:
         if self.is_quiet and self.found.outcome is Outcome.CLEAN:
             return
         for problem in self.found.problems[:SHOWN_MAX]:
-            yield f"{problem.kind.upper():<14}{problem.where}"
+            is_damage = problem.severity is Severity.DAMAGE
+            yield f"{problem.kind.upper() if is_damage else problem.kind:<14}{problem.where}"
             yield f"              expected {problem.expected}, found {problem.found}"
         yield from _left_out(len(self.found.problems), SHOWN_MAX, "problems")
         for each in self.found.unchecked[:SHOWN_MAX]:
@@ -65,6 +67,7 @@ class ShownVerification:
             yield f"              {each.reason}"
         yield from _left_out(len(self.found.unchecked), SHOWN_MAX, "things that could not be checked")
         yield from self._orphan_lines()
+        yield from (f"not looked at {each}" for each in NOT_LOOKED_AT)
         yield self._sentence()
 
     def _orphan_lines(self) -> Iterator[str]:
@@ -80,7 +83,11 @@ class ShownVerification:
         cost = f"{count_text(self.requests, 'request')}, {size_text(self.bytes_read)}"
         orphans = f"{count_text(counts['orphans'], 'orphan')} of {size_text(counts['orphan_bytes'])}"
         orphans = orphans if self.found.are_orphans_known else "orphans not counted"
-        said = count_text(len(self.found.problems), "problem") if self.found.problems else "no problem"
+        damage = len(self.found.damage)
+        advice = len(self.found.problems) - damage
+        said = count_text(damage, "problem") if damage else "no problem"
+        if advice:
+            said += f", {advice} to look after"
         if self.found.unchecked:
             said += f", {len(self.found.unchecked)} could not be checked"
         return f"{lists}, {objects} checked ({cost}): {said}, {orphans}"
@@ -98,9 +105,11 @@ class ShownVerification:
 def verify(ctx: click.Context, *, store: StoreChoice, output: Output) -> None:
     """Check a whole catalog: its lists, its streams, and every object that is live. Nothing is written.
 
-    Each live object exists with its size and a readable index, the offsets of each stream ascend through a node's list,
-    no object is live in two places or both live and retired. Objects that stand nowhere in the catalog are told with
-    their age; they are no problem. Ends with 3 if there are problems, else with 1 if something could not be checked.
+    Each live object exists with its size, its checksum and a readable index; the offsets of each stream ascend through
+    a node's list and reach as far as other keys know; no object is live in two places or both live and retired; no key
+    is behind what others say of it. Objects that stand nowhere in the catalog are told with their age; they are no
+    problem. What it cannot see is named, too. Ends with 3 if there is damage (in capital letters), else with 1 if
+    something could not be checked; advice (in small letters) ends with 0.
     """
     opened = store.open(output)
     with ObjectCatalog.open(opened) as catalog, ExitStack() as stack:

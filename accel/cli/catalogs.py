@@ -18,6 +18,7 @@ from accel.catalog.records import NodeList
 from accel.catalog.watch import Snapshot
 from accel.cli.catalog_gc import gc
 from accel.cli.catalog_import import import_command
+from accel.cli.catalog_restored import restored_command
 from accel.cli.catalog_undo import undo
 from accel.cli.catalog_verify import verify
 from accel.cli.image_file import image_data
@@ -123,6 +124,7 @@ def catalog_group() -> None:
 catalog_group.add_command(import_command)
 for command in (verify, gc, undo):
     catalog_group.add_command(command)
+catalog_group.add_command(restored_command, "restored")
 
 _DEFAULTS = FormatRecord(namespace="any")
 _TIMES = {

@@ -13,7 +13,7 @@ from loaders.format.find import OPEN_END, Found, find
 from loaders.format.footer import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES, Footer, decode_footer
 from loaders.format.object_encoder import ObjectEncoder
 from loaders.format.records import RecordBatch, decode_block_bytes, encode_block
-from loaders.format.tail import MissingBytes, guess_tail_size_bytes, index_span, open_tail
+from loaders.format.tail import MissingBytes, check_tail, guess_tail_size_bytes, index_span, open_tail, tail_checksum
 
 __all__ = [
     "FOOTER_SIZE_BYTES",
@@ -28,6 +28,7 @@ __all__ = [
     "MissingBytes",
     "ObjectEncoder",
     "RecordBatch",
+    "check_tail",
     "decode_block_bytes",
     "decode_block_index",
     "decode_composite",
@@ -38,4 +39,5 @@ __all__ = [
     "guess_tail_size_bytes",
     "index_span",
     "open_tail",
+    "tail_checksum",
 ]

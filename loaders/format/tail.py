@@ -13,6 +13,7 @@ need not be read again. Nothing here reads a store: ``open_tail`` either returns
 
 from __future__ import annotations
 
+import zlib
 from typing import NamedTuple
 
 from loaders.errors import CorruptObject
@@ -87,6 +88,45 @@ def open_tail(tail: bytes | memoryview, *, object_size_bytes: int, key: str) -> 
     return decode_block_index(
         index, data_size_bytes=footer.index_position, key=key, object_size_bytes=object_size_bytes
     )
+
+
+def tail_checksum(tail: bytes | memoryview, *, object_size_bytes: int, index_size_bytes: int) -> int:
+    """A CRC-32 of an object's size, block index and footer: what its reader fetches anyhow.
+
+    The bytes of an object do not name its key. A list that keeps this number of each object tells an object from
+    another one that was put in its place, unless both hold blocks of the same streams, offsets and sizes. It says
+    nothing of the blocks' payload.
+
+    Complexity: O(size of the index).
+
+    Args:
+        tail: the last bytes of the object, at least index and footer.
+        object_size_bytes: length of the whole object; its 8 bytes, big endian, come first.
+        index_size_bytes: of its block index.
+
+    Returns:
+        0 to 2^32 - 1.
+    """
+    size = object_size_bytes.to_bytes(8, "big")
+    return zlib.crc32(memoryview(tail)[len(tail) - index_size_bytes - FOOTER_SIZE_BYTES :], zlib.crc32(size))
+
+
+def check_tail(expected: int, found: int, *, object_size_bytes: int, key: str) -> None:
+    """Refuse an object whose tail is not the one that was committed.
+
+    Args:
+        expected: the checksum that the metadata says; -1 if it says none, and then nothing is refused.
+        found: that of the bytes, as of `tail_checksum`.
+        object_size_bytes: length of the whole object, for the error's sake.
+        key: likewise.
+
+    Raises:
+        CorruptObject: they differ.
+    """
+    if expected not in (-1, found):
+        wanted = f"the index and footer that were committed under this key, with CRC-32 {expected:#010x}"
+        seen = f"those of another object, with CRC-32 {found:#010x}"
+        raise CorruptObject(key, object_size_bytes, expected=wanted, found=seen)
 
 
 def _check_rows_plausible(footer: Footer, object_size_bytes: int, key: str) -> None:

@@ -9,7 +9,14 @@ that, and what else holds for a whole bucket.
 from __future__ import annotations
 
 from loaders.tables.cache import ValueCache
-from loaders.tables.format_record import FORMAT_FORM, FORMAT_VERSION, FormatRecord, create_format, read_format
+from loaders.tables.format_record import (
+    FORMAT_FORM,
+    FORMAT_VERSION,
+    FormatRecord,
+    create_format,
+    read_format,
+    renew_format,
+)
 from loaders.tables.forms import Fields, Form, FormRegistry, RecordForm, form_of
 from loaders.tables.names import decode_name, encode_name
 from loaders.tables.probe import probe_conditions
@@ -39,4 +46,5 @@ __all__ = [
     "form_of",
     "probe_conditions",
     "read_format",
+    "renew_format",
 ]

@@ -7,18 +7,19 @@ streams are spread over, and how the endpoint wants If-Match, which only a write
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import msgspec
 
-from loaders.errors import AmbiguousWrite, CorruptObject, FormatTooNew, KeyMissing
+from loaders.errors import AmbiguousWrite, CorruptObject, DataConflict, FormatTooNew, KeyMissing
 from loaders.layout import ACCEL_PREFIX, FORMAT_KEY, check_namespace
 from loaders.store.base import ObjectStore
 from loaders.tables.envelope import VALUE_START, Stored, decode_stored
 from loaders.tables.forms import RecordForm
 from loaders.tables.names import place_of
 from loaders.tables.retry import Patience, RetrySettings
-from loaders.tables.settle import ConditionalWriter
+from loaders.tables.settle import ConditionalWriter, Outcome
 
 FORMAT_VERSION = 1
 """The newest layout of a whole bucket that this release knows."""
@@ -30,6 +31,7 @@ FORMAT_SIZE_BYTES_MAX = 1 << 14
 """Longest format record; those of this release have less than 2,000 bytes."""
 
 STREAM_BUCKETS_MAX = 1 << 16
+_GENERATION = re.compile(r"(?:[0-9]{14}-[0-9a-f]{32})?")
 
 
 class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +49,12 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
         clock_skew_seconds: how far the clocks of two machines may differ.
         stream_buckets: over how many keys the streams are spread; never changes.
         if_match_quotes: whether the endpoint wants quotes around the ETag of If-Match; None = not found out.
+        generation: which life of the catalog this is: empty in the first, and a new one, above all before it, each
+            time that the bucket was put back from a copy and `accel catalog restored` was run.
 
     Raises:
         NameRefused: a namespace that cannot stand in keys; see `loaders.layout.check_namespace`.
-        ValueError: a number that makes no sense.
+        ValueError: a number that makes no sense, or a generation that is none.
     """
 
     version: int = FORMAT_VERSION
@@ -62,9 +66,11 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
     clock_skew_seconds: float = 60.0
     stream_buckets: int = 32
     if_match_quotes: bool | None = None
+    generation: str = ""
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace)
+        check_generation(self.generation)
         if not 1 <= self.stream_buckets <= STREAM_BUCKETS_MAX:
             raise ValueError(f"expected 1 to {STREAM_BUCKETS_MAX} stream buckets, found {self.stream_buckets}")
         if self.version < 1:
@@ -94,6 +100,17 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
 FORMAT_FORM = RecordForm("format", 1, FormatRecord)
 
 
+def check_generation(generation: str) -> None:
+    """Check what tells one life of a catalog from another.
+
+    Raises:
+        ValueError: not empty, and not 14 digits of milliseconds since 1970, a hyphen, and 32 hexadecimal digits.
+    """
+    if _GENERATION.fullmatch(generation) is None:
+        found = f"{generation[:64]!r}"
+        raise ValueError(f"expected a generation of 14 digits, a hyphen and 32 hexadecimal digits, found {found}")
+
+
 def read_format(store: ObjectStore) -> FormatRecord | None:
     """Read the format record; None where there is none. One request.
 
@@ -106,6 +123,52 @@ def read_format(store: ObjectStore) -> FormatRecord | None:
     except KeyMissing:
         return None
     return _decoded(decode_stored(found.body, FORMAT_PLACE, etag=found.etag, where=FORMAT_KEY))
+
+
+def renew_format(
+    store: ObjectStore,
+    generation: str,
+    nonce: Callable[[], bytes],
+    *,
+    sleep: Callable[[float], object] = lambda _: None,
+    jitter: Callable[[], float] = lambda: 0.0,
+) -> FormatRecord:
+    """Give the format record that stands there a new generation, above its own. Two requests.
+
+    Args:
+        store: where.
+        generation: the new one.
+        nonce, sleep, jitter: as for `create_format`.
+
+    Raises:
+        KeyMissing: there is none.
+        ValueError: a generation that is not above the one that stands there.
+        DataConflict: somebody else changed it meanwhile.
+        AmbiguousWrite: the reply was lost, and somebody else changed it.
+        FormatTooNew, CorruptObject: as `read_format`.
+    """
+    found = store.get(FORMAT_KEY, size_bytes_max=VALUE_START + FORMAT_SIZE_BYTES_MAX)
+    stored = decode_stored(found.body, FORMAT_PLACE, etag=found.etag, where=FORMAT_KEY)
+    record = _decoded(stored)
+    if generation <= record.generation:
+        raise ValueError(f"expected a generation above {record.generation!r}, found {generation!r}")
+    renewed = msgspec.structs.replace(record, generation=generation)
+    patience = Patience(RetrySettings(), sleep, jitter)
+    writer = ConditionalWriter(
+        store,
+        nonce,
+        patience,
+        ACCEL_PREFIX,
+        value_size_bytes_max=FORMAT_SIZE_BYTES_MAX,
+        if_match_quotes=record.if_match_quotes,
+    )
+    settled = writer.write(FORMAT_KEY, FORMAT_FORM.encode(renewed), stored.version)
+    if settled.outcome is Outcome.LOST:
+        raise DataConflict("", FORMAT_KEY, "expected the format record that was read, found another one")
+    if settled.outcome is Outcome.AMBIGUOUS:
+        detail = "the reply was lost, and it cannot be told whether the format record was written"
+        raise AmbiguousWrite("", FORMAT_KEY, detail) from settled.cause
+    return renewed
 
 
 def create_format(

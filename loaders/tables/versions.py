@@ -44,6 +44,14 @@ class Version:
         nonce = self.ancestors[start : start + NONCE_SIZE_BYTES]
         return nonce if any(nonce) else None
 
+    def follows(self, earlier: Version) -> bool:
+        """Whether this may be a later version of the same key, or the same: false proves that the key went back.
+
+        The sequence numbers do not fall, and where both name a version, it is the same one. More than 8 writes later
+        only the numbers can be compared.
+        """
+        return self.sequence >= earlier.sequence and self.nonce_at(earlier.sequence) in (None, earlier.nonce)
+
     @property
     def lineage(self) -> bytes:
         """What the next version has for ancestors: 128 bytes."""

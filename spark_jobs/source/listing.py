@@ -38,11 +38,15 @@ LISTED: Final = np.dtype(
             "size_bytes",
             "index_size_bytes",
             "attributes",
+            "tail_checksum",
             "data_time_ms",
         )
     ]
 )
 """One listed object."""
+
+_FACTS = ("object_id", "size_bytes", "index_size_bytes", "attributes", "tail_checksum", "data_time_ms")
+"""What the catalog says of objects of both kinds."""
 
 Listed: TypeAlias = NDArray[np.void]
 
@@ -65,22 +69,22 @@ def chosen_columns(listed: Listed, names: Sequence[str]) -> Mapping[str, NDArray
 
 def ref_of(row: np.void) -> ObjectRef:
     """An object as loaders want it."""
-    sizes = int(row["size_bytes"]), int(row["index_size_bytes"])
-    return ObjectRef(int(row["object_id"]), *sizes, attributes=int(row["attributes"]))
+    facts = int(row["attributes"]), int(row["tail_checksum"])
+    return ObjectRef(int(row["object_id"]), int(row["size_bytes"]), int(row["index_size_bytes"]), *facts)
 
 
 def _sets(node_id: int, live: Rows) -> Listed:
     rows = np.full(len(live), NOTHING, dtype=LISTED)
-    for name in ("object_id", "order_id", "size_bytes", "index_size_bytes", "attributes", "data_time_ms"):
+    for name in _FACTS:
         rows[name] = live[name]
+    rows["order_id"] = live["order_id"]
     rows["node_id"], rows["kind"] = node_id, STREAM_SET
     return rows
 
 
 def _ones(stream_objects: Rows) -> Listed:
     rows = np.full(len(stream_objects), NOTHING, dtype=LISTED)
-    same = ("node_id", "object_id", "stream_id", "size_bytes", "index_size_bytes", "attributes", "data_time_ms")
-    for name in same:
+    for name in ("node_id", "stream_id", *_FACTS):
         rows[name] = stream_objects[name]
     rows["kind"], rows["start_offset"], rows["end_offset"] = STREAM, stream_objects["start"], stream_objects["end"]
     return rows

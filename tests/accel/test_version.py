@@ -120,3 +120,15 @@ def test_where_json_is_written_a_vector_is_its_total() -> None:
         assert one.stats().image_version == vector(a=2, b=1)
         with pytest.raises(InvalidRequest, match="of image version total 3 of 2 keys"):
             one.get_objects(999, 0)
+
+
+def test_a_later_generation_is_newer_whatever_its_sequences() -> None:
+    first, second = "01760000000000-a", "01760000000001-0"
+    before, after = VersionVector({"a": 9, "b": 9}, first), VersionVector({"a": 2}, second)
+    assert is_newer(after, before)
+    assert not is_newer(before, after)
+    assert is_newer(VersionVector({}, first), VersionVector({"a": 1}))
+    assert VersionVector({"a": 2}, first) != VersionVector({"a": 2}, second)
+    assert pickle.loads(pickle.dumps(after)) == after  # noqa: S301 - our own bytes
+    assert str(after) == "total 2 of 1 key in generation 01760000000001-0"
+    assert repr(after) == "VersionVector({'a': 2}, '01760000000001-0')"

@@ -26,12 +26,18 @@ def facts(object_id: int, size_bytes: int | None = None, data_time_ms: int | Non
         data_time_ms=1000 + object_id if data_time_ms is None else data_time_ms,
         size_bytes=size_of(object_id) if size_bytes is None else size_bytes,
         index_size_bytes=36 * (object_id + 1),
+        tail_checksum=checksum_of(object_id),
     )
 
 
 def size_of(object_id: int) -> int:
     """The size of such an object."""
     return 100_000 + object_id
+
+
+def checksum_of(object_id: int) -> int:
+    """The checksum of such an object's tail."""
+    return object_id * 2_654_435_761 % 2**32
 
 
 def stream_objects(*ranges: tuple[int, int, int, int]) -> Rows:
@@ -48,6 +54,7 @@ def stream_objects(*ranges: tuple[int, int, int, int]) -> Rows:
         size_bytes=[size_of(each) for each in ids],
         index_size_bytes=36,
         attributes=-1,
+        tail_checksum=[checksum_of(each) for each in ids],
         data_time_ms=1000,
         node_id=NODE,
         added_by=NO_COMMIT,

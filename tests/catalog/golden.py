@@ -54,6 +54,7 @@ def golden_list() -> NodeList:
             size_bytes=[83_886_080, 8_400_123, 7_999_001],
             index_size_bytes=[324_000, 72_036, 36],
             attributes=[0, -1, 4],
+            tail_checksum=[0, -1, 2**32 - 1],
             added_by=[35, 31, 40],
         ),
         prepared=make_rows(PREPARED, object_id=[1312, 1313, 2**40], deadline_ms=[1_760_086_400_000, 5, 2**62]),
@@ -66,6 +67,7 @@ def golden_list() -> NodeList:
             size_bytes=[50_000_000, 33_886_080],
             index_size_bytes=[180_000, 144_000],
             attributes=[-1, -1],
+            tail_checksum=[3_141_592_653, 271_828],
             added_by=[20, 30],
             retired_at_ms=[1_760_000_090_000, 1_760_000_090_000],
             retired_by=[35, 35],
@@ -80,6 +82,7 @@ def golden_list() -> NodeList:
             size_bytes=[9_000_000, 12_000_000],
             index_size_bytes=[36, 720],
             attributes=[0, 1],
+            tail_checksum=[161_803_398, -1],
             data_time_ms=[1_760_000_000_123, 1_760_000_000_124],
             node_id=[7, 7],
             added_by=[35, 36],
@@ -90,7 +93,8 @@ def golden_list() -> NodeList:
 
 def golden_bucket() -> StreamBucket:
     """A bucket with rows of every kind."""
-    facts = {"size_bytes": 5_000_000, "index_size_bytes": 36, "attributes": -1, "data_time_ms": 1_760_000_000_000}
+    facts = {"size_bytes": 5_000_000, "index_size_bytes": 36, "attributes": -1, "tail_checksum": 577_215_664}
+    facts |= {"data_time_ms": 1_760_000_000_000}
     return StreamBucket(
         bucket=5,
         streams=make_rows(STREAM, stream_id=[3, 420_000], start_offset=[100, 0]),
@@ -140,8 +144,9 @@ def golden_version() -> ListVersion:
 
 
 def golden_directory() -> NodeDirectory:
-    """Three nodes."""
-    return NodeDirectory(np.array([0, 7, 2_000_000_000], dtype=np.int64))
+    """Three nodes, of a catalog that was put back once."""
+    generation = "01760000000000-000102030405060708090a0b0c0d0e0f"
+    return NodeDirectory(np.array([0, 7, 2_000_000_000], dtype=np.int64), generation)
 
 
 def golden_counter() -> ObjectIdCounter:
@@ -156,6 +161,7 @@ def golden_batch() -> ReadBatch:
         object_id=[3, 2**40, 2**40 + 1],
         size_bytes=[48, 8_400_123, 83_886_080],
         index_size_bytes=[0, 72, 36],
+        tail_checksum=[0, 2**32 - 1, 1_618_033_988],
         streams=[0, 2, 1],
     )
     ranges = make_rows(

@@ -114,7 +114,7 @@ def test_a_directory_has_a_bound_of_its_own() -> None:
     assert len(forms.NODE_DIRECTORY.decode(forms.NODE_DIRECTORY.encode(most), "key").node_ids) == NODES_MAX
     with pytest.raises(FormatLimit, match=f"at most {NODES_MAX} nodes .*found {NODES_MAX + 1}"):
         NodeDirectory(np.arange(NODES_MAX + 1))
-    more = forms.NODE_DIRECTORY.record.encode(forms.StoredDirectory(list(range(NODES_MAX + 1))))
+    more = forms.NODE_DIRECTORY.record.encode(forms.StoredDirectory(list(range(NODES_MAX + 1)), ""))
     with pytest.raises(CorruptObject, match="length <= 65536"):
         forms.NODE_DIRECTORY.decode(more, "key")
 

@@ -227,7 +227,10 @@ def test_what_cannot_be_read_stops_everything(key: str) -> None:
     world.wait(10 * DAY_SECONDS)
     [first, *_] = [info.key for info in world.memory.list(f"accel/tables/{key}/") if not info.key.endswith("!table")]
     world.memory.put(first, b"damaged")
-    with world.open() as catalog, pytest.raises(MaintenanceRefused, match="expected to read all"):
+    with (
+        world.open() as catalog,
+        pytest.raises(MaintenanceRefused, match=r"expected to read all|a counter that can be read"),
+    ):
         plan_collection(catalog)
 
 
@@ -446,4 +449,4 @@ def test_a_list_that_was_deleted_and_made_anew_stops_everything() -> None:
         ):
             plan_collection(catalog)
         assert plan_collection(catalog, allow_empty_nodes=frozenset({4})).objects
-        assert [each.kind for each in verify(catalog).problems] == [Kind.LIST]
+        assert {each.kind for each in verify(catalog).problems} == {Kind.LIST, Kind.END}

@@ -34,6 +34,7 @@ def list_of_objects(count: int) -> NodeList:
         size_bytes=chance.integers(4 << 20, 12 << 20, count),
         index_size_bytes=36 * chance.integers(200, 9_001, count),
         attributes=-1,
+        tail_checksum=-1,
         added_by=np.arange(count) + 70_000,
     )
     retired = retyped(live[:50], RETIRED, {"retired_at_ms": 1_760_000_900_000, "retired_by": 71_000, "doomed": 0})

@@ -58,7 +58,8 @@ def rows_of(dtype: Dtype, rows: Sequence[Mapping[str, int]], **others: int) -> R
 
 
 def stream_object(object_id: int, stream_id: int, start: int, end: int, **others: int) -> dict[str, int]:
-    facts = {"size_bytes": 100 + object_id, "index_size_bytes": 36, "attributes": 2, "data_time_ms": 5, "node_id": 0}
+    facts = {"size_bytes": 100 + object_id, "index_size_bytes": 36, "attributes": 2, "tail_checksum": -1}
+    facts |= {"data_time_ms": 5, "node_id": 0}
     span = {"object_id": object_id, "stream_id": stream_id, "start": start, "end": end}
     return {**facts, "added_by": -1, **span, **others}
 
@@ -67,6 +68,7 @@ def node_list(node_id: int, *order_ids: int, stream_objects: Sequence[Mapping[st
     """A list of objects whose ids follow from their order ids."""
     live = [{"object_id": (order * 7919) % 10_007, "order_id": order, "last_order_id": order} for order in order_ids]
     facts = {"data_time_ms": 1, "size_bytes": 50 + node_id, "index_size_bytes": 72, "attributes": 0, "added_by": 0}
+    facts |= {"tail_checksum": 7 * node_id}
     late = by_stream(rows_of(STREAM_OBJECT, stream_objects), "start")
     return NodeList(
         node_id, next_order_id=max(order_ids, default=0) + 1, live=rows_of(LIVE, live, **facts), stream_objects=late
@@ -153,7 +155,8 @@ def _stream_rows(world: World) -> list[dict[str, int]]:
 
 
 def _sizes(row: Mapping[str, int]) -> dict[str, int]:
-    return {"size_bytes": row["size"], "index_size_bytes": row["index_size"], "attributes": row["attributes"]}
+    sizes = {"size_bytes": row["size"], "index_size_bytes": row["index_size"]}
+    return {**sizes, "attributes": row["attributes"], "tail_checksum": -1}
 
 
 def _place(row: Mapping[str, int], seed: int) -> str:
@@ -429,7 +432,7 @@ def test_an_object_that_is_listed_twice_is_refused() -> None:
 
 def test_a_node_gives_its_objects_with_all_facts() -> None:
     node = build(Records({4: node_list(4, 1, 2)}, [])).image.nodes[4]
-    assert node.ref(1) == ObjectRef((2 * 7919) % 10_007, 54, 72, 0)
+    assert node.ref(1) == ObjectRef((2 * 7919) % 10_007, 54, 72, 0, tail_checksum=28)
     assert node.refs == (node.ref(0), node.ref(1))
     assert not node.object_ids.flags.writeable
     assert node.object_ids.flags.c_contiguous

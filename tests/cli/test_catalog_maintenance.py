@@ -13,16 +13,18 @@ from click.testing import Result
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.undoing import undo, unfinished_commits
+from accel.catalog.verification import NOT_LOOKED_AT
 from accel.system import SYSTEM, Components
 from loaders.errors import AccessDenied, StoreUnavailable
 from loaders.format import MissingBytes, open_tail
 from loaders.layout import JOURNAL_PREFIX, ObjectLayout
 from loaders.object_ref import ObjectRef
+from loaders.object_writer import ObjectWriter
 from loaders.store import DeleteFailure, MemoryStore, ObjectStore, S3Settings, open_store
 from loaders.store.crashing import Crash, CrashStore
 from loaders.tables import FormatRecord
 from range_index import ObjectRanges
-from tests.builders import write_set_object
+from tests.builders import batches, write_set_object
 from tests.cli.worlds import run
 from tests.servers.fixtures import Endpoint, new_bucket
 
@@ -122,7 +124,9 @@ def test_a_clean_catalog_ends_with_0(any_shop: Shop) -> None:
     before = any_shop.state()
     result = any_shop.run("verify")
     assert result.exit_code == 0
-    assert result.stdout.startswith("1 list, 4 buckets of streams, 2 objects of ")
+    *not_looked_at, sentence = result.stdout.splitlines()
+    assert not_looked_at == [f"not looked at {each}" for each in NOT_LOOKED_AT]
+    assert sentence.startswith("1 list, 4 buckets of streams, 2 objects of ")
     assert result.stdout.endswith(": no problem, 0 orphans of 0 B\n")
     assert any_shop.state() == before
     found = any_shop.json("verify")
@@ -143,7 +147,34 @@ def test_problems_end_with_3(any_shop: Shop) -> None:
     assert "expected an object, for it is live, found none" in result.stdout
     assert ": 1 problem, " in result.stdout
     [problem] = any_shop.json("verify")["problems"]
-    assert list(problem) == ["kind", "where", "expected", "found"]
+    assert list(problem) == ["kind", "where", "expected", "found", "severity"]
+    assert problem["severity"] == "damage"
+
+
+def test_advice_is_told_in_small_letters_and_ends_with_0(any_shop: Shop) -> None:
+    any_shop.store.delete("accel/tables/counters/!table")
+    result = any_shop.run("verify")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0] == "marker        table 'counters'"
+    assert ": no problem, 1 to look after, " in result.stdout
+    found = any_shop.json("verify")
+    assert (found["outcome"], [each["severity"] for each in found["problems"]]) == ("advice", ["advice"])
+    assert found["not_looked_at"] == list(NOT_LOOKED_AT)
+
+
+def test_damage_between_keys_ends_with_3_and_stops_the_collector(any_shop: Shop) -> None:
+    with any_shop.open() as catalog:
+        earlier = catalog.parts.cells.object_ids().read()
+        assert earlier is not None
+    any_shop.store.delete("accel/tables/counters/object-ids")
+    result = any_shop.run("verify")
+    assert result.exit_code == 3
+    assert result.stdout.startswith("COUNTER       table 'counters', key 'object-ids'\n")
+    before = any_shop.ids()
+    refused = any_shop.run("gc", "--yes")
+    assert refused.exit_code != 0
+    assert "expected a catalog whose keys agree, found damage: counter of object ids" in refused.output
+    assert any_shop.ids() == before
 
 
 def test_orphans_are_told_with_their_age_and_are_no_problem(any_shop: Shop) -> None:
@@ -315,6 +346,72 @@ def test_objects_that_could_not_be_deleted_end_with_1(shop: Shop, monkeypatch: p
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-1] == "0 objects of 0 B deleted, 3 failed"
     assert "busy" in result.stdout
+
+
+# undo
+
+
+def test_swapped_objects_are_found_by_their_checksums(shop: Shop) -> None:
+    keys = []
+    with shop.open() as catalog, catalog.open_node(5) as writer:
+        writer.open_streams([2, 3])
+        for stream_id in (2, 3):
+            [object_id] = writer.prepare()
+            with ObjectWriter(shop.store, LAYOUT, object_id) as upload:
+                upload.write(stream_id, batches(stream_id, 0, 1))
+            writer.commit_upload(upload.ref, upload.ranges)
+            keys.append(LAYOUT.object_key(object_id))
+    bodies = [shop.store.get(key).body for key in keys]
+    for key, body in zip(keys, reversed(bodies), strict=True):
+        shop.store.put(key, body)
+    assert [each["kind"] for each in shop.json("verify")["problems"]] == ["damaged", "damaged"]
+
+
+# restored
+
+
+def test_restored_shows_first_and_then_does_it(any_shop: Shop) -> None:
+    before = any_shop.state()
+    shown = any_shop.json("restored")
+    assert (shown["dry_run"], shown["generation"], shown["generation_before"]) == (True, "", "")
+    assert shown["highest_object_id"] < shown["next_object_id_before"] < shown["next_object_id"]
+    assert any_shop.run("restored").stdout.splitlines()[-1] == "dry run: nothing was changed (--yes does it)"
+    assert any_shop.state() == before
+    done = any_shop.json("restored", "--yes")
+    assert not done["dry_run"]
+    assert done["generation"] > ""
+    assert done["epochs_before"] == {"4": 1}
+    assert {name: each["before"] for name, each in done["counters"].items()} == {
+        "segmentStreams": 0,
+        "transactionIds": 0,
+    }
+    with any_shop.open() as catalog:
+        assert catalog.format.generation == done["generation"]
+        [new] = catalog.prepare(4, 1)
+        assert new >= shown["next_object_id"]
+    assert any_shop.run("verify").exit_code == 0
+
+
+@pytest.mark.parametrize("lost", ["!table", "segmentStreams", "transactionIds"])
+def test_restored_makes_a_counter_of_histories_that_was_lost(shop: Shop, lost: str) -> None:
+    with shop.open() as catalog:
+        catalog.parts.store.delete(f"accel/tables/_system%2Fcounters/{lost}")
+    assert {each["kind"] for each in shop.json("verify")["problems"]} == {"marker" if lost == "!table" else "counter"}
+    shop.json("restored", "--yes")
+    assert shop.json("verify")["problems"] == []
+    for command in (("scope", "create"), ("stream", "create", "--stream", "a", "--min-segments", "2")):
+        assert run(*command, "--scope", "s", "--store", shop.url).exit_code == 0
+
+
+def test_restored_raises_the_counters_of_histories_too(shop: Shop) -> None:
+    for command in (("scope", "create"), ("stream", "create", "--stream", "a", "--min-segments", "2")):
+        assert run(*command, "--scope", "s", "--store", shop.url).exit_code == 0
+    counters = shop.json("restored", "--yes")["counters"]
+    assert set(counters) == {"segmentStreams", "transactionIds"}
+    assert all(each["after"] > (each["before"] or 0) + 1000 for each in counters.values())
+    text = shop.run("restored", "--yes").stdout
+    assert "segmentStreams" in text
+    assert "sessions                of 1 node are fenced" in text
 
 
 # undo

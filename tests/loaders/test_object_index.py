@@ -9,7 +9,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 import pytest
 
 from loaders.errors import CorruptObject, KeyMissing
-from loaders.format import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES
+from loaders.format import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES, tail_checksum
 from loaders.layout import ObjectLayout
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
@@ -63,8 +63,33 @@ def test_an_object_of_unknown_size_is_opened_by_its_suffix(pool: Executor) -> No
     body = wide_object(10)
     store = store_of(body)
     opened = open_one(ObjectIndexLoader(store, LAYOUT, pool), ObjectRef(0))
-    assert opened.ref == ObjectRef(0, len(body), 10 * ROW_SIZE_BYTES)
+    index_size = 10 * ROW_SIZE_BYTES
+    checksum = tail_checksum(body, object_size_bytes=len(body), index_size_bytes=index_size)
+    assert opened.ref == ObjectRef(0, len(body), index_size, tail_checksum=checksum)
     assert store.snapshot().of("get_tail").requests == 1
+
+
+def test_another_object_of_the_same_size_under_the_key_is_refused(pool: Executor) -> None:
+    """The bytes of an object do not name its key: the metadata's checksum of the tail does."""
+    mine, other = (write_set_object([(stream, 0, 1)]) for stream in (1, 2))
+    assert len(mine) == len(other)
+    checksum = tail_checksum(mine, object_size_bytes=len(mine), index_size_bytes=ROW_SIZE_BYTES)
+    ref = ObjectRef(0, len(mine), ROW_SIZE_BYTES, tail_checksum=checksum)
+    assert open_one(ObjectIndexLoader(store_of(mine), LAYOUT, pool), ref).ref == ref
+    loader = ObjectIndexLoader(store_of(other), LAYOUT, pool)
+    with pytest.raises(CorruptObject, match=f"committed under this key, with CRC-32 {checksum:#010x}, found those of"):
+        open_one(loader, ref)
+    assert open_one(loader, ObjectRef(0, len(mine))).ref.tail_checksum != checksum  # nobody knows: nothing is refused
+
+
+def test_a_checksum_of_a_tail_costs_no_request_even_where_the_guess_falls_short(pool: Executor) -> None:
+    body = wide_object(2000)
+    checksum = tail_checksum(body, object_size_bytes=len(body), index_size_bytes=2000 * ROW_SIZE_BYTES)
+    store = store_of(body)
+    assert open_one(ObjectIndexLoader(store, LAYOUT, pool), ObjectRef(0, len(body))).ref.tail_checksum == checksum
+    requests = store.snapshot().total.requests
+    opened = open_one(ObjectIndexLoader(store, LAYOUT, pool), ObjectRef(0, len(body), tail_checksum=checksum))
+    assert store.snapshot().total.requests - requests == opened.requests == 2
 
 
 def test_a_node_of_like_objects_is_opened_by_one_request_each(pool: Executor) -> None:

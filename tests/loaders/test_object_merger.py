@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loaders.errors import AccelError, CorruptObject, FormatError, FormatLimit, StoreError
-from loaders.format import BlockIndex, ObjectEncoder, RecordBatch, encode_composite
+from loaders.format import BlockIndex, ObjectEncoder, RecordBatch, encode_composite, tail_checksum
 from loaders.format.merging import MergeLimits
 from loaders.layout import ObjectLayout
 from loaders.merge_reading import Source, open_sources
@@ -84,7 +84,9 @@ def test_the_outputs_are_those_of_a_merge_row_by_row_whatever_the_bands_and_part
     for written, naive in zip(result.outputs, expected, strict=True):
         index = opened(naive.data)
         ranges = index.object_ranges()
-        assert written.ref == ObjectRef(written.object_id, len(naive.data), index.nbytes)
+        size_bytes = len(naive.data)
+        checksum = tail_checksum(naive.data, object_size_bytes=size_bytes, index_size_bytes=index.nbytes)
+        assert written.ref == ObjectRef(written.object_id, size_bytes, index.nbytes, tail_checksum=checksum)
         assert written.records == sum(piece.row.record_count for piece in naive.pieces)
         assert (written.ranges.stream_ids == ranges.stream_ids).all()
         if written.stream_id is not None:

@@ -186,3 +186,20 @@ def test_damage_in_a_table_names_the_key_and_a_newer_value_is_not_written_over()
         with pytest.raises(FormatTooNew):
             write()
     assert world.store.get("accel/tables/t/k").body == bytes(newer)
+
+
+def test_a_version_follows_another_unless_both_name_one_that_differs() -> None:
+    nonces = [bytes([number]) * 16 for number in range(1, 31)]
+
+    def version(sequence: int, history: list[bytes]) -> Version:
+        """The version that a line of writes has come to."""
+        before = b"".join(reversed(history[: sequence - 1]))[: 8 * 16].ljust(8 * 16, b"\0")
+        return Version("e", sequence, history[sequence - 1], ancestors=before)
+
+    other = [*nonces[:4], *(bytes([number]) * 16 for number in range(101, 130))]
+    for sequence in range(5, 14):
+        assert version(sequence, nonces).follows(version(5, nonces))
+        assert not version(sequence, other).follows(version(5, nonces))  # parted at the fifth write, named up to here
+        assert version(sequence, other).follows(version(4, nonces))
+    assert version(14, other).follows(version(5, nonces))  # nine writes later: nobody can tell
+    assert not version(4, nonces).follows(version(5, nonces))

@@ -6,7 +6,7 @@ until it takes a block of its own: those in memory are its parent's.
 
 The counters are made together with the tables that all streams share (`make_system_tables`), and never anew: a counter
 that is not there was deleted, and one that is lower than an id in use was put back. Both are errors, because the ids
-that they would give belong to somebody.
+that they would give belong to somebody. `pass_over_ids` mends them, for who says that the store was put back.
 """
 
 from __future__ import annotations
@@ -138,3 +138,27 @@ def refuse_lost_counters(cells: SystemCells) -> None:
             seen = None
         if seen is None:
             raise CatalogDamaged(f"expected a counter in {cell.where}, found none: it was deleted")
+
+
+def pass_over_ids(counter: Cell[int], least: int, count: int) -> tuple[int | None, int]:
+    """Raise a counter far above every id that is in use: after a store was put back from a copy. Two calls.
+
+    Args:
+        counter: the counter; one that is not there is made.
+        least: above every id that was found in use.
+        count: how many ids above that are passed over: processes of the lost time may have had them.
+
+    Returns:
+        What it said before, None if it was not there, and what it says now.
+
+    Raises:
+        StoreError, TableError: the counter could not be raised.
+    """
+    seen: list[int | None] = []
+
+    def raised(found: int | None) -> int:
+        seen.append(found)
+        return max(least, found or 0) + count
+
+    after = counter.change(raised).value
+    return seen[0], after
