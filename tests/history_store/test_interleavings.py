@@ -14,17 +14,19 @@ step by a caller. What makes the model smaller, and why nothing is lost by it:
 - A step follows from where the process stands and from what all share, so states are met again, and explored once.
 - Of two processes that do the same, both orders are one pair. The same workflow with another wish is paired with its
   like alone, as it takes the same steps beside all others.
-- In the pairs with a rolling commit or a sealing, whose states are too many otherwise, each step of
+- In the pairs with a sealing, whose states are too many otherwise (recovery seals as well), each step of
   `workflow_steps.JOINED` goes together with the one before it. Reads of a plan count only if no workflow came between
   them and the write that takes the stream, so they all may stand right before it. What is created if absent or is
   monotonic, with content that follows from the plan, commutes with all steps of others; nobody reads it before the
-  current epoch has moved on. The other pairs take these steps one by one.
+  current epoch has moved on. What the host says of a sealed segment stays so. The other pairs take these steps one by
+  one.
 
 The model must be able to fail: it finds what each of the `MUTANTS` does. `test_preemptions` binds it to the real code.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 
@@ -54,9 +56,6 @@ WORKS: dict[str, Work] = {
     "begin": ("begin", None),
     "seal": ("seal", None),
 }
-LARGE = {"rolling commit", "seal"}
-"""Workflows of many steps."""
-
 VARIANTS = {"scale another": "scale", "truncate to before": "truncate"}
 """A workflow with another wish, and that with whom it makes a pair; with all others it is as the first one."""
 
@@ -66,6 +65,11 @@ PAIRS = [
     if all(VARIANTS.get(each, pair[0]) == pair[0] for each in pair[1:]) and pair[0] not in VARIANTS
     if pair != ("commit", "rolling commit")  # as two rolling commits: which a commit is follows from the stream
 ]
+
+
+def show(line: str) -> None:
+    """Show a line of figures, with `pytest -s`."""
+    sys.stdout.write(f"{line}\n")
 
 
 def stream_for(pair: tuple[str, str]) -> Stream:
@@ -127,12 +131,12 @@ def check_end(stream: Stream, found: Process) -> None:
 def test_all_interleavings_of_every_pair_of_workflows_beside_recovery_are_sound() -> None:
     total = Explored(0, 0)
     for pair in PAIRS:
-        found = Checked(is_joined=not LARGE.isdisjoint(pair)).explore(pair)
-        print(f"{' | '.join(pair)} | recover: {found.states:,} states, {found.schedules:.2e} schedules")
+        found = Checked(is_joined="seal" in pair).explore(pair)
+        show(f"{' | '.join(pair)} | recover: {found.states:,} states, {found.schedules:.2e} schedules")
         total = Explored(total.states + found.states, total.schedules + found.schedules)
-    print(f"{len(PAIRS)} pairs: {total.states:,} states, {total.schedules:.2e} schedules")
+    show(f"{len(PAIRS)} pairs: {total.states:,} states, {total.schedules:.2e} schedules")
     assert len(PAIRS) == 37
-    assert total.states > 1_000_000
+    assert total.states > 700_000
     assert total.schedules > 10**34
 
 
@@ -166,4 +170,4 @@ MUTANTS = {
 def test_the_model_finds_every_mistake(mutant: str) -> None:
     with pytest.raises(Violated) as found:
         Checked(mutant).explore(MUTANTS[mutant])
-    print(f"{mutant}: {found.value}")
+    show(f"{mutant}: {found.value}")

@@ -111,7 +111,7 @@ def second_scale(stream: Stream) -> object:
 
 
 @pytest.mark.parametrize("is_next_dead", [False, True])
-def test_a_late_scale_does_not_end_the_next_one(is_next_dead: bool) -> None:  # noqa: FBT001 - parametrised
+def test_a_late_scale_does_not_end_the_next_one(is_next_dead: bool) -> None:
     bench = two_segments()
     transaction = bench.transaction("a")
     late = Late(bench, "seal", first_scale)
@@ -227,7 +227,7 @@ def test_retention_does_not_carry_out_a_truncation_that_was_refused() -> None:
 
 
 @pytest.mark.parametrize("is_finished", [False, True])
-def test_a_transaction_that_begins_while_the_stream_is_sealed_is_withdrawn(is_finished: bool) -> None:  # noqa: FBT001
+def test_a_transaction_that_begins_while_the_stream_is_sealed_is_withdrawn(is_finished: bool) -> None:
     def act(bench: Bench) -> None:
         stream = bench.stream()
         if is_finished:

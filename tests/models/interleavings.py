@@ -86,9 +86,7 @@ class Explorer(Generic[S, L]):
                     paths[now] = sum(paths[each] for each in following) or 1
                     stack.pop()
                     continue
-                if now in opened:
-                    raise Violated("expected every process to come to an end, found steps that repeat for ever")
-                opened.add(now)
+                _refuse_repeated(now, opened)
                 for each in pending:
                     came_from[each] = now
                 stack += pending
@@ -145,3 +143,9 @@ class Explorer(Generic[S, L]):
             steps.append(f"{moved}:{getattr(self._places[before[moved]], 'pc', self._places[before[moved]])}")
             at = before
         return " ".join(reversed(steps))
+
+
+def _refuse_repeated(now: Product, opened: set[Product]) -> None:
+    if now in opened:
+        raise Violated("expected every process to come to an end, found steps that repeat for ever")
+    opened.add(now)

@@ -83,6 +83,13 @@ JOINED = frozenset(
         "roll_sealed_in",
         "roll_show",
         "end_transaction_tell",
+        # Reads whether others have moved the stream already; what follows if not is idempotent.
+        "roll_current",
+        "roll_again",
+        # What the host says of a sealed segment stays so.
+        "roll_sizes",
+        "roll_sizes_active",
+        "seal_sizes",
     }
 )
 """Steps that may be taken together with the one before them: see `test_interleavings`."""
