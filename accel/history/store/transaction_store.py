@@ -5,8 +5,9 @@ ones (`completed`), which is written before the first is removed.
 
 Several keys cannot be written at once, so the order matters:
 
-    begin    the mark of the epoch, its table, the entry, and then another look at the current epoch. It has moved on:
-             the entry is withdrawn. It has not: whoever drops the table, once it moves on, sees the entry.
+    begin    the mark of the epoch, its table, the entry, and then another look at the current epoch and the state. The
+             epoch has moved on, or the stream is being sealed: the entry is withdrawn. Neither: whoever drops the table
+             or seals the stream afterwards sees the entry.
     drop     of an epoch that is over, if nothing is in its table: the table, then the mark
     commit   a position in the order of commits, then the entry says COMMITTING with that position
 
@@ -26,6 +27,7 @@ from accel.errors import CatalogDamaged, IllegalState, NotInHistory, Sought
 from accel.history import transaction_rules as rules
 from accel.history.checks import checked_duration, checked_numbers, checked_text, checked_time
 from accel.history.ids import make_transaction_id, transaction_epoch
+from accel.history.states import refuse_sealed
 from accel.history.store.commit_ordering import CommitOrdering
 from accel.history.store.completed import CompletedTransactions
 from accel.history.store.epoch_reading import EpochReading
@@ -56,7 +58,7 @@ class TransactionStore:
     def begin(
         self, *, lease_ms: int | None = None, longest_ms: int | None = None, writer_id: str | None = None
     ) -> UUID:
-        """Begin a transaction. 6 calls, and 2 for each block of ids.
+        """Begin a transaction. 7 calls, and 2 for each block of ids.
 
         Args:
             lease_ms: how long it lives unless somebody asks for more; None = as the settings say.
@@ -257,10 +259,15 @@ class TransactionStore:
         if stands.value != transaction:
             found = f"another that began at {stands.value.created_ms} ms: the counter of transactions went back"
             raise CatalogDamaged(f"transaction {transaction_id}: expected an id that no transaction has, found {found}")
-        if self._epochs.current().reference_epoch == epoch:
-            return True
-        self._erase(transaction_id)
-        return False
+        if self._epochs.current().reference_epoch != epoch:
+            self._erase(transaction_id)
+            return False
+        try:
+            refuse_sealed(self._parts.state())  # a sealing that begins later finds the entry
+        except IllegalState:
+            self._erase(transaction_id)
+            raise
+        return True
 
     def _erase(self, transaction_id: UUID) -> None:
         # Ids never come again, and an entry that is to be removed is not changed any more: no tombstone is needed, and
