@@ -61,7 +61,6 @@ WRITES: dict[Write, str] = {
     ("<transaction>", CREATE): "own name",
     ("<transaction>", COMPARE): "own content",
     ("<transaction>", ERASE): "name never used again",
-    ("transactionIds", CREATE): "monotonic",
     ("transactionIds", COMPARE): "monotonic",
     ("completedTransactionsBatch-<batch>", CREATE): "content stays",
     ("completedTransactionsBatches", CREATE): "mark",
