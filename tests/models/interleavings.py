@@ -73,7 +73,7 @@ class Explorer(Generic[S, L]):
         paths: dict[Product, int] = {}
         came_from: dict[Product, Product | None] = {start: None}
         opened: set[Product] = set()
-        stack = [start]
+        stack, now = [start], start
         try:
             while stack:
                 now = stack[-1]

@@ -7,7 +7,7 @@ that is shown. Each key that only one other key's writer needs stands with that 
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tests.models.interleavings import Violated
 
@@ -152,7 +152,7 @@ class Stream(NamedTuple):
         return frozenset(known - set(self.epochs[epoch].segments))
 
 
-def three_epochs(**changes: object) -> Stream:
+def three_epochs(**changes: Any) -> Stream:
     """The stream as it is at first."""
     epochs = (Record(((0, 0), (1, 0)), 0), Record(((1, 0), (2, 1)), 1), Record(((1, 0), (3, 2)), 2))
     stream = Stream(

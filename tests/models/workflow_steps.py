@@ -584,7 +584,8 @@ class Workflows:
         for each in p.queue:
             assert isinstance(each, tuple)
             segment, size = each
-            known[segment] = size if self.mutant == "writes sizes that are known" else known.get(segment, size)
+            if segment not in known or self.mutant == "writes sizes that are known":
+                known[segment] = size
         return s._replace(sizes=frozenset(known.items()))
 
     def _advanced(self, s: Stream, epoch: int) -> Stream:
