@@ -33,7 +33,20 @@ def add(shop: Shop, *names: str, keep: str = "--keep 1s") -> None:
 
 
 def whole_scope(shop: Shop, time: str, *others: str) -> Result:
-    return run("stream", "retention", "run", "--yes", "--store", shop.url, "--scope", "shop", "--time", time, *others)
+    return run(
+        "stream",
+        "retention",
+        "run",
+        "--yes",
+        "--store",
+        shop.url,
+        "--scope",
+        "shop",
+        "--data-elsewhere",
+        "--time",
+        time,
+        *others,
+    )
 
 
 def row(outcome: str, time_ms: int | None = None, size: int | None = None, stream: str = "orders") -> dict[str, Any]:
