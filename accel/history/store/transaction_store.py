@@ -209,6 +209,8 @@ class TransactionStore:
     def abort(self, transaction_id: UUID) -> TransactionStatus:
         """Abort a transaction, and carry that out: the host forgets its data. 7 calls.
 
+        Without a host it stays ABORTING: `abort_expired` of a process with one ends it.
+
         Raises:
             NotInHistory, IllegalState: as `seal`.
         """
@@ -217,7 +219,7 @@ class TransactionStore:
         return self._end_aborting(transaction_id)
 
     def abort_expired(self) -> list[UUID]:
-        """Abort open transactions whose time is up; gives their ids."""
+        """Abort open transactions whose time is up; gives their ids. Without a host they stay ABORTING."""
         now_ms = self._parts.store.now_ms()
         expired = [each for each, value in self.each_active() if rules.is_expired(value, now_ms)]
         for each in expired:
@@ -226,8 +228,11 @@ class TransactionStore:
         return expired
 
     def end_aborting(self) -> None:
-        """End all transactions that are to be aborted, and drop tables that have none any more."""
-        for each, value in self.each_active():
+        """End all transactions that are to be aborted, and drop tables that have none any more.
+
+        Without a host it only drops tables.
+        """
+        for each, value in self.each_active() if self._parts.has_host else ():
             if value.status is TransactionStatus.ABORTING:
                 self._end_aborting(each)
         self.drop_epochs()
@@ -240,6 +245,8 @@ class TransactionStore:
                 self._cells.epochs.erase(str(epoch))
 
     def _end_aborting(self, transaction_id: UUID) -> TransactionStatus:
+        if not self._parts.has_host:
+            return TransactionStatus.ABORTING
         self._parts.host.abort(self._parts.name, transaction_id)
         return self.end(transaction_id)
 
