@@ -134,6 +134,7 @@ __all__ = [
     "ScaleConflict",
     "ScaleInputInvalid",
     "ScalePrecondition",
+    "SegmentsElsewhere",
     "SessionFenced",
     "StillPending",
     "StoreError",
@@ -335,6 +336,30 @@ class OperationNotAllowed(HistoryError):
     code = "OPERATION_NOT_ALLOWED"
     retryable = True
     advice = "try again when it is done; if it lasts, accel stream recover finishes what a crash left behind"
+
+
+class SegmentsElsewhere(OperationNotAllowed):
+    """A step of a workflow is for the node that has the segments open; the workflow still has the stream.
+
+    What this process has open was dealt with. The workflow goes on in any process, once the others have done theirs.
+
+    Args:
+        what: the step, as "seal".
+        stream: scope and name.
+        nodes: which have the segments open.
+        segments: as text, those that they have open.
+    """
+
+    code = "SEGMENTS_ELSEWHERE"
+    advice = (
+        "that node goes on with it when its writer flushes, or by StreamWriter.carry_out_requests; if its process is"
+        " dead, open a session for the node, ObjectSegments(catalog, store, node_id=...), which fences it, and recover"
+    )
+
+    def __init__(self, what: str, stream: str, nodes: tuple[int, ...], segments: str) -> None:
+        named = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {', '.join(map(str, nodes))}"
+        super().__init__(f"expected to {what} segments of {stream} that are open here, found {segments} on {named}")
+        self.nodes = nodes
 
 
 class ScaleInputInvalid(HistoryError, ValueError):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
-from accel.cli.history_options import moment_option, parse_name, read_by
+from accel.cli.history_options import data_elsewhere_option, moment_option, parse_name, read_by
 from accel.cli.history_retention import ShownRetention, yes_option
 from accel.cli.options import examples
+from accel.errors import HostMissing
 from accel.explain import count_text
+from accel.history.store import GivenSizes
 from accel.units import time_text
 from spark_jobs.cli_options import JobChoice, job_options
 from spark_jobs.retention import STREAMS_A_TASK, list_streams, retain_on_spark
@@ -30,6 +32,7 @@ from spark_jobs.retention import STREAMS_A_TASK, list_streams, retain_on_spark
     help="All streams of this scope; may be repeated.",
 )
 @moment_option("--time", "When; by default when it is a stream's turn.")
+@data_elsewhere_option
 @click.option(
     "--streams-per-task",
     type=click.IntRange(min=1),
@@ -47,6 +50,7 @@ def retention(
     job: JobChoice,
     scopes: tuple[str, ...],
     time: int | None,
+    data_elsewhere: bool,
     streams_per_task: int,
 ) -> None:
     """Record a cut at the end of each stream of some scopes, and truncate each as its policy asks for.
@@ -54,14 +58,21 @@ def retention(
     Without --yes it writes nothing, and shows what would be recorded and truncated, in the same form.
     Streams without a policy, and sealed ones, are left alone. Those that another workflow has are busy, and left to the
     next run. One that fails does not hold up the others; the job then ends with 1.
+
+    How far segments reach is for those to say who hold them: without --data-elsewhere the job is refused, and a broker
+    runs retention in the streams that it holds. With it segments count as empty until they are sealed, so that streams
+    are truncated by whole segments.
     """
     streams = list_streams(job.store, scopes)
+    if streams and not data_elsewhere:
+        raise HostMissing("run retention in streams", ", ".join(scopes))
     with job.spark() as spark, job.progress("retention", len(streams)) as tell:
         report = retain_on_spark(
             spark,
             job.store,
             streams,
             time_ms=time,
+            host=GivenSizes if data_elsewhere else None,
             streams_a_task=streams_per_task,
             at_once=job.tasks,
             is_dry_run=not yes,

@@ -8,8 +8,8 @@ is wrong with a stream, or in its way, stands in the report, and the others go o
 dies is tried again by Spark, and a job that dies, or runs twice at once, is safe: a run of retention may be repeated,
 by any process, and then records another cut.
 
-How far segments reach is for whoever holds them to say. Without such a host they count as empty until they are sealed,
-so that streams are truncated by whole segments.
+How far segments reach is for those to say who hold them, so a host is needed. `GivenSizes` is one for data that lies
+elsewhere: segments count as empty until they are sealed, so that streams are truncated by whole segments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from accel.history.store import GivenSizes, SegmentHost, StreamStore
+from accel.errors import HostMissing
+from accel.history.store import SegmentHost, StreamStore
 from accel.history.store.hosts import StreamName
 from accel.history.store.retention_outcomes import Retained
 from accel.history.store.retention_runs import StreamRetention
@@ -81,7 +82,7 @@ def retain_on_spark(  # noqa: PLR0913 - choices of one run, by name
     streams: Sequence[StreamName],
     *,
     time_ms: int | None = None,
-    host: HostMaker = GivenSizes,
+    host: HostMaker | None = None,
     streams_a_task: int = STREAMS_A_TASK,
     at_once: int = TASKS_AT_ONCE,
     is_dry_run: bool = False,
@@ -94,7 +95,7 @@ def retain_on_spark(  # noqa: PLR0913 - choices of one run, by name
         store: where the streams lie.
         streams: scopes and names, as `list_streams` gives them.
         time_ms: when, milliseconds since 1970; None = when it is a stream's turn.
-        host: makes what holds the segments; by default nobody does.
+        host: makes what holds the segments; None = nobody does, which is refused.
         streams_a_task: how many a task takes at most.
         at_once: tasks that run at the same time.
         is_dry_run: write nothing, and only tell what would become of them.
@@ -102,9 +103,14 @@ def retain_on_spark(  # noqa: PLR0913 - choices of one run, by name
 
     Raises:
         ValueError: less than one stream a task, or task at once.
+        HostMissing: there is no host, and there are streams; nothing was changed.
     """
     if streams_a_task < 1:
         raise ValueError(f"expected at least 1 stream a task, found {streams_a_task}")
+    if host is None:
+        if streams:
+            raise HostMissing("run retention in streams", _name(streams[0]))
+        return RetentionReport((), 0, 0, 0.0)
     started = SYSTEM.timer()
     work = partial(_retain, store, host, time_ms, is_dry_run)
     batches = _batches(streams, min(streams_a_task, -(-len(streams) // max(at_once, 1))))

@@ -12,6 +12,7 @@ from accel.cli.history_options import (
     ScopeChoice,
     StreamChoice,
     cut_options,
+    holder_option,
     moment_option,
     parse_name,
     read_by,
@@ -20,6 +21,7 @@ from accel.cli.history_options import (
     stream_options,
 )
 from accel.cli.history_questions import shown_epoch
+from accel.cli.history_requests import shown_request, waiting_note
 from accel.cli.history_shown import Shown, said
 from accel.cli.history_texts import cut_text, numbers_by_segment, parse_range
 from accel.cli.options import examples, option, output_options
@@ -73,15 +75,20 @@ def scale(
     sealed: tuple[int, ...],
     ranges: tuple[tuple[float, float], ...],
     time: int | None,
-    sizes: dict[int, int],
+    sizes: dict[int, int] | None,
     stream: StreamChoice,
     output: Output,
 ) -> None:
-    """Seal some segments, create others in their place, and show the epoch that follows.
+    """Seal some segments, and create others in their place.
 
-    To be repeated as it is if it was interrupted.
+    Leaves a request, which the process that holds the segments carries out, and prints its id. With --size or
+    --data-elsewhere the scale is made at once, and the epoch that follows shown; repeat it if it was interrupted.
     """
     opened = stream.open(output, sizes)
+    if sizes is None:
+        asked = opened.scale_status(opened.request_scale(sealed, ranges, time))
+        output.show(shown_request(asked, waiting_note(asked)))
+        return
     _note_missing(sealed, sizes, output)
     output.show(shown_epoch(opened.scale(sealed, ranges, time)))
 
@@ -93,10 +100,11 @@ def scale(
 @size_options
 @stream_options
 @output_options
-def seal(*, sizes: dict[int, int], stream: StreamChoice, output: Output) -> None:
+def seal(*, sizes: dict[int, int] | None, stream: StreamChoice, output: Output) -> None:
     """End a stream for good: open transactions are aborted, and nothing can be written to it any more."""
     opened = stream.open(output, sizes)
-    _note_missing(opened.active_segments().ids.tolist(), sizes, output)
+    if sizes is not None:
+        _note_missing(opened.active_segments().ids.tolist(), sizes, output)
     opened.seal()
     output.show(said(f"stream {stream} sealed", stream=str(stream), state=opened.state().value))
 
@@ -110,14 +118,17 @@ def seal(*, sizes: dict[int, int], stream: StreamChoice, output: Output) -> None
 )
 @click.option("--yes", is_flag=True, help="Truncate; without it nothing is changed.")
 @cut_options()
+@holder_option
 @stream_options
 @output_options
-def truncate(*, yes: bool, cut: dict[int, int], stream: StreamChoice, output: Output) -> None:
+def truncate(
+    *, yes: bool, cut: dict[int, int], sizes: dict[int, int] | None, stream: StreamChoice, output: Output
+) -> None:
     """Let a stream begin at a cut; what lies before it is deleted.
 
     Without --yes it checks the cut, and shows what would be deleted.
     """
-    opened = stream.open(output)
+    opened = stream.open(output, sizes)
     if not yes:
         output.show(_planned_truncation(opened, cut))
         return
@@ -141,12 +152,12 @@ def truncate(*, yes: bool, cut: dict[int, int], stream: StreamChoice, output: Ou
 @output_options
 @click.pass_context
 def recover(
-    ctx: click.Context, /, *, stream: str | None, sizes: dict[int, int], scope: ScopeChoice, output: Output
+    ctx: click.Context, /, *, stream: str | None, sizes: dict[int, int] | None, scope: ScopeChoice, output: Output
 ) -> None:
     """Finish workflows that were cut short, in one stream, in all of --scope, or in all there are.
 
     It may run at any time, beside those who work. A stream that fails does not hold up the others; the command then
-    names it, and ends with 1.
+    names it, and ends with 1. What needs the process that holds the segments fails without --size or --data-elsewhere.
     """
     if stream is None and sizes:
         raise click.UsageError("Expected --stream with --size: segments of which stream?")
@@ -168,11 +179,12 @@ def recover(
     epilog=examples("accel stream delete --store s3://bucket --scope shop --stream orders --yes"),
 )
 @click.option("--yes", is_flag=True, help="Delete; without it nothing is changed.")
+@holder_option
 @stream_options
 @output_options
-def delete(*, yes: bool, stream: StreamChoice, output: Output) -> None:
+def delete(*, yes: bool, sizes: dict[int, int] | None, stream: StreamChoice, output: Output) -> None:
     """Delete a stream that is sealed, or whose creation was cut short; one that is not there counts as deleted."""
-    store = stream.scope.open(output)
+    store = stream.scope.open(output, sizes)
     if yes:
         store.delete_stream(stream.scope.scope, stream.name)
         output.show(said(f"stream {stream} deleted", stream=str(stream), dry_run=False, exists=False))

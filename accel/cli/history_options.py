@@ -24,6 +24,12 @@ from accel.cli.output import Output
 if TYPE_CHECKING:
     from accel.history.store import Stream, StreamStore
 
+data_elsewhere_option = option(
+    "--data-elsewhere",
+    is_flag=True,
+    help="You hold the segments' data, not in this bucket's catalog, and do with them what the command says.",
+)
+
 Callback: TypeAlias = Callable[[click.Context, click.Parameter, Any], Any]
 
 
@@ -69,11 +75,12 @@ class ScopeChoice:
 
         Args:
             output: tells of requests, if that is wanted.
-            sizes: how far segments reach, by id; those that are missing count 0.
+            sizes: how far segments reach, by id; those that are missing count 0. None = the user does not hold the
+                segments, and what needs a host is refused.
         """
         from accel.history.store import GivenSizes, StreamStore  # noqa: PLC0415 - only for who needs it
 
-        return StreamStore.open(self.store.open(output), host=GivenSizes(sizes))
+        return StreamStore.open(self.store.open(output), host=None if sizes is None else GivenSizes(sizes))
 
     @property
     def scope(self) -> str:
@@ -170,8 +177,19 @@ def cut_options(
     return decorate
 
 
+def holder_option(command: Command) -> Command:
+    """`--data-elsewhere` -> ``sizes``: none if it is given; None if the user holds no segments."""
+
+    @data_elsewhere_option
+    @functools.wraps(command)
+    def wrapped(*args: Any, data_elsewhere: bool, **others: Any) -> Any:
+        return command(*args, sizes={} if data_elsewhere else None, **others)
+
+    return wrapped  # type: ignore[return-value]  # likewise
+
+
 def size_options(command: Command) -> Command:
-    """`--size` -> ``sizes``, by segment id."""
+    """`--size` and `--data-elsewhere` -> ``sizes``, by segment id; None if neither is given."""
 
     @click.option(
         "--size",
@@ -181,12 +199,13 @@ def size_options(command: Command) -> Command:
         callback=read_by(parse_number),
         help="How far a segment reaches, in the stream's offset unit; repeated. 0 for those that are not named.",
     )
+    @data_elsewhere_option
     @functools.wraps(command)
-    def wrapped(*args: Any, sizes: tuple[tuple[int, int], ...], **others: Any) -> Any:
+    def wrapped(*args: Any, sizes: tuple[tuple[int, int], ...], data_elsewhere: bool, **others: Any) -> Any:
         found = _once("--size", sizes)
         if min(found.values(), default=0) < 0:
             raise click.UsageError("Expected sizes of at least 0 with '--size'.")
-        return command(*args, sizes=found, **others)
+        return command(*args, sizes=found if found or data_elsewhere else None, **others)
 
     return wrapped  # type: ignore[return-value]  # likewise
 

@@ -129,7 +129,7 @@ def run(
     yes: bool,
     stream: str | None,
     time: int | None,
-    sizes: dict[int, int],
+    sizes: dict[int, int] | None,
     read_by_all: dict[int, int],
     scope: ScopeChoice,
     output: Output,
@@ -139,6 +139,9 @@ def run(
     Without --yes it writes nothing, and shows what would be recorded and truncated, in the same form.
     Streams without a policy, and sealed ones, are left alone; in a whole scope also those that another workflow has.
     A stream that fails does not hold up the others; the command then ends with 1.
+
+    How far segments reach is for those to say who hold them, as with --size. With --data-elsewhere segments that are
+    not named count as empty until they are sealed, so that streams are truncated by whole segments.
     """
     if stream is None and (sizes or read_by_all):
         raise click.UsageError("Expected --stream with --size and --read-by-all: segments of which stream?")

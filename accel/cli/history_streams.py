@@ -11,6 +11,7 @@ from accel.cli.history_changes import delete, recover, scale, seal, truncate
 from accel.cli.history_cuts import cuts_group
 from accel.cli.history_options import ScopeChoice, StreamChoice, moment_option, scope_options, stream_options
 from accel.cli.history_questions import epochs, history, segments, successors
+from accel.cli.history_requests import requests
 from accel.cli.history_retention import retention_group
 from accel.cli.history_scopes import LIMIT
 from accel.cli.history_shown import Shown, field_lines
@@ -38,12 +39,13 @@ if TYPE_CHECKING:
 def stream_group() -> None:
     """Make streams, ask for their history, and change them.
 
-    These commands change the history alone: which segments there are, and where a stream begins. The segments' data are
-    held by a broker, or by a program with a SegmentHost of its own; with --size a command learns how far they reach.
+    The segments' data are held by a broker, or by a program with a SegmentHost of its own. A scale is asked for, and
+    carried out there; what else needs the segments is refused. If you hold them yourself, not in this bucket's catalog,
+    --size says how far they reach, or --data-elsewhere that it does not matter.
     """
 
 
-for command in (epochs, history, segments, successors, scale, seal, truncate, recover, delete):
+for command in (epochs, history, segments, successors, scale, seal, truncate, recover, delete, requests):
     stream_group.add_command(command)
 for group in (cuts_group, retention_group):
     stream_group.add_command(group)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import click
 
-from accel.cli.history_options import StreamChoice, size_options, stream_options
+from accel.cli.history_options import StreamChoice, holder_option, size_options, stream_options
 from accel.cli.history_shown import Shown, said, table_of
 from accel.cli.history_texts import moment_ms_text
 from accel.cli.options import TIME, Command, examples, output_options
@@ -39,8 +39,8 @@ def decide_option(command: Command) -> Command:
 def transaction_group() -> None:
     """Begin transactions of a stream, look at them, end them.
 
-    Their data are held by a broker, or by a program with a SegmentHost of its own; these commands
-    merge none and delete none.
+    Their data are held by a broker, or by a program with a SegmentHost of its own, which merges and deletes them: these
+    commands only decide how a transaction ends.
     """
 
 
@@ -100,12 +100,16 @@ def status(*, transaction_id: UUID, stream: StreamChoice, output: Output) -> Non
 @stream_options
 @output_options
 def commit(
-    *, transaction_id: UUID, decide_only: bool, sizes: dict[int, int], stream: StreamChoice, output: Output
+    *, transaction_id: UUID, decide_only: bool, sizes: dict[int, int] | None, stream: StreamChoice, output: Output
 ) -> None:
-    """Commit a transaction, after those that were to be committed before it."""
+    """Commit a transaction, after those that were to be committed before it.
+
+    It is decided; the process that holds the segments carries it out. With --size or --data-elsewhere it is committed
+    at once.
+    """
     opened = stream.open(output, sizes)
     found = opened.end_transaction(transaction_id, commit=True)
-    if found is TransactionStatus.COMMITTING and not decide_only:
+    if found is TransactionStatus.COMMITTING and sizes is not None and not decide_only:
         found = _committed(opened, transaction_id)
     output.show(_status(transaction_id, found))
 
@@ -116,11 +120,17 @@ def commit(
 )
 @id_option
 @decide_option
+@holder_option
 @stream_options
 @output_options
-def abort(*, transaction_id: UUID, decide_only: bool, stream: StreamChoice, output: Output) -> None:
-    """Abort a transaction."""
-    opened = stream.open(output)
+def abort(
+    *, transaction_id: UUID, decide_only: bool, sizes: dict[int, int] | None, stream: StreamChoice, output: Output
+) -> None:
+    """Abort a transaction.
+
+    It is decided; the process that holds the segments deletes its data. With --data-elsewhere it has ended at once.
+    """
+    opened = stream.open(output, sizes)
     if decide_only:
         found = opened.end_transaction(transaction_id, commit=False)
     else:

@@ -130,6 +130,23 @@ def submitted(
     return EpochTransition(current.epoch, request.time_ms, IdSet.of(request.seal), first_number, request.new_ranges)
 
 
+def led_to(request: ScaleRequest, current: EpochRecord, before: EpochRecord) -> bool:
+    """Whether an epoch is what a request makes of the one before it: it was carried out.
+
+    Complexity: O(n log n).
+    """
+    ids = _ids(request.seal)
+    was_there = (positions_in(before.segments.ids, ids) >= 0).all()
+    is_gone = (positions_in(current.segments.ids, ids) < 0).all()
+    created = current.segments.where(current.segments.epochs == current.epoch)
+    return bool(
+        was_there
+        and is_gone
+        and len(current.segments) == len(before.segments) - len(ids) + len(created)
+        and created.ranges == request.new_ranges
+    )
+
+
 def refuse_conflict(request: ScaleRequest, stored: EpochTransition, *, by_number: bool = False) -> None:
     """A scale that is under way and one that is asked for must be the same.
 

@@ -61,7 +61,7 @@ def test_an_error_as_json_has_these_keys(world: World) -> None:
     result = world.run("get-objects", "--stream", "1", "--start", "0", "--output=json")
     assert (result.exit_code, result.stdout) == (1, "")
     assert json.loads(result.stderr) == {
-        "type": "InvalidRequest",
+        "type": "UnknownStream",
         "message": "expected a stream of image version 7, found stream 1",
         "advice": "ask for a stream that the image has, and for offsets from its first kept one on",
         "retryable": False,

@@ -18,6 +18,7 @@ RANGE = ("--stream", str(STREAM_ID), "--start", "0", "--end", "200")
 
 
 def rewrite(world: World, object_id: int, *batches: RecordBatch) -> None:
+    world.store.delete(LAYOUT.object_key(object_id))  # objects are written once
     with ObjectWriter(world.store, LAYOUT, object_id) as writer:
         writer.write(STREAM_ID, batches)
     world.listed[[each["object_id"] for each in world.listed].index(object_id)].pop("size")

@@ -33,7 +33,20 @@ def add(shop: Shop, *names: str, keep: str = "--keep 1s") -> None:
 
 
 def whole_scope(shop: Shop, time: str, *others: str) -> Result:
-    return run("stream", "retention", "run", "--yes", "--store", shop.url, "--scope", "shop", "--time", time, *others)
+    return run(
+        "stream",
+        "retention",
+        "run",
+        "--yes",
+        "--store",
+        shop.url,
+        "--scope",
+        "shop",
+        "--data-elsewhere",
+        "--time",
+        time,
+        *others,
+    )
 
 
 def row(outcome: str, time_ms: int | None = None, size: int | None = None, stream: str = "orders") -> dict[str, Any]:
@@ -147,7 +160,7 @@ def test_without_yes_nothing_is_recorded_or_truncated_and_it_is_told_what_would_
     add(shop, "free", keep="")
     whole_scope(shop, "2000")
     before = {info.key: info.etag for info in open_store(shop.url).list("")}
-    dry = ("stream", "retention", "run", "--store", shop.url, "--scope", "shop", "--time", "3000")
+    dry = ("stream", "retention", "run", "--store", shop.url, "--scope", "shop", "--data-elsewhere", "--time", "3000")
     planned = json.loads(run(*dry, "--output", "json").stdout)
     text = [" ".join(each.split()) for each in run(*dry).stdout.splitlines()]
     alone = shop.json("stream retention run --stream one --time 3000 --size 0@0=0")

@@ -12,7 +12,7 @@ from accel.history.codecs import EPOCH_TIMES_BLOCK, HISTORY_CHUNK, SEALED_SIZES
 from accel.history.configuration import StreamConfiguration
 from accel.history.ids import parse_segment
 from accel.history.states import TRANSITIONS
-from accel.history.store import HistorySettings, Stream, StreamStore
+from accel.history.store import HistorySettings, MemorySegments, Stream, StreamStore
 from loaders.store import CountingStore, MemoryStore
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, Block, BlockKind, BlockTimes
 from tests.docs.pages import ROOT, table_rows
@@ -40,7 +40,7 @@ def cut(text: str, *offsets: int) -> dict[int, int]:
 def store() -> CountingStore:
     """A store with the stream of the picture, and some more epochs, so that its index has parts and leaves."""
     counting = CountingStore(MemoryStore())
-    streams = StreamStore.open(counting, settings=SETTINGS)
+    streams = StreamStore.open(counting, settings=SETTINGS, host=MemorySegments())
     streams.create_scope("shop")
     orders = streams.create_stream("shop", "orders", StreamConfiguration(min_segments=2), time_ms=1_000)
     orders.scale(ids("0@0"), [(0.0, 0.25), (0.25, 0.5)], time_ms=2_000)
@@ -52,7 +52,7 @@ def store() -> CountingStore:
 
 def cold(store: CountingStore) -> Stream:
     """The stream as a process sees it that has read nothing yet; requests count from here on."""
-    stream = StreamStore.open(store, settings=SETTINGS).stream("shop", "orders")
+    stream = StreamStore.open(store, settings=SETTINGS, host=MemorySegments()).stream("shop", "orders")
     store.reset()
     return stream
 

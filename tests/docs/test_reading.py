@@ -29,7 +29,7 @@ from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
 from accel.cli.reads import read
 from accel.cli.stream_reads import ORDERS, StreamRead
 from accel.history.configuration import StreamConfiguration
-from accel.history.store import StreamStore
+from accel.history.store import MemorySegments, StreamStore
 from accel.ordering.groups.group_state import READERS_MAX
 from accel.ordering.orderer import Standing, choose
 from accel.ordering.steps import ReaderSettings
@@ -126,7 +126,7 @@ def test_a_search_takes_about_as_many_probes_as_the_page_says(row: list[str]) ->
 def group_calls() -> Iterator[tuple[ReaderGroup, Callable[[], int]]]:
     """A group of a stream with two segments, and what counts the calls since it was asked last."""
     store = CountingStore(MemoryStore())
-    streams = StreamStore.open(store)
+    streams = StreamStore.open(store, host=MemorySegments())
     streams.create_scope("shop")
     orders = streams.create_stream("shop", "orders", StreamConfiguration(min_segments=1), time_ms=1_000, segments=2)
 

@@ -56,7 +56,7 @@ def test_streams_of_several_scopes_are_listed_once(bucket: StoreSpec, streams: S
 
 @pytest.mark.usefixtures("spark")
 def test_the_job_tells_what_became_of_each_stream(bucket: StoreSpec, streams: StreamStore) -> None:
-    scopes = ("--scope", "shop", "--scope", "bills", "--streams-per-task", "2", "--yes")
+    scopes = ("--scope", "shop", "--scope", "bills", "--streams-per-task", "2", "--data-elsewhere", "--yes")
     dry = job(bucket, "retention", *scopes[:-1], "--time", "2000", "--output", "json")
     assert (json.loads(dry.stdout)["dry_run"], json.loads(dry.stdout)["totals"]["recorded"]) == (True, 3)
     assert len(streams.stream("shop", "orders").recorded_cuts()) == 0
@@ -64,7 +64,7 @@ def test_the_job_tells_what_became_of_each_stream(bucket: StoreSpec, streams: St
     assert first.exit_code == 0
     streams.stream("shop", "carts").set_state(StreamState.SCALING)
     streams.stream("bills", "paid").workflows.retention.add(2_500, 7, {0: 7})
-    second = job(bucket, "retention", *scopes, "--time", "3000", "--output", "json")
+    second = job(bucket, "retention", *scopes, "--data-elsewhere", "--time", "3000", "--output", "json")
     assert second.exit_code == 1
     found = json.loads(second.stdout)
     assert [(each["stream"], each["outcome"], each["recording_time_ms"]) for each in found["streams"]] == [
@@ -84,7 +84,10 @@ def test_the_job_tells_what_became_of_each_stream(bucket: StoreSpec, streams: St
 
 @pytest.mark.usefixtures("spark", "streams")
 def test_people_see_a_table_and_a_sentence(bucket: StoreSpec) -> None:
-    first, found = (job(bucket, "retention", "--scope", "bills", "--time", time, "--yes") for time in ("2000", "3000"))
+    first, found = (
+        job(bucket, "retention", "--scope", "bills", "--data-elsewhere", "--time", time, "--yes")
+        for time in ("2000", "3000")
+    )
     assert (first.exit_code, found.exit_code) == (0, 0)
     assert first.stdout.startswith("1 stream: 1 recorded; ")
     assert "bills/paid truncated 1970-01-01T00:00:02.000Z 0" in " ".join(found.stdout.split())
@@ -99,6 +102,15 @@ def test_a_scope_that_is_not_there_is_told_before_spark_is_started(
     assert list(streams.scopes()) == ["bills", "shop"]
     found = job(bucket, "retention", "--scope", "nope")
     assert (found.exit_code, "nope" in found.stderr) == (1, True)
+
+
+def test_without_a_host_nothing_is_begun(
+    bucket: StoreSpec, streams: StreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_jobs.cli_options.session", lambda *_, **__: pytest.fail("it was started"))
+    found = job(bucket, "retention", "--scope", "shop", "--output", "json")
+    assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "HostMissing")
+    assert not len(streams.stream("shop", "orders").recorded_cuts())
 
 
 def test_whoever_holds_the_segments_says_in_the_task_how_far_they_reach(
@@ -141,7 +153,13 @@ def test_a_task_that_fails_for_good_costs_its_own_streams(
     monkeypatch.setattr("spark_jobs.retention._retain", refuse)
     told: list[tuple[int, int]] = []
     report = retain_on_spark(
-        spark, bucket, STREAMS, time_ms=2_000, streams_a_task=1, progress=lambda *each: told.append(each)
+        spark,
+        bucket,
+        STREAMS,
+        time_ms=2_000,
+        host=GivenSizes,
+        streams_a_task=1,
+        progress=lambda *each: told.append(each),
     )
     assert [each.stream for each in report.streams if each.outcome is Retained.FAILED] == ["shop/carts"]
     assert report.streams[1].error.endswith("no disk")

@@ -183,7 +183,7 @@ class CommitWorkflow:
         if plan.is_submitted:
             self._empty(committing)
         self._ownership.end(request)
-        self._writing.merge_times()
+        self._writing.merge_times_after()
         return committing
 
     def _end_all(self, committing: CommittingTransactions) -> None:

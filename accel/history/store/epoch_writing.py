@@ -19,8 +19,10 @@ Source: PDP-32.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
+from accel.errors import AccelError
 from accel.history.checks import checked_numbers
 from accel.history.epochs import advanced, delta_of, sealed_by
 from accel.history.history_chunk import HistoryChunk, HistoryDelta
@@ -135,6 +137,11 @@ class EpochWriting:
             self._merge(merge)
             count += 1
         return count
+
+    def merge_times_after(self) -> None:
+        """Merge after a workflow that has ended: it does not fail for that. What is left is merged by a later one."""
+        with suppress(AccelError):
+            self.merge_times()
 
     def erase_merged(self) -> bool:
         """Erase parts of the last leaf that a process left behind which died meanwhile. 2 calls if there are none."""

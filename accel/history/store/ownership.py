@@ -39,7 +39,7 @@ from dataclasses import replace
 from typing import TypeAlias
 from uuid import UUID
 
-from accel.errors import NotInHistory, OperationNotAllowed, Sought
+from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought
 from accel.history.requests import Plan, RequestStatus, WorkflowRequest, is_spent
 from accel.history.states import StreamState, StreamStatus, given_back, taken
 from accel.history.store.cell import Seen
@@ -159,12 +159,14 @@ class Ownership:
                 # Read again: it was claimed between both reads, perhaps with another plan.
                 stands = self.read(workflow_id)
                 return (found.value, False) if stands is None else (stands, not stands.has_ended)
-            status = taken(seen.value, found.value.workflow, workflow_id)
-            if found.value.base != seen.version.nonce:
+            wanted = self._claimed(seen.value, found.value)
+            if isinstance(wanted, str):
+                found = self._planned(found, wanted, seen.version.nonce)
+            elif found.value.base != seen.version.nonce:
                 found = self._planned(found, plan(found.value), seen.version.nonce)
             if found is not None and found.value.has_ended:
                 return found.value, False
-            if found is not None and self._is_written(status, seen):
+            if found is not None and not isinstance(wanted, str) and self._is_written(wanted, seen):
                 return found.value, True
             self._parts.store.patience.pause(attempt)
         raise OperationNotAllowed(f"expected to take the stream, found others first {attempts} times in a row")
@@ -181,6 +183,13 @@ class Ownership:
         return True
 
     # Inside
+
+    def _claimed(self, now: StreamStatus, request: WorkflowRequest) -> StreamStatus | str:
+        """The status to write for a request that was left; why it never will be if the stream is sealed."""
+        try:
+            return taken(now, request.workflow, request.workflow_id)
+        except IllegalState as error:
+            return str(error)
 
     def _planned(self, found: Seen[WorkflowRequest], plan: Plan | str, base: bytes) -> Seen[WorkflowRequest] | None:
         """The request with a plan, or refused; None if another process wrote it first."""

@@ -164,13 +164,18 @@ class StreamParts:
         """End a workflow that its caller carries out step by step; nothing if another one has the stream. 2 calls."""
         self.cells.state().change(lambda now: ACTIVE if now == StreamStatus(workflow) else None)
 
+    @property
+    def has_host(self) -> bool:
+        """Whether there is one; else the history is read, and asked for changes."""
+        return not isinstance(self.host, NoHost)
+
     def require_host(self, what: str) -> None:
         """Refuse what cannot be done without a host, before anything is written.
 
         Raises:
             HostMissing: there is none.
         """
-        if isinstance(self.host, NoHost):
+        if not self.has_host:
             raise HostMissing(what, str(self.stream))
 
     def first_number(self) -> int:

@@ -23,11 +23,11 @@ from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
-from accel.errors import IllegalState, NotInHistory, OperationNotAllowed
-from accel.history.requests import REQUESTS_KEPT_MAX, RequestStatus, ScalePlan, WorkflowRequest
+from accel.errors import IllegalState, OperationNotAllowed
+from accel.history.requests import REQUESTS_KEPT_MAX, ScalePlan, WorkflowRequest
 from accel.history.states import StreamState, StreamStatus
-from accel.history.store.hosts import NoHost
 from accel.history.store.parts import StreamParts
+from accel.history.store.requested import Requested
 from accel.history.store.workflows import Workflows
 
 ROUNDS_MAX: Final = 100
@@ -54,6 +54,7 @@ class Recovering:
         self._parts = parts
         self._cells = parts.cells
         self._workflows = workflows
+        self._requested = Requested(parts, workflows, self.carry_out)
 
     def run(self) -> list[str]:
         """Finish what is unfinished; gives what that was. 12 calls if nothing is.
@@ -167,17 +168,13 @@ class Recovering:
                 continue
             if request.has_ended:
                 ended.append((_asked_ms(request), each))
-            elif request.is_kept and not isinstance(self._parts.host, NoHost):
-                done += self._carried_out(each)
+            elif request.is_kept and self._parts.has_host:
+                done += self._requested.carried_out(each)
         for _, each in sorted(ended)[:-REQUESTS_KEPT_MAX]:
-            self._cells.request(each).erase()
+            # Its last step may be missing: it is done, and still has the stream.
+            if self._parts.status().value.workflow_id != each:
+                self._cells.request(each).erase()
         return done
-
-    def _carried_out(self, workflow_id: UUID) -> list[str]:
-        with suppress(OperationNotAllowed, NotInHistory):  # another workflow came between: it waits for the next time
-            if self._workflows.scales.carry_out_request(workflow_id).status is RequestStatus.DONE:
-                return ["scale"]
-        return []
 
 
 def _asked_ms(request: WorkflowRequest) -> int:

@@ -190,6 +190,8 @@ class RetentionWorkflow:
 
         Raises:
             OperationNotAllowed: another workflow has the stream.
+            HostMissing: the stream has a policy, and this process does not know how far its segments reach; nothing was
+                changed.
             InvalidArgument: the stream's end lies before the last recorded cut, as for who does not know its sizes.
         """
         return self.retain(now_ms, read_by_all)[1]
@@ -251,10 +253,17 @@ class RetentionWorkflow:
         return (Retained.TRUNCATED, point) if _is_behind(here, begins) else (Retained.RECORDED, None)
 
     def _policy(self, state: StreamState) -> RetentionPolicy | Retained:
-        """What the owner wants; or why nothing is done."""
+        """What the owner wants; or why nothing is done.
+
+        Raises:
+            HostMissing: something is to be done, and this process does not know how far segments reach.
+        """
         if state in _LEFT_ALONE:
             return _LEFT_ALONE[state]
-        return self._cells.configuration().get().value.configuration.retention or Retained.NO_POLICY
+        policy = self._cells.configuration().get().value.configuration.retention
+        if policy is not None:
+            self._parts.require_host("run retention")
+        return policy or Retained.NO_POLICY
 
     def _tail(self) -> tuple[IdMap, int]:
         """A cut at the stream's end, and how much lies before it."""

@@ -33,6 +33,7 @@ from accel.history.scaling import (
     ScaleRequest,
     ScaleVerdict,
     is_outdated,
+    led_to,
     refuse_conflict,
     refuse_dropped,
     scaled_epoch,
@@ -155,6 +156,8 @@ class ScaleWorkflow:
     def run(self, request: ScaleRequest, *, is_manual: bool = True) -> EpochRecord:
         """All of it. To be repeated as it is after a crash; the same scale that is under way is carried out.
 
+        If the current epoch is what this scale leads to, it is given: the scale was carried out before, or by another.
+
         Args:
             request: what is asked for.
             is_manual: as in `start`.
@@ -172,7 +175,13 @@ class ScaleWorkflow:
         def adopt(running: WorkflowRequest) -> None:
             refuse_conflict(request, _transition(running), by_number=is_manual)
 
-        taken = self._ownership.take(StreamState.SCALING, lambda _: self._plan(request, is_manual=is_manual), adopt)
+        try:
+            taken = self._ownership.take(StreamState.SCALING, lambda _: self._plan(request, is_manual=is_manual), adopt)
+        except ScalePrecondition:
+            current = self._epochs.current()
+            if current.epoch > 0 and led_to(request, current, self._epochs.epoch(current.epoch - 1)):
+                return current
+            raise
         return self._epochs.current() if taken is None else self.carry_out(taken)
 
     def carry_out(self, request: WorkflowRequest) -> EpochRecord:
@@ -189,7 +198,7 @@ class ScaleWorkflow:
         if request.plan_of(ScalePlan).is_submitted:
             self.complete(transition)
         self._ownership.end(request)
-        self._writing.merge_times()
+        self._writing.merge_times_after()
         return self._epochs.epoch(transition.new_epoch)
 
     def finish_submitted(self) -> None:
@@ -198,7 +207,9 @@ class ScaleWorkflow:
         Raises:
             OperationNotAllowed: another workflow has the stream.
             IllegalState: the stream has moved on; the transition is emptied.
+            HostMissing: there is no host; nothing was changed.
         """
+        self._parts.require_host("scale")
 
         def plan(_: UUID) -> ScalePlan | None:
             # Whether a person had asked for it is not recorded; one that duplicates overtook goes on with them.

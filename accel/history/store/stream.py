@@ -37,6 +37,7 @@ from accel.history.states import StreamState
 from accel.history.store.cut_reading import as_cut
 from accel.history.store.parts import StreamParts
 from accel.history.store.recovering import Recovering
+from accel.history.store.requested import Requested
 from accel.history.store.workflows import Workflows
 from accel.history.transactions import ActiveTransaction, TransactionStatus
 from loaders.errors import DataNotFound
@@ -106,6 +107,8 @@ class Stream:
     def __init__(self, parts: StreamParts) -> None:
         self._parts = parts
         self.workflows = Workflows.of(parts)
+        self._recovering = Recovering(parts, self.workflows)
+        self._requested = Requested(parts, self.workflows, self._recovering.carry_out)
 
     def __repr__(self) -> str:
         return f"Stream({str(self._parts.stream)!r})"
@@ -369,6 +372,18 @@ class Stream:
         return self.workflows.scales.carry_out_request(checked_uuid("a request's id", request_id))
 
     @_asked
+    def carry_out_requests(self) -> list[str]:
+        """Carry out what other processes asked for, and what waits for this one; gives what that was. 3 calls if none.
+
+        For the process that holds the segments, from time to time: `StreamWriter` does it beside flushing. See
+        `accel.history.store.requested`.
+
+        Raises:
+            HostMissing: this process holds no segments.
+        """
+        return self._requested.run()
+
+    @_asked
     def truncate(self, cut: Mapping[int, int]) -> TruncationRecord:
         """Let the stream begin at a cut.
 
@@ -376,6 +391,7 @@ class Stream:
             InvalidArgument: the cut is not valid, or lies before the stream's beginning.
             IllegalState: the stream is sealed.
             OperationNotAllowed: another workflow has the stream.
+            HostMissing: this process holds no segments; nothing was changed.
         """
         return self.workflows.truncations.run(as_cut(cut))
 
@@ -383,7 +399,12 @@ class Stream:
     def run_retention(
         self, time_ms: int | None = None, read_by_all: Mapping[int, int] | None = None
     ) -> RetentionEntry | None:
-        """Record a cut, and truncate the stream as its owner wants; gives the cut to which it was truncated."""
+        """Record a cut, and truncate the stream as its owner wants; gives the cut to which it was truncated.
+
+        Raises:
+            HostMissing: the stream has a policy, and this process does not know how far its segments reach.
+            What `truncate` raises.
+        """
         return self.workflows.retention.run(time_ms, read_by_all)
 
     @_asked
@@ -398,7 +419,10 @@ class Stream:
 
     @_asked_surely
     def end_transaction(self, transaction_id: UUID, *, commit: bool) -> TransactionStatus:
-        """Decide what becomes of a transaction; it is carried out by `commit` or `abort_transactions`."""
+        """Decide what becomes of a transaction; it is carried out by `commit` or `abort_transactions`.
+
+        Without a host this is how a commit is asked for: a process with one makes it (`carry_out_requests`).
+        """
         return self.workflows.transactions.seal(checked_uuid("a transaction's id", transaction_id), commit=commit)
 
     @_asked_each
@@ -418,12 +442,24 @@ class Stream:
 
     @_asked
     def commit(self, time_ms: int | None = None, limit: int | None = None) -> CommittingTransactions:
-        """Commit the transactions that come next; OperationNotAllowed while another workflow has the stream."""
+        """Commit the transactions that come next.
+
+        Raises:
+            OperationNotAllowed: another workflow has the stream.
+            HostMissing: this process holds no segments: a transaction that shall be committed is, by one that does.
+        """
         return self.workflows.commits.run(self._time(time_ms), limit)
 
     @_asked_surely
     def abort_transaction(self, transaction_id: UUID) -> TransactionStatus:
-        """Abort a transaction at once; IllegalState if it is to be committed, NotInHistory if nobody knows it."""
+        """Abort a transaction at once.
+
+        Without a host it gives ABORTING: `abort_transactions` of a process with one deletes the data.
+
+        Raises:
+            IllegalState: it is to be committed.
+            NotInHistory: nobody knows it.
+        """
         return self.workflows.transactions.abort(checked_uuid("a transaction's id", transaction_id))
 
     @_asked
@@ -433,13 +469,22 @@ class Stream:
 
     @_asked
     def seal(self) -> None:
-        """End all transactions and seal the stream, for good; OperationNotAllowed while another workflow has it."""
+        """End all transactions and seal the stream, for good.
+
+        Raises:
+            OperationNotAllowed: another workflow has the stream.
+            HostMissing: this process holds no segments; nothing was changed.
+        """
         self.workflows.ending.seal()
 
     @_asked
     def recover(self) -> list[str]:
-        """Finish what a process left behind that died; gives what that was. See `Recovering`."""
-        return Recovering(self._parts, self.workflows).run()
+        """Finish what dead processes left behind, and requested scales; gives what that was. See `Recovering`.
+
+        Raises:
+            HostMissing: something is to be carried out, and this process holds no segments.
+        """
+        return self._recovering.run()
 
     # Marks of processors; `Marks` says more
 

@@ -3,7 +3,7 @@
     from accel.history.store import StreamStore
     from loaders.store import open_store
 
-    streams = StreamStore.open(open_store("s3://bucket/prefix"))
+    streams = StreamStore.open(open_store("s3://bucket/prefix"), host=host)     without one: read, and ask
     streams.create_scope("shop")
     orders = streams.create_stream("shop", "orders", StreamConfiguration(min_segments=2))
     orders.scale([0], [(0.0, 0.25), (0.25, 0.5)])
@@ -252,10 +252,14 @@ class StreamStore:
 
         Raises:
             NotInHistory: there is no such scope.
+            HostMissing: this process does not know how far segments reach; nothing was changed.
         """
         if time_ms is not None:
             time_ms = checked_time("the time of a run", time_ms)
-        return [self.retain(scope, name, time_ms, is_dry_run=is_dry_run) for name in self.streams(scope)]
+        names = self.streams(scope)
+        if isinstance(self._host, NoHost):
+            raise HostMissing("run retention in streams", scope)
+        return [self.retain(scope, name, time_ms, is_dry_run=is_dry_run) for name in names]
 
     def retain(self, scope: str, name: str, time_ms: int | None = None, *, is_dry_run: bool = False) -> StreamRetention:
         """Run retention in one stream of many: what is wrong with it, or in its way, stands in the answer.

@@ -5,8 +5,9 @@ ones (`completed`), which is written before the first is removed.
 
 Several keys cannot be written at once, so the order matters:
 
-    begin    the mark of the epoch, its table, the entry, and then another look at the current epoch. It has moved on:
-             the entry is withdrawn. It has not: whoever drops the table, once it moves on, sees the entry.
+    begin    the mark of the epoch, its table, the entry, and then another look at the current epoch and the state. The
+             epoch has moved on, or the stream is being sealed: the entry is withdrawn. Neither: whoever drops the table
+             or seals the stream afterwards sees the entry.
     drop     of an epoch that is over, if nothing is in its table: the table, then the mark
     commit   a position in the order of commits, then the entry says COMMITTING with that position
 
@@ -26,6 +27,7 @@ from accel.errors import CatalogDamaged, IllegalState, NotInHistory, Sought
 from accel.history import transaction_rules as rules
 from accel.history.checks import checked_duration, checked_numbers, checked_text, checked_time
 from accel.history.ids import make_transaction_id, transaction_epoch
+from accel.history.states import refuse_sealed
 from accel.history.store.commit_ordering import CommitOrdering
 from accel.history.store.completed import CompletedTransactions
 from accel.history.store.epoch_reading import EpochReading
@@ -56,7 +58,7 @@ class TransactionStore:
     def begin(
         self, *, lease_ms: int | None = None, longest_ms: int | None = None, writer_id: str | None = None
     ) -> UUID:
-        """Begin a transaction. 6 calls, and 2 for each block of ids.
+        """Begin a transaction. 7 calls, and 2 for each block of ids.
 
         Args:
             lease_ms: how long it lives unless somebody asks for more; None = as the settings say.
@@ -207,6 +209,8 @@ class TransactionStore:
     def abort(self, transaction_id: UUID) -> TransactionStatus:
         """Abort a transaction, and carry that out: the host forgets its data. 7 calls.
 
+        Without a host it stays ABORTING: `abort_expired` of a process with one ends it.
+
         Raises:
             NotInHistory, IllegalState: as `seal`.
         """
@@ -215,7 +219,7 @@ class TransactionStore:
         return self._end_aborting(transaction_id)
 
     def abort_expired(self) -> list[UUID]:
-        """Abort open transactions whose time is up; gives their ids."""
+        """Abort open transactions whose time is up; gives their ids. Without a host they stay ABORTING."""
         now_ms = self._parts.store.now_ms()
         expired = [each for each, value in self.each_active() if rules.is_expired(value, now_ms)]
         for each in expired:
@@ -224,8 +228,11 @@ class TransactionStore:
         return expired
 
     def end_aborting(self) -> None:
-        """End all transactions that are to be aborted, and drop tables that have none any more."""
-        for each, value in self.each_active():
+        """End all transactions that are to be aborted, and drop tables that have none any more.
+
+        Without a host it only drops tables.
+        """
+        for each, value in self.each_active() if self._parts.has_host else ():
             if value.status is TransactionStatus.ABORTING:
                 self._end_aborting(each)
         self.drop_epochs()
@@ -238,6 +245,8 @@ class TransactionStore:
                 self._cells.epochs.erase(str(epoch))
 
     def _end_aborting(self, transaction_id: UUID) -> TransactionStatus:
+        if not self._parts.has_host:
+            return TransactionStatus.ABORTING
         self._parts.host.abort(self._parts.name, transaction_id)
         return self.end(transaction_id)
 
@@ -257,10 +266,15 @@ class TransactionStore:
         if stands.value != transaction:
             found = f"another that began at {stands.value.created_ms} ms: the counter of transactions went back"
             raise CatalogDamaged(f"transaction {transaction_id}: expected an id that no transaction has, found {found}")
-        if self._epochs.current().reference_epoch == epoch:
-            return True
-        self._erase(transaction_id)
-        return False
+        if self._epochs.current().reference_epoch != epoch:
+            self._erase(transaction_id)
+            return False
+        try:
+            refuse_sealed(self._parts.state())  # a sealing that begins later finds the entry
+        except IllegalState:
+            self._erase(transaction_id)
+            raise
+        return True
 
     def _erase(self, transaction_id: UUID) -> None:
         # Ids never come again, and an entry that is to be removed is not changed any more: no tombstone is needed, and

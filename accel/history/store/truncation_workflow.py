@@ -89,7 +89,8 @@ class TruncationWorkflow:
         """All of it. To be repeated as it is after a crash; the same truncation that is under way is carried out.
 
         Returns:
-            The record of the truncation as it was begun, and completed.
+            The record of the truncation as it was begun, and completed. If the stream begins at the cut already, as it
+            stands: the truncation was carried out before.
 
         Raises:
             InvalidArgument: the cut is not valid, or lies before the last one.
@@ -104,9 +105,7 @@ class TruncationWorkflow:
                 raise OperationNotAllowed(f"expected to truncate alone, found a truncation to {found} under way")
 
         taken = self._ownership.take(StreamState.TRUNCATING, lambda each: self._plan(cut, each), adopt)
-        if taken is None:
-            raise ValueError("expected the plan of a truncation, found none")
-        return self.carry_out(taken)
+        return self._cell.get().value if taken is None else self.carry_out(taken)
 
     def carry_out(self, request: WorkflowRequest) -> TruncationRecord:
         """All steps of a truncation that has the stream; gives its record. May be repeated at any time."""
@@ -125,7 +124,9 @@ class TruncationWorkflow:
 
         Raises:
             OperationNotAllowed: another workflow has the stream.
+            HostMissing: there is no host; nothing was changed.
         """
+        self._parts.require_host("truncate")
 
         def plan(workflow_id: UUID) -> TruncationPlan | None:
             now = self._cell.get().value
@@ -138,10 +139,10 @@ class TruncationWorkflow:
 
     # Inside
 
-    def _plan(self, cut: Mapping[int, int], workflow_id: UUID) -> TruncationPlan:
+    def _plan(self, cut: Mapping[int, int], workflow_id: UUID) -> TruncationPlan | None:
         now = self._cell.get().value
-        if now.updating and now.cut == cut:
-            return self._adopted(now, workflow_id)
+        if len(now.cut) and now.cut == cut:
+            return self._adopted(now, workflow_id) if now.updating else None
         return TruncationPlan(self._begun(now, cut, StreamState.ACTIVE, workflow_id), now.workflow_id)
 
     def _adopted(self, now: TruncationRecord, workflow_id: UUID) -> TruncationPlan:

@@ -70,12 +70,14 @@ class Merging:
         Raises:
             FormatLimit: events for more segments than one object can have.
             SegmentSealed: one of the segments takes no appends.
+            SegmentsElsewhere: another node has one of them open.
         """
         routed = list(_routed(segments, group))
         ids = {segment_id for segment_id, _ in routed}
         if len(ids) > STREAMS_AN_OBJECT_MAX:
             raise FormatLimit(f"expected events for at most {STREAMS_AN_OBJECT_MAX} segments, found {len(ids)}")
-        found = self._segments.find(name, ids)
+        found = self._segments.find(name, ids, is_step=True)
+        found.refuse_elsewhere("merge transactions into", name)
         for each in found.sealed:
             raise SegmentSealed(name, each)
         taken = self._buffer.append_and_take([(found.open[each], payloads) for each, payloads in routed])

@@ -1,7 +1,7 @@
 """The segments that a session writes: found in the history and the catalog, their time indexes restored.
 
 A segment that is not known to the catalog is opened on the node; one that is open there goes on where its data ends;
-one that is closed is sealed, and has no place here.
+one that is closed is sealed, and has no place here; one that another node has open is left to that node.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from accel.accelerator import ReadAccelerator
 from accel.catalog import NodeWriter, ObjectCatalog
-from accel.errors import CommitRefused, InconsistentAnswer
+from accel.errors import CommitRefused, InconsistentAnswer, SegmentsElsewhere
+from accel.history.id_columns import some_ids
+from accel.history.ids import segment_text
 from accel.history.store.hosts import StreamName
 from accel.ordering.clock import HostClock
 from accel.ordering.times.part_cache import PartCache
@@ -37,10 +39,20 @@ class FoundSegments(NamedTuple):
     Args:
         open: those that take appends, by id.
         sealed: where the streams of the others begin and end, by id.
+        elsewhere: those that another node has open, by id.
     """
 
     open: dict[int, OpenSegment]
     sealed: dict[int, StreamSpan]
+    elsewhere: dict[int, StreamSpan]
+
+    def refuse_elsewhere(self, what: str, name: StreamName) -> None:
+        """Refuse to go on with a step that others must do.
+
+        Raises:
+            SegmentsElsewhere: another node has some of the segments open.
+        """
+        refuse_elsewhere(what, name, self.elsewhere)
 
 
 @dataclass(eq=False)
@@ -100,32 +112,40 @@ class OpenSegments:
             for each in segments:
                 self._open.pop((each.name, each.segment_id), None)
 
-    def find(self, name: StreamName, ids: Collection[int]) -> FoundSegments:
+    def find(self, name: StreamName, ids: Collection[int], *, is_step: bool = False) -> FoundSegments:
         """Open segments; those that are sealed are told apart.
+
+        Args:
+            name: scope and stream.
+            ids: of the segments.
+            is_step: whether this is a step of a workflow, for which those that another node has open are told apart,
+                too. For writers they are refused, before anything is opened.
 
         Requests: for those that are not open here yet, 1 or 2 for each to the history and its time index, what reading
         the data behind the index costs, and 1 for each bucket of the catalog that they lie in.
 
         Raises:
-            CommitRefused: a segment that another node writes.
+            CommitRefused: a segment that another node has open.
             NotInHistory: there is no such segment.
         """
         found = {each: known for each in ids if (known := self.get(name, each)) is not None}
         stream_ids = {each: self.directory.stream_id(name, each) for each in ids if each not in found}
         spans = stream_spans(self.catalog.parts, stream_ids.values())
-        sealed = {}
-        for segment_id, stream_id in stream_ids.items():
-            span = spans.get(stream_id)
-            if span is not None and not span.is_open:
-                sealed[segment_id] = span
-        to_open = {each: stream_id for each, stream_id in stream_ids.items() if each not in sealed}
+        known_spans = {each: spans[stream_id] for each, stream_id in stream_ids.items() if stream_id in spans}
+        sealed = {each: span for each, span in known_spans.items() if not span.is_open}
+        elsewhere = {each: span for each, span in known_spans.items() if span.is_open_beside(self.node.node_id)}
+        if elsewhere and not is_step:
+            first, span = next(iter(elsewhere.items()))
+            expected = f"segments of {'/'.join(name)} that no node but {self.node.node_id} has open"
+            raise CommitRefused(f"expected {expected}, found {segment_text(first)} open on node {span.node_id}")
+        to_open = {each: stream_ids[each] for each in stream_ids if each not in sealed and each not in elsewhere}
         self.begin(to_open.values())
         opened = list(self._executor.map(lambda item: self._opened(name, *item), to_open.items()))
         self._restore([each for each in opened if each.index.end_offset < each.end], spans)
         found |= {each.segment_id: each for each in opened}
         with self._lock:
             self._open.update({(name, each): segment for each, segment in found.items()})
-        return FoundSegments(found, sealed)
+        return FoundSegments(found, sealed, elsewhere)
 
     def begin(self, stream_ids: Collection[int]) -> None:
         """See to it that streams are open on the node.
@@ -193,3 +213,14 @@ class OpenSegments:
             return restore_times(segment.index, accelerator, segment.stream_id, segment.unit, start, segment.end)
 
         list(self._executor.map(restore, segments))
+
+
+def refuse_elsewhere(what: str, name: StreamName, elsewhere: Mapping[int, StreamSpan]) -> None:
+    """Refuse a step for segments, by id, that other nodes have open.
+
+    Raises:
+        SegmentsElsewhere: there are some.
+    """
+    if elsewhere:
+        nodes = tuple(sorted({span.node_id for span in elsewhere.values()}))
+        raise SegmentsElsewhere(what, "/".join(name), nodes, some_ids(sorted(elsewhere)))

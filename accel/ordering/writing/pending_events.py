@@ -152,6 +152,7 @@ class OpenTransactions:
     def __init__(self, size_bytes_max: int) -> None:
         self._size_bytes_max = size_bytes_max
         self._events: dict[UUID, Events] = {}
+        self._kept: set[UUID] = set()
         self.size_bytes = 0
 
     def __contains__(self, transaction: UUID) -> bool:
@@ -183,8 +184,18 @@ class OpenTransactions:
         found = self._events.get(transaction, Events())
         return TransactionEvents(np.array(found.positions, dtype=np.float64), tuple(found.payloads))
 
+    def keep(self, transaction: UUID) -> None:
+        """The events of a transaction are durable."""
+        self._kept.add(transaction)
+
+    def at_risk(self, transaction: UUID) -> int:
+        """How many events of a transaction are in memory alone."""
+        found = None if transaction in self._kept else self._events.get(transaction)
+        return 0 if found is None else len(found.payloads)
+
     def drop(self, transaction: UUID) -> None:
         """A transaction is ended; nothing if it is not open here."""
+        self._kept.discard(transaction)
         found = self._events.pop(transaction, None)
         if found is not None:
             self.size_bytes -= found.size_bytes

@@ -12,7 +12,8 @@ records move to objects of their own once the data is durable.
 A segment is sealed by closing its stream on the node; so every process knows. A new session fences the older ones of
 its node; what those had not made durable is lost with them, and they fail with `SessionFenced`.
 
-All orders of workflows (`SegmentHost`) may be repeated, by another process too.
+All orders of workflows (`SegmentHost`) may be repeated, by another process too. What another node has open is left to
+that node: an order does what is this node's, and then raises `SegmentsElsewhere`.
 
 Source: docs/history.md, "Workflows"; PDP-28.
 """
@@ -35,7 +36,7 @@ from accel.ordering.clock import HostClock
 from accel.ordering.replies import StreamSegmentInfo
 from accel.ordering.writing.append_buffer import AppendBuffer, OpenSegment, SegmentSealed
 from accel.ordering.writing.merging import Merging
-from accel.ordering.writing.open_segments import FoundSegments, OpenSegments
+from accel.ordering.writing.open_segments import FoundSegments, OpenSegments, refuse_elsewhere
 from accel.ordering.writing.segment_directory import SegmentDirectory
 from accel.ordering.writing.stream_spans import stream_spans
 from accel.ordering.writing.transaction_data import TransactionEvents
@@ -219,18 +220,19 @@ class ObjectSegments:
     # For workflows
 
     def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
-        """See `SegmentHost.create`: their streams are opened on this node, unless that was done once."""
+        """See `SegmentHost.create`: remembered; the node that first writes a segment opens it, which may be another."""
         self._lifetime.check()
         self._directory.remember(stream, segments, stream_ids)
-        with self._turn():
-            # One that was sealed since stays closed: to open it again would let it grow.
-            known = stream_spans(self._catalog.parts, stream_ids.values())
-            self._segments.begin([each for each in stream_ids.values() if each not in known])
 
     def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
-        """See `SegmentHost.seal`: what was appended becomes durable, and the streams are closed on this node."""
+        """See `SegmentHost.seal`: what was appended becomes durable, and the streams are closed on this node.
+
+        Raises:
+            SegmentsElsewhere: other nodes have some of them open; the others are sealed.
+            What `flush` and `OpenSegments.find` raise.
+        """
         with self._turn():
-            found = self._segments.find(stream, ids.tolist())
+            found = self._segments.find(stream, ids.tolist(), is_step=True)
             segments = list(found.open.values())
             self._buffer.seal(segments)
             self._uploads.flush()
@@ -238,6 +240,7 @@ class ObjectSegments:
             closed = self._node.close_streams(each.stream_id for each in segments)
             self._segments.forget(segments)
         self._directory.forget(stream, ids)
+        found.refuse_elsewhere("seal", stream)
         ends = {each.segment_id: closed[each.stream_id] for each in segments}
         return ends | {each: span.end for each, span in found.sealed.items()}
 
@@ -251,35 +254,51 @@ class ObjectSegments:
         return {each: here.get(stream_id, ends.get(stream_id, 0)) for each, stream_id in stream_ids.items()}
 
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
-        """See `SegmentHost.truncate`: what lies before the cut is let go."""
+        """See `SegmentHost.truncate`: what lies before the cut is let go.
+
+        Raises:
+            SegmentsElsewhere: other nodes have some of them open, which alone restore their time indexes without the
+                data; the others are truncated.
+            What `flush` and `OpenSegments.find` raise.
+        """
         live = {each: offset for each, offset in cut.items() if offset > 0}
         with self._turn():
-            found = self._segments.find(stream, live)
+            found = self._segments.find(stream, live, is_step=True)
             self._uploads.flush()
             self._segments.move_times(found.open.values())  # they could not be restored without the data
             self._node.trim({each.stream_id: live[each.segment_id] for each in found.open.values()})
         trim_streams(self._catalog.parts, {span.stream_id: live[each] for each, span in found.sealed.items()})
+        found.refuse_elsewhere("truncate", stream)
 
     def delete(self, stream: StreamName, ids: Integers) -> None:
-        """See `SegmentHost.delete`: the streams are closed, all data is let go, their time indexes are deleted."""
+        """See `SegmentHost.delete`: the streams are closed, all data is let go, their time indexes are deleted.
+
+        Raises:
+            SegmentsElsewhere: other nodes have some of them open; the others are deleted.
+            What `flush` raises.
+        """
         self._lifetime.check()
         opened = [known for each in ids.tolist() if (known := self._segments.get(stream, each)) is not None]
-        stream_ids = [self._directory.stream_id(stream, each) for each in ids.tolist()]
+        stream_ids = {each: self._directory.stream_id(stream, each) for each in ids.tolist()}
         with self._turn():
             self._buffer.seal(opened)
             self._uploads.flush()
-            spans = stream_spans(self._catalog.parts, stream_ids)
+            spans = stream_spans(self._catalog.parts, stream_ids.values())
+            beside = {each: span for each, span in spans.items() if span.is_open_beside(self._node.node_id)}
             ends = {each: span.end for each, span in spans.items() if not span.is_open}
-            ends |= self._node.close_streams(each for each, span in spans.items() if span.is_open)
+            ends |= self._node.close_streams(set(spans) - set(ends) - set(beside))
             self._segments.forget(opened)
         self._directory.forget(stream, ids)
         trim_streams(self._catalog.parts, ends)
         self._segments.delete_times(ends)
+        refuse_elsewhere("delete", stream, {each: beside[at] for each, at in stream_ids.items() if at in beside})
 
     def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
         """See `SegmentHost.merge`: one batch for each segment that a transaction has events for.
 
         Raises:
+            SegmentsElsewhere: other nodes have segments open that its events go to. All batches of a transaction stand
+                in one object, which one node writes: nothing of it was merged.
             What `flush` raises; and FormatLimit: events for more than 20,000 segments.
         """
         self._lifetime.check()

@@ -31,6 +31,10 @@ class StreamSpan(NamedTuple):
         """Whether a node has it open."""
         return self.end == OPEN
 
+    def is_open_beside(self, node_id: int) -> bool:
+        """Whether another node than this one has it open."""
+        return self.is_open and self.node_id != node_id
+
 
 def stream_spans(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, StreamSpan]:
     """What the catalog says of those of these streams that it knows. One request for each bucket that they lie in."""

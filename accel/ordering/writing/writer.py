@@ -13,11 +13,15 @@ Events of a transaction wait in memory until it is committed. Then they are made
 *before* it is said that the transaction shall be committed; so whoever finishes the commit finds them. They come into
 the segments all at once, with one clock value.
 
+A process without a host, or one of another node, asks for workflows: the writer looks for these beside flushing, and
+carries them out (`carry_out_requests`).
+
 Source: PDP-32; PDP-28; docs/history.md, "A commit".
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
@@ -25,7 +29,7 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
+from accel.errors import AccelError, IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
 from accel.history.ids import segment_text
 from accel.history.segments import Segments
 from accel.history.states import StreamState
@@ -40,6 +44,8 @@ from accel.ordering.writing.writer_settings import StreamWriterSettings
 from accel.system import Components
 from loaders.errors import DataConflict
 from loaders.lifetime import Lifetime
+
+logger = logging.getLogger(__name__)
 
 Key = bytes | str
 
@@ -80,6 +86,7 @@ class StreamWriter:
         self._lock = Lock()  # around whole calls: it keeps their order
         self._pending = PendingEvents(settings)
         self._transactions = OpenTransactions(settings.transactions_bytes_max)
+        self._looked_seconds = self._now()
         self._adopt(stream.active_segments())
 
     def __enter__(self) -> Self:
@@ -139,12 +146,33 @@ class StreamWriter:
     def flush(self) -> None:
         """Make everything durable that was written outside of transactions, by this writer and others of its host.
 
+        Once in `requests_seconds` it looks for requests afterwards, as `carry_out_requests`; whatever goes wrong with
+        those is logged, as the events are durable.
+
         Raises:
             As `write`, and `ObjectSegments.flush`; what is not durable still waits.
         """
         with self._turn():
             self._append_all()
             self._host.flush()
+            is_due = self._now() - self._looked_seconds >= self.settings.requests_seconds
+            if is_due:
+                self._looked_seconds = self._now()  # here: of several threads one looks
+        if is_due:
+            self._look()
+
+    def carry_out_requests(self) -> list[str]:
+        """Carry out what other processes asked of the stream, and what waits for this node; gives what that was.
+
+        For the loop of a broker whose streams are not flushed for long. A workflow that another process has under way
+        is left to it until the second look. 3 requests if there is nothing: one listing, two GETs.
+
+        Raises:
+            What the workflows raise; what others stand in the way of is left to the next look.
+        """
+        with self._turn():
+            self._looked_seconds = self._now()
+        return self._stream.carry_out_requests()
 
     def close(self) -> None:
         """Flush, and abort the transactions that are open here."""
@@ -181,7 +209,8 @@ class StreamWriter:
             transaction: begun by this writer; or one whose commit failed half-way, wherever that was.
 
         Raises:
-            IllegalState: it was aborted, perhaps because its time was up.
+            IllegalState: it was aborted, perhaps because its time was up; or another process decided to commit it
+                before its events were durable: they do not come, and are to be written again.
             NotInHistory: nobody knows it.
             OperationNotAllowed: it will be committed, but another workflow had the stream for too long: repeat it, or
                 let anybody commit or recover the stream.
@@ -191,6 +220,13 @@ class StreamWriter:
             self._append_all()  # what was written before comes before
             if self._stream.transaction_status(transaction) is TransactionStatus.OPEN:
                 self._keep(transaction)
+            elif (lost := self._transactions.at_risk(transaction)) > 0:
+                self._end(transaction)  # refuses one that was aborted
+                self._transactions.drop(transaction)
+                raise IllegalState(
+                    f"expected transaction {transaction} to be open until its {lost} events are durable, found that"
+                    " another process decided to commit it before: write them again"
+                )
             self._end(transaction)
             self._transactions.drop(transaction)
             self._commit(transaction)
@@ -204,6 +240,14 @@ class StreamWriter:
         """
         with self._turn():
             self._abort(transaction)
+
+    def _look(self) -> None:
+        try:
+            self._stream.carry_out_requests()
+        except AccelError:
+            logger.warning(
+                "%s: requests of other processes are left to the next look", self._stream.name, exc_info=True
+            )
 
     # Inside; all of it within `_turn`
 
@@ -283,6 +327,7 @@ class StreamWriter:
         if transaction not in self._transactions:
             raise InvalidArgument(f"expected a transaction that this writer began, found {transaction}")
         self._host.keep_transaction(TransactionName(self._stream.unique_id, transaction), events)
+        self._transactions.keep(transaction)
 
     def _end(self, transaction: UUID) -> None:
         try:
@@ -293,7 +338,7 @@ class StreamWriter:
             raise
 
     def _commit(self, transaction: UUID) -> None:
-        waited = 0
+        waited, is_done = 0, False
         while self._stream.transaction_status(transaction) is not TransactionStatus.COMMITTED:
             try:
                 is_done = not self._stream.commit().is_empty  # perhaps others, which come before this one
@@ -301,6 +346,11 @@ class StreamWriter:
                 is_done = False
             if not is_done:
                 waited = self._pause(waited, f"a stream that commits {transaction}: its events are durable, and come")
+        if not is_done and self._stream.state() is StreamState.COMMITTING_TXN:
+            # The commit stopped after it had told of this one, as by a fault of an earlier call: it is helped to its
+            # end, so that the stream is free again. Whatever stands in its way, this one is committed.
+            with suppress(OperationNotAllowed, DataConflict):
+                self._stream.commit()
 
     def _abort(self, transaction: UUID) -> None:
         self._transactions.drop(transaction)

@@ -54,6 +54,8 @@ class StreamWriterSettings:
         transactions_bytes_max: what open transactions of one writer may hold in memory together; 64 MiB.
         wait_seconds: how long a write waits for a scale, or another workflow, that is under way.
         pause_seconds: how long it waits before it asks again.
+        requests_seconds: a flush that finds the last look so long ago looks for requests of other processes: three
+            requests, of which one is a listing. 30 s. Nobody looks between flushes.
 
     Raises:
         ValueError: a number of 0 or below.
@@ -66,6 +68,7 @@ class StreamWriterSettings:
     transactions_bytes_max: int = 64 * MIB
     wait_seconds: float = 60.0
     pause_seconds: float = 0.05
+    requests_seconds: float = 30.0
 
     def __post_init__(self) -> None:
         _check(self)
