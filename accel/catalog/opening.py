@@ -16,7 +16,7 @@ whole: one in which a node has written, or ids were given out, gets nothing else
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -28,8 +28,6 @@ from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeDirectory, ObjectIdCounter, StreamBucket
 from accel.catalog.settings import CatalogSettings
 from accel.errors import CatalogDamaged, CatalogMissing, CommitRefused
-from accel.history.store.cells import SystemCells
-from accel.history.store.id_blocks import make_system_tables
 from accel.system import Components
 from loaders.errors import TableMissing
 from loaders.layout import FORMAT_KEY, TABLES_PREFIX, ObjectLayout
@@ -39,6 +37,9 @@ from loaders.store import ObjectStore
 from loaders.tables import FormatRecord, RetrySettings, Tables, create_format, probe_conditions, read_format
 from loaders.tables.names import table_folder
 from loaders.tables.retry import Patience
+
+if TYPE_CHECKING:
+    from accel.history.store.cells import SystemCells
 
 T = TypeVar("T")
 
@@ -51,6 +52,8 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
         CatalogDamaged: a catalog lies here whose format record is gone, and with it other keys that must be there.
         RequestRefused: the endpoint does not keep its word on conditional writes.
     """
+    from accel.history.store.cells import SystemCells  # noqa: PLC0415 - a lookup needs no history
+
     found = read_format(store)
     if found is None:
         wanted = msgspec.structs.replace(wanted, if_match_quotes=probe_conditions(store, system.nonce))
@@ -131,6 +134,8 @@ def catalog_parts(
 
 
 def _make_tables(cells: CatalogCells, shared: SystemCells, record: FormatRecord, executor: ThreadPoolExecutor) -> None:
+    from accel.history.store.id_blocks import make_system_tables  # noqa: PLC0415 - a lookup needs no history
+
     list(executor.map(cells.tables.create_table, places.TABLES))
     choices = cells.format_copy()
     _refuse_other_choices(choices.create_if_absent(record, final=True).value, record, f"begun, in {choices.where}")
@@ -165,6 +170,8 @@ def _of_its_life(store: ObjectStore, cells: CatalogCells, shared: SystemCells, w
         CommitRefused: other choices.
         CatalogDamaged: more than that record is gone, or the counter is not above the ids in use.
     """
+    from accel.history.store.id_blocks import make_system_tables  # noqa: PLC0415 - a lookup needs no history
+
     choices = cells.format_copy()
     _refuse_other_choices(standing(_value(choices), choices.where), wanted, f"in use, in {choices.where}")
     for name in places.TABLES:

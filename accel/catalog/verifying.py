@@ -45,7 +45,6 @@ from accel.catalog.verification import Kind, Orphan, Problem, Unchecked, Verific
 from accel.catalog.verifying_claims import GAPS_MAX, Ends, Spans, holes, strangers, unreached
 from accel.catalog.verifying_counters import history_counter_problems
 from accel.errors import AccelError, CatalogError, FormatError, KeyMissing
-from accel.history.store.places import SYSTEM_TABLES
 from loaders.object_ref import UNKNOWN, ObjectRef
 
 ORPHANS_SHOWN_MAX = 1000
@@ -172,6 +171,8 @@ def _listed(
 
 def _check_beside(parts: CatalogParts, found: Verification) -> None:
     """What no reader of objects needs, and somebody will: choices, markers of tables, kept versions of lists."""
+    from accel.history.store.places import SYSTEM_TABLES  # noqa: PLC0415 - a lookup needs no history
+
     tables = parts.cells.tables
     choices = _read(found, Kind.CHOICES, parts.cells.format_copy())
     if choices is not None and not are_same_choices(choices.value, parts.format):

@@ -11,8 +11,6 @@ from accel.catalog.parts import CatalogParts
 from accel.catalog.rows import some
 from accel.catalog.survey import Survey
 from accel.catalog.verification import Kind, Problem
-from accel.history.store.cells import SystemCells
-from accel.history.store.id_blocks import COUNTERS
 from loaders.errors import FormatError, TableMissing
 from loaders.tables import RetrySettings
 from loaders.tables.retry import Patience
@@ -55,6 +53,9 @@ def history_counter_problems(parts: CatalogParts) -> Iterator[Problem]:
     Raises:
         StoreError: a counter could not be read.
     """
+    from accel.history.store.cells import SystemCells  # noqa: PLC0415 - a lookup needs no history
+    from accel.history.store.id_blocks import COUNTERS  # noqa: PLC0415 - a lookup needs no history
+
     system = parts.system
     shared = SystemCells(parts.cells.tables, Patience(RetrySettings(), system.sleep, system.jitter))
     for what in COUNTERS:
