@@ -69,6 +69,31 @@ def delta_of(record: EpochRecord, before: EpochRecord | None) -> HistoryDelta:
     return HistoryDelta(record.epoch, record.reference_epoch, sealed, created, record.creation_time_ms)
 
 
+def record_of(delta: HistoryDelta, before: EpochRecord | None, reference: EpochRecord | None) -> EpochRecord:
+    """The record of an epoch whose record is lost, from what changed in it: the inverse of `delta_of`. O(n log n).
+
+    Args:
+        delta: what changed.
+        before: the epoch before it; None for the first.
+        reference: of a duplicate, the epoch that it repeats.
+
+    Raises:
+        ValueError: they do not fit together.
+    """
+    if delta.epoch != (0 if before is None else before.epoch + 1):
+        raise ValueError(f"expected the epoch before {delta.epoch}, found {before}")
+    if before is None:
+        return EpochRecord(0, 0, delta.created, delta.time_ms, splits=0, merges=0)
+    if delta.is_duplicate:
+        if reference is None or reference.reference_epoch != delta.reference_epoch:
+            raise ValueError(f"expected epoch {delta.reference_epoch}, found {reference}")
+        return duplicate_of(reference, before, delta.time_ms)
+    kept = before.segments.where(positions_in(delta.sealed.ids, before.segments.ids) < 0)
+    splits, merges = next_counts(before, delta.sealed.ranges, delta.created.ranges)
+    segments = Segments.joined((kept, delta.created))
+    return EpochRecord(delta.epoch, delta.reference_epoch, segments, delta.time_ms, splits, merges)
+
+
 def sealed_by(record: EpochRecord, before: EpochRecord) -> Segments:
     """The segments that an epoch seals: those of the one before it that do not belong to it. O(n log n)."""
     return before.segments.where(positions_in(record.segments.ids, before.segments.ids) < 0)

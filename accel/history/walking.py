@@ -19,8 +19,8 @@ import numpy as np
 
 from accel.errors import NotInHistory, Sought
 from accel.history.cuts import NO_CUT, PlacedCut
-from accel.history.epochs import next_counts
-from accel.history.history_chunk import HistoryChunk, HistoryDelta
+from accel.history.epochs import record_of
+from accel.history.history_chunk import HistoryChunk
 from accel.history.id_columns import IdMap, Integers, positions_in, some_ids
 from accel.history.ids import NUMBER_BITS
 from accel.history.records import CutSpan, EpochRecord
@@ -58,7 +58,7 @@ def replay(first: EpochRecord, chunks: Iterable[HistoryChunk], epochs: Epochs, l
             delta = chunk.delta(number)
             if delta is None or number != now.epoch + 1:
                 raise NotInHistory(f"expected what changed in epoch {now.epoch + 1}, found epoch {number}")
-            now = epochs(number) if delta.is_duplicate else _changed(now, delta)
+            now = epochs(number) if delta.is_duplicate else record_of(delta, now, None)
             yield now
     if now.epoch < last:
         raise NotInHistory(f"expected history up to epoch {last}, found it up to {now.epoch}")
@@ -109,13 +109,6 @@ def place(cut: IdMap, first: EpochRecord, chunks: Iterable[HistoryChunk], epochs
     if missing.any():
         raise NotInHistory(f"expected segments of this stream, found {some_ids(cut.ids[missing])}", Sought.SEGMENT)
     return PlacedCut(cut, CutSpan(segments, IdMap(cut.ids, sealing - 1)))
-
-
-def _changed(before: EpochRecord, delta: HistoryDelta) -> EpochRecord:
-    survivors = before.segments.where(positions_in(delta.sealed.ids, before.segments.ids) < 0)
-    splits, merges = next_counts(before, delta.sealed.ranges, delta.created.ranges)
-    segments = Segments.joined((survivors, delta.created))
-    return EpochRecord(delta.epoch, delta.reference_epoch, segments, delta.time_ms, splits, merges)
 
 
 def _named(segments: Segments, ids: Integers) -> Segments:

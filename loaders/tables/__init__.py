@@ -21,7 +21,7 @@ from loaders.tables.forms import Fields, Form, FormRegistry, RecordForm, form_of
 from loaders.tables.names import decode_name, encode_name
 from loaders.tables.probe import probe_conditions
 from loaders.tables.retry import RetrySettings
-from loaders.tables.table import Change, Table
+from loaders.tables.table import Change, Table, Unreadable
 from loaders.tables.tables import Tables
 from loaders.tables.versions import Entry, Version
 
@@ -38,6 +38,7 @@ __all__ = [
     "RetrySettings",
     "Table",
     "Tables",
+    "Unreadable",
     "ValueCache",
     "Version",
     "create_format",

@@ -44,6 +44,10 @@ VALUE_START = 168
 VALUE_SIZE_BYTES_MAX = 64 << 20
 """Longest value: one PUT, one GET, and memory for both. Keys whose purpose needs less have a lower limit."""
 
+SEQUENCE_JUMP = 1 << 32
+"""How far above the sequence number in damaged bytes a value goes on that replaces them: more writes than a key has."""
+
+_SEQUENCE_PLAUSIBLE_END = 1 << 62
 _HEAD = struct.Struct(">4sBB2xQ16s128s")
 _NUMBER = struct.Struct(">I")
 _VERSION_AT = 4
@@ -123,6 +127,16 @@ def decode_stored(data: bytes, place: str, *, etag: str, where: str) -> Stored:
     length = _NUMBER.unpack_from(data, TOMBSTONE_SIZE_BYTES)[0]
     _expect(length == len(data) - VALUE_START, data, where, f"a value of {length} bytes", f"{len(data) - VALUE_START}")
     return Stored(data[VALUE_START:], version)
+
+
+def sequence_beyond(data: bytes) -> int:
+    """A sequence number above all that versions of a key had whose bytes are damaged now.
+
+    The number in the bytes may be damaged, or that of another key. What it tells, if it is plausible at all, is therefore
+    only where to begin; the number of the key's last version lies less than `SEQUENCE_JUMP` above 0 in any case.
+    """
+    known = int.from_bytes(data[8:16], "big") if data.startswith(MAGIC) and len(data) >= _HEAD.size else 0
+    return SEQUENCE_JUMP + (known if known < _SEQUENCE_PLAUSIBLE_END else 0)
 
 
 def _check_head(data: bytes, place: str, where: str) -> None:

@@ -18,16 +18,25 @@ each doubt; `settle` has the rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import NoReturn, TypeAlias
 
-from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, StoreError
+from loaders.errors import (
+    AmbiguousWrite,
+    DataConflict,
+    DataExists,
+    DataNotFound,
+    FormatError,
+    KeyMissing,
+    StoreError,
+)
 from loaders.store.base import ObjectInfo
-from loaders.tables.envelope import Stored
+from loaders.tables.envelope import SEQUENCE_JUMP, Stored, sequence_beyond
 from loaders.tables.folder import TableFolder
 from loaders.tables.retry import patiently
 from loaders.tables.settle import Outcome, Settled
-from loaders.tables.versions import UNKNOWN_ETAG, Entry, Version
+from loaders.tables.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Entry, Version
 
 Change: TypeAlias = Callable[[bytes | None], bytes | None]
 """Makes a new value of an old one; None stands for "there is none", and as an answer for "leave it as it is"."""
@@ -37,6 +46,21 @@ FRESH_FROM_ATTEMPT = 6
 
 ITEMS_BATCH_MAX = 64
 """Values that `items` fetches at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Bytes at a key that are no value of this key.
+
+    Args:
+        etag: of the object.
+        sequence: a number above those of all versions that the key had.
+        error: what reading it raises: CorruptObject, or FormatTooNew for what a newer release wrote.
+    """
+
+    etag: str
+    sequence: int
+    error: FormatError
 
 
 class Table:
@@ -211,6 +235,76 @@ class Table:
             ValueError: the value is final.
         """
         return self._rewrite(key, change, self._attempts, repeatable=repeatable)
+
+    # Damaged keys
+
+    def inspect(self, key: str) -> Entry | Unreadable | None:
+        """What stands at a key, past the cache: a value, bytes that are none, or nothing. One request, rarely two.
+
+        Raises:
+            TableMissing: the table does not exist.
+        """
+        store_key = self._folder.store_key(key)
+        try:
+            found = self._writer.fetch(store_key)
+        except KeyMissing:
+            self._folder.check_exists()
+            return None
+        except FormatError as error:  # longer than any value: only a listing tells its ETag
+            listed = self._folder.parts.store.list(store_key)
+            etag = next((info.etag for info in listed if info.key == store_key), None)
+            return None if etag is None else Unreadable(etag, SEQUENCE_JUMP, error)
+        if found is None:
+            raise ValueError("a store said that nothing changed without having been asked")
+        try:
+            return self._writer.decoded(store_key, found).entry
+        except FormatError as error:
+            return Unreadable(found.etag, sequence_beyond(found.body), error)
+
+    def replace_unreadable(
+        self,
+        key: str,
+        value: bytes | None,
+        etag: str,
+        *,
+        final: bool = False,
+        is_sound: Callable[[bytes], bool] = lambda _: True,
+    ) -> Version:
+        """Write a value, or with None a tombstone, over bytes that cannot be read. Two requests.
+
+        The write is conditional on the ETag of those bytes, since they have no version. Its sequence number lies above
+        all that the key had (`Unreadable.sequence`), so that for readers versions do not go back.
+
+        Args:
+            key: its key.
+            value: what to write.
+            etag: of the bytes that were found, as `inspect` gives it.
+            final: as for `create`.
+            is_sound: whether the bytes of a value are a record; one of which they are not is written over as well,
+                even if it is final. Every value is one by default.
+
+        Raises:
+            DataConflict: something else stands there by now, or a sound value; the error's `entry` is that one.
+            DataNotFound: nothing stands there.
+            TableMissing, AmbiguousWrite: as `create`.
+        """
+        found = self.inspect(key)
+        if found is None:
+            raise self._not_found(key)
+        entry = None if isinstance(found, Unreadable) else found
+        now = found.etag if isinstance(found, Unreadable) else found.version.etag
+        if now != etag or (entry is not None and is_sound(entry.value)):
+            error = DataConflict(self.name, key, f"expected unreadable bytes with ETag {etag}, found {now}")
+            error.entry = entry
+            raise error
+        # No version of any key has a nonce of zeros: settling never takes another write for these bytes.
+        sequence = found.sequence if isinstance(found, Unreadable) else found.version.sequence
+        ancestors = b"" if entry is None else entry.version.lineage
+        base = Version(etag, sequence, bytes(NONCE_SIZE_BYTES), final=False, ancestors=ancestors)
+        settled = self._write(key, value, base, final=final)
+        if settled.outcome is Outcome.LOST:
+            self._lost(key, base, settled)
+        return self._version(key, settled)
 
     # Many keys
 

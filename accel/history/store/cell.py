@@ -16,15 +16,24 @@ Records of the history are kept decoded: see `loaders.epoch_records`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from loaders.epoch_records import EpochRecords, RecordPlace, Seen, never_enough
-from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, TableMissing
-from loaders.tables import Table
+from loaders.errors import (
+    AmbiguousWrite,
+    DataConflict,
+    DataExists,
+    DataNotFound,
+    FormatError,
+    FormatTooNew,
+    TableMissing,
+)
+from loaders.tables import Table, Unreadable
 from loaders.tables.converted import Codec
 from loaders.tables.retry import Patience
 
-__all__ = ["Cell", "Seen", "always", "never"]
+__all__ = ["Cell", "Inspected", "Seen", "always", "never"]
 
 T = TypeVar("T")
 
@@ -37,6 +46,36 @@ def always(_: object) -> bool:
 def never(_: object) -> bool:
     """Of records that may change."""
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected(Generic[T]):
+    """What stands at a key, whether it can be read or not.
+
+    Args:
+        etag: of the bytes; empty = nothing stands there.
+        seen: the record, if it can be read.
+        error: why it cannot.
+    """
+
+    etag: str = ""
+    seen: Seen[T] | None = None
+    error: FormatError | None = None
+
+    @property
+    def value(self) -> T | None:
+        """The record; None if there is none that can be read."""
+        return None if self.seen is None else self.seen.value
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether nothing stands there."""
+        return not self.etag
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether a newer release wrote it, as far as its bytes tell."""
+        return isinstance(self.error, FormatTooNew)
 
 
 class Cell(Generic[T]):
@@ -83,6 +122,62 @@ class Cell(Generic[T]):
         if self._is_final is never:
             return self._records.read_changing(self._place)
         return self._records.read(self._place, enough)
+
+    @property
+    def key(self) -> str:
+        """In its table."""
+        return self._key
+
+    @property
+    def table(self) -> str:
+        """The name of its table."""
+        return self._table.name
+
+    def inspect(self) -> Inspected[T]:
+        """What stands there, past all caches, damaged or not. One call.
+
+        Raises:
+            TableMissing, StoreError.
+        """
+        found = self._table.inspect(self._key)
+        if found is None:
+            return Inspected()
+        if isinstance(found, Unreadable):
+            return Inspected(found.etag, error=found.error)
+        try:
+            return Inspected(found.version.etag, self._place.decode(found))
+        except FormatError as error:
+            return Inspected(found.version.etag, error=error)
+
+    def restore(self, value: T | None, found: Inspected[T]) -> None:
+        """Write a record in the place of what `inspect` found: nothing, bytes that are none, or another record.
+
+        Args:
+            value: the record; None = a tombstone.
+            found: what is replaced, and nothing else is.
+
+        Raises:
+            DataExists, DataConflict, DataNotFound: something else stands there by now.
+            AmbiguousWrite, StoreError.
+        """
+        data = None if value is None else self._codec.encode(value)
+        is_final = value is not None and self._is_final(value)
+        try:
+            if found.is_missing:
+                self._table.create(self._key, data or b"", final=is_final)
+            else:
+                is_sound = self._is_readable if found.seen is None else lambda stands: stands == data
+                self._table.replace_unreadable(self._key, data, found.etag, final=is_final, is_sound=is_sound)
+        finally:
+            if self._records is not None:
+                self._records.forget(self._table.name, self._key)
+
+    def _is_readable(self, data: bytes) -> bool:
+        try:
+            self._codec.decode(data, self._key)
+        except FormatError:
+            return False
+        return True
 
     def has(self, enough: Callable[[T], bool] = never_enough) -> bool:
         """Whether reading it needs neither a call nor decoding."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 from accel.history import codecs
@@ -32,6 +32,19 @@ from loaders.tables.retry import Patience
 from range_index.epoch_times import Block, BlockTimes, EpochTimesRoot
 
 T = TypeVar("T")
+
+
+class _Bytes:
+    """The form of keys without a form: they say by being there what they say."""
+
+    def encode(self, value: bytes) -> bytes:
+        return value
+
+    def decode(self, data: bytes, where: str) -> bytes:  # noqa: ARG002 - anything may stand there
+        return data
+
+
+_BYTES: Final = _Bytes()
 
 
 class SystemCells:
@@ -201,6 +214,10 @@ class StreamCells:
     def epochs(self) -> Table:
         """Epochs that may have transactions."""
         return self.tables.table(self.stream.epochs_table)
+
+    def epoch_mark(self, epoch: int) -> Cell[bytes]:
+        """What says that an epoch may have transactions."""
+        return Cell(self.epochs, str(epoch), _BYTES, self._patience)
 
     def transactions(self, epoch: int) -> Table:
         """Transactions that began in an epoch."""

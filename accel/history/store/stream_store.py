@@ -14,26 +14,28 @@ Source: PDP-35.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 
 import numpy as np
 
 from accel.errors import HostMissing, InvalidArgument, NotInHistory, OperationNotAllowed, Sought, StreamDeleted
-from accel.history.checks import checked_integer, checked_time
+from accel.history.checks import checked_integer, checked_numbers, checked_time
 from accel.history.configuration import SEGMENTS_MAX, StreamConfiguration
+from accel.history.id_columns import Integers
 from accel.history.ids import NUMBER_MAX
 from accel.history.layout import HistoryLayout
 from accel.history.name_entries import NamePhase
 from accel.history.store import places
 from accel.history.store.completed import CompletedTransactions
 from accel.history.store.ending import Ending
-from accel.history.store.hosts import NoHost, SegmentHost
+from accel.history.store.hosts import GivenSizes, NoHost, SegmentHost
 from accel.history.store.leftovers import Leftovers
 from accel.history.store.names import NamedStream, Names, WantedStream
 from accel.history.store.parts import StoreParts, StreamParts
 from accel.history.store.recovered import Recovered
+from accel.history.store.repairing import Repair, Repairing
 from accel.history.store.retention_runs import StreamRetention, retain
 from accel.history.store.settings import HistorySettings
 from accel.history.store.stream import Stream
@@ -323,6 +325,43 @@ class StreamStore:
         stream = self.stream(scope, name)
         done += stream.recover()
         return [*done, "erase cuts"] if stream.workflows.retention.erase_unlisted() else done
+
+    def repair_stream(
+        self, scope: str, name: str, *, apply: bool = False, sizes: Mapping[int, int] | None = None
+    ) -> Repair:
+        """Find records of a stream that are damaged, missing or contradict others, and rebuild those that follow.
+
+        May run beside workflows (`Repairing`). Reads all records of the stream, past every cache; a client that has a
+        damaged record decoded already goes on with it until it is opened anew.
+
+        Args:
+            scope: its scope.
+            name: its name.
+            apply: whether to write; otherwise nothing is changed.
+            sizes: of sealed segments, by id, where a shard of them is lost; a host that holds the segments is asked for
+                the others.
+
+        Raises:
+            NotInHistory: there is no such stream, or its creation was cut short.
+            StreamDeleted: it is being deleted.
+            OperationNotAllowed: workflows began and ended all the time.
+            InvalidArgument: sizes that are none.
+        """
+        told = checked_numbers("sizes of sealed segments", sizes or {}, 0)
+        identity = self._names.find(scope, name)
+
+        def known(ids: Integers) -> Mapping[int, int]:
+            found = {each: told[each] for each in ids.tolist() if each in told}
+            others = ids[told.positions_of(ids) < 0]
+            if isinstance(self._host, NoHost | GivenSizes) or not len(others):
+                return found
+            tails = self._host.tails((scope, name), others)
+            return {**found, **checked_numbers("sizes that the host tells", tails, 0)}
+
+        try:
+            return Repairing(self._parts, identity, known).run(apply=apply)
+        except TableMissing as error:
+            raise StreamDeleted(str(identity), str(identity.unique_id)) from error
 
     # Inside
 

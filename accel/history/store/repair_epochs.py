@@ -1,0 +1,349 @@
+"""The epochs of a stream, compared with each other one by one, and rebuilt from each other.
+
+    | record                | follows from                                                                  |
+    |-----------------------|-------------------------------------------------------------------------------|
+    | epoch record          | the epoch before it and what changed (the chunk); or the copy, if it is       |
+    |                       | current                                                                       |
+    | chunk of history      | the records of its epochs                                                     |
+    | sealed epoch          | two epoch records in a row                                                    |
+    | index of times        | the times in the epoch records (`repair_times`)                               |
+    | current epoch         | the epoch record of that number                                               |
+    | shard of sealed sizes | sizes that the caller tells                                                   |
+    | segment's stream      | nothing                                                                       |
+
+The walk goes up to the highest epoch that anything names. What every stream has holds for its *settled* epochs, up to
+the current one: they were complete before the current epoch moved to them, and never change. What a workflow has
+written beyond them is compared as far as it is there, and never missed. So the walk tells nothing wrong while a
+workflow is under way.
+
+Memory: the records of one chunk's changes, a batch of epochs, one leaf of times, and the ids of damaged shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, TypeAlias, TypeVar
+
+import numpy as np
+
+from accel.history.epochs import delta_of, record_of, sealed_by
+from accel.history.history_chunk import HistoryChunk, HistoryDelta
+from accel.history.id_columns import IdMap, Integers
+from accel.history.ids import segment_text
+from accel.history.records import EpochRecord, TruncationRecord
+from accel.history.sizes import shard_numbers
+from accel.history.states import StreamState
+from accel.history.store import places
+from accel.history.store.cell import Inspected
+from accel.history.store.parts import StreamParts
+from accel.history.store.repair_findings import Findings
+from accel.history.store.repair_times import TimesRepair
+
+T = TypeVar("T")
+
+AT_REST: Final = (StreamState.ACTIVE, StreamState.SEALED)
+"""States of streams that no workflow has."""
+
+Sizes: TypeAlias = Callable[[Integers], Mapping[int, int]]
+"""Gives the sizes of sealed segments by id, of as many as are known."""
+
+EPOCHS_AT_ONCE: Final = 16
+KEYS_AT_ONCE: Final = 256
+IDS_SHOWN_MAX: Final = 10
+
+_FROM_COPY: Final = "restore the key from a version or a copy of the bucket"
+_NO_STREAM: Final = f"{_FROM_COPY}; without it the segment's data cannot be found"
+
+
+class EpochsRepair:
+    """Compares the epochs of one stream. Threads: one.
+
+    Args:
+        parts: of the stream, with the layout that is stored.
+        findings: takes what is wrong.
+        truncation: where the stream begins; None = not known.
+        sizes: of sealed segments, as far as the caller knows them.
+
+    Attributes:
+        current: the current epoch, as it is or as it is to be; None = it cannot be told.
+        last: the highest epoch that anything names; -1 = none.
+        is_whole: whether each epoch's record is there, or can be rebuilt.
+    """
+
+    def __init__(
+        self, parts: StreamParts, findings: Findings, truncation: TruncationRecord | None, sizes: Sizes
+    ) -> None:
+        self._parts = parts
+        self._cells = parts.cells
+        self._findings = findings
+        self._truncation = truncation
+        self._sizes = sizes
+        self._root = self._cells.times().inspect()  # before the current epoch, which is never behind it
+        self._found = self._cells.current_epoch().inspect()
+        self._rebuilt: dict[int, EpochRecord] = {}
+        self._shards: dict[int, list[Integers]] = {}
+        self._known_shards: set[int] = set()
+        self.current = self._found.value
+        self.last = -1
+        self.is_whole = True
+
+    def run(self, state: StreamState | None) -> None:
+        """Walk through all epochs.
+
+        Calls: 1 an epoch, 1 a segment that was created, 1 a segment that was sealed, 1 a chunk, a shard and a block.
+
+        Args:
+            state: where the stream stands; None = its key cannot be read.
+        """
+        self.last = self._last()
+        settled = self._settled(is_at_rest=state in AT_REST)
+        times = TimesRepair(self._parts, self._findings, self._root, settled + 1)
+        self._inspect_shards()
+        before: EpochRecord | None = None
+        for number in range(self.last // self._chunk_size + 1):
+            before = self._chunk(number, settled, before, times)
+        if self.is_whole and self.last >= 0:
+            times.finish(settled + 1)
+        elif self._root.value is None:
+            self._findings.lose(self._cells.times(), self._root, "first the epoch records that are lost")
+        self._check_current(settled)
+        if state is StreamState.SEALED and self.current is not None:
+            self._note_sizes(self.current.segments.ids)
+        self._check_shards(state)
+
+    # How far the epochs go
+
+    @property
+    def _chunk_size(self) -> int:
+        return self._parts.layout.chunk_size
+
+    def _last(self) -> int:
+        chunk = self._highest(places.chunk_key(0)[:-1])
+        stored = self._cells.chunk(chunk, self._chunk_size).inspect().value if chunk >= 0 else None
+        return max(
+            self._highest(places.epoch_key(0)[:-1]),
+            -1 if self.current is None else self.current.epoch,
+            -1 if self._root.value is None else self._root.value.visible_epochs - 1,
+            -1 if stored is None else stored.last_epoch,
+        )
+
+    def _highest(self, prefix: str) -> int:
+        numbers = (key.removeprefix(prefix) for key in self._cells.metadata.keys(prefix))
+        return max((int(each) for each in numbers if each.isdecimal()), default=-1)
+
+    def _settled(self, *, is_at_rest: bool) -> int:
+        """The current epoch's number; -1 if nothing tells it."""
+        root = self._root.value
+        shown = -1 if root is None else root.visible_epochs - 1
+        if self.current is not None:
+            return max(self.current.epoch, shown)
+        if root is None or (is_at_rest and root.epochs - 1 < self.last):
+            return self.last if is_at_rest else -1
+        return shown
+
+    # A chunk of epochs
+
+    def _chunk(self, number: int, settled: int, before: EpochRecord | None, times: TimesRepair) -> EpochRecord | None:
+        """Look at the epochs of one chunk; gives the record of the last one."""
+        cell = self._cells.chunk(number, self._chunk_size)
+        found = cell.inspect()
+        first = number * self._chunk_size
+        deltas: list[HistoryDelta] = []
+        is_known = True
+        for epoch, seen in self._epochs(first, min(first + self._chunk_size - 1, self.last)):
+            record = self._record(epoch, seen, before, found.value, settled)
+            delta = self._delta(record, before)
+            if delta is not None and is_known:
+                deltas.append(delta)
+            elif epoch <= settled or delta is not None:
+                is_known = False
+            if record is not None:
+                if self.is_whole and times.count == epoch:
+                    times.add(record.creation_time_ms)
+                self._check_segments(record, before, settled)
+            elif epoch <= settled:
+                self.is_whole = False
+            before = record
+        if is_known:
+            self._check_chunk(number, found, deltas, settled)
+        elif found.value is None:
+            self._findings.lose(cell, found, f"{_FROM_COPY}: records of its epochs are lost, too")
+        return before
+
+    def _epochs(self, first: int, last: int) -> Iterator[tuple[int, Inspected[EpochRecord]]]:
+        for start in range(first, last + 1, EPOCHS_AT_ONCE):
+            numbers = range(start, min(start + EPOCHS_AT_ONCE, last + 1))
+            yield from zip(
+                numbers, self._parts.each(lambda each: self._cells.epoch(each).inspect(), numbers), strict=True
+            )
+
+    def _record(
+        self,
+        epoch: int,
+        found: Inspected[EpochRecord],
+        before: EpochRecord | None,
+        chunk: HistoryChunk | None,
+        settled: int,
+    ) -> EpochRecord | None:
+        if found.value is not None and found.value.epoch == epoch:
+            return found.value
+        cell = self._cells.epoch(epoch)
+        problem = "" if found.value is None else f"expected epoch {epoch}, found epoch {found.value.epoch}"
+        record = self._followed(epoch, before, chunk)
+        if record is not None:
+            self._rebuilt[epoch] = record
+            self._findings.rebuild(cell, found, record, self._source(record), problem)
+        elif epoch > settled >= 0 and not found.is_missing:
+            self._findings.rebuild(
+                cell, found, None, "its workflow, which is not finished and writes it again", problem
+            )
+        elif epoch <= settled:
+            self._findings.lose(cell, found, f"{_FROM_COPY}: what changed in it is not known either", problem)
+        return record
+
+    def _source(self, record: EpochRecord) -> str:
+        if record is self.current:
+            return places.CURRENT_EPOCH
+        chunk = places.chunk_key(record.epoch // self._chunk_size)
+        return f"{places.epoch_key(record.epoch - 1)} and {chunk}" if record.epoch else chunk
+
+    def _followed(self, epoch: int, before: EpochRecord | None, chunk: HistoryChunk | None) -> EpochRecord | None:
+        if self.current is not None and self.current.epoch == epoch:
+            return self.current
+        delta = None if chunk is None else chunk.delta(epoch)
+        if delta is None or (epoch and before is None):
+            return None
+        try:
+            return record_of(delta, before, self._reference(delta))
+        except ValueError:
+            return None
+
+    def _reference(self, delta: HistoryDelta) -> EpochRecord | None:
+        if not delta.is_duplicate:
+            return None
+        known = self._rebuilt.get(delta.reference_epoch)
+        return self._cells.epoch(delta.reference_epoch).inspect().value if known is None else known
+
+    def _delta(self, record: EpochRecord | None, before: EpochRecord | None) -> HistoryDelta | None:
+        if record is None or (record.epoch and before is None):
+            return None
+        try:
+            return delta_of(record, before)
+        except ValueError as error:
+            self.is_whole = False
+            cell = self._cells.epoch(record.epoch)
+            problem = f"expected an epoch that follows the one before it, found: {error}"
+            self._findings.lose(cell, cell.inspect(), _FROM_COPY, problem)
+            return None
+
+    def _check_chunk(
+        self, number: int, found: Inspected[HistoryChunk], deltas: list[HistoryDelta], settled: int
+    ) -> None:
+        stored = found.value
+        if not deltas or (stored is None and found.is_missing and deltas[0].epoch > settled):
+            return
+        wanted = HistoryChunk.of(deltas)
+        if stored is not None and stored.first_epoch == wanted.first_epoch:
+            reached = min(settled, wanted.last_epoch)
+            if stored == wanted or (
+                reached <= stored.last_epoch < wanted.last_epoch and stored == HistoryChunk.of(deltas[: len(stored)])
+            ):
+                return
+        problem = "" if stored is None else "expected what changed between the records of its epochs, found otherwise"
+        cell = self._cells.chunk(number, self._chunk_size)
+        self._findings.rebuild(cell, found, wanted, "the records of its epochs", problem)
+
+    # Segments
+
+    def _check_segments(self, record: EpochRecord, before: EpochRecord | None, settled: int) -> None:
+        created = record.segments.ids[record.segments.epochs == record.epoch].tolist()
+        for segment_id, bound in self._inspected(lambda each: self._cells.segment_stream(each).inspect(), created):
+            if bound.value is None and (record.epoch <= settled or not bound.is_missing):
+                self._findings.lose(self._cells.segment_stream(segment_id), bound, _NO_STREAM)
+        if before is None or before.epoch + 1 != record.epoch:
+            return
+        sealed = sealed_by(record, before).ids
+        if record.epoch <= settled:
+            self._note_sizes(sealed)
+        for segment_id, found in self._inspected(
+            lambda each: self._cells.sealed_epoch(each).inspect(), sealed.tolist()
+        ):
+            if found.value == record.epoch or (record.epoch > settled and found.is_missing):
+                continue
+            problem = "" if found.value is None else f"expected epoch {record.epoch}, found {found.value}"
+            source = f"{places.epoch_key(before.epoch)} and {places.epoch_key(record.epoch)}"
+            self._findings.rebuild(self._cells.sealed_epoch(segment_id), found, record.epoch, source, problem)
+
+    def _inspected(
+        self, inspect: Callable[[int], Inspected[T]], ids: Sequence[int]
+    ) -> Iterator[tuple[int, Inspected[T]]]:
+        rest = iter(ids)
+        while some := list(islice(rest, KEYS_AT_ONCE)):
+            yield from zip(some, self._parts.each(inspect, some), strict=True)
+
+    # The current epoch
+
+    def _check_current(self, settled: int) -> None:
+        now, cell = self.current, self._cells.current_epoch()
+        wanted = None if settled < 0 else self._rebuilt.get(settled) or self._cells.epoch(settled).inspect().value
+        if wanted is None:
+            if now is None:
+                self._findings.lose(cell, self._found, "finish the workflow that has the stream, or restore the key")
+            return
+        if now != wanted:
+            problem = "" if now is None else f"expected {places.epoch_key(settled)}, found epoch {now.epoch}"
+            self._findings.rebuild(cell, self._found, wanted, places.epoch_key(settled), problem)
+            self.current = wanted
+
+    # Sizes
+
+    def _inspect_shards(self) -> None:
+        prefix = places.shard_key(0)[:-1]
+        for key in self._cells.metadata.keys(prefix):
+            number = key.removeprefix(prefix)
+            if number.isdecimal():
+                self._known_shards.add(int(number))
+                if self._cells.shard(int(number)).inspect().value is None:
+                    self._shards[int(number)] = []
+        if 0 not in self._known_shards:
+            self._shards[0] = []
+
+    def _note_sizes(self, ids: Integers) -> None:
+        layout = self._parts.layout
+        numbers = shard_numbers(ids, layout.shard_size, layout.shard_by)
+        for number in np.unique(numbers).tolist():
+            if number in self._shards or number not in self._known_shards:
+                self._shards.setdefault(number, []).append(ids[numbers == number])
+
+    def _check_shards(self, state: StreamState | None) -> None:
+        for number, parts in sorted(self._shards.items()):
+            cell = self._cells.shard(number)
+            found = cell.inspect()
+            if found.value is not None:
+                continue
+            if state is None:
+                self._findings.lose(cell, found, "first the state: it tells whether active segments are sealed, too")
+                continue
+            ids = np.unique(np.concatenate([*parts, np.zeros(0, dtype=np.int64)]))
+            needed = self._needed(ids)
+            known = IdMap.of(self._sizes(needed))
+            lacking = needed[known.positions_of(needed) < 0].tolist()
+            if lacking:
+                shown = ", ".join(map(segment_text, lacking[:IDS_SHOWN_MAX]))
+                more = f" and {len(lacking) - IDS_SHOWN_MAX} more" if len(lacking) > IDS_SHOWN_MAX else ""
+                self._findings.lose(cell, found, f"tell the sizes of {shown}{more}, which their host knows")
+            else:
+                left = len(ids) - len(known)
+                gone = f"; the sizes of {left} deleted segments count 0 from now on" if left else ""
+                self._findings.rebuild(cell, found, known, f"sizes that were told{gone}")
+
+    def _needed(self, ids: Integers) -> Integers:
+        """Those whose sizes may be asked for: not what was deleted before the stream's beginning."""
+        begins = 0 if self._truncation is None else self._truncation.span.low
+        gone = np.array([begins > 0 and self._ended_by(each, begins) for each in ids.tolist()], dtype=bool)
+        return ids[~gone]
+
+    def _ended_by(self, segment_id: int, epoch: int) -> bool:
+        sealing = self._cells.sealed_epoch(segment_id).inspect().value
+        return sealing is not None and sealing <= epoch
