@@ -11,6 +11,7 @@ from accel.cli.history_changes import delete, recover, scale, seal, truncate
 from accel.cli.history_cuts import cuts_group
 from accel.cli.history_options import ScopeChoice, StreamChoice, moment_option, scope_options, stream_options
 from accel.cli.history_questions import epochs, history, segments, successors
+from accel.cli.history_repair import repair
 from accel.cli.history_requests import requests
 from accel.cli.history_retention import retention_group
 from accel.cli.history_scopes import LIMIT
@@ -45,7 +46,7 @@ def stream_group() -> None:
     """
 
 
-for command in (epochs, history, segments, successors, scale, seal, truncate, recover, delete, requests):
+for command in (epochs, history, segments, successors, scale, seal, truncate, recover, repair, delete, requests):
     stream_group.add_command(command)
 for group in (cuts_group, retention_group):
     stream_group.add_command(group)

@@ -132,8 +132,8 @@ def decode_stored(data: bytes, place: str, *, etag: str, where: str) -> Stored:
 def sequence_beyond(data: bytes) -> int:
     """A sequence number above all that versions of a key had whose bytes are damaged now.
 
-    The number in the bytes may be damaged, or that of another key. What it tells, if it is plausible at all, is therefore
-    only where to begin; the number of the key's last version lies less than `SEQUENCE_JUMP` above 0 in any case.
+    The number in the bytes may be damaged, or that of another key: the result lies above it, if it is plausible, and
+    above `SEQUENCE_JUMP`, which is more than the writes that any key has had.
     """
     known = int.from_bytes(data[8:16], "big") if data.startswith(MAGIC) and len(data) >= _HEAD.size else 0
     return SEQUENCE_JUMP + (known if known < _SEQUENCE_PLAUSIBLE_END else 0)

@@ -146,7 +146,7 @@ def test_a_sound_stream_has_no_findings() -> None:
 
 
 @pytest.mark.parametrize("key", keys_of(_grown()), ids=lambda key: "/".join(key.rsplit("/", 2)[1:]))
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", ["flip", "sibling", "removed"])
 def test_each_record_is_rebuilt_or_named(key: str, damage: str) -> None:
     if "epochsWithTransactions" in key and damage == "sibling":
         damage = "flip"  # it has no sibling
@@ -242,8 +242,8 @@ def test_a_workflow_that_stopped_at_a_damaged_record_goes_on_after_the_repair() 
 def test_what_a_workflow_has_written_beyond_the_current_epoch_is_left_to_it(name: str, damage: str) -> None:
     bench, sound = grown(), grown()
     sound.scale_once()
+    flip(bench, key_of(bench, "historyTimeSeriesChunk-4"))
     with pytest.raises(CorruptObject):
-        flip(bench, key_of(bench, "historyTimeSeriesChunk-4"))
         bench.scale_once()
     repair(bench, apply=True)
     if name.endswith("-"):
@@ -296,13 +296,22 @@ def test_a_state_of_a_stream_that_a_request_may_have_is_not_guessed() -> None:
     assert "may have the stream" in done.findings[0].remedy
 
 
-@pytest.mark.parametrize("other", ["truncation", "epochTransition", "committingTxns", "segmentsSealedSizeMapShard-4"])
+@pytest.mark.parametrize("other", ["truncation", "epochTransition", "committingTxns", "segmentsSealedSizeMapShard-3"])
 def test_a_state_is_not_guessed_where_another_record_may_say_otherwise(other: str) -> None:
     bench = grown()
     for each in ("state", other):
         flip(bench, key_of(bench, each))
     for _ in range(2):
         assert outcomes(repair(bench, apply=True)) == dict.fromkeys(("state", other), RepairOutcome.LOST)
+
+
+def test_a_state_is_not_guessed_where_a_shard_of_sizes_is_missing() -> None:
+    bench = grown()
+    bench.stream().seal()
+    flip(bench, key_of(bench, "state"))
+    remove(bench, key_of(bench, "segmentsSealedSizeMapShard-3"))
+    lost = dict.fromkeys(("state", "segmentsSealedSizeMapShard-3"), RepairOutcome.LOST)
+    assert outcomes(repair(bench, apply=True)) == lost
 
 
 def test_a_state_is_rebuilt_once_the_current_epoch_is() -> None:
@@ -375,7 +384,7 @@ class Meddling(DecoratedStore):
         self.method, self.key, self.act, self.times = method, key, act, times
 
     def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
-        if call.method == self.method and call.key.endswith(self.key) and self.times:
+        if call.operation == self.method and call.key.endswith(self.key) and self.times:
             self.times -= 1
             self.act()
         return send()
@@ -435,7 +444,7 @@ def test_much_damage_is_repaired_in_several_runs(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("root_too", [False, True])
-def test_the_index_keeps_its_pieces_whatever_this_process_would_choose(root_too: bool) -> None:  # noqa: FBT001 - a case
+def test_the_index_keeps_its_pieces_whatever_this_process_would_choose(root_too: bool) -> None:
     bench = grown()
     before = shown(bench)
     remove(bench, key_of(bench, "historyIndex-leaf-0"))
@@ -446,7 +455,7 @@ def test_the_index_keeps_its_pieces_whatever_this_process_would_choose(root_too:
     assert shown(bench) == before
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_any_damage_is_repaired_or_named_and_nothing_becomes_wrong(data: st.DataObject) -> None:
     bench = grown()

@@ -37,7 +37,7 @@ from accel.history.states import StreamState
 from accel.history.store import places
 from accel.history.store.cell import Inspected
 from accel.history.store.parts import StreamParts
-from accel.history.store.repair_findings import Findings
+from accel.history.store.repair_findings import FINDINGS_MAX, Findings
 from accel.history.store.repair_times import TimesRepair
 
 T = TypeVar("T")
@@ -48,6 +48,7 @@ AT_REST: Final = (StreamState.ACTIVE, StreamState.SEALED)
 Sizes: TypeAlias = Callable[[Integers], Mapping[int, int]]
 """Gives the sizes of sealed segments by id, of as many as are known."""
 
+EPOCHS_AHEAD_MAX: Final = 2
 EPOCHS_AT_ONCE: Final = 16
 KEYS_AT_ONCE: Final = 256
 IDS_SHOWN_MAX: Final = 10
@@ -69,6 +70,7 @@ class EpochsRepair:
         current: the current epoch, as it is or as it is to be; None = it cannot be told.
         last: the highest epoch that anything names; -1 = none.
         is_whole: whether each epoch's record is there, or can be rebuilt.
+        damaged_shards: numbers of the shards of sealed sizes that are lost, whether they can be rebuilt or not.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class EpochsRepair:
         self.current = self._found.value
         self.last = -1
         self.is_whole = True
+        self.damaged_shards: set[int] = set()
 
     def run(self, state: StreamState | None) -> None:
         """Walk through all epochs.
@@ -97,17 +100,19 @@ class EpochsRepair:
             state: where the stream stands; None = its key cannot be read.
         """
         self.last = self._last()
-        settled = self._settled(is_at_rest=state in AT_REST)
+        known = self._settled(is_at_rest=state in AT_REST)
+        # No workflow has more than two epochs beyond the current one.
+        settled = known if known >= 0 else max(-1, self.last - EPOCHS_AHEAD_MAX)
         times = TimesRepair(self._parts, self._findings, self._root, settled + 1)
         self._inspect_shards()
         before: EpochRecord | None = None
         for number in range(self.last // self._chunk_size + 1):
             before = self._chunk(number, settled, before, times)
-        if self.is_whole and self.last >= 0:
-            times.finish(settled + 1)
+        if self.is_whole and known >= 0:
+            times.finish(known + 1)
         elif self._root.value is None:
-            self._findings.lose(self._cells.times(), self._root, "first the epoch records that are lost")
-        self._check_current(settled)
+            self._findings.lose(self._cells.times(), self._root, f"{_FROM_COPY}, or first the other keys named here")
+        self._check_current(known)
         if state is StreamState.SEALED and self.current is not None:
             self._note_sizes(self.current.segments.ids)
         self._check_shards(state)
@@ -129,8 +134,13 @@ class EpochsRepair:
         )
 
     def _highest(self, prefix: str) -> int:
-        numbers = (key.removeprefix(prefix) for key in self._cells.metadata.keys(prefix))
-        return max((int(each) for each in numbers if each.isdecimal()), default=-1)
+        """The highest number of a kind of keys; one far above their count, which nobody wrote as such, is left out."""
+        most = sum(1 for _ in self._numbers(prefix)) + FINDINGS_MAX
+        return max((each for each in self._numbers(prefix) if each < most), default=-1)
+
+    def _numbers(self, prefix: str) -> Iterator[int]:
+        ends = (key.removeprefix(prefix) for key in self._cells.metadata.keys(prefix))
+        return (int(each) for each in ends if each.isdecimal())
 
     def _settled(self, *, is_at_rest: bool) -> int:
         """The current epoch's number; -1 if nothing tells it."""
@@ -300,12 +310,10 @@ class EpochsRepair:
 
     def _inspect_shards(self) -> None:
         prefix = places.shard_key(0)[:-1]
-        for key in self._cells.metadata.keys(prefix):
-            number = key.removeprefix(prefix)
-            if number.isdecimal():
-                self._known_shards.add(int(number))
-                if self._cells.shard(int(number)).inspect().value is None:
-                    self._shards[int(number)] = []
+        for number in self._numbers(prefix):
+            self._known_shards.add(number)
+            if self._cells.shard(number).inspect().value is None:
+                self._shards[number] = []
         if 0 not in self._known_shards:
             self._shards[0] = []
 
@@ -322,6 +330,7 @@ class EpochsRepair:
             found = cell.inspect()
             if found.value is not None:
                 continue
+            self.damaged_shards.add(number)
             if state is None:
                 self._findings.lose(cell, found, "first the state: it tells whether active segments are sealed, too")
                 continue

@@ -139,8 +139,9 @@ def _pieces(parts: StreamParts) -> tuple[int, int]:
 def _block_epochs(parts: StreamParts, kind: BlockKind) -> int | None:
     """How many epochs a block of a kind has, as the first one says that can be read."""
     prefix = f"{places.TIMES_ROOT}-{kind.value}-"
-    for key in parts.cells.metadata.keys(prefix):
-        found = parts.cells.times_block(Block(kind, int(key.removeprefix(prefix)), 0)).inspect().value
+    ends = (key.removeprefix(prefix) for key in parts.cells.metadata.keys(prefix))
+    for number in map(int, filter(str.isdecimal, ends)):
+        found = parts.cells.times_block(Block(kind, number, 0)).inspect().value
         if found is not None:
             return found.block.epochs
     return None

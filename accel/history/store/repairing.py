@@ -204,8 +204,8 @@ class Repairing:
         for epoch in self._epochs_with_transactions():
             self._check_mark(epoch, findings)
             with suppress(TableMissing):
-                for key in self._cells.transactions(epoch).keys():
-                    self._look_at(epoch, UUID(key), committing, findings)
+                for transaction_id in filter(None, map(_uuid, self._cells.transactions(epoch).keys())):
+                    self._look_at(epoch, transaction_id, committing, findings)
         found = self._cells.commit_order().inspect()
         known = CommitOrder() if found.value is None else found.value
         at = dict(zip(known.positions, known.transaction_ids, strict=True))
@@ -222,8 +222,8 @@ class Repairing:
         stream = self._stream
         names = self._store.tables.table_names(stream.transactions_prefix)
         with_table = {epoch for name in names if (epoch := stream.epoch_of_table(name)) is not None}
-        marked = {int(key) for key in self._cells.epochs.keys() if key.isdecimal()}
-        return sorted(with_table | marked)
+        marked = map(int, filter(str.isdecimal, self._cells.epochs.keys()))
+        return sorted(with_table.union(marked))
 
     def _check_mark(self, epoch: int, findings: Findings) -> None:
         key = str(epoch)
@@ -266,8 +266,9 @@ class Repairing:
         """Look at the requests; gives why one of them may have the stream, empty if none can."""
         owner = None if status.value is None else status.value.workflow_id
         reason = ""
-        names = [each for each in self._cells.metadata.keys(places.REQUESTS_PREFIX)]
-        for workflow_id in (UUID(each.removeprefix(places.REQUESTS_PREFIX)) for each in names):
+        prefix = places.REQUESTS_PREFIX
+        names = [_uuid(each.removeprefix(prefix)) for each in self._cells.metadata.keys(prefix)]
+        for workflow_id in filter(None, names):
             cell = self._cells.request(workflow_id)
             found = cell.inspect()
             if found.value is not None:
@@ -283,7 +284,7 @@ class Repairing:
                 findings.rebuild(cell, found, None, "the state, which does not name it: nothing of it was carried out")
             else:
                 self._lose_request(cell, found, findings)
-        if owner is not None and places.request_key(owner) not in names:
+        if owner is not None and owner not in names:
             cell = self._cells.request(owner)
             found = cell.inspect()
             if found.is_missing:
@@ -331,15 +332,23 @@ class Repairing:
         return ""
 
     def _recorded_sizes(self, epochs: EpochsRepair) -> int:
-        """How many of the active segments have a sealed size; -1 if a shard cannot be read."""
+        """How many of the active segments have a sealed size; -1 if a shard of them is lost."""
         current, layout = epochs.current, self._parts.layout
         if current is None:
             return -1
         ids = current.segments.ids
         count = 0
         for number in set(shard_numbers(ids, layout.shard_size, layout.shard_by).tolist()):
-            found = self._cells.shard(number).inspect()
-            if found.error is not None:
+            if number in epochs.damaged_shards:
                 return -1
+            found = self._cells.shard(number).inspect()
             count += 0 if found.value is None else int((found.value.positions_of(ids) >= 0).sum())
         return count
+
+
+def _uuid(text: str) -> UUID | None:
+    """The id in a key; None in keys that nobody wrote through a table of streams."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
