@@ -115,7 +115,7 @@ class EpochsRepair:
         self._check_current(known)
         if state is StreamState.SEALED and self.current is not None:
             self._note_sizes(self.current.segments.ids)
-        self._check_shards(state)
+        self._check_shards(state, is_known=self.is_whole and known >= 0 and self.current is not None)
 
     # How far the epochs go
 
@@ -324,7 +324,7 @@ class EpochsRepair:
             if number in self._shards or number not in self._known_shards:
                 self._shards.setdefault(number, []).append(ids[numbers == number])
 
-    def _check_shards(self, state: StreamState | None) -> None:
+    def _check_shards(self, state: StreamState | None, *, is_known: bool) -> None:
         for number, parts in sorted(self._shards.items()):
             cell = self._cells.shard(number)
             found = cell.inspect()
@@ -333,6 +333,9 @@ class EpochsRepair:
             self.damaged_shards.add(number)
             if state is None:
                 self._findings.lose(cell, found, "first the state: it tells whether active segments are sealed, too")
+                continue
+            if not is_known:
+                self._findings.lose(cell, found, "first the epochs: they tell which segments are sealed")
                 continue
             ids = np.unique(np.concatenate([*parts, np.zeros(0, dtype=np.int64)]))
             needed = self._needed(ids)
@@ -351,7 +354,8 @@ class EpochsRepair:
         """Those whose sizes may be asked for: not what was deleted before the stream's beginning."""
         begins = 0 if self._truncation is None else self._truncation.span.low
         gone = np.array([begins > 0 and self._ended_by(each, begins) for each in ids.tolist()], dtype=bool)
-        return ids[~gone]
+        kept: Integers = ids[~gone]
+        return kept
 
     def _ended_by(self, segment_id: int, epoch: int) -> bool:
         sealing = self._cells.sealed_epoch(segment_id).inspect().value

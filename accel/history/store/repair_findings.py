@@ -60,7 +60,7 @@ class Finding:
     outcome: RepairOutcome
 
 
-class RunIsFull(Exception):  # noqa: N818 - says that a run ends, not that it failed
+class RunIsFull(Exception):
     """So much was found that the rest is left to the next run."""
 
 

@@ -20,7 +20,7 @@ It may run beside workflows, and beside other repairs:
   after step 3 finds the record damaged still, and fails, or finds it rebuilt.
 - The state itself is written over only if its bytes cannot be read, and no request could have the stream.
 
-So a workflow that stopped at a damaged record, and has the stream, does not keep the repair from rebuilding that record;
+So a workflow that has the stream and stopped at a damaged record does not keep the repair from rebuilding that record;
 `recover` carries the workflow out afterwards.
 
 Source: docs/history.md, "Repair".
@@ -42,8 +42,8 @@ from accel.history.states import ACTIVE, StreamState, StreamStatus
 from accel.history.store import places
 from accel.history.store.cell import Cell, Inspected
 from accel.history.store.epoch_writing import MARK
-from accel.history.store.parts import StoreParts, StreamParts
 from accel.history.store.hosts import NoHost
+from accel.history.store.parts import StoreParts, StreamParts
 from accel.history.store.repair_epochs import AT_REST, EpochsRepair, Sizes
 from accel.history.store.repair_findings import NOTHING, Finding, Findings, RepairOutcome, RunIsFull
 from accel.history.transactions import CommitOrder, TransactionStatus
