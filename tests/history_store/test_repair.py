@@ -482,3 +482,38 @@ def test_any_damage_is_repaired_or_named_and_nothing_becomes_wrong(data: st.Data
                     bench.store.put(each, original[each])
     assert not repair(bench).findings
     assert shown(bench) == before
+
+
+def test_keys_that_nobody_wrote_as_records_lead_nowhere() -> None:
+    bench = grown()
+    folder = key_of(bench, "state").rpartition("/")[0]
+    for each in ("epochRecord-2000000000", "epochRecord-x", "request-x", "retentionCuts-x", "historyIndex-leaf-x"):
+        bench.store.put(f"{folder}/{each}", b"nothing")
+    assert not repair(bench, apply=True).findings
+
+
+def test_a_stream_without_a_layout_is_not_looked_at() -> None:
+    bench = grown()
+    for each in ("layout", "historyIndex"):
+        flip(bench, key_of(bench, each))
+    assert outcomes(repair(bench, apply=True)) == {"layout": RepairOutcome.LOST}
+
+
+def test_only_a_stream_that_is_there_is_repaired() -> None:
+    bench = Bench()
+    bench.create()
+    with pytest.raises(NotInHistory):
+        bench.streams().repair_stream(SCOPE, "other")
+    parts = bench.stream()._parts
+    parts.store.drop_table(parts.stream.metadata_table)
+    with pytest.raises(StreamDeleted):
+        repair(bench)
+
+
+def test_sizes_are_not_rebuilt_while_it_is_not_known_which_segments_are_sealed() -> None:
+    bench = grown()
+    for each in ("segmentsSealedSizeMapShard-0", "epochRecord-1", "historyTimeSeriesChunk-0"):
+        flip(bench, key_of(bench, each))
+    done = outcomes(repair(bench, apply=True))
+    assert done["segmentsSealedSizeMapShard-0"] is RepairOutcome.LOST
+    assert "currentEpochRecord" not in done
