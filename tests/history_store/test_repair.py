@@ -211,11 +211,12 @@ def cells_of(bench: Bench) -> StreamCells:
 def test_a_final_record_that_contradicts_others_is_written_over(name: str) -> None:
     bench = grown()
     before, cells = shown(bench), cells_of(bench)
-    cell: Cell[Any] = {
+    all_cells: dict[str, Cell[Any]] = {
         "epochRecord-3": cells.epoch(3),
         "historyTimeSeriesChunk-0": cells.chunk(0, 2),
         "segmentSealedEpochPath-0": cells.sealed_epoch(0),
-    }[name]
+    }
+    cell = all_cells[name]
     wrong: Any = {
         "epochRecord-3": cells.epoch(4).get().value,
         "historyTimeSeriesChunk-0": cells.chunk(1, 2).get().value,
