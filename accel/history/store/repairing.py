@@ -281,7 +281,9 @@ class Repairing:
                 reason = f"request {workflow_id} cannot be read, and may have the stream"
                 findings.lose(cell, found, "first the state: it tells whether this workflow has the stream")
             elif owner != workflow_id:
-                findings.rebuild(cell, found, None, "the state, which does not name it; a request that waited is asked for again")
+                findings.rebuild(
+                    cell, found, None, "the state, which does not name it; a request that waited is asked for again"
+                )
             else:
                 self._lose_request(cell, found, findings)
         if owner is not None and owner not in names:
