@@ -170,7 +170,7 @@ def test_verify_compares_the_counter_with_the_ids_in_use(mode: str) -> None:
         [problem] = verify(catalog).problems
         highest = int(writer.node_list.prepared["object_id"].max())
     expected = "a counter" if mode == "deleted" else f"a number above {highest}, the highest id in use"
-    found = "none" if mode == "deleted" else "0"
+    found = "none: deleted?" if mode == "deleted" else "0: deleted, or put back?"
     assert (problem.kind.value, problem.expected, problem.found) == ("counter", expected, found)
 
 
@@ -180,7 +180,7 @@ def test_verify_tells_of_counters_of_histories_that_are_gone(what: str) -> None:
     world.store.delete(f"accel/tables/_system%2Fcounters/{what}")
     with world.open() as catalog:
         [problem] = verify(catalog).problems
-    assert (problem.kind.value, problem.found) == ("counter", "none")
+    assert (problem.kind.value, problem.found) == ("counter", "none: deleted?")
     assert what in problem.where
 
 

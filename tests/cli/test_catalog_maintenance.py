@@ -173,7 +173,7 @@ def test_damage_between_keys_ends_with_3_and_stops_the_collector(any_shop: Shop)
     before = any_shop.ids()
     refused = any_shop.run("gc", "--yes")
     assert refused.exit_code != 0
-    assert "expected a catalog whose keys agree, found damage: counter of object ids" in refused.output
+    assert "expected a catalog whose keys agree, found damage: table 'counters', key 'object-ids'" in refused.output
     assert any_shop.ids() == before
 
 

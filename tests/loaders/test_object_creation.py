@@ -144,7 +144,7 @@ def test_a_reference_says_who_wrote_it_and_the_word_stays_in_its_process() -> No
     assert ref.proof is not None
     assert (ref.proof.key, ref.proof.store) == (KEY, store)
     sent = loads(dumps(ref))  # noqa: S301 - made in the line itself
-    assert sent == ref == ObjectRef(42, ref.size_bytes, ref.index_size_bytes)
+    assert sent == ref == ObjectRef(42, ref.size_bytes, ref.index_size_bytes, tail_checksum=ref.tail_checksum)
     assert (sent.proof.key, sent.proof.store) == (KEY, None)
 
 
