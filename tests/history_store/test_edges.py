@@ -156,6 +156,11 @@ STORE_EDGES: dict[str, tuple[tuple[object, ...], OnStore]] = {
     "run_retention": (NO_TIMES, lambda streams, bad: streams.run_retention(SCOPE, bad)),
     "retain": (NO_TIMES, lambda streams, bad: streams.retain(SCOPE, STREAM, bad)),
     "recover": (NO_NAMES[:2], lambda streams, bad: streams.recover(bad)),
+    "repair_stream": (NO_NAMES, lambda streams, bad: streams.repair_stream(SCOPE, bad, apply=True)),
+    "repair_stream, sizes": (
+        (*NO_INTEGERS, -1),
+        lambda streams, bad: streams.repair_stream(SCOPE, STREAM, apply=True, sizes={ids("0@0")[0]: bad}),
+    ),
     "recover_stream": (NO_NAMES, lambda streams, bad: streams.recover_stream(SCOPE, bad)),
 }
 
