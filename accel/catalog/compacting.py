@@ -28,7 +28,7 @@ from accel.catalog.moving import move_stream_objects, read_list
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import ListVersion, NodeList, StreamBucket
 from accel.catalog.rows import Rows
-from accel.errors import AccelError, CatalogMissing
+from accel.errors import AccelError, CatalogDamaged
 from accel.image_parts import StreamObject
 from loaders.object_ref import ObjectRef
 from range_index import ObjectRanges
@@ -144,7 +144,7 @@ def _given(compaction: Compaction, ranges: CompactionRanges) -> CompactionRanges
 def _read_bucket(parts: CatalogParts, number: int) -> StreamBucket:
     seen = parts.cells.bucket(number).read()
     if seen is None:
-        raise CatalogMissing(f"expected bucket {number} of streams, found none: the catalog is incomplete")
+        raise CatalogDamaged(f"expected bucket {number} of streams, found none: it was deleted")
     return seen.value
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from accel import ReadAccelerator
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog, places
-from accel.errors import AccessDenied, CatalogMissing, CommitRefused, ImageTooOld
+from accel.errors import AccessDenied, CatalogDamaged, CatalogMissing, CommitRefused, ImageTooOld
 from accel.image_parts import StreamObject
 from loaders.layout import FORMAT_KEY
 from loaders.object_ref import ObjectRef
@@ -142,6 +142,18 @@ def _merge(world: World, catalog: ObjectCatalog, streams: Spans) -> ObjectRef:
     [object_id] = catalog.prepare(4, 1)
     ref, _ = world.put(object_id, [(stream_id, *span) for stream_id in sorted(streams) for span in streams[stream_id]])
     return ref
+
+
+def test_a_compaction_whose_streams_lost_their_bucket_is_refused() -> None:
+    world = World()
+    with world.open() as catalog:
+        _, refs = _five(world, catalog)
+        merged = _merge(world, catalog, {1: [(10, 40)], 2: [(10, 40)]})
+        for info in list(world.store.list("accel/tables/stream-buckets/")):
+            if not info.key.endswith("!table"):
+                world.store.delete(info.key)
+        with pytest.raises(CatalogDamaged, match="of streams, found none: it was deleted"):
+            catalog.commit_compaction(4, refs[1:4], merged)
 
 
 def test_a_compaction_takes_the_place_of_its_sources() -> None:
