@@ -74,8 +74,10 @@ class AsyncStreamReader(CutReader, AsyncIterator[Event]):
             if left == 0:
                 break
             waits = [each for each in (self._wait_seconds(), left) if each is not None]
+            # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with the wake-up.
             with suppress(TimeoutError):
-                await asyncio.wait_for(woken.wait(), min(waits) if waits else None)
+                async with asyncio.timeout(min(waits, default=None)):
+                    await woken.wait()
         return rest
 
     async def skip_to_head(self) -> IdMap:
