@@ -18,12 +18,13 @@ reads, and raises HostMissing where something is to be carried out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from accel.errors import IllegalState, OperationNotAllowed
+from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought
 from accel.history.requests import REQUESTS_KEPT_MAX, ScalePlan, WorkflowRequest
 from accel.history.states import StreamState, StreamStatus
 from accel.history.store.parts import StreamParts
@@ -40,6 +41,41 @@ NAMES: Final = {
     StreamState.UPDATING: "update",
     StreamState.SEALING: "seal",
 }
+
+ERROR_SIZE_MAX: Final = 2_000
+"""Characters of an error that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was finished, and what could not be. Threads: one, until it is returned.
+
+    Attributes:
+        done: what was finished, by scope and name of the stream, or by scope.
+        failed: the error of each one that could not be recovered, likewise.
+    """
+
+    done: dict[str, list[str]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing failed."""
+        return not self.failed
+
+    @contextmanager
+    def collected(self, what: str) -> Iterator[None]:
+        """Note an error and go on; a scope that was deleted meanwhile is none.
+
+        Args:
+            what: scope and name of a stream, a scope, or what else was under way.
+        """
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - a host may raise anything, and the others have nothing to do with it
+            if isinstance(error, NotInHistory) and error.sought is Sought.SCOPE:
+                return
+            self.failed[what] = f"{type(error).__name__}: {error}"[:ERROR_SIZE_MAX]
 
 
 class Recovering:

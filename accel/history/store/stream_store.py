@@ -34,7 +34,7 @@ from accel.history.store.hosts import GivenSizes, NoHost, SegmentHost
 from accel.history.store.leftovers import Leftovers
 from accel.history.store.names import NamedStream, Names, WantedStream
 from accel.history.store.parts import StoreParts, StreamParts
-from accel.history.store.recovered import Recovered
+from accel.history.store.recovering import Recovered
 from accel.history.store.repairing import Repair, Repairing
 from accel.history.store.retention_runs import StreamRetention, retain
 from accel.history.store.settings import HistorySettings
