@@ -22,8 +22,8 @@ demo: $(STAMP)  ## run the main job on an embedded S3 and print what each policy
 	$(BIN)/accel demo --objects tests/data/stream_set_objects
 
 test: $(STAMP)  ## run every test and the conformance cases
-	$(BIN)/python -m pytest -n auto --ignore tests/spark
-	$(BIN)/python -m pytest tests/spark  # by themselves: one process, one session of Spark, which uses all cores
+	$(BIN)/python -m pytest -n auto --ignore tests/spark_jobs
+	$(BIN)/python -m pytest tests/spark_jobs  # by themselves: one process, one session of Spark, which uses all cores
 	$(BIN)/python -m tests.conformance tests/data
 
 test-s3: $(STAMP)  ## run what takes a real S3 server: the one you name, or Ceph (installs it as root, with apt-get)

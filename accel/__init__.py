@@ -13,9 +13,6 @@ of the object catalog are loaded when they are first asked for: who pushes image
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from accel.accelerator import ReadAccelerator, Reading
-from accel.answer import Answer, Ending, FoundObject, Kind, Request, check_ranges
-from accel.async_accelerator import AsyncReadAccelerator, AsyncReading
 from accel.errors import (
     AccelError,
     AccessDenied,
@@ -45,32 +42,35 @@ from accel.errors import (
     StoreUnavailable,
     WriteConflict,
 )
-from accel.explain import Explanation
-from accel.hint_stats import HintStats
 from accel.image import MetadataImage, NodeChange, NodeImage, ObjectRef, OwnershipRange, StreamImage, StreamObject
 from accel.image_source import ImageSource, JsonFile, PolledImages, PollingSource, StaticImages, load_image_file
-from accel.metrics import AcceleratorStats, LookupStats
+from accel.lookup.accelerator import ReadAccelerator, Reading
+from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request, check_ranges
+from accel.lookup.async_accelerator import AsyncReadAccelerator, AsyncReading
+from accel.lookup.explain import Explanation
+from accel.lookup.hint_stats import HintStats
+from accel.lookup.metrics import AcceleratorStats, LookupStats
+from accel.lookup.warming import WarmReport
+from accel.lookup.wrap import Difference, accelerate
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from accel.version import ImageVersion, VersionVector, is_newer
-from accel.warming import WarmReport
-from accel.wrap import Difference, accelerate
 from loaders.store import S3Settings, open_store
 
 if TYPE_CHECKING:
     from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
     from accel.history.configuration import StreamConfiguration
     from accel.history.store import HistorySettings, Stream, StreamStore
-    from accel.ordering.async_reader import AsyncStreamReader
-    from accel.ordering.events import Event
-    from accel.ordering.groups.group_reader import GroupReader
-    from accel.ordering.groups.reader_group import ReaderGroup
-    from accel.ordering.reader import StreamReader
-    from accel.ordering.reader_base import Order
-    from accel.ordering.segment_source import ObjectSegmentSource
-    from accel.ordering.steps import ReaderSettings
-    from accel.ordering.writing.segments_host import ObjectSegments
-    from accel.ordering.writing.writer import StreamWriter
+    from accel.streams.async_reader import AsyncStreamReader
+    from accel.streams.events import Event
+    from accel.streams.groups.group_reader import GroupReader
+    from accel.streams.groups.reader_group import ReaderGroup
+    from accel.streams.reader import StreamReader
+    from accel.streams.reader_base import Order
+    from accel.streams.segment_source import ObjectSegmentSource
+    from accel.streams.steps import ReaderSettings
+    from accel.streams.writing.segments_host import ObjectSegments
+    from accel.streams.writing.writer import StreamWriter
     from loaders.tables import FormatRecord
 
 __all__ = [
@@ -160,24 +160,24 @@ __all__ = [
 ]
 
 _LOADED_WHEN_ASKED_FOR = {
-    "AsyncStreamReader": "accel.ordering.async_reader",
+    "AsyncStreamReader": "accel.streams.async_reader",
     "CatalogSettings": "accel.catalog",
-    "Event": "accel.ordering.events",
+    "Event": "accel.streams.events",
     "FormatRecord": "loaders.tables",
-    "GroupReader": "accel.ordering.groups.group_reader",
+    "GroupReader": "accel.streams.groups.group_reader",
     "HistorySettings": "accel.history.store",
     "NodeWriter": "accel.catalog",
     "ObjectCatalog": "accel.catalog",
-    "ObjectSegmentSource": "accel.ordering.segment_source",
-    "ObjectSegments": "accel.ordering.writing.segments_host",
-    "Order": "accel.ordering.reader_base",
-    "ReaderGroup": "accel.ordering.groups.reader_group",
-    "ReaderSettings": "accel.ordering.steps",
+    "ObjectSegmentSource": "accel.streams.segment_source",
+    "ObjectSegments": "accel.streams.writing.segments_host",
+    "Order": "accel.streams.reader_base",
+    "ReaderGroup": "accel.streams.groups.reader_group",
+    "ReaderSettings": "accel.streams.steps",
     "Stream": "accel.history.store",
     "StreamConfiguration": "accel.history.configuration",
-    "StreamReader": "accel.ordering.reader",
+    "StreamReader": "accel.streams.reader",
     "StreamStore": "accel.history.store",
-    "StreamWriter": "accel.ordering.writing.writer",
+    "StreamWriter": "accel.streams.writing.writer",
 }
 
 if not TYPE_CHECKING:  # a checker that saw this would take any name for a public one

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accel.answer import Answer, Request
-from accel.hint_loading import HintLoader
-from accel.hint_store import HintStore
 from accel.image import MetadataImage, ObjectRef, make_node
-from accel.knowledge import SharedKnowledge
-from accel.search import search
-from accel.wanted import EntriesWanted, Reply, RootWanted, SearchSent
+from accel.lookup.answer import Answer, Request
+from accel.lookup.hint_loading import HintLoader
+from accel.lookup.hint_store import HintStore
+from accel.lookup.knowledge import SharedKnowledge
+from accel.lookup.search import search
+from accel.lookup.wanted import EntriesWanted, Reply, RootWanted, SearchSent
 from benchmarks.cold_nodes import (
     CONNECTIONS,
     NODE_ID,

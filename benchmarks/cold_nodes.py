@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accel.answer import Answer, Request
 from accel.image import MetadataImage, ObjectRef, OwnershipRange, make_node, make_stream
-from accel.knowledge import SharedKnowledge
-from accel.search import search
+from accel.lookup.answer import Answer, Request
+from accel.lookup.knowledge import SharedKnowledge
+from accel.lookup.search import search
+from accel.lookup.wanted import Reply
 from accel.settings import Settings
-from accel.wanted import Reply
 from bloom import StreamFilter
 from loaders.plan import Policy
 from range_index import ObjectRanges

@@ -39,11 +39,11 @@ from numpy.typing import NDArray
 
 from accel.history.configuration import StreamConfiguration
 from accel.history.store import Stream, StreamStore
-from accel.ordering.events import EventBatch
-from accel.ordering.frontier import Frontier
-from accel.ordering.reader import StreamReader
-from accel.ordering.reader_core import ReaderCore
-from accel.ordering.steps import Fill, Learn, ReaderSettings, SegmentEnd, SegmentEvents, Step
+from accel.streams.events import EventBatch
+from accel.streams.frontier import Frontier
+from accel.streams.reader import StreamReader
+from accel.streams.reader_core import ReaderCore
+from accel.streams.steps import Fill, Learn, ReaderSettings, SegmentEnd, SegmentEvents, Step
 from accel.system import SYSTEM
 from benchmarks.harness import AnswersDiffer, Comparison, Spread
 from benchmarks.order_world import SEGMENTS, World, latencies_ms

@@ -15,7 +15,7 @@ from accel.cli.options import SIZE, TIME, examples
 from accel.cli.output import Rendered
 from accel.compaction import CompactionPlan, CompactionReport, CompactionSettings
 from accel.compaction.settings import MIB
-from accel.explain import count_text
+from accel.lookup.explain import count_text
 from accel.units import size_text, time_text
 from loaders.merge_settings import MergeSettings
 from spark_jobs.cli_options import EXIT_PARTIAL, JobChoice, job_options

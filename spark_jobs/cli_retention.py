@@ -8,8 +8,8 @@ from accel.cli.history_options import data_elsewhere_option, moment_option, pars
 from accel.cli.history_retention import ShownRetention, yes_option
 from accel.cli.options import examples
 from accel.errors import HostMissing
-from accel.explain import count_text
 from accel.history.store import GivenSizes
+from accel.lookup.explain import count_text
 from accel.units import time_text
 from spark_jobs.cli_options import JobChoice, job_options
 from spark_jobs.retention import STREAMS_A_TASK, list_streams, retain_on_spark

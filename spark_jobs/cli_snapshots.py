@@ -12,7 +12,7 @@ from rich.table import Table
 
 from accel.cli.options import examples
 from accel.cli.output import Rendered
-from accel.explain import count_text
+from accel.lookup.explain import count_text
 from accel.units import size_text, time_text
 from spark_jobs.cli_options import EXIT_PARTIAL, JobChoice, job_options, node_option
 from spark_jobs.snapshots import ENTRIES_A_FILE, NodeSnapshot, SnapshotReport, build_snapshots_on_spark

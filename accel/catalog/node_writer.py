@@ -51,7 +51,7 @@ from accel.catalog.uploading import (
 )
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, SessionFenced
 from accel.image_parts import StreamObject
-from accel.ranges_given import RangesGiven, ranges_of
+from accel.lookup.ranges_given import RangesGiven, ranges_of
 from loaders.errors import StoreError, TableError
 from loaders.lifetime import Lifetime
 from loaders.object_ref import ObjectRef

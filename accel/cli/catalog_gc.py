@@ -20,7 +20,7 @@ from accel.cli.moments import moment_text
 from accel.cli.options import StoreChoice, examples, output_options, store_options
 from accel.cli.output import Output, Rendered
 from accel.errors import MaintenanceStopped
-from accel.explain import count_text
+from accel.lookup.explain import count_text
 from accel.units import size_text
 
 Command = Callable[..., Any]

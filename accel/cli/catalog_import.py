@@ -19,7 +19,7 @@ from accel.catalog.import_reading import NODE_ID_MAX, ImportChoice, Nodes
 from accel.catalog.importing import abandon_import, bucket_objects, commit_import, plan_import
 from accel.cli.options import StoreChoice, examples, output_options, store_options
 from accel.cli.output import Output, Rendered
-from accel.explain import count_text
+from accel.lookup.explain import count_text
 from accel.units import size_text
 
 EXIT_REFUSED = 1

@@ -16,7 +16,7 @@ from accel.catalog.undoing import undo as undo_commits
 from accel.cli.moments import moment_text
 from accel.cli.options import StoreChoice, examples, output_options, store_options
 from accel.cli.output import Output, Rendered
-from accel.explain import count_text
+from accel.lookup.explain import count_text
 from accel.units import size_text
 
 IDS_SHOWN_MAX = 20

@@ -16,7 +16,7 @@ from accel.cli.moments import age_text
 from accel.cli.objects import EXIT_PROBLEMS
 from accel.cli.options import StoreChoice, examples, output_options, store_options
 from accel.cli.output import Output, Rendered
-from accel.explain import count_text
+from accel.lookup.explain import count_text
 from accel.units import size_text
 
 SHOWN_MAX = 100

@@ -24,7 +24,7 @@ from accel.cli.catalog_verify import verify
 from accel.cli.image_file import image_data
 from accel.cli.options import TIME, StoreChoice, examples, option, output_options, store_options
 from accel.cli.output import Output, Rendered
-from accel.explain import count_text
+from accel.lookup.explain import count_text
 from accel.system import SYSTEM
 from accel.units import size_text, time_text
 from accel.version import version_number

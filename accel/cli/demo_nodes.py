@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accel.answer import Request
 from accel.cli.demo_catalog import NODE_ID, Contents, ImageCost, import_objects, opened, upload, write_object
 from accel.errors import AccelError
 from accel.image_source import ImageSource
+from accel.lookup.answer import Request
 from loaders.layout import ObjectLayout
 from loaders.store import ObjectStore
 

@@ -15,11 +15,11 @@ from itertools import islice
 from statistics import fmean
 from typing import TypeVar
 
-from accel.accelerator import ReadAccelerator
-from accel.answer import Request
 from accel.cli.demo_catalog import Contents, ImageCost
 from accel.cli.demo_nodes import DemoNode, Found
-from accel.explain import Explanation
+from accel.lookup.accelerator import ReadAccelerator
+from accel.lookup.answer import Request
+from accel.lookup.explain import Explanation
 from accel.settings import Settings
 from loaders.store import CountingStore, LatencyModel, ObjectStore, VirtualClock
 from loaders.store.decorated import Call, DecoratedStore, received_bytes

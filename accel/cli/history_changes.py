@@ -27,10 +27,10 @@ from accel.cli.history_texts import cut_text, numbers_by_segment, parse_range
 from accel.cli.options import examples, option, output_options
 from accel.cli.output import Output
 from accel.errors import NotInHistory
-from accel.explain import count_text
 from accel.history.ids import parse_segment, segment_text
 from accel.history.states import refuse_undeletable
 from accel.history.truncation import placed, refuse_truncation
+from accel.lookup.explain import count_text
 
 if TYPE_CHECKING:
     from accel.history.segments import Segments

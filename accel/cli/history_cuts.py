@@ -12,8 +12,8 @@ from accel.cli.history_texts import cut_text, moment_ms_text, numbers_by_segment
 from accel.cli.options import examples, output_options
 from accel.cli.output import Output
 from accel.errors import InvalidArgument
-from accel.explain import count_text
 from accel.history.ids import segment_text
+from accel.lookup.explain import count_text
 
 _SAID = {"Before": "before", "EqualOrAfter": "equal to or after", "Overlaps": "before and after"}
 

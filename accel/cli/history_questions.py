@@ -12,8 +12,8 @@ from accel.cli.history_shown import Shown, epoch_line, keys_text, segment_data, 
 from accel.cli.history_texts import MOMENT_MS_MAX, moment_ms_text
 from accel.cli.options import examples, output_options
 from accel.cli.output import Output
-from accel.explain import count_text
 from accel.history.ids import parse_segment, segment_text
+from accel.lookup.explain import count_text
 
 if TYPE_CHECKING:
     from accel.history.epochs import EpochSummary

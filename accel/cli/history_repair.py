@@ -11,7 +11,7 @@ import click
 from accel.cli.history_options import StreamChoice, size_options, stream_options
 from accel.cli.options import examples, output_options
 from accel.cli.output import Output, Rendered
-from accel.explain import count_text
+from accel.lookup.explain import count_text
 
 if TYPE_CHECKING:
     from accel.history.store.repairing import Repair

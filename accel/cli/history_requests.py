@@ -12,10 +12,10 @@ from accel.cli.history_shown import Shown, table_of
 from accel.cli.history_texts import moment_ms_text
 from accel.cli.options import examples, output_options
 from accel.cli.output import Output
-from accel.explain import count_text
 from accel.history.id_columns import some_ids
 from accel.history.ids import segment_text
 from accel.history.requests import RequestStatus, ScalePlan
+from accel.lookup.explain import count_text
 
 if TYPE_CHECKING:
     from accel.history.requests import WorkflowRequest

@@ -23,7 +23,7 @@ from accel.cli.history_shown import table_of
 from accel.cli.history_texts import moment_ms_text
 from accel.cli.options import examples, option, output_options
 from accel.cli.output import Output, Rendered
-from accel.explain import count_text
+from accel.lookup.explain import count_text
 
 if TYPE_CHECKING:
     from accel.history.store.retention_runs import StreamRetention

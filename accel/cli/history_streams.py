@@ -21,7 +21,6 @@ from accel.cli.moments import age_text
 from accel.cli.options import TIME, examples, output_options
 from accel.cli.output import Output
 from accel.cli.tables import Names
-from accel.explain import count_text
 from accel.history.configuration import (
     SEGMENTS_MAX,
     OffsetUnit,
@@ -31,6 +30,7 @@ from accel.history.configuration import (
     ScalingPolicy,
     StreamConfiguration,
 )
+from accel.lookup.explain import count_text
 
 if TYPE_CHECKING:
     from accel.history.store import Stream

@@ -12,9 +12,9 @@ from accel.cli.history_shown import Shown, said, table_of
 from accel.cli.history_texts import moment_ms_text
 from accel.cli.options import TIME, Command, examples, output_options
 from accel.cli.output import Output
-from accel.explain import count_text
 from accel.history.ids import transaction_epoch
 from accel.history.transactions import TransactionStatus
+from accel.lookup.explain import count_text
 
 if TYPE_CHECKING:
     from accel.history.store import Stream

@@ -14,7 +14,7 @@ from rich.table import Table
 from accel.cli.opening import LookedInto
 from accel.cli.output import Rendered
 from accel.cli.targets import Target
-from accel.explain import count_text
+from accel.lookup.explain import count_text
 from accel.units import size_text
 from loaders.format import BlockRow
 

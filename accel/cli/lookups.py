@@ -12,10 +12,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from accel.answer import Answer, FoundObject, Kind
 from accel.cli.options import TIME, ReaderChoice, examples, output_options, range_options, reader_options
 from accel.cli.output import Output, Rendered
-from accel.explain import Explanation, answer_text, cost_text, count_text
+from accel.lookup.answer import Answer, FoundObject, Kind
+from accel.lookup.explain import Explanation, answer_text, cost_text, count_text
 from accel.system import SYSTEM
 from accel.version import version_number
 from loaders.layout import ObjectLayout

@@ -22,13 +22,13 @@ from typing import Any, TypeVar
 
 import click
 
-from accel.accelerator import ReadAccelerator
 from accel.catalog import ObjectCatalog
 from accel.cli.output import Output
 from accel.cli.tracing import TracingStore
 from accel.errors import CatalogMissing, MissingExtra
 from accel.image import MetadataImage
 from accel.image_source import ImageSource, StaticImages, load_image_file
+from accel.lookup.accelerator import ReadAccelerator
 from accel.settings import Settings
 from accel.system import SYSTEM
 from accel.units import parse_size, parse_time

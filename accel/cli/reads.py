@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from accel.accelerator import Reading
-from accel.answer import Ending
 from accel.cli.history_options import parse_name, read_by
 from accel.cli.options import SIZE, Command, ReaderChoice, examples, output_options, reader_options
 from accel.cli.output import Output, printable
 from accel.cli.payloads import PAYLOAD_FORMS, payload_text
 from accel.cli.stream_reads import StreamRead, stream_read_options
+from accel.lookup.accelerator import Reading
+from accel.lookup.answer import Ending
 from accel.units import size_text
 from loaders.format import RecordBatch
 

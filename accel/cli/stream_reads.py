@@ -17,13 +17,13 @@ from accel.cli.options import Command, ReaderChoice
 from accel.cli.output import Output, printable
 from accel.cli.payloads import payload_text
 from accel.errors import PositionTruncated
-from accel.explain import count_text
 from accel.history.ids import segment_text
+from accel.lookup.explain import count_text
 from accel.units import size_text
 
 if TYPE_CHECKING:
-    from accel.ordering.events import Event
-    from accel.ordering.reader import StreamReader
+    from accel.streams.events import Event
+    from accel.streams.reader import StreamReader
 
 ORDERS = ("time", "segment")
 INTERRUPTED = 130
@@ -55,9 +55,9 @@ class StreamRead:
     def run(self, name: str, reader: ReaderChoice, form: str, output: Output) -> None:
         """Print the events of the stream of this name."""
         # Loaded here, so that other commands start without them.
-        from accel.ordering.reader import StreamReader  # noqa: PLC0415
-        from accel.ordering.reader_base import Order  # noqa: PLC0415
-        from accel.ordering.segment_source import ObjectSegmentSource  # noqa: PLC0415
+        from accel.streams.reader import StreamReader  # noqa: PLC0415
+        from accel.streams.reader_base import Order  # noqa: PLC0415
+        from accel.streams.segment_source import ObjectSegmentSource  # noqa: PLC0415
 
         stream = StreamChoice(ScopeChoice(reader.store, self.scope), name).open(output)
         store = reader.store.open(output)

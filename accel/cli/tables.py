@@ -13,7 +13,7 @@ import msgspec
 from accel.catalog.forms import register_forms
 from accel.cli.options import StoreChoice, examples, output_options, store_options
 from accel.cli.output import Output, Rendered, printable
-from accel.explain import count_text
+from accel.lookup.explain import count_text
 from accel.system import SYSTEM
 from loaders.tables import FORMAT_FORM, FormRegistry, Tables, encode_name
 
@@ -150,7 +150,7 @@ def _tables_after(names: Iterable[str], after: str) -> Iterator[str]:
 def _registry() -> FormRegistry:
     # Loaded here, so that other commands start without them.
     from accel.history import codecs  # noqa: PLC0415
-    from accel.ordering.groups import group_form  # noqa: PLC0415
+    from accel.streams.groups import group_form  # noqa: PLC0415
 
     registry = FormRegistry()
     registry.register(FORMAT_FORM)

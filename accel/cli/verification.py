@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from accel.cli.order_check import Disorder
-from accel.explain import count_text
+from accel.lookup.explain import count_text
 from accel.units import size_text
 
 DISORDERS_SHOWN_MAX = 10

@@ -28,9 +28,9 @@ from accel.errors import AccelError
 from accel.history import codecs
 from accel.history.codecs.history_form import CheckedForm
 from accel.image_source import load_image_file
-from accel.ordering.groups import group_form
-from accel.ordering.writing.transaction_data import TransactionEvents, decode_transaction, encode_transaction
-from accel.ordering.writing.transaction_objects import MERGE_INTENT
+from accel.streams.groups import group_form
+from accel.streams.writing.transaction_data import TransactionEvents, decode_transaction, encode_transaction
+from accel.streams.writing.transaction_objects import MERGE_INTENT
 from loaders.errors import CorruptObject
 from loaders.format import (
     BlockIndex,
@@ -47,12 +47,12 @@ from loaders.hints.root_bytes import seal_root
 from loaders.hints.snapshot_parquet import EncodedGroup, decode_group, encode_group
 from loaders.hints.snapshot_root import SNAPSHOT_ROOT_FORM
 from loaders.tables import FORMAT_FORM, FormRegistry, RecordForm
-from tests.catalog.golden import FOLDER as CATALOG
+from tests.accel.catalog.golden import FOLDER as CATALOG
+from tests.accel.history.records.golden import FOLDER as HISTORY
 from tests.examples import examples
-from tests.hints.builders import columns_of
-from tests.history_codecs.golden import FOLDER as HISTORY
+from tests.loaders.hints.builders import columns_of
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 NUMBERS = st.sampled_from([0, 1, -1, 2, 255, 4096, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1, -(2**63), 2**64 - 1])
 LEAVES = NUMBERS | st.integers(-(2**63), 2**64 - 1) | st.none() | st.booleans() | st.floats() | st.text(max_size=8)
 VALUES = st.recursive(

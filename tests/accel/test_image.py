@@ -12,7 +12,7 @@ import pytest
 from accel.errors import ImageRefused
 from accel.image import MetadataImage, ObjectRef, make_node, node_of_columns
 from accel.image_source import JsonFile, PolledImages, StaticImages, load_image_file
-from tests.accel.driving import Clock
+from tests.accel.lookup.driving import Clock
 
 
 def stream(**changes: Any) -> dict[str, Any]:

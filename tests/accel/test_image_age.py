@@ -12,8 +12,8 @@ import pytest
 
 from accel import AsyncReadAccelerator, ImageTooOld, MetadataImage, PolledImages, ReadAccelerator, StaticImages
 from loaders.errors import StoreUnavailable
-from tests.accel.cluster import STREAM, line_image, line_store, system
-from tests.accel.driving import Clock
+from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
+from tests.accel.lookup.driving import Clock
 
 MAX_AGE_SECONDS = 10.0
 POLL_SECONDS = 1.0

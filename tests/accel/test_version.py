@@ -13,7 +13,7 @@ from accel import ImageVersion, ReadAccelerator, StaticImages, VersionVector, is
 from accel.errors import ImageRefused, InvalidRequest
 from accel.image import MetadataImage
 from accel.version import version_number
-from tests.accel.cluster import STREAM, line_image, line_store, system
+from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
 
 vectors = st.builds(VersionVector, st.dictionaries(st.sampled_from("abcd"), st.integers(0, 3)))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accel.ordering import NO_TOKEN, HostClock, Lag, PartCache, SegmentTimeIndex, Standing, choose
+from accel.streams import NO_TOKEN, HostClock, Lag, PartCache, SegmentTimeIndex, Standing, choose
 from loaders.store import MemoryStore, ObjectStore
 from tests.conformance.report import Report, same
 

@@ -12,15 +12,15 @@ from accel.catalog import forms, import_records, places, rows
 from accel.catalog.buckets import bucket_of, buckets_of
 from accel.catalog.places import bucket_key
 from accel.history.codecs import ALL_FORMS
-from accel.ordering import events
-from accel.ordering.groups.group_form import READER_GROUP
-from accel.ordering.writing import transaction_data
-from accel.ordering.writing.transaction_objects import MERGE_INTENT
+from accel.streams import events
+from accel.streams.groups.group_form import READER_GROUP
+from accel.streams.writing import transaction_data
+from accel.streams.writing.transaction_objects import MERGE_INTENT
 from loaders.tables import FORMAT_FORM, FormRegistry
 from loaders.tables.columns import COLUMNS_MAX, ROWS_A_BYTE, ROWS_FREE, ROWS_MAX, VERSION
 from loaders.tables.envelope import ENVELOPE_VERSION
 from loaders.tables.format_record import FORMAT_VERSION, STREAM_BUCKETS_MAX, FormatRecord
-from tests.catalog.golden import golden_bytes
+from tests.accel.catalog.golden import golden_bytes
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "formats.md").read_text()

@@ -15,8 +15,8 @@ from accel.history.states import TRANSITIONS
 from accel.history.store import HistorySettings, MemorySegments, Stream, StreamStore
 from loaders.store import CountingStore, MemoryStore
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, Block, BlockKind, BlockTimes
+from tests.accel.history.records.building import chunk_of_scales, jittered_times, shard_of_sizes
 from tests.docs.pages import ROOT, table_rows
-from tests.history_codecs.building import chunk_of_scales, jittered_times, shard_of_sizes
 
 PAGE = ROOT / "docs" / "history.md"
 SETTINGS = HistorySettings(part_epochs=2, leaf_parts=2)

@@ -28,8 +28,8 @@ from accel.history.store import places
 from loaders.layout import TABLES_PREFIX
 from loaders.tables.names import table_folder, value_key
 from range_index.epoch_times import Block, BlockKind
+from tests.accel.history.records.golden import golden_bytes
 from tests.docs.test_bytes import cells, code, dumps, section
-from tests.history_codecs.golden import golden_bytes
 
 TEXT = section("Stream history")
 FORMS = {form.name: form.record for form in ALL_FORMS}

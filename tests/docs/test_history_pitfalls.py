@@ -33,10 +33,10 @@ def test_the_tests_that_hold_a_pitfall_say_so_in_their_first_line() -> None:
 
 
 def test_no_other_test_says_so() -> None:
-    for path in sorted((ROOT / "tests").glob("*/test_*.py")):
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.FunctionDef):
                 continue
             said = re.match(r"Pitfall ([AD]\d+)", ast.get_docstring(node) or "")
             if said and said[1] in HELD_BY:
-                assert f"`{path.parent.name}/{path.name}::{node.name}`" in HELD_BY[said[1]]
+                assert f"`{path.relative_to(ROOT / 'tests')}::{node.name}`" in HELD_BY[said[1]]

@@ -23,7 +23,7 @@ from loaders.store import ObjectStore, open_store
 from loaders.tables import FORMAT_FORM, FormatRecord, Tables
 from loaders.tables.envelope import decode_stored, encode_stored
 from loaders.tables.format_record import FORMAT_PLACE, FORMAT_VERSION
-from tests.cli.worlds import run
+from tests.accel.cli.worlds import run
 
 NODE = 4
 STREAM = 420_000

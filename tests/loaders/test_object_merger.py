@@ -22,8 +22,8 @@ from loaders.object_writer import ObjectWriter
 from loaders.store import ALWAYS, Body, Condition, CountingStore, Fault, FaultStore, MemoryStore, ObjectStore
 from tests.builders import batches, write_set_object
 from tests.examples import examples
-from tests.format.merged_objects import MergeGroup, batches_by_stream, merge_groups, merge_limits, naive_merge
-from tests.format.objects import opened, production_bytes, production_cases
+from tests.loaders.format.merged_objects import MergeGroup, batches_by_stream, merge_groups, merge_limits, naive_merge
+from tests.loaders.format.objects import opened, production_bytes, production_cases
 from tests.servers.stores import S3_STORES, store_on_s3
 
 LAYOUT = ObjectLayout()

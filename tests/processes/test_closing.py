@@ -18,7 +18,7 @@ from loaders.lifetime import Threads
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Call, DecoratedStore
 from loaders.tables import FormatRecord
-from tests.accel.cluster import NODE, STREAM, accelerator, line_image, line_store
+from tests.accel.lookup.cluster import NODE, STREAM, accelerator, line_image, line_store
 
 Answer = TypeVar("Answer")
 

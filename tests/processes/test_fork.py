@@ -21,7 +21,7 @@ from loaders.shared_chunks import SharedChunks
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Call, DecoratedStore
 from loaders.tables import FormatRecord
-from tests.accel.cluster import STREAM, accelerator, line_image, line_store
+from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store
 from tests.processes.children import every_lock_held, in_child
 from tests.servers.stores import S3_STORES, store_on_s3
 

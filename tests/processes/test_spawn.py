@@ -16,7 +16,7 @@ from accel.errors import AccelError, WrongProcess
 from accel.system import SYSTEM
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.tables import FormatRecord
-from tests.accel.cluster import line_image
+from tests.accel.lookup.cluster import line_image
 from tests.processes.children import CHILD_SECONDS
 from tests.servers.stores import S3_STORES, store_on_s3
 

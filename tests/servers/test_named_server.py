@@ -52,7 +52,16 @@ def test_where_there_is_no_server_the_code_is_its_own_and_the_text_says_how_to_g
 
 def collected(environment: dict[str, str]) -> tuple[int, list[str]]:
     """The exit code of pytest, and the tests of stores that it finds by the marker."""
-    command = [sys.executable, "-m", "pytest", "-m", MARKER, "--collect-only", "-q", "tests/store/test_contract.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-m",
+        MARKER,
+        "--collect-only",
+        "-q",
+        "tests/loaders/store/test_contract.py",
+    ]
     outside = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     done = subprocess.run(command, cwd=ROOT, env=outside | environment, capture_output=True, text=True, check=False)  # noqa: S603 - our own words
     return done.returncode, [line for line in done.stdout.splitlines() if "::" in line]

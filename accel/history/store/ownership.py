@@ -28,7 +28,7 @@ What follows from it:
 
 A request without a state, or a state without a request, never outlives `recover` (`Recovering`).
 
-Source: docs/history.md, "Whose workflow it is". The argument is checked by tests/history_store/test_interleavings.py.
+Source: docs/history.md, "Whose workflow it is". tests/accel/history/store/test_interleavings.py checks the argument.
 """
 
 from __future__ import annotations

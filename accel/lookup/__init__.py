@@ -1,0 +1,1 @@
+"""The read path: a question about offsets goes in, the objects that hold them come out."""

@@ -1,0 +1,278 @@
+"""What all readers have in common: `ReaderBase`; and those that go from cut to cut, by themselves: `CutReader`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from enum import Enum, unique
+from functools import partial
+from queue import SimpleQueue
+from typing import TypeAlias
+
+from accel.errors import ReaderStalled
+from accel.history.cuts import refuse_unordered
+from accel.history.id_columns import IdMap
+from accel.history.ids import segment_text
+from accel.history.store import Stream
+from accel.streams.events import Event, EventBatch
+from accel.streams.frontier import Frontier
+from accel.streams.reader_core import ReaderCore
+from accel.streams.segment_source import SegmentSource
+from accel.streams.steps import Fill, Learn, ReaderSettings, SegmentEnd, SegmentEvents, Step
+from accel.system import SYSTEM, Components
+from loaders.lifetime import Lifetime, Threads
+
+Cut: TypeAlias = Mapping[int, int]
+Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd]]
+MILLISECONDS = 1000
+
+
+@unique
+class Order(Enum):
+    """In which order events of different segments come. Those of one segment, and of one key, keep theirs always."""
+
+    TIME = "time"
+    """As they arrived, as nearly as is known without waiting."""
+
+    SEGMENT = "segment"
+    """The oldest segment first, whatever the time: nothing is said about the order."""
+
+
+class ReaderBase:
+    """What readers do with answers, whoever says what is to be read, and however they wait.
+
+    Args:
+        stream: which.
+        source: where its events come from.
+        core: decides; its settings are the reader's.
+        system: the timer, and the clock that `lag` is measured by.
+
+    A reader is of the process that made it, as its position is: elsewhere it raises WrongProcess. Closed before it has
+    come to its end, it raises Closed when it is asked for more, so that nobody takes that for the end.
+    """
+
+    def __init__(self, stream: Stream, source: SegmentSource, core: ReaderCore, system: Components) -> None:
+        self._lifetime = Lifetime(f"a reader of {stream.name}", system.process_id)
+        self._stream = stream
+        self._source = source
+        self._core = core
+        self._system = system
+        self.settings = core.settings
+        self._pool = Threads(self.settings.requests_max, "accel-reader", lifetime=self._lifetime)
+        self._answers: SimpleQueue[Answered | None] = SimpleQueue()  # None: closed, so nothing is to be waited for
+        self._batch: EventBatch | None = None
+        self._events: Iterator[Event] = iter(())
+        self._at = 0
+        self._stalled_since: float | None = None
+        self._awaited_since: dict[int, float] = {}
+        self._retried_at = system.timer()
+
+    def position(self) -> IdMap:
+        """The stream cut behind the last event that was given: a reader that begins there gives all that follow."""
+        cut = self._core.position()
+        if self._batch is None or self._batch.segment_id not in cut:
+            return cut
+        return IdMap.of({**cut, self._batch.segment_id: self._at})
+
+    def lag(self, segment_id: int | None = None) -> float:
+        """How many seconds ago the last event arrived that was given; 0 before the first.
+
+        Args:
+            segment_id: of one segment; None = of the whole reader.
+        """
+        return self._core.lag(self._now_ms(), segment_id) / MILLISECONDS
+
+    def lags(self) -> dict[int, float]:
+        """The same of each segment that is being read."""
+        return {each: lag / MILLISECONDS for each, lag in self._core.lags(self._now_ms()).items()}
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all was given that was asked for: nothing comes any more."""
+        return self._batch is None and self._core.is_finished
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Payload in memory, and what requests under way may bring."""
+        return self._core.buffered_bytes
+
+    def _now_ms(self) -> int:
+        return int(self._system.clock() * MILLISECONDS)
+
+    def _next_event(self) -> Event | None:
+        """The next event of the batch at hand; None if it has no more."""
+        for event in self._events:
+            self._at = event.next_offset
+            return event
+        self._batch = None
+        return None
+
+    def _open_batch(self, batch: EventBatch) -> None:
+        self._batch, self._events, self._at = batch, iter(batch), batch.offset
+
+    def _rest(self) -> EventBatch | None:
+        """What was not given yet of the batch at hand; counts as given from now on."""
+        batch, self._batch, self._events = self._batch, None, iter(())
+        left = None if batch is None else batch.within(self._at)
+        return left or None
+
+    def _hand_on(self) -> None:
+        """Hand on what came, and ask for what is wanted.
+
+        Raises:
+            Exception: as `_answer`.
+        """
+        while not self._answers.empty():
+            if (answered := self._answers.get()) is not None:
+                self._answer(*answered)
+        self._retry()
+        for step in self._core.wanted():
+            self._ask(step).add_done_callback(partial(self._arrived, step))
+
+    def _ask(self, step: Step) -> Future[SegmentEvents | SegmentEnd]:
+        if isinstance(step, Fill):
+            return self._pool.submit(self._source.fill, step)
+        return self._pool.submit(self._source.learn, step)
+
+    def _arrived(self, step: Step, done: Future[SegmentEvents | SegmentEnd]) -> None:
+        """Called by the thread that has the answer."""
+        if not done.cancelled():
+            self._answers.put((step, done))
+            self._wake()
+
+    def _check(self) -> None:
+        """That more may be asked of it.
+
+        Raises:
+            WrongProcess: another process made it.
+            Closed: it was closed, and has not come to its end.
+        """
+        self._lifetime.check_process()
+        if not self.is_finished:
+            self._lifetime.check()
+
+    def _wake(self) -> None:
+        """Whoever waits for answers in another way than at the queue is to be woken; by any thread."""
+
+    def _close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._answers.put(None)
+        self._wake()
+
+    def _answer(self, step: Step, done: Future[SegmentEvents | SegmentEnd]) -> None:
+        """Hand an answer on.
+
+        Raises:
+            Exception: it did not work; it is wanted again, so a caller who goes on tries again.
+        """
+        error = done.exception()
+        if error is not None:
+            self._core.failed(step)
+            if not self._is_needed(step):
+                return
+            raise error
+        answer = done.result()
+        if isinstance(step, Fill) and isinstance(answer, SegmentEvents):
+            self._core.filled(step, answer)
+            if answer.batches:
+                self._stalled_since = None
+        elif isinstance(step, Learn) and isinstance(answer, SegmentEnd):
+            self._core.learned(step, answer)
+            if step.segment_id not in self._core.position():
+                self._stalled_since = None
+
+    def _is_needed(self, step: Step) -> bool:
+        """Whether what is asked for lies before the reader; not of a segment that was given up, or skipped, since."""
+        at = self._core.position().get(step.segment_id)
+        return at is not None and (isinstance(step, Learn) or step.offset >= at)
+
+    def _take(self) -> EventBatch | None:
+        """The next events, unless others that may be older are on their way and were not waited for too long."""
+        now = self._system.timer()
+        since = self._awaited_since
+        # For each segment by itself: one that stalls must not cost the others their grace.
+        self._awaited_since = {each: since.get(each, now) for each in self._core.awaited}
+        if any(now - each < self.settings.grace_seconds for each in self._awaited_since.values()):
+            return None
+        return self._core.take()
+
+    def _retry(self) -> None:
+        """Ask idle segments again when it is time, whether or not others have events at hand."""
+        now = self._system.timer()
+        if now - self._retried_at >= self.settings.idle_seconds:
+            self._retried_at = now
+            self._core.retry_idle()
+
+    def _wait_seconds(self) -> float | None:
+        """How long nothing is to be done unless an answer comes; None = for ever.
+
+        Raises:
+            ReaderStalled: it waited too long for what must be there.
+        """
+        now = self._system.timer()
+        waits = [each + self.settings.grace_seconds - now for each in self._awaited_since.values()]
+        waits = [each for each in waits if each > 0]  # what is over is waited for no more
+        if self._core.idle:
+            self._refuse_stalled(now)
+            waits.append(max(0.0, self._retried_at + self.settings.idle_seconds - now))
+        else:
+            self._stalled_since = None
+        return min(waits) if waits else None
+
+    def _refuse_stalled(self, now: float) -> None:
+        if self._stalled_since is None:
+            self._stalled_since = now
+        if now - self._stalled_since >= self.settings.stall_seconds and not self._core.follows:
+            told = ", ".join(f"{segment_text(each)} at {at}" for each, at in sorted(self._core.idle.items())[:20])
+            self._stalled_since = None
+            raise ReaderStalled(f"{self._stream.name}: expected more in {told}, found none for a long time")
+
+
+class CutReader(ReaderBase):
+    """A reader of a whole stream, from one cut to another.
+
+    Args:
+        stream: which.
+        source: where its events come from.
+        from_cut: where to begin; None = at the stream's head.
+        to_cut: where to end; None = nowhere.
+        follow: whether to wait for events that are not there yet; False = to end where the stream ends now.
+        order: of events of different segments.
+        settings: bounds.
+        system: the timer, and the clock that `lag` is measured by.
+
+    Raises:
+        InvalidArgument: a cut that is not valid, or an end before the start.
+        NotInHistory: a cut of another stream.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        source: SegmentSource,
+        *,
+        from_cut: Cut | None = None,
+        to_cut: Cut | None = None,
+        follow: bool = False,
+        order: Order = Order.TIME,
+        settings: ReaderSettings | None = None,
+        system: Components = SYSTEM,
+    ) -> None:
+        start = stream.workflows.cuts.place_valid(dict(stream.head()) if from_cut is None else from_cut)
+        end = None if to_cut is None else stream.workflows.cuts.place_valid(to_cut)
+        refuse_unordered(start, end)
+        core = ReaderCore(
+            Frontier(start.segments, start.cut),
+            settings or ReaderSettings(),
+            stop=None if end is None else end.cut,
+            follow=follow,
+            by_time=order is Order.TIME,
+        )
+        super().__init__(stream, source, core, system)
+
+    def _skip_to_head(self) -> IdMap:
+        self._lifetime.check()
+        head = self._stream.workflows.cuts.place_valid(dict(self._stream.head()))
+        self._core.skip(Frontier(head.segments, head.cut))
+        self._rest()
+        return self._core.position()

@@ -1,0 +1,296 @@
+"""Where a reader gets events from: the segments of a stream, as streams of the object layer.
+
+    segment  --history-->  stream of the object layer  --lookup-->  objects  -->  blocks  -->  batches  -->  events
+
+The time index of the segment says when each batch arrived. What is not in its objects yet is in the memory of a host;
+for that part, and where the index cannot be read, the value that was logged with the batch counts, which is the same.
+
+| question                             | calls to the history                                                        |
+|--------------------------------------|-----------------------------------------------------------------------------|
+| events of a segment                  | 1 the first time: which stream of the object layer it is                    |
+| is it sealed, and what follows it?   | 2 and a refresh for all segments together each second; 5 for a sealed one    |
+
+Events themselves cost what `ReadAccelerator.read` costs; the index one listing a segment, and one read for each 65,536
+appends.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final, Protocol
+
+import numpy as np
+from cachetools import LRUCache
+
+from accel.errors import AccelError, InvalidRequest, PositionTruncated
+from accel.history.checks import checked_id, checked_integer
+from accel.history.configuration import OffsetUnit
+from accel.history.ids import segment_text
+from accel.history.key_profile import KeyProfile
+from accel.history.segments import KeyRanges
+from accel.history.states import StreamState
+from accel.history.store import Stream
+from accel.history.truncation import placed
+from accel.image import OPEN_END
+from accel.lookup.accelerator import ReadAccelerator
+from accel.streams.clock import HostClock
+from accel.streams.events import EventBatch, decode_events
+from accel.streams.replies import SegmentRead
+from accel.streams.steps import Fill, Learn, SegmentEnd, SegmentEvents
+from accel.streams.times.part_cache import PartCache
+from accel.streams.times.segment_index import SegmentTimeIndex
+from accel.system import SYSTEM, Components
+from accel.version import ImageVersion
+from loaders.format import RecordBatch
+from loaders.lifetime import PerProcess
+from loaders.shared_chunks import SharedChunks
+from loaders.shared_loads import SharedLoads
+from loaders.store import ObjectStore
+from range_index.time_search import NO_TOKEN
+
+NEWEST_SECONDS: Final = 1.0
+"""So long the image, and the list of segments that take writes, count as the newest once they were asked for."""
+
+NEWEST: Final = "newest"
+
+SEGMENTS_KNOWN_MAX: Final = 10_000
+"""Of so many segments it is kept what they are; what was least recently read is asked for again."""
+
+log = logging.getLogger(__name__)
+
+
+class SegmentSource(Protocol):
+    """Answers what a reader wants; any thread may ask."""
+
+    def fill(self, fill: Fill) -> SegmentEvents:
+        """Events of a segment.
+
+        Raises:
+            PositionTruncated: the stream begins behind the offset.
+            AccelError: they could not be read.
+        """
+        ...
+
+    def learn(self, learn: Learn) -> SegmentEnd:
+        """Whether a segment is sealed, and what follows it.
+
+        Raises:
+            AccelError: it could not be asked.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """The segments that took writes at some time."""
+
+    asked_seconds: float
+    active: frozenset[int]
+
+
+@dataclass(slots=True, eq=False)
+class _Known:
+    """What is known of a segment: what it is in the object layer, with which image it was read last, and its index."""
+
+    stream_id: int
+    version: ImageVersion | None = None
+    is_opened: bool = False
+    index: SegmentTimeIndex | None = None
+
+
+class _Kept:
+    """What one process knows of segments; their indexes have locks of their own."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.segments: LRUCache[int, _Known] = LRUCache(SEGMENTS_KNOWN_MAX)
+
+
+class ObjectSegmentSource:
+    """Reads a stream from its objects. Threads: any; a process that is forked may go on with that of its parent.
+
+    Args:
+        stream: which.
+        accelerator: finds objects and reads batches.
+        store: where the time indexes lie; that of the objects.
+        cache: of parts of time indexes.
+        chunks: of objects, shared by the segments; None = some of its own.
+        system: the timer.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        accelerator: ReadAccelerator,
+        store: ObjectStore,
+        *,
+        cache: PartCache | None = None,
+        chunks: SharedChunks | None = None,
+        system: Components = SYSTEM,
+    ) -> None:
+        self._stream = stream
+        self._accelerator = accelerator
+        self._store = store
+        self._cache = PartCache() if cache is None else cache
+        self._chunks = SharedChunks(store) if chunks is None else chunks
+        self._timer = system.timer
+        self._begun_seconds = system.timer()
+        self._kept = PerProcess("segments", _Kept)
+        self._unit: OffsetUnit | None = None
+        self._newest_of: SharedLoads[str, _Newest] = SharedLoads(1, lambda _: 1)
+
+    def fill(self, fill: Fill) -> SegmentEvents:
+        """See `SegmentSource.fill`."""
+        end = OPEN_END if fill.end is None else fill.end
+        known = self._segment(fill.segment_id)
+        known.version = self._accelerator.image_version
+        reading = self._accelerator.read(
+            known.stream_id, fill.offset, end, max_bytes=fill.max_bytes, ranges=self._chunks
+        )
+        try:
+            batches = list(reading)
+        except InvalidRequest:
+            self._refuse_truncated(fill)
+            return SegmentEvents((), fill.offset, fill.token)  # nothing was written yet
+        timed, token = self._timed(fill, known, batches)
+        return SegmentEvents(timed, reading.next_offset, token)
+
+    def read(self, segment_id: int, offset: int, max_bytes: int, token: int = NO_TOKEN) -> SegmentRead:
+        """The bytes of a segment's events from an offset on, as a peer would ask for them.
+
+        Args:
+            segment_id: which.
+            offset: where an event begins.
+            max_bytes: of payload; about.
+            token: of the last read; `NO_TOKEN` without one, which changes nothing but what it costs.
+
+        Returns:
+            The events' bytes, one behind the other, a clock value for each append, and the token for the next read.
+
+        Raises:
+            As `fill`.
+
+        Source: PDP-28, "ReadSegment", "SegmentRead".
+        """
+        segment_id, offset = checked_id(segment_id), checked_integer("an offset", offset, 0)
+        max_bytes, token = checked_integer("bytes", max_bytes, 1), checked_integer("a token", token)
+        found = self.fill(Fill(segment_id, offset, max_bytes, token))
+        batches = [part for each in found.batches if len(part := each.within(offset))]
+        values = np.array([each.value for each in batches], dtype=np.uint64)
+        return SegmentRead(b"".join(each.payloads() for each in batches), values, found.token)
+
+    def learn(self, learn: Learn) -> SegmentEnd:
+        """See `SegmentSource.learn`."""
+        segment_id = learn.segment_id
+        active = self._newest()
+        if self._accelerator.image_version != self._segment(segment_id).version:
+            return SegmentEnd(None, is_stale=True)
+        if segment_id in active:
+            return SegmentEnd(None)
+        size = self._stream.sealed_size(segment_id)
+        if size is None:
+            return SegmentEnd(None)
+        # That nothing follows is true for good only of a stream that is sealed, and was so before this is asked: sizes
+        # are written while a scale is under way.
+        is_over = self._stream.state() is StreamState.SEALED
+        following = self._stream.successors(segment_id)
+        if not following and not is_over:
+            return SegmentEnd(None)
+        return SegmentEnd(size, tuple(self._stream.segment(each) for each in sorted(following)))
+
+    def _segment(self, segment_id: int) -> _Known:
+        with (kept := self._kept()).lock:
+            known = kept.segments.get(segment_id)
+        if known is None:
+            known = _Known(self._stream.segment_stream(segment_id))
+            with kept.lock:
+                known = kept.segments.setdefault(segment_id, known)
+        return known
+
+    def _newest(self) -> frozenset[int]:
+        """The segments that take writes, as of a moment ago; the newest image is installed by then as well.
+
+        One thread asks, the others wait for it. So whoever reads up to the end finds everything that was committed
+        before they began.
+        """
+        return self._newest_of.get(NEWEST, self._ask_newest, self._is_new).active
+
+    def _is_new(self, known: _Newest) -> bool:
+        return self._timer() - known.asked_seconds < NEWEST_SECONDS
+
+    def _ask_newest(self) -> _Newest:
+        asked_seconds = self._timer()
+        is_sealed = self._stream.state() is StreamState.SEALED
+        active = frozenset(() if is_sealed else self._stream.active_segments().ids.tolist())
+        # An image that was the newest a moment ago, and after somebody began to read, is new enough.
+        if self._accelerator.image_age_seconds >= min(NEWEST_SECONDS, self._timer() - self._begun_seconds):
+            self._accelerator.refresh()
+        return _Newest(asked_seconds, active)
+
+    def _timed(self, fill: Fill, known: _Known, batches: list[RecordBatch]) -> tuple[tuple[EventBatch, ...], int]:
+        """Events with the values of the time index, as far as that has moved; the others have the value they log."""
+        if not batches:
+            return (), fill.token
+        unit = self._offset_unit()
+        found = [decode_events(batch, fill.segment_id, unit)[0] for batch in batches]
+        index = self._index(fill.segment_id, known)
+        indexed_end = 0 if index is None else index.end_offset
+        count = sum(1 for each in found if each.next_offset <= indexed_end)
+        if index is None or not count:
+            return tuple(found), NO_TOKEN
+        try:
+            values, token = _values_in(index, found[:count], fill.token)
+        except (AccelError, ValueError) as error:
+            _let_go(fill.segment_id, known, error)
+            return tuple(found), NO_TOKEN
+        timed = map(EventBatch.with_value, found[:count], values)
+        return (*timed, *found[count:]), token
+
+    def _index(self, segment_id: int, known: _Known) -> SegmentTimeIndex | None:
+        if known.is_opened:
+            return known.index
+        try:
+            # Nothing is added here, so nobody asks this clock.
+            clock = HostClock(lambda: 0)
+            index = SegmentTimeIndex.open(self._store, known.stream_id, clock, cache=self._cache)
+        except (AccelError, ValueError) as error:
+            _let_go(segment_id, known, error)
+            return None
+        known.index, known.is_opened = index if index.records else None, True
+        return index
+
+    def _offset_unit(self) -> OffsetUnit:
+        if self._unit is None:
+            self._unit = self._stream.configuration().offset_unit
+        return self._unit
+
+    def _refuse_truncated(self, fill: Fill) -> None:
+        head = placed(self._stream.truncation())
+        if head is None:
+            return
+        if fill.segment_id in head.cut:
+            is_gone = head.cut[fill.segment_id] > fill.offset
+        else:
+            segment = self._stream.segment(fill.segment_id)
+            profile = KeyProfile.of(head.segments.ranges, head.cut.ids)
+            ranges = KeyRanges([segment.key_start], [segment.key_end])
+            is_gone = int(profile.highest_over(ranges)[0]) > segment.id
+        if is_gone:
+            raise PositionTruncated(self._stream.name, fill.segment_id, fill.offset, dict(head.cut))
+
+
+def _values_in(index: SegmentTimeIndex, batches: list[EventBatch], token: int) -> tuple[list[int], int]:
+    """The clock values of batches that follow one another, and where the next read goes on in the index."""
+    start, end = batches[0].offset, batches[-1].next_offset
+    read = index.read(start, end - start, token)
+    if len(read.values) == len(batches):  # one append, one record: as our own writer does it
+        return read.values.tolist(), read.token
+    each_read = [index.read(each.offset, each.next_offset - each.offset) for each in batches]
+    return [each.value for each in each_read], read.token
+
+
+def _let_go(segment_id: int, known: _Known, error: Exception) -> None:
+    log.warning("time index of segment %s is not used: %s", segment_text(segment_id), error)
+    known.index, known.is_opened = None, True

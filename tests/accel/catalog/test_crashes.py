@@ -1,0 +1,234 @@
+"""A process may die before any of its writes: whoever repeats its work in a new one finds everything as if done once.
+
+Each piece of work runs to its end once, to count its writes. Then it dies in place of each of them in turn, is repeated
+by a process that knows nothing but the work itself, and what the catalog says must be the same as without the crash.
+Ids that were taken and not used, promises that nobody will keep and raised epochs may differ: they cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+
+from accel.catalog import CatalogSettings, ObjectCatalog
+from accel.image_parts import StreamObject
+from loaders.object_ref import ObjectRef
+from loaders.store import Crash, CrashStore
+from tests.accel.catalog.world import World, held
+
+SETTINGS = CatalogSettings(parallel_requests=1, ids_block=8, checkpoint_commits=2, stream_objects_in_list_max=1)
+"""One request at a time, so that a crash before write n is always the same crash."""
+
+NODE, NEXT_NODE = 4, 5
+STREAMS = (1, 2, 3, 4, 5)
+WRITES_MAX = 100
+
+
+@dataclass
+class Work:
+    """What lies ready when the work begins: objects that are written and promised, and where the streams end."""
+
+    sources: list[ObjectRef] = field(default_factory=list)
+    output: ObjectRef | None = None
+    ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    own: Mapping[int, StreamObject] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+
+
+Prepare = Callable[[World], Work]
+Act = Callable[[ObjectCatalog, Work], None]
+
+
+def nothing(world: World) -> Work:
+    del world
+    return Work()
+
+
+def opened(world: World) -> Work:
+    with world.open() as catalog, catalog.open_node(NODE):
+        pass
+    return Work()
+
+
+def two_uploads(world: World) -> Work:
+    with world.open() as catalog, catalog.open_node(NODE) as writer:
+        writer.open_streams(STREAMS)
+        sources = [world.upload(writer, dict.fromkeys(STREAMS[:4], (start, start + 10))) for start in range(0, 20, 10)]
+    return Work(sources, ends=dict.fromkeys(STREAMS[:4], 20) | {5: 0})
+
+
+def an_upload_ready(world: World) -> Work:
+    work = two_uploads(world)
+    with world.open() as catalog:
+        ids = catalog.prepare(NODE, 3)
+        work.ranges = {1: (20, 30), 2: (20, 30)}
+        work.output, _ = world.put(ids[0], [(each, *span) for each, span in work.ranges.items()])
+        work.own = {3: world.put_stream_object(ids[1], 3, 20, 30), 5: world.put_stream_object(ids[2], 5, 0, 30)}
+    return work
+
+
+def a_compaction_ready(world: World) -> Work:
+    work = two_uploads(world)
+    with world.open() as catalog:
+        ids = catalog.prepare(NODE, 3)
+        work.output, _ = world.put(ids[0], [(1, 0, 20), (4, 0, 20)])
+        work.own = {each: world.put_stream_object(ids[each - 1], each, 0, 20) for each in (2, 3)}
+    return work
+
+
+def open_node(catalog: ObjectCatalog, work: Work) -> None:
+    del work
+    with catalog.open_node(NODE) as writer:
+        assert [writer.end(each) for each in STREAMS] in ([None] * 5, [20, 20, 20, 20, 0])
+
+
+def open_streams(catalog: ObjectCatalog, work: Work) -> None:
+    del work
+    with catalog.open_node(NODE) as writer:
+        writer.open_streams(dict.fromkeys(STREAMS, 7))
+        assert [writer.end(each) for each in STREAMS] == [7] * 5
+
+
+def prepare(catalog: ObjectCatalog, work: Work) -> None:
+    del work
+    with catalog.open_node(NODE) as writer:
+        ids = writer.prepare(10)
+        assert set(ids) <= set(writer.node_list.prepared["object_id"].tolist())
+    ids += catalog.prepare(NODE, 10)
+    assert len(set(ids)) == 20
+
+
+def commit_upload(catalog: ObjectCatalog, work: Work) -> None:
+    with catalog.open_node(NODE) as writer:
+        writer.commit_upload(work.output, work.ranges, stream_objects=work.own)
+        assert [writer.end(each) for each in STREAMS] == [30, 30, 30, 20, 30]
+
+
+def commit_compaction(catalog: ObjectCatalog, work: Work) -> None:
+    catalog.commit_compaction(NODE, work.sources, work.output, work.own.items())
+
+
+def trim(catalog: ObjectCatalog, work: Work) -> None:
+    del work
+    catalog.trim({1: 5, 2: 10, 3: 20})
+
+
+def trim_stream_objects(catalog: ObjectCatalog, work: Work) -> None:
+    commit_compaction(catalog, work)
+    catalog.trim({1: 5, 2: 20, 3: 20})
+
+
+def close_streams(catalog: ObjectCatalog, work: Work) -> None:
+    assert catalog.close_streams(STREAMS) == work.ends
+
+
+def move_streams(catalog: ObjectCatalog, work: Work) -> None:
+    """As a controller does that moves streams: closed if they are not yet, then opened where they are not yet."""
+    closed = {each for each in STREAMS if catalog.refresh().streams[each].ranges[-1].node_id == NODE}
+    ends = catalog.close_streams(closed)
+    assert ends == {each: work.ends[each] for each in closed}
+    with catalog.open_node(NEXT_NODE) as writer:
+        writer.open_streams(STREAMS)
+        assert {each: writer.end(each) for each in STREAMS} == work.ends
+
+
+CASES: dict[str, tuple[Prepare, Act]] = {
+    "open_node, new": (nothing, open_node),
+    "open_node, known": (two_uploads, open_node),
+    "open_streams": (opened, open_streams),
+    "prepare": (opened, prepare),
+    "commit_upload with stream objects": (an_upload_ready, commit_upload),
+    "commit_compaction with stream objects": (a_compaction_ready, commit_compaction),
+    "trim": (two_uploads, trim),
+    "trim of stream objects": (a_compaction_ready, trim_stream_objects),
+    "close_streams": (two_uploads, close_streams),
+    "streams that move": (two_uploads, move_streams),
+}
+
+
+def facts(world: World) -> dict[str, object]:
+    """What a catalog means, without what a crash may leave: ids that nobody uses, and epochs."""
+    with world.open() as catalog:
+        snapshot = catalog.refresh_snapshot()
+        image = snapshot.built.image
+        lists = snapshot.node_lists()
+        buckets = [seen.value for seen in snapshot.buckets]
+        return {
+            "nodes": sorted(lists),
+            "live": {number: each.live["object_id"].tolist() for number, each in lists.items()},
+            "retired": {number: sorted(each.retired["object_id"].tolist()) for number, each in lists.items()},
+            "waiting": {number: each.stream_objects["object_id"].tolist() for number, each in lists.items()},
+            "starts": {each: image.streams[each].start_offset for each in sorted(image.streams)},
+            "ranges": {
+                each: [(span.node_id, span.start, span.end) for span in image.streams[each].ranges]
+                for each in sorted(image.streams)
+            },
+            "held": {each: held(catalog, each) for each in sorted(image.streams)},
+            "stream objects": [sorted(each.stream_objects["object_id"].tolist()) for each in buckets],
+            "retired stream objects": [sorted(each.retired["object_id"].tolist()) for each in buckets],
+            "ends": {each: catalog.stream_end(each) for each in sorted(image.streams)},
+        }
+
+
+def run(case: str, crash_before_write: int | None) -> tuple[World, bool]:
+    """Do the work of a case, dying in between if told; gives the world after it, and whether the end was reached."""
+    prepared, act = CASES[case]
+    world = World(settings=SETTINGS)
+    work = prepared(world)
+    store = CrashStore(world.store, crash_before_write)
+    try:
+        with world.open(store) as catalog:
+            act(catalog, work)
+    except Crash:
+        with world.open() as catalog:
+            act(catalog, work)
+    return world, not store.has_crashed
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_work_that_died_before_any_of_its_writes_can_be_repeated(case: str) -> None:
+    undisturbed = facts(run(case, None)[0])
+    for number in range(WRITES_MAX):
+        world, is_through = run(case, number)
+        assert facts(world) == undisturbed, f"crash before write {number}"
+        if is_through:
+            assert number > 0, "the case writes nothing"
+            return
+    pytest.fail(f"expected fewer than {WRITES_MAX} writes")
+
+
+@pytest.mark.parametrize("case", ["open_node, known", "commit_upload with stream objects", "close_streams"])
+def test_work_that_is_done_may_be_repeated_by_a_new_process(case: str) -> None:
+    prepared, act = CASES[case]
+    world = World(settings=SETTINGS)
+    work = prepared(world)
+    with world.open() as catalog:
+        act(catalog, work)
+    once = facts(world)
+    with world.open() as catalog:
+        act(catalog, work)
+    assert facts(world) == once
+
+
+def test_a_writer_goes_on_where_its_predecessor_died() -> None:
+    for number in range(WRITES_MAX):
+        world = World(settings=SETTINGS)
+        work = an_upload_ready(world)
+        store = CrashStore(world.store, number)
+        with suppress(Crash), world.open(store) as catalog:
+            commit_upload(catalog, work)
+        with world.open() as catalog, catalog.open_node(NODE) as writer:
+            ends = {each: writer.end(each) or 0 for each in STREAMS}
+            assert ends in ({1: 20, 2: 20, 3: 20, 4: 20, 5: 0}, {1: 30, 2: 30, 3: 30, 4: 20, 5: 30})
+            world.upload(writer, {each: (end, end + 10) for each, end in ends.items()})
+            for stream_id, end in ends.items():
+                spans = [(start, stop) for _, start, stop in held(catalog, stream_id)]
+                assert (spans[0][0], spans[-1][1]) == (0, end + 10)
+                assert all(before[1] == after[0] for before, after in pairwise(spans))
+        if not store.has_crashed:
+            return
+    pytest.fail(f"expected fewer than {WRITES_MAX} writes")

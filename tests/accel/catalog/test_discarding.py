@@ -1,0 +1,154 @@
+"""What is given up is deleted, unless it is listed or may yet be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+import pytest
+
+from accel.catalog import ObjectCatalog
+from accel.catalog.moving import move_stream_objects
+from accel.errors import CatalogMissing, CommitRefused
+from loaders.errors import AmbiguousWrite, KeyMissing, StoreUnavailable
+from loaders.store import ObjectStore
+from loaders.store.crashing import CrashStore
+from loaders.store.decorated import WRITES, Call
+from tests.accel.catalog.world import LAYOUT, World, held
+
+Answer = TypeVar("Answer")
+
+
+class Merging(World):
+    """Stream 1 has two objects of its own in its bucket; an object is written that is to replace them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.open() as catalog, catalog.open_node(4) as writer:
+            writer.open_streams([1])
+            self.sources = writer.prepare(2)
+            for at, object_id in enumerate(self.sources):
+                writer.register_stream_object(1, self.put_stream_object(object_id, 1, at, at + 1))
+            move_stream_objects(catalog.parts, 4)
+            [self.object_id] = catalog.prepare(4, 1)
+            self.merged = self.put_stream_object(self.object_id, 1, 0, 2)
+
+    def register(self, catalog: ObjectCatalog) -> None:
+        catalog.register_stream_object(1, self.merged, self.sources)
+
+    def exists(self, object_id: int) -> bool:
+        with suppress(KeyMissing):
+            return bool(self.memory.get(LAYOUT.object_key(object_id)).body)
+        return False
+
+
+class Unclear(CrashStore):
+    """Carries out its writes of buckets and loses the replies, and any other answer after that, until it is healed."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store, None)
+        self._is_lost = False
+
+    def heal(self) -> None:
+        self._is_lost = False
+
+    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        answer = None if self._is_lost else super()._around(call, send)
+        self._is_lost = self._is_lost or (call.operation in WRITES and "stream-buckets" in call.key)
+        if answer is None or self._is_lost:
+            raise StoreUnavailable(call.operation, call.key, "no reply")
+        return answer
+
+
+class BeforeBucketWrite(CrashStore):
+    """Lets somebody else act in front of its first write of a bucket."""
+
+    def __init__(self, store: ObjectStore, act: Callable[[], None]) -> None:
+        super().__init__(store, None)
+        self._act: Callable[[], None] | None = act
+
+    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        if self._act is not None and call.operation in WRITES and "stream-buckets" in call.key:
+            act, self._act = self._act, None
+            act()
+        return super()._around(call, send)
+
+
+def test_what_was_written_for_nothing_is_deleted_and_can_be_committed_no_more() -> None:
+    world = Merging()
+    with world.open() as catalog:
+        catalog.discard(4, [world.object_id])
+        assert not world.exists(world.object_id)
+        with pytest.raises(CommitRefused, match="promised"):
+            world.register(catalog)
+        assert [each[0] for each in held(catalog, 1)] == world.sources
+
+
+def test_an_object_whose_registration_ended_unclear_stays_if_it_is_listed() -> None:
+    world = Merging()
+    unclear = Unclear(world.memory)
+    with world.open(unclear) as catalog:
+        with pytest.raises(AmbiguousWrite):
+            world.register(catalog)
+        unclear.heal()
+        catalog.discard(4, [world.object_id])
+    with world.open() as catalog:
+        assert held(catalog, 1) == [(world.object_id, 0, 2)]
+        assert world.exists(world.object_id)
+
+
+def test_an_object_that_was_registered_stays() -> None:
+    world = Merging()
+    with world.open() as catalog:
+        world.register(catalog)
+        catalog.discard(4, [world.object_id])
+        assert held(catalog, 1) == [(world.object_id, 0, 2)]
+        assert world.exists(world.object_id)
+
+
+def test_a_registration_that_comes_late_does_not_list_what_was_discarded() -> None:
+    world = Merging()
+
+    def give_up() -> None:
+        with world.open() as other:
+            other.discard(4, [world.object_id])
+
+    with world.open(BeforeBucketWrite(world.memory, give_up)) as slow, pytest.raises(CommitRefused, match="promised"):
+        world.register(slow)
+    with world.open() as catalog:
+        assert [each[0] for each in held(catalog, 1)] == world.sources
+    assert not world.exists(world.object_id)
+
+
+def test_ids_without_objects_and_ids_that_nobody_promised_are_given_up_without_ado() -> None:
+    world = Merging()
+    with world.open() as catalog:
+        ids = catalog.prepare(4, 2)
+        world.memory.put(LAYOUT.object_key(ids[1]), b"damaged")
+        catalog.discard(4, [*ids, 1_000_000, *world.sources])
+        assert all(map(world.exists, world.sources))
+        assert not any(map(world.exists, ids))
+        assert not set(ids) & set(catalog.parts.cells.node_list(4).change(lambda _: None).value.prepared["object_id"])
+        with pytest.raises(CatalogMissing):
+            catalog.discard(5, ids)
+
+
+def test_an_object_that_was_registered_and_cannot_be_read_stays() -> None:
+    world = Merging()
+    with world.open() as catalog:
+        world.register(catalog)
+        world.memory.put(LAYOUT.object_key(world.object_id), b"damaged")
+        catalog.discard(4, [world.object_id])
+    assert world.exists(world.object_id)
+
+
+def test_discarding_an_object_of_many_streams_touches_no_bucket() -> None:
+    world = Merging()
+    with world.open() as catalog:
+        [object_id] = catalog.prepare(4, 1)
+        world.put(object_id, [(1, 0, 1), (2, 0, 1)])
+        before = [info.etag for info in world.memory.list("accel/tables/stream-buckets/")]
+        catalog.discard(4, [object_id])
+        assert [info.etag for info in world.memory.list("accel/tables/stream-buckets/")] == before
+        assert not world.exists(object_id)

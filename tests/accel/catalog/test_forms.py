@@ -1,0 +1,180 @@
+"""Every record is read back as it was written, also from bytes of earlier releases; and lists are small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from accel.catalog import forms
+from accel.catalog.forms import CatalogForm, StoredCounter, register_forms
+from accel.catalog.records import Checkpoint, NodeList, StreamBucket
+from accel.catalog.rows import LIVE, OWNED_RANGE, PREPARED, RETIRED, STREAM, STREAM_END, make_rows, retyped
+from loaders.errors import CorruptObject, FormatTooNew
+from loaders.tables.columns import pack_columns
+from loaders.tables.forms import FormRegistry, RecordForm
+from tests.accel.catalog import golden
+from tests.accel.catalog.building import same_bucket, same_list, same_rows
+
+OBJECTS = 5_000
+
+
+def list_of_objects(count: int) -> NodeList:
+    """A list as a busy node has one: ids shared with other nodes, an object a minute, jitter of seconds."""
+    chance = np.random.default_rng(20_251_121)
+    live = make_rows(
+        LIVE,
+        object_id=np.cumsum(chance.integers(1, 51, count)) + 3_000_000,
+        order_id=np.arange(count) + 70_000,
+        last_order_id=np.arange(count) + 70_000,
+        data_time_ms=1_760_000_000_000 + np.arange(count) * 60_000 + chance.integers(-5_000, 5_001, count),
+        size_bytes=chance.integers(4 << 20, 12 << 20, count),
+        index_size_bytes=36 * chance.integers(200, 9_001, count),
+        attributes=-1,
+        tail_checksum=-1,
+        added_by=np.arange(count) + 70_000,
+    )
+    retired = retyped(live[:50], RETIRED, {"retired_at_ms": 1_760_000_900_000, "retired_by": 71_000, "doomed": 0})
+    prepared = make_rows(PREPARED, object_id=np.arange(8) + 9_000_000, deadline_ms=1_760_086_400_000)
+    return NodeList(7, 3, 75_000, live[50:], prepared, retired)
+
+
+def same_version(first: Any, second: Any) -> bool:
+    return first.sequence == second.sequence and same_list(first.node_list, second.node_list)
+
+
+def same_checkpoint(first: Any, second: Any) -> bool:
+    return (first.node_id, first.order_id) == (second.node_id, second.order_id) and same_rows(first.ends, second.ends)
+
+
+def same_directory(first: Any, second: Any) -> bool:
+    return bool(np.array_equal(first.node_ids, second.node_ids))
+
+
+def same_batch(first: Any, second: Any) -> bool:
+    return same_rows(first.objects, second.objects) and same_rows(first.ranges, second.ranges)
+
+
+CASES: dict[str, tuple[CatalogForm[Any, Any], Callable[[], Any], Callable[[Any, Any], bool]]] = {
+    "node-list": (forms.NODE_LIST, golden.golden_list, same_list),
+    "list-version": (forms.LIST_VERSION, golden.golden_version, same_version),
+    "stream-bucket": (forms.STREAM_BUCKET, golden.golden_bucket, same_bucket),
+    "node-checkpoint": (forms.CHECKPOINT, golden.golden_checkpoint, same_checkpoint),
+    "node-directory": (forms.NODE_DIRECTORY, golden.golden_directory, same_directory),
+    "object-id-counter": (forms.OBJECT_ID_COUNTER, golden.golden_counter, lambda first, second: first == second),
+    "import-batch": (forms.IMPORT_BATCH, golden.golden_batch, same_batch),
+    "import-run": (forms.IMPORT_RUN, golden.golden_run, lambda first, second: first == second),
+}
+every_form = pytest.mark.parametrize("name", CASES)
+
+
+@every_form
+def test_bytes_of_version_1_are_read_for_ever(name: str) -> None:
+    form, make, same = CASES[name]
+    assert same(form.decode(golden.golden_bytes(f"{name}-1"), "golden"), make())
+
+
+@every_form
+def test_a_record_is_read_back_as_it_was_written(name: str) -> None:
+    form, make, same = CASES[name]
+    assert same(form.decode(form.encode(make()), "here"), make())
+
+
+@every_form
+def test_each_form_names_itself_and_its_version(name: str) -> None:
+    form, make, _ = CASES[name]
+    assert form.encode(make())[: len(name) + 3] == bytes([len(name)]) + name.encode() + b"\0\1"
+
+
+@every_form
+def test_damaged_bytes_are_refused_with_the_place_in_the_message(name: str) -> None:
+    form, make, _ = CASES[name]
+    whole = form.encode(make())
+    for cut in range(len(whole)):
+        with pytest.raises(CorruptObject, match="table 'x', key 'y'"):
+            form.decode(whole[:cut], "table 'x', key 'y'")
+
+
+@every_form
+def test_a_newer_version_is_refused_as_too_new(name: str) -> None:
+    form, make, _ = CASES[name]
+    bytes_of_next = bytearray(form.encode(make()))
+    bytes_of_next[len(name) + 2] = 2
+    with pytest.raises(FormatTooNew, match=name):
+        form.decode(bytes(bytes_of_next), "here")
+
+
+def test_empty_records_are_read_back() -> None:
+    assert same_list(forms.NODE_LIST.decode(forms.NODE_LIST.encode(NodeList(0)), "here"), NodeList(0))
+    assert same_bucket(forms.STREAM_BUCKET.decode(forms.STREAM_BUCKET.encode(StreamBucket(3)), "here"), StreamBucket(3))
+
+
+def test_a_list_of_5000_objects_takes_less_than_60_kilobytes() -> None:
+    size_bytes = len(forms.NODE_LIST.encode(list_of_objects(OBJECTS)))
+    assert size_bytes < 60_000, size_bytes
+    assert len(forms.NODE_LIST.encode(NodeList(7))) < 900
+
+
+def test_a_bucket_of_6000_streams_takes_less_than_10_bytes_a_stream() -> None:
+    chance = np.random.default_rng(7)
+    ids = np.sort(chance.choice(200_000, 6_000, replace=False))
+    starts = chance.integers(0, 10**7, len(ids)) * (chance.random(len(ids)) < 0.5)
+    ranges = make_rows(
+        OWNED_RANGE, stream_id=ids, range_index=0, epoch=chance.integers(1, 4, len(ids)), start=starts, end=-1,
+        node_id=chance.integers(0, 10, len(ids)),
+    )  # fmt: skip
+    bucket = StreamBucket(0, make_rows(STREAM, stream_id=ids, start_offset=starts), ranges)
+    assert len(forms.STREAM_BUCKET.encode(bucket)) < 10 * len(ids)
+
+
+def test_a_checkpoint_of_9000_streams_takes_less_than_7_bytes_a_stream() -> None:
+    chance = np.random.default_rng(7)
+    ids = np.sort(chance.choice(200_000, 9_000, replace=False))
+    ends = make_rows(STREAM_END, stream_id=ids, end=chance.integers(0, 2**31, len(ids)))
+    version = forms.CHECKPOINT.encode(Checkpoint(7, 5, ends))
+    assert len(version) < 7 * len(ids)
+
+
+def test_rows_out_of_order_are_refused_as_corrupt() -> None:
+    stored = forms.NODE_LIST.record.decode(forms.NODE_LIST.encode(golden.golden_list()), "here")
+    turned = msgspec.structs.replace(stored, live=pack_columns(golden.golden_list().live[::-1].copy()))
+    with pytest.raises(
+        CorruptObject, match="list of node 7, live: expected ascending keys, each once, found 40 before 31"
+    ):
+        forms.NODE_LIST.decode(forms.NODE_LIST.record.encode(turned), "here")
+
+
+def test_columns_of_another_kind_are_refused() -> None:
+    stored = forms.NODE_LIST.record.decode(forms.NODE_LIST.encode(golden.golden_list()), "here")
+    swapped = msgspec.structs.replace(stored, prepared=stored.live)
+    with pytest.raises(FormatTooNew, match="here, prepared: expected columns among object_id, deadline_ms"):
+        forms.NODE_LIST.decode(forms.NODE_LIST.record.encode(swapped), "here")
+
+
+@pytest.mark.parametrize("number", [-1, 2**63])
+def test_numbers_beyond_their_bounds_are_refused_as_corrupt(number: int) -> None:
+    with pytest.raises(CorruptObject, match="expected next_object_id of 0 to"):
+        forms.OBJECT_ID_COUNTER.decode(
+            RecordForm("object-id-counter", 1, StoredCounter).encode(StoredCounter(number)), "x"
+        )
+
+
+@every_form
+def test_a_person_can_look_at_every_form(name: str) -> None:
+    registry = FormRegistry()
+    register_forms(registry)
+    shown = registry.decode_any(golden.golden_bytes(f"{name}-1"), "golden")
+    assert shown[:2] == (name, 1)
+    assert msgspec.json.decode(msgspec.json.encode(shown[2])) == shown[2]
+
+
+def test_rows_are_shown_by_their_names() -> None:
+    registry = FormRegistry()
+    register_forms(registry)
+    _, _, shown = registry.decode_any(golden.golden_bytes("list-version-1"), "golden")
+    assert isinstance(shown, dict)
+    assert shown["sequence"] == 1234
+    assert shown["node_list"]["prepared"][0] == {"object_id": 1312, "deadline_ms": 1_760_086_400_000}

@@ -1,0 +1,658 @@
+"""An import makes a catalog that answers as the objects do, also if it dies on the way; and it loses nothing."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accel import ReadAccelerator, StaticImages
+from accel.catalog import CatalogSettings, ObjectCatalog, import_progress, places
+from accel.catalog.collecting import collect, plan_collection
+from accel.catalog.import_plan import NEVER_MS, Hole, ImportPlan, ImportReport, Overlap
+from accel.catalog.import_progress import BATCH_OBJECTS, ImportProgress
+from accel.catalog.import_reading import ImportChoice, Nodes
+from accel.catalog.importing import abandon_import, bucket_objects, commit_import, plan_import
+from accel.catalog.records import NodeList
+from accel.catalog.verifying import verify
+from accel.errors import MaintenanceRefused
+from loaders.errors import StoreError, StoreUnavailable, TableError
+from loaders.format import MissingBytes, open_tail
+from loaders.format.composite import LinkedObject, encode_composite
+from loaders.layout import TABLES_PREFIX
+from loaders.store import Fault, FaultStore, MemoryStore, ObjectStore
+from loaders.store.crashing import Crash, CrashStore
+from loaders.store.decorated import Call, DecoratedStore
+from tests.accel.catalog.world import LAYOUT, START_SECONDS, World, held
+from tests.builders import write_set_object
+from tests.models.plain_scan import plain_scan
+
+PRODUCTION = Path(__file__).parents[2] / "data" / "stream_set_objects"
+WRITES_MAX = 60
+Answer = TypeVar("Answer")
+
+
+class Recording(DecoratedStore):
+    """Counts reads of objects, and loses the answers to some."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.read: Counter[int] = Counter()
+        self.lost: set[int] = set()
+        self.at_once_max = 0
+        self._at_once = 0
+        self._lock = threading.Lock()
+
+    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        object_id = LAYOUT.parse_object_key(call.key)
+        if call.operation.startswith("get") and object_id is not None:
+            if object_id in self.lost:
+                raise StoreUnavailable(call.operation, call.key, "lost")
+            return self._counted(object_id, send)
+        return send()
+
+    def _counted(self, object_id: int, send: Callable[[], Answer]) -> Answer:
+        with self._lock:
+            self.read[object_id] += 1
+            self._at_once += 1
+            self.at_once_max = max(self.at_once_max, self._at_once)
+        try:
+            return send()
+        finally:
+            with self._lock:
+                self._at_once -= 1
+
+
+def filled() -> World:
+    """Two nodes, a stream that moves between them, a hole, and an object of a compaction: a high id, old offsets."""
+    world = World(MemoryStore(clock=lambda: START_SECONDS), CatalogSettings(parallel_requests=1))
+    world.put(3, [(1, 0, 10), (2, 0, 5)])
+    world.put(5, [(1, 20, 30)])
+    world.put(9, [(1, 30, 40), (3, 7, 8)])
+    world.put(11, [(1, 10, 20), (2, 6, 9)])
+    return world
+
+
+NODES = {3: 4, 5: 4, 9: 7, 11: 4}
+
+
+def planned(catalog: ObjectCatalog, nodes: Nodes = NODES, *, keep: bool = False, **choice: Any) -> ImportPlan:
+    return plan_import(catalog, bucket_objects(catalog), ImportChoice(nodes, **choice), keep=keep)
+
+
+def imported(world: World, nodes: Nodes = NODES, store: ObjectStore | None = None, **choice: Any) -> ImportReport:
+    with world.open(store) as catalog:
+        plan = planned(catalog, nodes, keep=True, **choice)
+        commit_import(catalog, plan)
+        return plan.report
+
+
+def facts(world: World) -> dict[str, object]:
+    """All that a catalog says."""
+    with world.open() as catalog:
+        snapshot = catalog.refresh_snapshot()
+        checkpoints = {
+            node_id: catalog.parts.cells.checkpoint(node_id).read() for node_id in sorted(snapshot.node_lists())
+        }
+        counter = catalog.parts.cells.object_ids().read()
+        return {
+            "directory": snapshot.directory.value.node_ids.tolist(),
+            "lists": {
+                node_id: (each.next_order_id, each.live.tolist(), each.prepared.tolist())
+                for node_id, each in snapshot.node_lists().items()
+            },
+            "buckets": [(seen.value.streams.tolist(), seen.value.ranges.tolist()) for seen in snapshot.buckets],
+            "checkpoints": {
+                node_id: None if seen is None else (seen.value.order_id, seen.value.ends.tolist())
+                for node_id, seen in checkpoints.items()
+            },
+            "counter": None if counter is None else counter.value,
+            "progress": list(world.memory.list(f"{TABLES_PREFIX}{places.IMPORT_PROGRESS}")),
+        }
+
+
+def test_an_imported_catalog_lists_what_the_bucket_holds() -> None:
+    world = filled()
+    report = imported(world)
+    assert report.counts == {
+        "keys": 4,
+        "objects": 4,
+        "bytes": sum(info.size_bytes for info in world.memory.list("") if LAYOUT.parse_object_key(info.key)),
+        "streams": 3,
+        "overlaps": 0,
+        "holes": 1,
+        "crossed": 0,
+        "unlistable": 0,
+        "left_out": 0,
+    }
+    assert report.holes == (Hole(2, 5, 6),)
+    assert [(each.node_id, each.objects, each.open_streams) for each in report.nodes] == [(4, 3, 1), (7, 1, 2)]
+    with world.open() as catalog:
+        image = catalog.image()
+        assert image.nodes[4].object_ids.tolist() == [3, 11, 5]
+        assert held(catalog, 1) == [(3, 0, 10), (11, 10, 20), (5, 20, 30), (9, 30, 40)]
+        ranges = [(each.start, each.end, each.node_id) for each in image.streams[1].ranges]
+        assert ranges == [(0, 30, 4), (30, -1, 7)]
+        assert image.streams[3].start_offset == 7
+
+
+def test_an_imported_catalog_is_clean() -> None:
+    world = filled()
+    imported(world)
+    with world.open() as catalog:
+        found = verify(catalog)
+        assert (found.problems, found.unchecked, found.orphans) == ([], [], [])
+        assert found.counts["objects"] == 4
+
+
+def test_a_plan_writes_nothing() -> None:
+    world = filled()
+    before = {info.key: info.etag for info in world.memory.list("")}
+    with world.open() as catalog:
+        assert planned(catalog).report.hindrances == []
+    assert {info.key: info.etag for info in world.memory.list("")} == before
+
+
+def test_sessions_go_on_where_the_objects_stop_and_open_none_of_them() -> None:
+    world = filled()
+    imported(world)
+    recording = Recording(world.store)
+    with world.open(recording) as catalog, catalog.open_node(7) as writer, catalog.open_node(4) as other:
+        assert {each: writer.end(each) for each in (1, 2, 3)} == {1: 40, 2: None, 3: 8}
+        assert {each: other.end(each) for each in (1, 2, 3)} == {1: None, 2: 9, 3: None}
+        assert not recording.read
+        ref = world.upload(writer, {1: (40, 50), 3: (8, 9)})
+        assert ref.object_id > 11
+        assert held(catalog, 1)[-1] == (ref.object_id, 40, 50)
+        assert catalog.close_streams([1]) == {1: 50}
+        assert verify(catalog).problems == []
+
+
+def test_ids_that_exist_are_never_given_out() -> None:
+    world = filled()
+    imported(world)
+    with world.open() as catalog:
+        assert min(catalog.parts.ids.take(100)) == 12
+
+
+@pytest.mark.parametrize(
+    "nodes", [NODES, NODES.get, lambda object_id: NODES[object_id]], ids=["mapping", "method", "function"]
+)
+def test_nodes_come_from_mappings_and_functions(nodes: Nodes) -> None:
+    world = filled()
+    imported(world, nodes)
+    assert facts(world) == facts_of_uncrashed()
+
+
+def test_one_node_may_have_everything() -> None:
+    world = filled()
+    imported(world, 9)
+    with world.open() as catalog:
+        assert catalog.image().nodes[9].object_ids.tolist() == [3, 11, 5, 9]
+
+
+def test_objects_without_a_node_are_refused_with_their_ids() -> None:
+    world = filled()
+    with world.open() as catalog, pytest.raises(MaintenanceRefused, match=r"a node for each .* found none for 9, 11"):
+        planned(catalog, {3: 4, 5: 4})
+
+
+def test_nodes_that_cannot_be_are_refused() -> None:
+    with filled().open() as catalog, pytest.raises(MaintenanceRefused, match="expected node ids of 0 to 9999999999"):
+        planned(catalog, 10**10)
+
+
+# What hinders
+
+
+def test_offsets_that_are_held_twice_hinder_an_import() -> None:
+    world = filled()
+    world.put(12, [(1, 5, 25)])
+    with world.open() as catalog:
+        plan = planned(catalog, 4, keep=True)
+        assert plan.report.overlaps == (
+            Overlap(1, 5, 10, (3, 3), (12, 12)),
+            Overlap(1, 10, 20, (12, 12), (11, 11)),
+            Overlap(1, 20, 25, (12, 12), (5, 9)),
+        )
+        with pytest.raises(MaintenanceRefused, match="expected each offset in one object, found overlaps: 3"):
+            commit_import(catalog, plan)
+        assert catalog.refresh().streams == {}
+        commit_import(catalog, planned(catalog, 4, keep=True, leave_out={12}))
+        assert held(catalog, 1) == [(3, 0, 10), (11, 10, 20), (5, 20, 30), (9, 30, 40)]
+
+
+def test_objects_left_out_survive_the_collector() -> None:
+    world = filled()
+    world.put(12, [(1, 5, 25)])
+    imported(world, 4, leave_out={12})
+    world.clock.seconds += 10**7
+    with world.open() as catalog:
+        report = collect(catalog, plan_collection(catalog))
+        assert report.deleted == ()
+        [seen] = catalog.refresh_snapshot().node_lists().values()
+        assert seen.prepared.tolist() == [(12, NEVER_MS)]
+        catalog.discard(4, [12])
+        assert 12 not in bucket_objects(catalog).ids
+
+
+def test_damaged_objects_hinder_unless_they_are_skipped_and_are_kept() -> None:
+    world = filled()
+    key = LAYOUT.object_key(12)
+    world.memory.put(key, (PRODUCTION / "corrupt" / "wrong_magic.bin").read_bytes())
+    with world.open() as catalog:
+        report = planned(catalog, 4).report
+        assert [(each.object_id, each.key) for each in report.unlistable] == [(12, key)]
+        assert "magic" in report.unlistable[0].reason
+        assert report.hindrances == ["expected objects that can be listed, found others: 1"]
+    assert imported(world, 4, skip_bad=True).counts["left_out"] == 1
+    world.clock.seconds += 10**7
+    with world.open() as catalog:
+        assert collect(catalog, plan_collection(catalog)).deleted == ()
+
+
+def test_a_damaged_object_that_was_repaired_meanwhile_is_read_again() -> None:
+    world = filled()
+    body = write_set_object([(2, 9, 12)])
+    world.memory.put(LAYOUT.object_key(12), body[:-1] + b"?")
+    with world.open() as catalog:
+        assert planned(catalog, 4, keep=True).report.hindrances
+        world.memory.put(LAYOUT.object_key(12), body)
+        assert not planned(catalog, 4, keep=True).report.hindrances
+
+
+def test_composite_objects_are_not_listed() -> None:
+    world = filled()
+    body = write_set_object([(2, 0, 5)])
+    index = open_tail(body, object_size_bytes=len(body), key="")
+    assert not isinstance(index, MissingBytes)
+    world.memory.put(LAYOUT.object_key(12), encode_composite((LinkedObject(3, 0, 0),), index))
+    with world.open() as catalog:
+        [bad] = planned(catalog, 4).report.unlistable
+        assert (bad.object_id, bad.reason) == (12, "a composite object: it only links blocks of other ones")
+
+
+def test_holes_within_objects_are_told() -> None:
+    world = World()
+    body = write_set_object([(1, 0, 10)], gaps={1: (4, 6)})
+    world.memory.put(LAYOUT.object_key(1), body)
+    assert imported(world, 4).holes == (Hole(1, 0, 10, object_id=1),)
+
+
+# Repeating
+
+
+def facts_of_uncrashed() -> dict[str, object]:
+    world = filled()
+    imported(world)
+    return facts(world)
+
+
+def test_an_import_that_died_before_any_of_its_writes_can_be_repeated() -> None:
+    expected = facts_of_uncrashed()
+    for number in range(WRITES_MAX):
+        world = filled()
+        store = CrashStore(world.store, number)
+        with suppress(Crash):
+            imported(world, store=store)
+        imported(world)
+        assert facts(world) == expected, f"crash before write {number}"
+        if not store.has_crashed:
+            assert number > 10
+            return
+    pytest.fail(f"expected fewer than {WRITES_MAX} writes")
+
+
+def test_an_import_that_died_can_be_abandoned_until_a_list_is_written() -> None:
+    empty = facts(filled())
+    outcomes = set()
+    for number in range(WRITES_MAX):
+        world = filled()
+        store = CrashStore(world.store, number)
+        with suppress(Crash):
+            imported(world, store=store)
+        with world.open() as catalog:
+            is_listed = any(len(each.live) for each in _lists(catalog))
+            is_under_way = ImportProgress(catalog.parts).exists()
+            outcomes.add((is_listed, is_under_way))
+            if is_listed and is_under_way:
+                with pytest.raises(MaintenanceRefused, match="repeat the import to end it"):
+                    abandon_import(catalog)
+            else:
+                assert abandon_import(catalog) == is_under_way
+            assert is_listed or catalog.parts.cells.checkpoint(4).read() is None
+        assert is_listed or facts(world) == empty, f"crash before write {number}"
+        if not store.has_crashed:
+            assert outcomes == {(False, False), (False, True), (True, True), (True, False)}
+            return
+    pytest.fail(f"expected fewer than {WRITES_MAX} writes")
+
+
+def _lists(catalog: ObjectCatalog) -> Iterable[NodeList]:
+    table = catalog.parts.cells.tables.table(places.NODE_LISTS)
+    for key in list(table.keys()):
+        node_id = places.parse_node_key(key)
+        seen = None if node_id is None else catalog.parts.cells.node_list(node_id).read()
+        if seen is not None:
+            yield seen.value
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_import_is_repeated_over_a_bad_line_until_it_is_done(seed: int) -> None:
+    world = filled()
+    chances = dict.fromkeys(
+        (Fault.SLOW_DOWN, Fault.TIMEOUT, Fault.LOST_REPLY, Fault.CONFLICT, Fault.SERVER_ERROR), 0.03
+    )
+    faulty = FaultStore(world.store, rng=random.Random(seed), probabilities=chances)
+    for _ in range(500):
+        with suppress(StoreError, TableError):
+            imported(world, store=faulty)
+            assert facts(world) == facts_of_uncrashed()
+            return
+    pytest.fail("expected the import to end")
+
+
+def test_a_batch_that_is_too_large_for_a_value_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_progress, "ROWS_MAX", 1)
+    world = filled()
+    recording = Recording(world.store)
+    with world.open(recording) as catalog:
+        planned(catalog, keep=True)
+        commit_import(catalog, planned(catalog, keep=True))
+    assert set(recording.read.values()) == {2}
+    assert facts(world) == facts_of_uncrashed()
+
+
+def test_an_import_that_is_done_may_be_repeated() -> None:
+    world = filled()
+    imported(world)
+    before = {info.key: info.etag for info in world.memory.list("")}
+    imported(world)
+    assert {info.key: info.etag for info in world.memory.list("")} == before
+
+
+def test_a_repeated_import_reads_no_index_twice() -> None:
+    world = World()
+    for object_id in range(3 * BATCH_OBJECTS):
+        world.put(object_id, [(1, object_id, object_id + 1)])
+    recording = Recording(world.store)
+    recording.lost = {2 * BATCH_OBJECTS + 10}
+    with pytest.raises(StoreUnavailable) as caught:
+        imported(world, 4, recording)
+    assert "the import can be repeated" in caught.value.__notes__[0]
+    recording.lost = set()
+    first = set(range(2 * BATCH_OBJECTS))
+    assert {object_id for object_id in recording.read if object_id in first} == first
+    imported(world, 4, recording)
+    assert {recording.read[each] for each in first} == {1}
+    with world.open() as catalog:
+        assert verify(catalog).problems == []
+
+
+def test_a_bucket_that_changed_meanwhile_is_read_anew_where_it_changed() -> None:
+    world = World()
+    for object_id in range(BATCH_OBJECTS + 1):
+        world.put(object_id, [(1, object_id, object_id + 1)])
+    recording = Recording(world.store)
+    with world.open(recording) as catalog:
+        planned(catalog, 4, keep=True)
+        world.put(BATCH_OBJECTS, [(1, BATCH_OBJECTS, BATCH_OBJECTS + 2)])
+        recording.read.clear()
+        commit_import(catalog, planned(catalog, 4, keep=True))
+        assert set(recording.read) == {BATCH_OBJECTS}
+        assert catalog.stream_end(1) == BATCH_OBJECTS + 2
+
+
+def test_a_bucket_that_changed_after_a_crash_is_imported_as_it_is_now() -> None:
+    def changed(world: World) -> None:
+        world.memory.delete(LAYOUT.object_key(9))
+        world.put(20, [(5, 0, 1), (2, 9, 10)])
+
+    nodes = {**NODES, 20: 8}
+    expected = filled()
+    changed(expected)
+    imported(expected, nodes)
+    for number in range(WRITES_MAX):
+        world = filled()
+        store = CrashStore(world.store, number)
+        with suppress(Crash):
+            imported(world, store=store)
+        with world.open() as catalog:
+            if any(len(each.live) for each in _lists(catalog)):
+                return
+        changed(world)
+        imported(world, nodes)
+        found = facts(world)
+        assert found == facts(expected)
+        with world.open() as catalog:
+            assert catalog.parts.cells.checkpoint(7).read() is None
+
+
+def test_progress_tells_of_every_object() -> None:
+    world = filled()
+    told: list[int] = []
+    with world.open() as catalog:
+        for _ in range(2):
+            plan_import(catalog, bucket_objects(catalog), ImportChoice(4), keep=True, progress=told.append)
+    assert told == [1, 2, 3, 4] * 2
+
+
+def test_only_so_many_indexes_are_read_at_once() -> None:
+    world = World(settings=CatalogSettings(parallel_requests=3))
+    for object_id in range(40):
+        world.put(object_id, [(1, object_id, object_id + 1)])
+    recording = Recording(world.store)
+    assert imported(world, 4, recording).counts["objects"] == 40
+    assert 1 <= recording.at_once_max <= 3
+
+
+# A catalog in use
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_catalog_in_use_is_left_alone(keep: bool) -> None:
+    world = World()
+    with world.open() as catalog, catalog.open_node(4) as writer:
+        writer.open_streams([1])
+        world.upload(writer, {1: (0, 10)})
+    world.put(1000, [(1, 10, 20)])
+    before = facts(world)
+    with world.open() as catalog, pytest.raises(MaintenanceRefused, match="expected an empty one, or the one that"):
+        planned(catalog, 4, keep=keep)
+    assert facts(world) == before
+
+
+def test_a_catalog_whose_streams_were_opened_is_left_alone() -> None:
+    world = filled()
+    with world.open() as catalog, catalog.open_node(4) as writer:
+        writer.open_streams([1])
+    before = facts(world)
+    with pytest.raises(MaintenanceRefused, match="expected no streams, or the"):
+        imported(world)
+    with world.open() as catalog, pytest.raises(MaintenanceRefused, match="expected no streams, or the"):
+        planned(catalog)
+    assert facts(world) == before
+
+
+def test_a_session_that_was_opened_before_keeps_its_epoch() -> None:
+    world = filled()
+    with world.open() as catalog, catalog.open_node(4):
+        pass
+    imported(world)
+    with world.open() as catalog:
+        assert catalog.refresh_snapshot().node_lists()[4].epoch == 1
+
+
+def test_nothing_is_collected_while_an_import_is_under_way() -> None:
+    for number in range(WRITES_MAX):
+        world = filled()
+        store = CrashStore(world.store, number)
+        with suppress(Crash):
+            imported(world, store=store)
+        world.clock.seconds += 10**7
+        with world.open() as catalog:
+            ids = bucket_objects(catalog).ids.tolist()
+            with suppress(MaintenanceRefused):
+                collect(catalog, plan_collection(catalog))
+            assert bucket_objects(catalog).ids.tolist() == ids == sorted(NODES)
+            with suppress(MaintenanceRefused):
+                abandon_import(catalog)
+            with suppress(MaintenanceRefused):
+                collect(catalog, plan_collection(catalog))
+            assert bucket_objects(catalog).ids.tolist() == ids
+        if not store.has_crashed:
+            return
+    pytest.fail(f"expected fewer than {WRITES_MAX} writes")
+
+
+def test_a_collection_that_was_planned_before_stops() -> None:
+    world = filled()
+    with world.open() as catalog:
+        plan = plan_collection(catalog)
+        planned(catalog, keep=True)
+        with pytest.raises(MaintenanceRefused, match="an import that is under way"):
+            plan_collection(catalog)
+        with pytest.raises(MaintenanceRefused, match="an import that is under way"):
+            collect(catalog, plan)
+
+
+def test_an_empty_bucket_makes_an_empty_catalog() -> None:
+    world = World()
+    before = facts(world)
+    assert imported(world, 4).counts["objects"] == 0
+    assert facts(world) == before
+
+
+def _writes_before_any_list() -> int:
+    for number in range(WRITES_MAX):
+        world = filled()
+        with suppress(Crash):
+            imported(world, store=CrashStore(world.store, number))
+        with world.open() as catalog:
+            if any(len(each.live) for each in _lists(catalog)):
+                return number - 1
+    pytest.fail("expected an import that writes lists")
+
+
+def test_an_abandoning_that_died_can_be_repeated() -> None:
+    empty = facts(filled())
+    until = _writes_before_any_list()
+    for number in range(WRITES_MAX):
+        world = filled()
+        with suppress(Crash):
+            imported(world, store=CrashStore(world.store, until))
+        store = CrashStore(world.store, number)
+        with suppress(Crash), world.open(store) as catalog:
+            assert abandon_import(catalog)
+        with world.open() as catalog:
+            abandon_import(catalog)
+        found = facts(world)
+        assert {**found, "progress": []} == empty, f"crash before write {number}"
+        if not store.has_crashed:
+            assert number > 3
+            return
+    pytest.fail(f"expected fewer than {WRITES_MAX} writes")
+
+
+def test_abandoning_needs_an_import() -> None:
+    with World().open() as catalog:
+        assert not abandon_import(catalog)
+
+
+def test_an_import_is_not_abandoned_when_ids_were_taken_since() -> None:
+    for number in range(WRITES_MAX):
+        world = filled()
+        with suppress(Crash):
+            imported(world, store=CrashStore(world.store, number))
+        with world.open() as catalog:
+            counter = catalog.parts.cells.object_ids().read()
+            if counter is not None and counter.value.next_object_id == 12:
+                assert catalog.parts.ids.take(1) == [12]
+                with pytest.raises(MaintenanceRefused, match="ids were taken since"):
+                    abandon_import(catalog)
+                return
+    pytest.fail("expected the counter to be raised")
+
+
+# Real objects, and any
+
+
+def test_production_objects_are_imported_and_found() -> None:
+    world = World()
+    for path in PRODUCTION.glob("*.bin"):
+        world.memory.put(LAYOUT.object_key(int(path.stem)), path.read_bytes())
+    nodes = {object_id: 4 if object_id < 100 else object_id for object_id in range(110)}
+    report = imported(world, nodes)
+    assert (report.counts["objects"], report.counts["overlaps"], report.is_by_id) == (33, 0, True)
+    with world.open() as catalog:
+        found = verify(catalog)
+        assert (found.problems, found.unchecked, found.counts["objects"]) == ([], [], 33)
+        with ReadAccelerator(StaticImages(catalog.image()), world.store) as accelerator:
+            first = accelerator.get_objects(stream_id=420_000, start=0, end=105)
+            assert [(each.ref.object_id, each.start, each.end) for each in first.objects] == [(0, 0, 105)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_lookups_answer_as_a_plain_scan_of_the_objects(data: st.DataObject) -> None:
+    world = World()
+    contents: dict[int, dict[int, tuple[int, int]]] = {}
+    ends = {stream_id: data.draw(st.integers(0, 5)) for stream_id in (1, 2, 3)}
+    nodes = {}
+    for object_id in data.draw(st.lists(st.integers(0, 60), min_size=1, max_size=8, unique=True).map(sorted)):
+        spans = {}
+        for stream_id in sorted(data.draw(st.sets(st.sampled_from([1, 2, 3])))):
+            start = ends[stream_id] + data.draw(st.sampled_from([0, 0, 0, 3]))
+            ends[stream_id] = start + data.draw(st.integers(1, 9))
+            spans[stream_id] = (start, ends[stream_id])
+        world.put(object_id, [(stream_id, *span) for stream_id, span in spans.items()])
+        contents[object_id] = spans
+        nodes[object_id] = data.draw(st.sampled_from([4, 7]))
+    assert imported(world, nodes).hindrances == []
+    with world.open() as catalog:
+        image = catalog.image()
+        metadata = plain(image)
+        assert verify(catalog).problems == []
+        with ReadAccelerator(StaticImages(image), world.store) as accelerator:
+            for stream_id, stream in image.streams.items():
+                for start in range(stream.start_offset, ends[stream_id] + 1):
+                    answer = accelerator.get_objects(stream_id=stream_id, start=start, limit=100)
+                    scanned = plain_scan(metadata, contents, (stream_id, start, -1, 100))
+                    found = [(each.ref.object_id, each.start, each.end) for each in answer.objects]
+                    assert found == [each[1:] for each in scanned.objects]
+
+
+def plain(image: Any) -> dict[str, Any]:
+    """An image as the plain scan takes it."""
+    return {
+        "streams": [
+            {
+                "stream_id": stream_id,
+                "start_offset": stream.start_offset,
+                "ranges": [
+                    {"range_index": each.range_index, "start": each.start, "end": each.end, "node_id": each.node_id}
+                    for each in stream.ranges
+                ],
+                "stream_objects": [],
+            }
+            for stream_id, stream in image.streams.items()
+        ],
+        "nodes": [
+            {
+                "node_id": node.node_id,
+                "stream_set_objects": [
+                    {"object_id": object_id, "order_id": number}
+                    for number, object_id in enumerate(node.object_ids.tolist())
+                ],
+            }
+            for node in image.nodes.values()
+        ],
+    }

@@ -1,0 +1,132 @@
+"""Undoing leads to exactly the earlier objects plus later uploads, or is refused; what is doomed stays so."""
+
+from __future__ import annotations
+
+import pytest
+
+from accel.catalog.list_rules import Undo, check_list, opened, undone, with_doomed, without_collected
+from accel.catalog.records import NodeList
+from accel.catalog.rows import NO_COMMIT
+from accel.errors import CommitRefused
+from tests.accel.catalog.building import compacted, done, list_of, live_ids, prepared, stream_objects, uploaded
+
+NOW_MS = 9000
+
+
+def undo(now: NodeList, earlier: NodeList) -> Undo:
+    result = done(undone(now, earlier, NOW_MS))
+    assert check_list(result.node_list) == []
+    return result
+
+
+def test_the_sources_of_a_bad_commit_come_back_and_its_output_goes() -> None:
+    earlier = list_of(10, 11, 12)
+    result = undo(compacted(earlier, [10, 11], 20), earlier)
+    assert live_ids(result.node_list) == [10, 11, 12]
+    assert result.revived["object_id"].tolist() == [10, 11]
+    assert result.withdrawn.tolist() == [20]
+    assert result.node_list.retired[["object_id", "retired_at_ms", "retired_by"]].tolist() == [(20, NOW_MS, NO_COMMIT)]
+    assert result.node_list.next_order_id == 5
+
+
+def test_later_uploads_stay_even_where_they_were_compacted_together_with_earlier_objects() -> None:
+    earlier = list_of(10, 11)
+    now = compacted(uploaded(uploaded(earlier, 12), 13), [11, 12], 20)
+    assert live_ids(undo(now, earlier).node_list) == [10, 11, 12, 13]
+
+
+def test_a_compaction_of_later_uploads_alone_is_left_alone() -> None:
+    earlier = list_of(10, 11)
+    now = compacted(earlier, [10, 11], 20)
+    now = compacted(uploaded(uploaded(now, 12), 13), [12, 13], 21)
+    result = undo(now, earlier)
+    assert live_ids(result.node_list) == [10, 11, 21]
+    assert result.commits == (2,)
+
+
+def test_commits_that_stand_on_the_bad_one_are_taken_back_with_it() -> None:
+    earlier = list_of(10, 11)
+    now = compacted(uploaded(compacted(earlier, [10, 11], 20), 12), [20, 12], 21)
+    result = undo(now, earlier)
+    assert live_ids(result.node_list) == [10, 11, 12]
+    assert result.commits == (2, 4)
+    assert sorted(result.node_list.retired["object_id"].tolist()) == [20, 21]
+
+
+def test_sources_that_went_to_stream_objects_only_come_back() -> None:
+    earlier = list_of(10, 11)
+    result = undo(compacted(earlier, [10], None, stream_objects((20, 7, 0, 5))), earlier)
+    assert live_ids(result.node_list) == [10, 11]
+    assert result.commits == (2,)
+    assert result.node_list.withdrawn_commits == (2,)
+    assert result.withdrawn_stream_objects["object_id"].tolist() == [20]
+    assert not len(result.node_list.stream_objects)
+
+
+def test_stream_objects_of_other_commits_stay() -> None:
+    earlier = compacted(list_of(10, 11, 12), [10], 20, stream_objects((21, 7, 0, 5)))
+    now = compacted(earlier, [20, 11], 22, stream_objects((23, 8, 0, 5)))
+    now = uploaded(now, 13, stream_objects((24, 9, 0, 5)))
+    result = undo(now, earlier)
+    assert result.node_list.stream_objects["object_id"].tolist() == [21, 24]
+    assert live_ids(result.node_list) == [20, 11, 12, 13]
+
+
+def test_epoch_and_promises_stay_as_they_are() -> None:
+    earlier = list_of(10, 11)
+    now = opened(prepared(compacted(earlier, [10, 11], 20), 30))
+    result = undo(now, earlier)
+    assert result.node_list.epoch == 2
+    assert result.node_list.prepared["object_id"].tolist() == [30]
+
+
+def test_where_nothing_was_taken_out_there_is_nothing_to_undo() -> None:
+    earlier = list_of(10, 11)
+    assert undone(uploaded(earlier, 12), earlier, NOW_MS) is None
+    result = undo(compacted(earlier, [10, 11], 20), earlier)
+    assert undone(result.node_list, earlier, NOW_MS) is None
+
+
+def test_an_undone_group_can_be_compacted_again_and_undone_again() -> None:
+    earlier = list_of(10, 11)
+    first = undo(compacted(earlier, [10, 11], 20), earlier).node_list
+    second = compacted(first, [10, 11], 21)
+    assert live_ids(second) == [21]
+    assert live_ids(undo(second, earlier).node_list) == [10, 11]
+    assert live_ids(undo(second, first).node_list) == [10, 11]
+
+
+def test_an_undo_in_between_cannot_be_undone() -> None:
+    earlier = list_of(10, 11, 12)
+    between = compacted(earlier, [10, 11], 20)
+    split = compacted(earlier, [10], None, stream_objects((20, 7, 0, 5)))
+    for version in (between, split):
+        now = undo(version, earlier).node_list
+        with pytest.raises(CommitRefused, match="earlier undo"):
+            undone(now, version, NOW_MS)
+
+
+def test_a_commit_is_not_taken_back_twice() -> None:
+    earlier = list_of(10, 11)
+    between = compacted(earlier, [10], 20, stream_objects((21, 7, 0, 5)))
+    now = undo(compacted(between, [20, 11], None), earlier).node_list
+    now = compacted(now, [10], None, stream_objects((22, 7, 0, 5)))
+    with pytest.raises(CommitRefused, match="expected commits to take back, found 20 withdrawn by an earlier undo"):
+        undone(now, between, NOW_MS)
+
+
+def test_a_doomed_object_is_never_revived() -> None:
+    earlier = list_of(10, 11)
+    now = done(with_doomed(compacted(earlier, [10, 11], 20, now_ms=5000), 5001)[0])
+    with pytest.raises(CommitRefused, match="expected objects that nobody deletes yet, found 10, 11 being deleted"):
+        undone(now, earlier, NOW_MS)
+    with pytest.raises(CommitRefused, match="expected the objects that are to come back, found 10, 11 collected"):
+        undone(done(without_collected(now, [10, 11])), earlier, NOW_MS)
+
+
+def test_a_version_of_another_list_or_of_the_future_is_refused() -> None:
+    now = list_of(10)
+    with pytest.raises(CommitRefused, match="expected an earlier version of it, found one of node 5"):
+        undone(now, NodeList(5), NOW_MS)
+    with pytest.raises(CommitRefused, match="found 2 as its next order id, now 1"):
+        undone(now, uploaded(now, 11), NOW_MS)

@@ -1,0 +1,339 @@
+"""A bucket that was put back from a copy: what lived through it says so, and `restored` lets all go on from there."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from accel import ReadAccelerator
+from accel.catalog import ObjectCatalog
+from accel.catalog.collecting import collect, plan_collection
+from accel.catalog.import_reading import ImportChoice
+from accel.catalog.importing import bucket_objects, commit_import, plan_import
+from accel.catalog.records import NodeDirectory, ObjectIdCounter
+from accel.catalog.restoring import IDS_PASSED_OVER, RestoreReport, plan_restored, restored
+from accel.catalog.verification import Outcome
+from accel.catalog.verifying import verify
+from accel.errors import CatalogDamaged, CatalogWentBack, CommitRefused, SessionFenced
+from loaders.hints import write_pack
+from loaders.layout import HintKind, hint_root_key
+from loaders.object_ref import ObjectRef
+from loaders.tables import read_format, renew_format
+from tests.accel.catalog.test_damage import Bodies, Busy
+from tests.accel.catalog.world import FORMAT, LAYOUT, NAMESPACE, World
+from tests.loaders.hints.builders import filter_of
+
+STREAM = 1001
+LIST_KEY = "accel/tables/node-lists/0000000004"
+
+
+class Restorable(Busy):
+    """One node that writes one stream, a copy of it all, and more uploads after that."""
+
+    def __init__(self, later: int = 5) -> None:
+        super().__init__()
+        self.catalog = self.open()
+        self.writer = self.catalog.open_node(4)
+        self.writer.open_streams([STREAM])
+        for _ in range(3):
+            self.write(self.writer, STREAM)
+        self.reader = ReadAccelerator(self.catalog.images(), self.store, system=self.system)
+        self.copy = self.bodies()
+        self.later = [self.write(self.writer, STREAM) for _ in range(later)]
+        self.clock.seconds += 10
+
+    def put_back(self, bodies: Bodies | None = None) -> None:
+        """The whole bucket as it was, in place."""
+        for info in list(self.memory.list("")):
+            self.memory.delete(info.key)
+        for key, body in (bodies or self.copy).items():
+            self.memory.put(key, body)
+
+    def payloads(self, reader: ReadAccelerator | None = None) -> list[bytes]:
+        self.clock.seconds += 10
+        return [batch.payload for batch in (reader or self.reader).read(STREAM, 0)]
+
+    def restored(self) -> RestoreReport:
+        with self.open() as catalog:
+            return restored(catalog, plan_restored(catalog))
+
+
+def test_a_reader_that_lived_through_it_says_so_and_serves_nothing_from_the_old_image() -> None:
+    world = Restorable()
+    assert len(world.payloads()) == 8
+    world.put_back()
+    for seconds in (0, 0.5, 0.5, 30, 2000):
+        world.clock.seconds += seconds
+        with pytest.raises(CatalogWentBack, match=r"expected version .* which was read before"):
+            list(world.reader.read(STREAM, 0))
+        with pytest.raises(CatalogWentBack):
+            world.catalog.refresh()
+
+
+def test_after_restored_a_reader_goes_on_with_what_is_there() -> None:
+    world = Restorable()
+    before = world.payloads()
+    world.put_back()
+    with pytest.raises(CatalogWentBack):
+        world.payloads()
+    report = world.restored()
+    assert world.payloads() == before[:3]
+    assert world.catalog.refresh().version.generation == report.generation  # type: ignore[union-attr]  # a vector
+    with world.open() as catalog, catalog.open_node(4) as writer:
+        world.write(writer, STREAM)
+        assert world.payloads() == [*before[:3], b"1001:30-40"]
+        assert verify(catalog).outcome is Outcome.CLEAN
+
+
+def test_a_reader_that_was_told_of_a_restore_it_did_not_see_drops_its_image_too() -> None:
+    """Nothing had been read of the lost time: no sequence falls, and the new generation alone says so."""
+    world = Restorable(later=0)
+    assert len(world.payloads()) == 3
+    before = world.reader.stats().image_version
+    world.restored()
+    assert len(world.payloads()) == 3
+    after = world.reader.stats().image_version
+    assert after.generation > before.generation  # type: ignore[union-attr]  # vectors
+
+
+def test_another_history_of_the_same_length_is_seen() -> None:
+    """The sequence did not fall: the nonce of the same version, or of an ancestor, is another one."""
+    world = Restorable(later=1)
+    assert len(world.payloads()) == 4
+    world.put_back()
+    with world.open() as catalog:
+        writer = catalog.open_node(4)
+        for _ in range(4):
+            world.write(writer, STREAM)
+    with pytest.raises(CatalogWentBack):
+        world.payloads()
+
+
+def test_a_list_that_is_gone_is_seen_by_who_has_read_it() -> None:
+    world = Restorable()
+    assert len(world.payloads()) == 8
+    world.memory.delete(LIST_KEY)
+    with pytest.raises(CatalogWentBack, match="found nothing"):
+        world.payloads()
+    world.memory.put(LIST_KEY, world.copy[LIST_KEY])
+    with pytest.raises(CatalogWentBack, match="found version"):
+        world.payloads()
+
+
+def test_a_key_that_is_right_again_ends_it() -> None:
+    world = Restorable()
+    right = world.memory.get(LIST_KEY).body
+    assert len(world.payloads()) == 8
+    world.memory.put(LIST_KEY, world.copy[LIST_KEY])
+    with pytest.raises(CatalogWentBack):
+        world.payloads()
+    world.memory.put(LIST_KEY, right)
+    assert len(world.payloads()) == 8
+
+
+def test_a_writer_that_lived_through_it_commits_nothing() -> None:
+    world = Restorable()
+    world.put_back()
+    before = world.bodies()
+    with pytest.raises(CatalogWentBack):
+        world.write(world.writer, STREAM)
+    after = world.bodies()
+    assert {key: body for key, body in after.items() if key.startswith("accel/")} == {
+        key: body for key, body in before.items() if key.startswith("accel/")
+    }
+
+
+@pytest.mark.parametrize("more", [0, 20])
+def test_after_restored_a_writer_that_lived_through_it_is_fenced(more: int) -> None:
+    """Whether its list can still be compared with what it has read, or so many wrote meanwhile that it cannot."""
+    world = Restorable(later=1)
+    world.put_back()
+    world.restored()
+    with world.open() as catalog:
+        other = catalog.open_node(4)
+        for _ in range(more):
+            world.write(other, STREAM)
+        count = len(catalog.refresh().node(4))
+        with pytest.raises((SessionFenced, CatalogWentBack, CommitRefused)):
+            world.write(world.writer, STREAM)
+        assert len(catalog.refresh().node(4)) == count
+
+
+def test_no_id_of_the_lost_time_is_given_out_again() -> None:
+    world = Restorable()
+    taken = set(world.later) | set(world.catalog.prepare(4, 3))
+    kept = {LAYOUT.object_key(each): world.memory.get(LAYOUT.object_key(each)).body for each in world.later}
+    world.put_back({**world.copy, **kept})
+    report = world.restored()
+    assert report.plan.highest_object_id >= max(world.later)
+    with world.open() as catalog, catalog.open_node(4) as writer:
+        new = writer.prepare(50)
+        assert min(new) > max(taken) + IDS_PASSED_OVER // 2
+        assert not set(new) & taken
+
+
+def test_a_counter_that_is_gone_is_made_above_all_ids() -> None:
+    world = Restorable()
+    world.memory.delete("accel/tables/counters/object-ids")
+    report = world.restored()
+    assert report.plan.next_object_id is None
+    with world.open() as catalog:
+        counter = catalog.parts.cells.object_ids().read()
+        assert counter is not None
+        assert counter.value == ObjectIdCounter(max(world.later) + 3 + IDS_PASSED_OVER)
+        assert verify(catalog).outcome is Outcome.CLEAN
+
+
+def test_nodes_that_come_later_leave_the_generation() -> None:
+    world = Restorable()
+    generation = world.restored().generation
+    with world.open() as catalog, catalog.open_node(6) as writer:
+        writer.open_streams([2001])
+        world.write(writer, 2001)
+        assert generation_of(catalog) == generation
+
+
+def test_an_import_leaves_the_generation() -> None:
+    world = World()
+    world.put(7, [(STREAM, 0, 10)])
+    with world.open() as catalog:
+        generation = restored(catalog, plan_restored(catalog)).generation
+        assert generation > ""
+    with world.open() as catalog:
+        commit_import(catalog, plan_import(catalog, bucket_objects(catalog), ImportChoice(nodes=4), keep=True))
+        assert sorted(catalog.refresh().nodes) == [4]
+        assert generation_of(catalog) == generation
+
+
+def test_a_format_record_that_was_deleted_comes_back_in_its_generation() -> None:
+    world = Restorable()
+    generation = world.restored().generation
+    world.memory.delete("accel/format")
+    with pytest.raises(CommitRefused, match="in use"):
+        ObjectCatalog.init(world.store, msgspec.structs.replace(FORMAT, stream_buckets=8), system=world.system)
+    ObjectCatalog.init(world.store, FORMAT, system=world.system)
+    ObjectCatalog.init(world.store, FORMAT, system=world.system)  # may be repeated
+    with world.open() as catalog:
+        assert (catalog.format.generation, generation_of(catalog)) == (generation, generation)
+
+
+def test_a_directory_or_list_that_is_gone_is_put_back_first() -> None:
+    for key in ("accel/tables/nodes/directory", LIST_KEY):
+        world = Restorable()
+        world.memory.delete(key)
+        before = world.bodies()
+        with pytest.raises(CatalogDamaged, match="found none: it was deleted"):
+            world.restored()
+        assert world.bodies() == before
+
+
+def generation_of(catalog: ObjectCatalog) -> str:
+    directory = catalog.parts.cells.directory().read()
+    assert directory is not None
+    return directory.value.generation
+
+
+def test_ids_that_hints_name_are_passed_over() -> None:
+    world = Restorable()
+    world.memory.put(hint_root_key(HintKind.SNAPSHOTS, 4), b"no root")  # what cannot be read names none
+    assert world.restored().plan.highest_object_id < 9_000
+    added = [(ObjectRef(9_000, 100), filter_of(STREAM))]
+    write_pack(world.store, namespace=NAMESPACE, node_id=7, generation=1, added=added)
+    assert world.restored().plan.highest_object_id == 9_000
+
+
+def test_a_directory_that_went_back_names_all_nodes_again() -> None:
+    world = Restorable()
+    with world.open() as catalog, catalog.open_node(6) as writer:
+        writer.open_streams([2001])
+        world.write(writer, 2001)
+    directory = "accel/tables/nodes/directory"
+    world.memory.put(directory, world.copy[directory])
+    with world.open() as catalog, pytest.raises(CatalogDamaged, match="found none in the directory: put back"):
+        catalog.refresh()
+    assert world.restored().plan.unnamed_nodes == (6,)
+    with world.open() as catalog:
+        assert sorted(catalog.refresh().nodes) == [4, 6]
+
+
+def test_a_dry_run_writes_nothing_and_a_repetition_is_safe() -> None:
+    world = Restorable()
+    before = world.bodies()
+    with world.open() as catalog:
+        plan_restored(catalog)
+    assert world.bodies() == before
+    generations = [world.restored().generation for _ in range(3)]
+    assert generations == sorted(set(generations))
+    found = read_format(world.store)
+    assert found is not None
+    assert found.generation == generations[-1]
+    assert len(world.payloads()) == 8
+
+
+def test_a_clock_that_is_behind_makes_a_later_generation_all_the_same() -> None:
+    world = Restorable()
+    first = world.restored().generation
+    world.clock.seconds -= 10_000
+    assert world.restored().generation > first
+
+
+def test_what_was_put_back_is_collected_as_orphans_only_after_their_time() -> None:
+    world = Restorable()
+    kept = {LAYOUT.object_key(each): world.memory.get(LAYOUT.object_key(each)).body for each in world.later}
+    world.put_back({**world.copy, **kept})
+    world.restored()
+    with world.open() as catalog:
+        plan = plan_collection(catalog)
+        assert not {each.object_id for each in plan.objects} & set(world.later)
+        assert collect(catalog, plan).failed == ()
+
+
+def test_renewing_the_format_refuses_an_earlier_generation() -> None:
+    world = Restorable()
+    world.restored()
+    for generation in ("x", "1" * 47, "01760000000000-" + "g" * 32):
+        with pytest.raises(ValueError, match="expected a generation of 14 digits"):
+            NodeDirectory(generation=generation)
+    with pytest.raises(ValueError, match="expected a generation above"):
+        renew_format(world.store, "0", world.system.nonce)
+
+
+def test_sessions_and_imports_keep_the_generation() -> None:
+    world = Restorable()
+    generation = world.restored().generation
+    with world.open() as catalog, catalog.open_node(9):
+        directory = catalog.parts.cells.directory().read()
+        assert directory is not None
+        assert directory.value.generation == generation
+        assert directory.value.node_ids.tolist() == [4, 9]
+    assert NodeDirectory().generation == ""
+
+
+def test_the_error_can_be_sent_to_another_process() -> None:
+    error = CatalogWentBack("table 'a', key 'b'", (7, b"\1" * 16), None)
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert (str(again), again.seen, again.found) == (str(error), error.seen, None)
+
+
+def test_a_session_refuses_a_list_that_its_checkpoint_is_ahead_of() -> None:
+    world = Restorable()
+    world.writer.close()
+    world.memory.put(LIST_KEY, world.copy[LIST_KEY])
+    with (
+        world.open() as catalog,
+        pytest.raises(CatalogDamaged, match="expected the 8 commits that its checkpoint knows"),
+    ):
+        catalog.open_node(4)
+
+
+def test_an_object_that_is_listed_already_must_be_the_same_one() -> None:
+    world = Restorable()
+    ref = world.catalog.refresh().node(4).refs[-1]
+    opened = next(iter(world.catalog.parts.open_all(4, [ref])))
+    world.writer.commit_upload(ref, opened.ranges)  # repeated: nothing changes
+    with pytest.raises(CommitRefused, match=r"with a tail of checksum 7, found it listed with .* bytes and"):
+        world.writer.commit_upload(replace(ref, tail_checksum=7), opened.ranges)
+    world.writer.commit_upload(replace(ref, tail_checksum=-1), opened.ranges)  # nobody knows: nothing contradicts

@@ -1,0 +1,130 @@
+"""Undo next to readers and mergers: no image without what it brings back, no merge of what it may take away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import TypeVar
+
+import pytest
+
+from accel.catalog import CatalogSettings, ObjectCatalog, places
+from accel.catalog.collecting import collect, plan_collection
+from accel.catalog.undoable import is_led_back, undoable_commits
+from accel.catalog.undoing import undo
+from accel.errors import CommitRefused
+from accel.image import MetadataImage
+from loaders.store import ObjectStore
+from loaders.store.decorated import Call, DecoratedStore
+from tests.accel.catalog.world import FORMAT, World
+
+Answer = TypeVar("Answer")
+
+
+class Compacted:
+    """Node 4 has offsets [0, 40) of stream 1; its second and third object went into two objects of the stream alone."""
+
+    def __init__(self) -> None:
+        self.world = World(settings=CatalogSettings(parallel_requests=1, ids_block=64))
+        self.catalog = self.world.open()
+        writer = self.catalog.open_node(4)
+        writer.open_streams([1])
+        self.refs = [self.world.upload(writer, {1: (start, start + 10)}) for start in range(0, 40, 10)]
+        self.ids = self.catalog.prepare(4, 2)
+        spans = [(10, 20), (20, 30)]
+        own = [(1, self.world.put_stream_object(each, 1, *at)) for each, at in zip(self.ids, spans, strict=True)]
+        self.catalog.commit_compaction(4, self.refs[1:3], None, own)
+
+    def merge(self) -> None:
+        """Merge the two objects into one."""
+        [whole] = self.catalog.prepare(4, 1)
+        merged = self.world.put_stream_object(whole, 1, 10, 30)
+        self.catalog.register_stream_object(1, merged, self.ids)
+
+    def spans(self, image: MetadataImage) -> list[tuple[int, int]]:
+        """What an image has of the stream, found by opening everything."""
+        found = [(each.start, each.end) for each in image.streams[1].stream_objects]
+        held = [each.ranges.range_of(1) for each in self.catalog.parts.open_all(4, image.nodes[4].refs)]
+        return sorted(found + [(each.start, each.end) for each in held if each is not None])
+
+
+class BeforeBuckets(DecoratedStore):
+    """Lets somebody act once a reader has read the lists, in front of its first request for a bucket."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.acts: list[Callable[[], object]] = []
+
+    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        if self.acts and f"/{places.STREAM_BUCKETS}/" in call.key:
+            self.acts.pop(0)()
+        return send()
+
+
+@pytest.mark.parametrize("is_cold", [True, False])
+def test_an_image_into_whose_reading_an_undo_comes_lacks_nothing(*, is_cold: bool) -> None:
+    compacted = Compacted()
+    store = BeforeBuckets(compacted.world.memory)
+    with compacted.world.open(store) as reader:
+        if not is_cold:
+            reader.refresh()
+        store.acts.append(partial(undo, compacted.catalog, 4))
+        assert compacted.spans(reader.refresh()) == [(0, 10), (10, 20), (20, 30), (30, 40)]
+
+
+def test_an_image_shows_twice_rather_than_not_at_all_while_an_undo_is_under_way() -> None:
+    compacted = Compacted()
+    reader = compacted.world.open()
+    before = reader.refresh_snapshot()
+    assert not any(is_led_back(before.node_lists(), seen.value) for seen in before.buckets)
+    undo(compacted.catalog, 4)
+    after = reader.refresh_snapshot()
+    assert not any(is_led_back(after.node_lists(), seen.value) for seen in after.buckets)
+    assert any(is_led_back(before.node_lists(), seen.value) for seen in after.buckets)
+    assert all(first[1] >= second[0] for first, second in pairwise(compacted.spans(after.built.image)))
+
+
+def test_a_refresh_asks_once_after_trimming_too() -> None:
+    compacted = Compacted()
+    keys = 1 + 1 + FORMAT.stream_buckets
+    compacted.catalog.refresh()
+    compacted.catalog.trim({1: 20})
+    with ObjectCatalog.open(compacted.world.store, settings=compacted.world.settings) as reader:
+        compacted.world.store.reset()
+        reader.refresh()
+        assert compacted.world.store.snapshot().total.requests == keys
+
+
+def test_a_commit_can_be_undone_until_its_sources_are_doomed() -> None:
+    compacted = Compacted()
+    seen = compacted.catalog.parts.cells.node_list(4).read()
+    assert seen is not None
+    assert undoable_commits(seen.value).tolist() == [4]
+    compacted.world.clock.seconds += FORMAT.retired_seconds + 1
+    collect(compacted.catalog, plan_collection(compacted.catalog))
+    seen = compacted.catalog.parts.cells.node_list(4).read()
+    assert seen is not None
+    assert undoable_commits(seen.value).tolist() == []
+
+
+def test_what_a_compaction_made_is_merged_when_nobody_can_undo_it_any_more() -> None:
+    compacted = Compacted()
+    with pytest.raises(CommitRefused, match="stream 1: expected objects to merge that no undo takes away, found"):
+        compacted.merge()
+    compacted.world.clock.seconds += FORMAT.retired_seconds + 1
+    with pytest.raises(CommitRefused, match="a compaction whose sources are still there"):
+        compacted.merge()  # the time alone does not decide: an undo may be under way
+    collect(compacted.catalog, plan_collection(compacted.catalog))
+    compacted.merge()
+    assert compacted.spans(compacted.catalog.refresh()) == [(0, 10), (10, 30), (30, 40)]
+    with pytest.raises(CommitRefused):
+        undo(compacted.catalog, 4)
+
+
+def test_what_an_undone_compaction_made_is_not_merged() -> None:
+    compacted = Compacted()
+    undo(compacted.catalog, 4)
+    with pytest.raises(CommitRefused, match="gone"):
+        compacted.merge()
+    assert compacted.spans(compacted.catalog.refresh()) == [(0, 10), (10, 20), (20, 30), (30, 40)]

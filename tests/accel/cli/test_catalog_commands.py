@@ -1,0 +1,137 @@
+"""`accel catalog` makes catalogs and shows them; lookups take their image from one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from accel.catalog import ObjectCatalog
+from accel.image_source import load_image_file
+from loaders.format import MissingBytes, open_tail
+from loaders.layout import ObjectLayout
+from loaders.object_ref import ObjectRef
+from loaders.store import ObjectStore, S3Settings, open_store
+from tests.accel.cli.worlds import run
+from tests.builders import write_set_object
+from tests.servers.fixtures import Endpoint, new_bucket
+
+QUESTION = ("--stream", "1", "--start", "5", "--end", "25")
+
+
+@pytest.fixture
+def url() -> str:
+    """An empty store."""
+    return f"memory://{uuid4().hex}"
+
+
+@pytest.fixture
+def filled(url: str) -> str:
+    """A store with a catalog of one node, three objects and two streams."""
+    assert run("catalog", "init", "--store", url, "--namespace", "shop", "--stream-buckets", "4").exit_code == 0
+    fill(open_store(url))
+    return url
+
+
+def fill(store: ObjectStore) -> None:
+    with ObjectCatalog.open(store) as catalog, catalog.open_node(4) as writer:
+        writer.open_streams([1, 2])
+        for number in range(3):
+            [object_id] = writer.prepare()
+            body = write_set_object([(1, number * 10, number * 10 + 10), (2, number, number + 1)])
+            store.put(ObjectLayout(namespace="shop").object_key(object_id), body)
+            index = open_tail(body, object_size_bytes=len(body), key="")
+            assert not isinstance(index, MissingBytes)
+            writer.commit_upload(ObjectRef(object_id, len(body), index.nbytes), index.object_ranges())
+
+
+def test_init_makes_a_catalog_and_prints_its_format_record(url: str) -> None:
+    choice = ("--namespace", "shop", "--max-image-age", "5m", "--stream-buckets", "4", "--output", "json")
+    result = run("catalog", "init", "--store", url, *choice)
+    found = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert (found["namespace"], found["max_image_age_seconds"], found["stream_buckets"]) == ("shop", 300.0, 4)
+    assert found["retention_seconds"] == 3600.0
+    assert run("catalog", "init", "--store", url, *choice).stdout == result.stdout
+
+
+def test_a_catalog_of_other_choices_is_left_alone(filled: str) -> None:
+    result = run("catalog", "init", "--store", filled, "--namespace", "other", "--output", "json")
+    assert (result.exit_code, json.loads(result.stderr)["type"]) == (1, "CommitRefused")
+
+
+@pytest.mark.parametrize("wrong", [("--namespace", "a/b"), ("--stream-buckets", "0"), ("--max-image-age", "0s"), ()])
+def test_a_format_record_that_cannot_be_is_wrong_usage(url: str, wrong: tuple[str, ...]) -> None:
+    named = () if "--namespace" in wrong or not wrong else ("--namespace", "shop")
+    assert run("catalog", "init", "--store", url, *named, *wrong).exit_code == 2
+
+
+def test_status_counts_what_a_catalog_holds(filled: str) -> None:
+    found = json.loads(run("catalog", "status", "--store", filled, "--output", "json").stdout)
+    [node] = found["nodes"]
+    assert (node["node_id"], node["epoch"], node["live"], node["retired"]) == (4, 1, 3, 0)
+    assert found["total"]["bytes"] == node["bytes"] > 0
+    assert (found["streams"], found["stream_objects"], found["format"]["namespace"]) == (2, 0, "shop")
+    assert list(found["image"]) == ["version", "age_seconds"]
+
+
+def test_status_as_text_ends_with_sums(filled: str) -> None:
+    lines = run("catalog", "status", "--store", filled).stdout.splitlines()
+    assert lines[-2].startswith("1 node, 3 live objects, ")
+    assert lines[-2].endswith(", 2 streams")
+
+
+def test_an_empty_catalog_has_a_status(url: str) -> None:
+    run("catalog", "init", "--store", url, "--namespace", "shop")
+    assert "0 nodes, 0 live objects" in run("catalog", "status", "--store", url).stdout
+
+
+@pytest.mark.parametrize("command", ["status", "refresh"])
+def test_a_missing_catalog_is_told(url: str, command: str) -> None:
+    result = run("catalog", command, "--store", url, "--output", "json")
+    assert (result.exit_code, json.loads(result.stderr)["type"]) == (1, "CatalogMissing")
+
+
+def test_a_second_refresh_brings_no_body(filled: str) -> None:
+    found = json.loads(run("catalog", "refresh", "--store", filled, "--output", "json").stdout)
+    assert (found["objects"], found["streams"]) == (3, 2)
+    assert found["cold"]["bytes"] > 0
+    assert (found["again"]["bytes"], found["again"]["requests"]) == (0, 6)
+    assert run("catalog", "refresh", "--store", filled).stdout.splitlines()[1].startswith("again  6 requests, 0 B")
+
+
+def test_a_written_image_answers_as_the_catalog_does(filled: str, tmp_path: Path) -> None:
+    image = tmp_path / "image.json"
+    assert run("catalog", "refresh", "--store", filled, "--write-image", str(image)).exit_code == 0
+    assert load_image_file(image).streams[1].ranges[0].node_id == 4
+    answers = [
+        json.loads(run("get-objects", *QUESTION, "--store", filled, *args, "--output", "json").stdout)
+        for args in ((), ("--image", str(image)))
+    ]
+    assert len(answers[0]["objects"]) == 3
+    assert answers[0]["objects"] == answers[1]["objects"]
+    assert answers[0]["image_version"] == answers[1]["image_version"]
+
+
+@pytest.mark.parametrize("command", ["get-objects", "explain", "read"])
+def test_lookups_take_the_image_of_the_catalog(filled: str, command: str) -> None:
+    assert run(command, *QUESTION, "--store", filled).exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["get-objects", "explain", "read"])
+def test_a_lookup_without_image_and_catalog_is_wrong_usage(url: str, command: str) -> None:
+    result = run(command, *QUESTION, "--store", url)
+    assert result.exit_code == 2
+    assert "--image" in result.stderr
+    assert "no catalog" in result.stderr
+
+
+def test_a_catalog_works_on_an_endpoint(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:
+    url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
+    aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
+    assert run("catalog", "init", "--store", url, "--namespace", "shop", "--stream-buckets", "4").exit_code == 0
+    fill(open_store(url, S3Settings(endpoint_url=moto_endpoint.url)))
+    assert "3 live objects" in run("catalog", "status", "--store", url).stdout
+    assert run("get-objects", *QUESTION, "--store", url).exit_code == 0

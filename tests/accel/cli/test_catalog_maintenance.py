@@ -1,0 +1,497 @@
+"""`accel catalog verify`, `gc` and `undo`: what they print, what they change, and how they end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from click.testing import Result
+
+from accel.catalog import ObjectCatalog
+from accel.catalog.undoing import undo, unfinished_commits
+from accel.catalog.verification import NOT_LOOKED_AT
+from accel.system import SYSTEM, Components
+from loaders.errors import AccessDenied, StoreUnavailable
+from loaders.format import MissingBytes, open_tail
+from loaders.layout import JOURNAL_PREFIX, ObjectLayout
+from loaders.object_ref import ObjectRef
+from loaders.object_writer import ObjectWriter
+from loaders.store import DeleteFailure, MemoryStore, ObjectStore, S3Settings, open_store
+from loaders.store.crashing import Crash, CrashStore
+from loaders.tables import FormatRecord
+from range_index import ObjectRanges
+from tests.accel.cli.worlds import run
+from tests.builders import batches, write_set_object
+from tests.servers.fixtures import Endpoint, new_bucket
+
+LAYOUT = ObjectLayout(namespace="shop")
+LONG_AGO: Components = replace(SYSTEM, clock=lambda: SYSTEM.clock() - 7200)
+"""Whatever was retired by this clock may go by now."""
+
+
+@dataclass
+class Shop:
+    """Node 4 uploaded three objects; two of them became one; one more was promised and never committed."""
+
+    url: str
+    store: ObjectStore
+    sources: list[ObjectRef]
+    target: ObjectRef
+    promised_id: int
+
+    def run(self, command: str, *args: str) -> Result:
+        """A command on the catalog."""
+        return run("catalog", command, *args, "--store", self.url)
+
+    def json(self, command: str, *args: str) -> Any:
+        """What a command prints as JSON."""
+        return json.loads(self.run(command, *args, "--output", "json").stdout)
+
+    def open(self, store: ObjectStore | None = None) -> ObjectCatalog:
+        """The catalog, as of long ago."""
+        return ObjectCatalog.open(store or self.store, system=LONG_AGO)
+
+    def ids(self) -> set[int]:
+        """The objects that lie in the bucket."""
+        found = (LAYOUT.parse_object_key(info.key) for info in self.store.list(""))
+        return {each for each in found if each is not None}
+
+    def state(self) -> dict[str, str]:
+        """All keys, and what they hold."""
+        return {info.key: info.etag for info in self.store.list("")}
+
+    def remove(self, object_id: int) -> None:
+        """An object is lost."""
+        self.store.delete(LAYOUT.object_key(object_id))
+
+
+def put(store: ObjectStore, object_id: int, start: int, end: int) -> tuple[ObjectRef, ObjectRanges]:
+    """Write an object of stream 1."""
+    body = write_set_object([(1, start, end)])
+    store.put(LAYOUT.object_key(object_id), body)
+    index = open_tail(body, object_size_bytes=len(body), key="")
+    assert not isinstance(index, MissingBytes)
+    return ObjectRef(object_id, len(body), index.nbytes), index.object_ranges()
+
+
+def make_shop(url: str, store: ObjectStore) -> Shop:
+    """The shop, in an empty store."""
+    ObjectCatalog.init(store, FormatRecord(namespace="shop", stream_buckets=4), system=LONG_AGO)
+    with ObjectCatalog.open(store, system=LONG_AGO) as catalog, catalog.open_node(4) as writer:
+        writer.open_streams([1])
+        sources = []
+        for at in range(3):
+            ref, ranges = put(store, writer.prepare()[0], at, at + 1)
+            writer.commit_upload(ref, ranges)
+            sources.append(ref)
+        target, _ = put(store, catalog.prepare(4, 1)[0], 0, 2)
+        catalog.commit_compaction(4, sources[:2], target)
+        [promised_id] = catalog.prepare(4, 1, deadline_seconds=60)
+        put(store, promised_id, 0, 1)
+    return Shop(url, store, sources, target, promised_id)
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """The shop, in memory; its bucket has not been written to for ten days."""
+    url = f"memory://{uuid4().hex}"
+    store = open_store(url)
+    monkeypatch.setattr(store, "_clock", lambda: SYSTEM.clock() - 864_000)
+    return make_shop(url, store)
+
+
+@pytest.fixture(params=["memory", "moto"])
+def any_shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
+    """The shop, in memory and on an endpoint."""
+    if request.param == "memory":
+        yield request.getfixturevalue("shop")
+        return
+    endpoint: Endpoint = request.getfixturevalue("moto_endpoint")
+    environment: pytest.MonkeyPatch = request.getfixturevalue("aws_environment")
+    environment.setenv("ACCEL_ENDPOINT_URL", endpoint.url)
+    url = f"s3://{new_bucket(endpoint.client)}/some/prefix"
+    yield make_shop(url, open_store(url, S3Settings(endpoint_url=endpoint.url)))
+
+
+# verify
+
+
+def test_a_clean_catalog_ends_with_0(any_shop: Shop) -> None:
+    before = any_shop.state()
+    result = any_shop.run("verify")
+    assert result.exit_code == 0
+    *not_looked_at, sentence = result.stdout.splitlines()
+    assert not_looked_at == [f"not looked at {each}" for each in NOT_LOOKED_AT]
+    assert sentence.startswith("1 list, 4 buckets of streams, 2 objects of ")
+    assert result.stdout.endswith(": no problem, 0 orphans of 0 B\n")
+    assert any_shop.state() == before
+    found = any_shop.json("verify")
+    assert (found["outcome"], found["problems"], found["unchecked"]) == ("clean", [], [])
+    assert found["checked"] == {"lists": 1, "buckets": 4, "objects": 2, "bytes": found["checked"]["bytes"], "keys": 5}
+    assert found["requests"] > 0
+
+
+def test_with_quiet_a_clean_catalog_says_nothing(shop: Shop) -> None:
+    assert shop.run("verify", "--quiet").output == ""
+
+
+def test_problems_end_with_3(any_shop: Shop) -> None:
+    any_shop.remove(any_shop.target.object_id)
+    result = any_shop.run("verify")
+    assert result.exit_code == 3
+    assert result.stdout.splitlines()[0].startswith(f"MISSING       object {any_shop.target.object_id} at ")
+    assert "expected an object, for it is live, found none" in result.stdout
+    assert ": 1 problem, " in result.stdout
+    [problem] = any_shop.json("verify")["problems"]
+    assert list(problem) == ["kind", "where", "expected", "found", "severity"]
+    assert problem["severity"] == "damage"
+
+
+def test_advice_is_told_in_small_letters_and_ends_with_0(any_shop: Shop) -> None:
+    any_shop.store.delete("accel/tables/counters/!table")
+    result = any_shop.run("verify")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0] == "marker        table 'counters'"
+    assert ": no problem, 1 to look after, " in result.stdout
+    found = any_shop.json("verify")
+    assert (found["outcome"], [each["severity"] for each in found["problems"]]) == ("advice", ["advice"])
+    assert found["not_looked_at"] == list(NOT_LOOKED_AT)
+
+
+def test_damage_between_keys_ends_with_3_and_stops_the_collector(any_shop: Shop) -> None:
+    with any_shop.open() as catalog:
+        earlier = catalog.parts.cells.object_ids().read()
+        assert earlier is not None
+    any_shop.store.delete("accel/tables/counters/object-ids")
+    result = any_shop.run("verify")
+    assert result.exit_code == 3
+    assert result.stdout.startswith("COUNTER       table 'counters', key 'object-ids'\n")
+    before = any_shop.ids()
+    refused = any_shop.run("gc", "--yes")
+    assert refused.exit_code != 0
+    assert "expected a catalog whose keys agree, found damage: table 'counters', key 'object-ids'" in refused.output
+    assert any_shop.ids() == before
+
+
+def test_orphans_are_told_with_their_age_and_are_no_problem(any_shop: Shop) -> None:
+    with any_shop.open() as catalog:
+        [object_id] = catalog.parts.ids.take(1)
+    put(any_shop.store, object_id, 0, 1)
+    result = any_shop.run("verify")
+    assert result.exit_code == 0
+    assert f"orphan        object {object_id} at " in result.stdout
+    assert result.stdout.splitlines()[0].endswith(" old")
+    orphans = any_shop.json("verify")["orphans"]
+    assert (orphans["objects"], [each["object_id"] for each in orphans["oldest"]]) == (1, [object_id])
+
+
+def test_what_could_not_be_checked_ends_with_1(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(self: MemoryStore, key: str, start: int, end: int) -> Any:
+        del self, start, end
+        raise AccessDenied("get_range", key, "forbidden")
+
+    monkeypatch.setattr(MemoryStore, "get_range", denied)
+    result = shop.run("verify")
+    assert result.exit_code == 1
+    assert "UNCHECKED     object" in result.stdout
+    assert "no problem, 2 could not be checked" in result.stdout
+    assert shop.json("verify")["outcome"] == "could not check"
+
+
+def test_a_listing_that_fails_is_not_taken_for_a_bucket_without_orphans(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(store: object, prefix: str = "", *_: object, **__: object) -> Any:
+        del store
+        raise AccessDenied("list", prefix, "forbidden")
+
+    monkeypatch.setattr("accel.catalog.legwork.list_objects", denied)
+    result = shop.run("verify")
+    assert result.exit_code == 1
+    assert "orphans not counted" in result.stdout
+    assert shop.json("verify")["orphans"] is None
+
+
+@pytest.mark.parametrize("command", [("verify",), ("gc",), ("undo", "--node", "4")])
+def test_a_missing_catalog_is_told(command: tuple[str, ...]) -> None:
+    result = run("catalog", *command, "--store", f"memory://{uuid4().hex}", "--output", "json")
+    assert (result.exit_code, json.loads(result.stderr)["type"]) == (1, "CatalogMissing")
+
+
+# gc
+
+
+def test_without_yes_nothing_is_deleted(any_shop: Shop) -> None:
+    before = any_shop.state()
+    result = any_shop.run("gc")
+    assert result.exit_code == 0
+    assert result.stdout.endswith(" would be deleted (--yes does it)\n")
+    assert [line.split()[:2] for line in result.stdout.splitlines()[2:5]] == [
+        ["retired", "2"],
+        ["prepared", "1"],
+        ["orphan", "0"],
+    ]
+    assert any_shop.state() == before
+
+
+def test_with_yes_just_what_the_dry_run_showed_is_deleted(any_shop: Shop) -> None:
+    planned = any_shop.json("gc")
+    before = any_shop.ids()
+    done = any_shop.json("gc", "--yes")
+    assert planned["planned"] == done["planned"] == {**planned["planned"], "orphan": {"objects": 0, "bytes": 0}}
+    assert [(each["object_id"], each["reason"]) for each in planned["objects"]] == [
+        *((each.object_id, "retired") for each in any_shop.sources[:2]),
+        (any_shop.promised_id, "prepared"),
+    ]
+    assert list(planned) == list(done)
+    assert {each["outcome"] for each in planned["objects"]} == {"planned"}
+    assert {each["outcome"] for each in done["objects"]} == {"deleted"}
+    assert (planned["dry_run"], done["dry_run"], done["done"]["deleted"]["objects"]) == (True, False, 3)
+    assert before - any_shop.ids() == {each["object_id"] for each in planned["objects"]}
+    assert done["journals"] == [info.key for info in any_shop.store.list(JOURNAL_PREFIX)]
+    assert any_shop.run("verify").exit_code == 0
+
+
+def test_the_text_names_the_journals_and_what_was_deleted(shop: Shop) -> None:
+    result = shop.run("gc", "--yes")
+    [journal] = [info.key for info in shop.store.list(JOURNAL_PREFIX)]
+    lines = result.stdout.splitlines()
+    assert lines[-2] == f"journal     {journal}"
+    assert lines[-1].startswith("3 objects of ")
+    assert lines[-1].endswith(" deleted")
+    assert sum(line.startswith("deleted     object ") for line in lines) == 3
+    assert shop.run("gc", "--yes").stdout.splitlines()[-1] == "0 objects of 0 B deleted"
+
+
+def test_old_orphans_go_and_objects_of_others_stay(shop: Shop) -> None:
+    with shop.open() as catalog:
+        [orphan_id] = catalog.parts.ids.take(1)
+    put(shop.store, orphan_id, 0, 1)
+    put(shop.store, 1_000_000, 0, 1)
+    done = shop.json("gc", "--yes")
+    assert (done["planned"]["orphan"]["objects"], done["foreign"]["objects"]) == (1, 1)
+    assert shop.ids() == {shop.target.object_id, shop.sources[2].object_id, 1_000_000}
+
+
+def test_young_orphans_stay(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:
+    aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
+    url = f"s3://{new_bucket(moto_endpoint.client)}"
+    shop = make_shop(url, open_store(url, S3Settings(endpoint_url=moto_endpoint.url)))
+    with shop.open() as catalog:
+        [orphan_id] = catalog.parts.ids.take(1)
+    put(shop.store, orphan_id, 0, 1)
+    assert "left alone  1 object of " in shop.run("gc", "--yes").stdout
+    assert orphan_id in shop.ids()
+
+
+def test_a_limit_bounds_what_is_shown_and_not_what_is_deleted(shop: Shop) -> None:
+    assert "… and 2 more (--limit 0 shows all)" in shop.run("gc", "--limit", "1").stdout
+    done = shop.json("gc", "--yes", "--limit", "1")
+    assert (len(done["objects"]), done["objects_left_out"], done["done"]["deleted"]["objects"]) == (1, 2, 3)
+
+
+def empty_the_list(shop: Shop) -> None:
+    with shop.open() as catalog:
+        catalog.parts.cells.node_list(4).change(
+            lambda now: replace(now, live=now.live[:0]) if now is not None and len(now.live) else None
+        )
+
+
+def test_an_empty_list_is_refused_unless_it_is_allowed(shop: Shop) -> None:
+    empty_the_list(shop)
+    before = shop.state()
+    refused = shop.run("gc", "--yes", "--output", "json")
+    error = json.loads(refused.stderr.splitlines()[-1])
+    assert (refused.exit_code, refused.stdout, error["type"]) == (1, "", "MaintenanceRefused")
+    assert "nothing was changed" in error["advice"]
+    assert shop.state() == before
+    assert shop.run("gc", "--allow-empty-node", "3").exit_code == 1
+    assert shop.run("gc", "--allow-empty-node", "3", "--allow-empty-node", "4").exit_code == 0
+
+
+def test_a_collection_that_ends_half_way_tells_what_it_did(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    with shop.open() as catalog:
+        for object_id in catalog.parts.ids.take(1000):
+            shop.store.put(LAYOUT.object_key(object_id), b"orphan")
+    delete_many = MemoryStore.delete_many
+
+    def delete_and_damage(self: MemoryStore, keys: Any) -> Any:
+        empty_the_list(shop)
+        return delete_many(self, keys)
+
+    monkeypatch.setattr(MemoryStore, "delete_many", delete_and_damage)
+    result = shop.run("gc", "--yes", "--output", "json", "--quiet")
+    done, error = json.loads(result.stdout), json.loads(result.stderr)
+    assert (result.exit_code, error["type"]) == (1, "MaintenanceStopped")
+    assert done["done"]["deleted"]["objects"] == 1000
+    assert (
+        done["done"]["not reached"]["objects"] == sum(each["objects"] for each in done["planned"].values()) - 1000 > 0
+    )
+    assert done["journals"] == [info.key for info in shop.store.list(JOURNAL_PREFIX)]
+    assert done["journals"][0] in error["message"]
+    assert "nothing was changed" not in error["advice"]
+
+
+def test_objects_that_could_not_be_deleted_end_with_1(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stubborn(self: MemoryStore, keys: Any) -> list[DeleteFailure]:
+        del self
+        return [DeleteFailure(key, StoreUnavailable("delete", key, "busy")) for key in keys]
+
+    monkeypatch.setattr(MemoryStore, "delete_many", stubborn)
+    result = shop.run("gc", "--yes")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1] == "0 objects of 0 B deleted, 3 failed"
+    assert "busy" in result.stdout
+
+
+# undo
+
+
+def test_swapped_objects_are_found_by_their_checksums(shop: Shop) -> None:
+    keys = []
+    with shop.open() as catalog, catalog.open_node(5) as writer:
+        writer.open_streams([2, 3])
+        for stream_id in (2, 3):
+            [object_id] = writer.prepare()
+            with ObjectWriter(shop.store, LAYOUT, object_id) as upload:
+                upload.write(stream_id, batches(stream_id, 0, 1))
+            writer.commit_upload(upload.ref, upload.ranges)
+            keys.append(LAYOUT.object_key(object_id))
+    bodies = [shop.store.get(key).body for key in keys]
+    for key, body in zip(keys, reversed(bodies), strict=True):
+        shop.store.put(key, body)
+    assert [each["kind"] for each in shop.json("verify")["problems"]] == ["damaged", "damaged"]
+
+
+# restored
+
+
+def test_restored_shows_first_and_then_does_it(any_shop: Shop) -> None:
+    before = any_shop.state()
+    shown = any_shop.json("restored")
+    assert (shown["dry_run"], shown["generation"], shown["generation_before"]) == (True, "", "")
+    assert shown["highest_object_id"] < shown["next_object_id_before"] < shown["next_object_id"]
+    assert any_shop.run("restored").stdout.splitlines()[-1] == "dry run: nothing was changed (--yes does it)"
+    assert any_shop.state() == before
+    done = any_shop.json("restored", "--yes")
+    assert not done["dry_run"]
+    assert done["generation"] > ""
+    assert done["epochs_before"] == {"4": 1}
+    assert {name: each["before"] for name, each in done["counters"].items()} == {
+        "segmentStreams": 0,
+        "transactionIds": 0,
+    }
+    with any_shop.open() as catalog:
+        assert catalog.format.generation == done["generation"]
+        [new] = catalog.prepare(4, 1)
+        assert new >= shown["next_object_id"]
+    assert any_shop.run("verify").exit_code == 0
+
+
+@pytest.mark.parametrize("lost", ["!table", "segmentStreams", "transactionIds"])
+def test_restored_makes_a_counter_of_histories_that_was_lost(shop: Shop, lost: str) -> None:
+    with shop.open() as catalog:
+        catalog.parts.store.delete(f"accel/tables/_system%2Fcounters/{lost}")
+    assert {each["kind"] for each in shop.json("verify")["problems"]} == {"marker" if lost == "!table" else "counter"}
+    shop.json("restored", "--yes")
+    assert shop.json("verify")["problems"] == []
+    for command in (("scope", "create"), ("stream", "create", "--stream", "a", "--min-segments", "2")):
+        assert run(*command, "--scope", "s", "--store", shop.url).exit_code == 0
+
+
+def test_restored_raises_the_counters_of_histories_too(shop: Shop) -> None:
+    for command in (("scope", "create"), ("stream", "create", "--stream", "a", "--min-segments", "2")):
+        assert run(*command, "--scope", "s", "--store", shop.url).exit_code == 0
+    counters = shop.json("restored", "--yes")["counters"]
+    assert set(counters) == {"segmentStreams", "transactionIds"}
+    assert all(each["after"] > (each["before"] or 0) + 1000 for each in counters.values())
+    text = shop.run("restored", "--yes").stdout
+    assert "segmentStreams" in text
+    assert "sessions                of 1 node are fenced" in text
+
+
+# undo
+
+
+def test_undo_lists_the_versions(any_shop: Shop) -> None:
+    before = any_shop.state()
+    found = any_shop.json("undo", "--node", "4")
+    [version] = found["versions"]
+    assert (version["objects"], version["way"], version["reason"]) == (3, "possible", "")
+    assert version["bytes"] == sum(each.size_bytes for each in any_shop.sources)
+    text = any_shop.run("undo", "--node", "4").stdout
+    assert "sequence   replaced at " in text
+    assert text.splitlines()[2].split()[0] == str(version["sequence"])
+    assert text.splitlines()[2].endswith("possible")
+    assert any_shop.state() == before
+
+
+def test_undo_shows_first_and_then_does_it(any_shop: Shop) -> None:
+    [version] = any_shop.json("undo", "--node", "4")["versions"]
+    choice = ("--node", "4", "--to", str(version["sequence"]))
+    before = any_shop.state()
+    planned = any_shop.run("undo", *choice)
+    assert any_shop.state() == before
+    back = ", ".join(str(each.object_id) for each in any_shop.sources[:2])
+    assert planned.stdout.splitlines()[:2] == [
+        f"back    2 objects: {back}",
+        f"gone    1 object: {any_shop.target.object_id}",
+    ]
+    assert planned.stdout.endswith(f"leads to version {version['sequence']} (--yes does it)\n")
+    done = any_shop.json("undo", *choice, "--yes")
+    assert (done["dry_run"], done["changed"], done["finished"]) == (False, True, [])
+    assert done["revived"] == [each.object_id for each in any_shop.sources[:2]]
+    with any_shop.open() as catalog:
+        assert catalog.refresh().nodes[4].refs == tuple(any_shop.sources)
+    again = any_shop.run("undo", *choice, "--yes")
+    assert "the list has just the objects of version" in again.stdout
+    assert any_shop.run("verify").exit_code == 0
+
+
+def test_a_version_whose_objects_are_gone_cannot_be_put_back(shop: Shop) -> None:
+    shop.run("gc", "--yes")
+    [version] = shop.json("undo", "--node", "4")["versions"]
+    assert version["way"] == "not possible"
+    assert "collected" in version["reason"]
+    assert "collected" in shop.run("undo", "--node", "4").stdout
+    refused = shop.run("undo", "--node", "4", "--to", str(version["sequence"]), "--output", "json")
+    assert (refused.exit_code, json.loads(refused.stderr)["type"]) == (1, "CommitRefused")
+
+
+def test_an_unknown_version_is_refused(shop: Shop) -> None:
+    refused = shop.run("undo", "--node", "4", "--to", "999", "--yes", "--output", "json")
+    assert (refused.exit_code, json.loads(refused.stderr)["type"]) == (1, "MaintenanceRefused")
+
+
+def test_an_undo_that_ended_half_way_is_told_and_finished(shop: Shop) -> None:
+    def half_done() -> None:
+        with shop.open(CrashStore(shop.store, 2)) as dying, pytest.raises(Crash):
+            undo(dying, 4)
+
+    half_done()
+    with shop.open() as catalog:
+        assert unfinished_commits(catalog, 4)
+    listed = shop.run("undo", "--node", "4")
+    assert "an earlier undo of 1 commit ended half-way (--yes without --to finishes it)" in listed.stdout
+    done = shop.run("undo", "--node", "4", "--yes")
+    assert done.stdout == "node 4: an earlier undo of 1 commit had ended half-way and is finished\n"
+    with shop.open() as catalog:
+        assert not unfinished_commits(catalog, 4)
+
+
+def test_yes_without_a_version_is_wrong_usage_where_nothing_is_half_done(shop: Shop) -> None:
+    before = shop.state()
+    result = shop.run("undo", "--node", "4", "--yes")
+    assert result.exit_code == 2
+    assert "--to" in result.stderr
+    assert shop.state() == before
+
+
+def test_a_node_without_earlier_versions_says_so(shop: Shop) -> None:
+    with shop.open() as catalog:
+        catalog.open_node(5)
+    assert shop.run("undo", "--node", "5").stdout == "node 5: no earlier version is kept\n"

@@ -1,0 +1,192 @@
+"""The demo runs from end to end, counts truly, and notices any answer that is not the plain one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from accel import ObjectCatalog
+from accel.cli import demo_runs
+from accel.cli.demo_catalog import NODE_ID, Contents
+from accel.cli.demo_nodes import ISSUE_OBJECTS, STREAM_ID, generated_nodes, issue_node
+from accel.cli.demo_runs import POLICIES, NodeRun, plain_walk, run_node
+from accel.lookup.answer import Request
+from loaders.store import MemoryStore
+from tests.accel.cli.worlds import PRODUCTION, run
+from tests.models.plain_scan import plain_scan
+
+SMALL = ("--nodes-objects", "20")
+FOUR_READS = ["[100, 200)", "[400, 600)", "[1000, 1600)", "[1980, …)"]
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulated latency is no test's business but its being there."""
+    monkeypatch.setattr(demo_runs, "DRAWS", 1)
+
+
+def test_the_demo_as_json() -> None:
+    result = run("demo", *SMALL, "--objects", str(PRODUCTION), "--output", "json", "--quiet")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert list(found) == [
+        *("seed", "simulated", "nodes", "answers_checked", "recorded_answers_checked", "same_answers", "differences"),
+    ]
+    assert found["same_answers"] is True
+    assert found["answers_checked"] == 2 * 4 * (4 + 4 + 9 + 9)  # cold and warm, policies, reads of each node
+    assert found["recorded_answers_checked"] == 2 * 4 * 4
+    assert len(found["nodes"]) == 4
+    for node in found["nodes"]:
+        assert {row["policy"] for row in node["rows"]} == set(POLICIES)
+        assert all(row["warm_gets"] == 0 for row in node["rows"])
+        assert all(row["simulated_latency_seconds"] > 0 for row in node["rows"])
+        cost = node["image"]
+        # Cold: the format record, the directory, one list, four buckets of streams. Again: all but the format record.
+        assert (cost["cold_requests"], cost["unchanged_requests"], cost["unchanged_bytes"]) == (7, 6, 0)
+        assert 1000 < cost["cold_bytes"] < 20_000
+    row = found["nodes"][0]["rows"][0]
+    assert list(row) == [
+        *("policy", "read", "cold_gets", "rounds", "bytes", "simulated_latency_seconds", "warm_gets"),
+    ]
+
+
+def test_the_demo_as_text_tells_each_stage_and_the_verdict() -> None:
+    result = run("demo", *SMALL)
+    assert result.exit_code == 0
+    assert "starting an S3 server in this process" in result.stderr
+    assert "writing and committing a node of 20 objects to memory" in result.stderr
+    lines = result.stdout.splitlines()
+    assert "Every policy gave the same answer, cold and warm." in lines
+    assert "176 answers were compared to a plain walk over all objects." in lines
+    assert any(line.startswith("GETs and bytes are counted. Latency is simulated") for line in lines)
+    assert lines[2].startswith("its image, from the catalog beside it: 7 requests, ")
+    assert lines[2].endswith("; asked again with nothing new: 6 requests, 0 B")
+    assert lines[3].split() == [
+        *("read", "policy", "cold", "GETs", "rounds", "bytes", "latency", "(simulated)", "warm", "GETs")
+    ]
+
+
+def test_the_same_seed_gives_the_same_tables() -> None:
+    def tables(seed: int) -> list[NodeRun]:
+        with generated_nodes(MemoryStore(), 20, Random(seed)) as nodes:
+            return [run_node(each, seed, lambda: None) for each in nodes[:1]]
+
+    assert tables(5) == tables(5)
+    assert tables(5) != tables(6)
+
+
+def test_the_counts_of_the_issues_reads_are_known() -> None:
+    with issue_node(MemoryStore(), Random(1)) as node:
+        rows = run_node(node, 1, lambda: None).rows
+    counts = {(row.read, row.policy): (row.cold.gets, row.cold.rounds) for row in rows}
+    assert [counts[read, "load-all"] for read in FOUR_READS] == [(21, 1)] * 4
+    assert [counts[read, "window"] for read in FOUR_READS] == [(5, 1), (10, 2), (15, 3), (21, 5)]
+
+
+def test_the_catalog_lists_what_was_written() -> None:
+    store = MemoryStore()
+    with issue_node(store, Random(1)) as node, ObjectCatalog.open(store) as catalog:
+        for image in (node.images.current(), catalog.image()):
+            assert image.node(NODE_ID).object_ids.tolist() == [object_id for object_id, _, _ in ISSUE_OBJECTS]
+            assert [(each.start, each.end) for each in image.streams[STREAM_ID].ranges] == [(0, 2000)]
+        objects = [each for each in store.list_page("").objects if not each.key.startswith("accel/")]
+        assert len(objects) == 21
+        assert catalog.parts.ids.take(1) == [43]  # no id of an object that was there is given out again
+    with generated_nodes(MemoryStore(), 40, Random(1)) as (every, some):
+        assert [object_id for object_id, _ in every.contents] == list(range(40))
+        assert sum(STREAM_ID in held for _, held in every.contents) == 40
+        assert sum(some.reads[0].requests[0].stream_id in held for _, held in some.contents) == 4
+
+
+def test_what_is_counted_for_lookups_are_their_own_requests() -> None:
+    """Those for images go another way: opening everything costs just one request an object."""
+    with generated_nodes(MemoryStore(), 40, Random(1)) as nodes:
+        runs = [run_node(each, 1, lambda: None) for each in nodes]
+    for row in (row for each in runs for row in each.rows if row.policy == "load-all"):
+        assert (row.cold.gets, row.cold.rounds, row.warm.gets) == (40, 1, 0)
+
+
+def test_the_plain_walk_is_the_plain_scan_of_the_rules() -> None:
+    rng = Random(7)
+    for _ in range(300):
+        contents = random_contents(rng)
+        end = rng.choice([-1, rng.randrange(60)])
+        start = rng.randrange(60 if end == -1 else end + 1)
+        request = Request(1, start, end, rng.randrange(5))
+        listed = [{"object_id": number, "order_id": number} for number, _ in contents]
+        metadata = {
+            "streams": [{"stream_id": 1, "start_offset": 0, "ranges": [owned(60)], "stream_objects": []}],
+            "nodes": [{"node_id": NODE_ID, "stream_set_objects": listed}],
+        }
+        question = (1, request.start, request.end, request.limit)
+        scanned = plain_scan(metadata, {number: dict(held) for number, held in contents}, question)
+        if request.limit:
+            assert plain_walk(contents, request) == [(each[1], each[2], each[3]) for each in scanned.objects]
+
+
+def test_a_different_answer_is_told_and_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(contents: Iterable[tuple[int, Contents]], request: Request) -> list[tuple[int, int, int]]:
+        return plain_walk(contents, request)[1:]
+
+    monkeypatch.setattr(demo_runs, "plain_walk", wrong)
+    result = run("demo", *SMALL)
+    assert result.exit_code == 1
+    assert "DIFFERENT  load-all, cold, stream 420000 [100, 200): expected [(2, 105, 128)" in result.stdout
+    assert "176 of 176 answers differ from a plain walk" in result.stdout
+
+
+def test_an_answer_that_is_not_the_recorded_one_is_a_difference(tmp_path: Path) -> None:
+    for path in PRODUCTION.glob("*.*"):
+        (tmp_path / path.name).symlink_to(path)
+    answers = json.loads((PRODUCTION / "get_objects_answers.json").read_text())
+    answers["cases"][0]["queries"][0]["cold"]["objects"].pop()
+    (tmp_path / "get_objects_answers.json").unlink()
+    (tmp_path / "get_objects_answers.json").write_text(json.dumps(answers))
+    found = json.loads(run("demo", *SMALL, "--objects", str(tmp_path), "--output", "json").stdout)
+    assert len(found["differences"]) == 2 * 4
+    assert {each["request"]["start"] for each in found["differences"]} == {100}
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    result = run("demo", *SMALL, "--objects", str(tmp_path))
+    assert result.exit_code == 1
+    assert "expected a manifest of objects and their answers" in result.stderr
+    assert "advice: name the folder" in result.stderr
+
+
+def test_a_missing_server_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "moto.moto_server.werkzeug_app", None)
+    result = run("demo", *SMALL)
+    assert result.exit_code == 1
+    assert "pip install 'accel-streams[demo]'" in result.stderr
+
+
+def test_the_environment_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "a-profile-that-nobody-has")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    assert run("demo", *SMALL, "--quiet").exit_code == 0
+    assert os.environ["AWS_PROFILE"] == "a-profile-that-nobody-has"
+    assert "NO_PROXY" not in os.environ
+    assert "AWS_ACCESS_KEY_ID" not in os.environ
+
+
+def random_contents(rng: Random) -> list[tuple[int, Contents]]:
+    contents: list[tuple[int, Contents]] = []
+    offset = 0
+    for number in range(rng.randrange(12)):
+        start = offset + rng.choice([0, 0, 0, 3])
+        offset = start + rng.randint(1, 8)
+        contents.append((number, {1: (start, offset)} if rng.random() < 0.8 else {2: (0, 5)}))
+    return contents
+
+
+def owned(end: int) -> dict[str, int]:
+    return {"range_index": 0, "start": 0, "end": end, "node_id": NODE_ID}

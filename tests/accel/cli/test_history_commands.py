@@ -1,0 +1,442 @@
+"""`accel scope`, `accel stream` and `accel txn` make streams, tell their history, and change it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from click.testing import Result
+
+from accel.cli.history_texts import (
+    MOMENT_MS_MAX,
+    moment_ms_text,
+    numbers_by_segment,
+    parse_moment,
+    parse_number,
+    parse_range,
+    read_cut,
+)
+from accel.history.ids import parse_segment
+from accel.history.segments import Segments
+from accel.history.states import StreamState
+from accel.history.store import GivenSizes, Stream, StreamStore
+from accel.history.transactions import TransactionStatus
+from accel.system import SYSTEM
+from loaders.store import open_store
+from tests.accel.cli.worlds import run
+
+CUT = "--at 2@1=20 --at 3@1=90 --at 4@2=-1"
+FIRST_MS = 1_000
+MISSING_ID = str(UUID(int=7))
+
+
+class Unreachable(GivenSizes):
+    """Whoever holds the segments cannot be reached."""
+
+    def create(self, stream: tuple[str, str], segments: Segments, stream_ids: Mapping[int, int]) -> None:
+        raise ConnectionError(f"cannot create {len(segments)} segments of {stream} as {stream_ids}")
+
+
+class Shop:
+    """A store, a scope in it, and commands on its stream ``orders``."""
+
+    def __init__(self) -> None:
+        self.url = f"memory://{uuid4().hex}"
+        self.holding = {"ACCEL_DATA_ELSEWHERE": "1"}  # no catalog has the data of these tests
+
+    def run(self, line: str, **others: str) -> Result:
+        """A command; store, scope and stream come from the environment."""
+        named = {"ACCEL_STORE": self.url, "ACCEL_SCOPE": "shop", "ACCEL_STREAM": "orders", **self.holding}
+        return run(*shlex.split(line), environment={**named, **others})
+
+    def done(self, line: str) -> str:
+        """What a command that succeeds prints."""
+        found = self.run(line)
+        assert found.exit_code == 0, found.output
+        return found.stdout
+
+    def json(self, line: str) -> Any:
+        """The same as data."""
+        return json.loads(self.done(f"{line} --output json"))
+
+    def rows(self, line: str) -> list[dict[str, Any]]:
+        """Likewise, of a command that prints a row a line."""
+        return [json.loads(each) for each in self.done(f"{line} --output json").splitlines()]
+
+    def refusal(self, line: str) -> tuple[int, str]:
+        """The exit code of a command that fails, and the kind of its error, which comes with advice."""
+        found = self.run(f"{line} --quiet --output json")
+        error = json.loads(found.stderr)
+        assert found.stdout == ""
+        assert error["advice"]
+        return found.exit_code, error["type"]
+
+    @property
+    def stream(self) -> Stream:
+        """The stream as programs see it."""
+        return StreamStore.open(open_store(self.url)).stream("shop", "orders")
+
+
+@pytest.fixture
+def empty() -> Shop:
+    """A store with nothing in it."""
+    return Shop()
+
+
+@pytest.fixture
+def shop(empty: Shop) -> Shop:
+    """The stream of the picture in docs/history.md."""
+    empty.done("scope create")
+    empty.done(f"stream create --min-segments 2 --time {FIRST_MS}")
+    empty.done("stream scale --seal 0@0 --range 0.0:0.25 --range 0.25:0.5 --size 0@0=100 --time 2000")
+    empty.done("stream scale --seal 3@1 --seal 1@0 --range 0.25:1.0 --size 3@1=90 --size 1@0=50 --time 3000")
+    return empty
+
+
+def names(found: Any) -> list[str]:
+    return [each["segment"] for each in found["segments"]]
+
+
+def test_a_scope_is_made_once_and_listed(empty: Shop) -> None:
+    assert [empty.json("scope create")["created"] for _ in range(2)] == [True, False]
+    empty.done("scope create --scope other")
+    assert empty.json("scope list") == {"scopes": ["other", "shop"], "more": False}
+    assert empty.json("scope list --limit 1") == {"scopes": ["other"], "more": True}
+
+
+def test_an_empty_store_has_no_scopes(empty: Shop) -> None:
+    assert empty.json("scope list") == {"scopes": [], "more": False}
+
+
+def test_a_scope_is_deleted_only_if_that_is_said(empty: Shop) -> None:
+    empty.done("scope create")
+    assert empty.json("scope delete") == {"scope": "shop", "dry_run": True, "exists": True}
+    assert empty.json("scope list")["scopes"] == ["shop"]
+    empty.done("scope delete --yes")
+    assert empty.json("scope list")["scopes"] == []
+    assert empty.json("scope delete") == {"scope": "shop", "dry_run": True, "exists": False}
+
+
+@pytest.mark.parametrize("flag", ["", "--yes"])
+def test_a_scope_with_streams_is_not_deleted(shop: Shop, flag: str) -> None:
+    assert shop.refusal(f"scope delete {flag}") == (1, "IllegalState")
+
+
+def test_a_created_stream_is_described_and_listed(empty: Shop) -> None:
+    empty.done("scope create")
+    wanted = "--min-segments 2 --segments 3 --keep 7d --keep-max 8d --scale-events 100 --unit bytes --tag b --tag a"
+    made = empty.json(f"stream create --time 1000 {wanted}")
+    assert made == empty.json("stream describe")
+    assert (made["stream"], made["state"], made["epoch"], made["segments"]) == ("shop/orders", "ACTIVE", 0, 3)
+    assert made["configuration"] == {
+        "min_segments": 2,
+        "scaling": {"kind": "events a second", "target_rate": 100, "scale_factor": 2},
+        "retention": {"kind": "time", "minimum": 604_800_000, "maximum": 691_200_000},
+        "offset_unit": "bytes",
+        "tags": ["a", "b"],
+    }
+    assert empty.json("stream list") == {"streams": ["orders"], "more": False}
+
+
+def test_a_stream_that_is_there_stays_as_it_is(shop: Shop) -> None:
+    before = shop.json("stream describe")
+    assert shop.json("stream create --min-segments 7") == before
+
+
+def test_a_description_says_where_the_stream_begins(shop: Shop) -> None:
+    shop.done(f"stream truncate {CUT} --yes")
+    lines = shop.done("stream describe").splitlines()
+    assert "begins at           2@1=20 3@1=90 4@2=-1" in lines
+    assert "truncated           260 records" in lines
+    assert "keeps               everything" in lines
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "--min-segments 0",
+        "--segments 0",
+        "--segments 1000001",
+        "--keep 2d --keep-max 1d",
+        "--keep-max 1d",
+        "--keep 1d --keep-size 5",
+        "--keep-size-max 5",
+        "--scale-events 0",
+        "--scale-events 1 --scale-kilobytes 1",
+        "--time tomorrow",
+        "--unit kilometres",
+        "--stream ''",
+    ],
+)
+def test_a_configuration_that_cannot_be_is_wrong_usage(empty: Shop, wrong: str) -> None:
+    empty.done("scope create")
+    assert empty.refusal(f"stream create {wrong}")[0] == 2
+    assert empty.json("stream list")["streams"] == []
+
+
+def test_the_segments_of_now_and_of_a_time(shop: Shop) -> None:
+    assert names(shop.json("stream segments")) == ["2@1", "4@2"]
+    assert names(shop.json("stream segments --at 2500")) == ["1@0", "2@1", "3@1"]
+    [first, *_] = shop.json("stream segments --at 1970-01-01T00:00:01.500Z")["segments"]
+    assert (first["segment"], first["key_start"], first["key_end"], first["offset"]) == ("0@0", 0.0, 0.5, 0)
+    assert "3 segments at 1970-01-01T00:00:02.500Z" in shop.done("stream segments --at 2500")
+
+
+def test_segments_at_a_time_see_through_a_truncation(shop: Shop) -> None:
+    shop.done(f"stream truncate {CUT} --yes")
+    found = shop.json("stream segments --at 2500")["segments"]
+    assert {each["segment"]: each["offset"] for each in found} == {"2@1": 20, "3@1": 90, "4@2": -1}
+
+
+def test_epochs_come_by_number(shop: Shop) -> None:
+    assert [each["epoch"] for each in shop.rows("stream epochs")] == [0, 1, 2]
+    assert [names(each) for each in shop.rows("stream epochs --from 1 --to 1")] == [["1@0", "2@1", "3@1"]]
+    [line] = shop.done("stream epochs --from 2").splitlines()
+    assert line == "epoch 2     1970-01-01T00:00:03.000Z  2@1 [0.0, 0.25), 4@2 [0.25, 1.0)"
+
+
+def test_epochs_that_are_not_there_are_told(shop: Shop) -> None:
+    assert shop.refusal("stream epochs --from 9") == (2, "UsageError")
+    assert shop.refusal("stream epochs --from 9 --to 9") == (1, "NotInHistory")
+
+
+def test_history_comes_by_time_with_splits_and_merges(shop: Shop) -> None:
+    found = shop.rows("stream history")
+    assert [(each["epoch"], each["splits"], each["merges"]) for each in found] == [(0, 0, 0), (1, 1, 0), (2, 0, 1)]
+    assert [each["epoch"] for each in shop.rows("stream history --from 2500 --to 2600")] == [1]
+    assert shop.refusal("stream history --from 2 --to 1")[0] == 2
+
+
+def test_a_segments_followers_and_what_it_follows(shop: Shop) -> None:
+    assert shop.json("stream successors --segment 1@0")["successors"] == {"4@2": ["1@0", "3@1"]}
+    assert shop.json("stream successors --segment 4@2")["successors"] == {}
+    assert shop.json("stream successors --segment 3@1 --before")["predecessors"] == {"0@0": ["2@1", "3@1"]}
+    assert shop.done("stream successors --segment 1@0") == "4@2  follows 1@0, 3@1\n"
+    assert shop.refusal("stream successors --segment 9@2") == (1, "NotInHistory")
+
+
+def test_a_scale_shows_the_epoch_that_follows(shop: Shop) -> None:
+    found = shop.json("stream scale --seal 2@1 --range 0:0.125 --range 0.125:0.25 --size 2@1=7")
+    assert (found["epoch"], names(found)) == (3, ["4@2", "5@3", "6@3"])
+    assert shop.stream.active_segments().ids.tolist() == [parse_segment(each) for each in names(found)]
+
+
+def test_a_scale_says_which_sizes_it_does_not_know(shop: Shop) -> None:
+    line = "stream scale --seal 2@1 --range 0:0.125 --range 0.125:0.25"
+    assert "no --size of 1 segment (2@1)" in shop.run(line).stderr
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "kind"),
+    [
+        ("--seal 3@1 --range 0.25:0.5", 1, "ScalePrecondition"),
+        ("--seal 2@1 --range 0:0.2", 1, "ScaleInputInvalid"),
+        ("--seal 2@1 --seal 4@2 --range 0:1", 1, "ScalePrecondition"),
+        ("--seal 2@1", 2, "MissingParameter"),
+        ("--seal 2 --range 0:0.25", 2, "BadParameter"),
+        ("--seal 2@1 --range 0-0.25", 2, "BadParameter"),
+        ("--seal 2@1 --range nan:0.25", 2, "BadParameter"),
+        ("--seal 2@1 --range 0:0.25 --size 2@1=-1", 2, "UsageError"),
+        ("--seal 2@1 --range 0:0.25 --size 2@1=1 --size 2@1=2", 2, "UsageError"),
+    ],
+)
+def test_a_scale_that_cannot_be_is_refused(shop: Shop, wrong: str, code: int, kind: str) -> None:
+    assert shop.refusal(f"stream scale {wrong}") == (code, kind)
+    assert shop.stream.current_epoch().epoch == 2
+
+
+def test_a_truncation_is_shown_before_it_is_made(shop: Shop) -> None:
+    planned = shop.json(f"stream truncate {CUT}")
+    assert (planned["dry_run"], planned["to_delete"], planned["size"]) == (True, ["0@0", "1@0"], 260)
+    assert shop.json("stream describe")["deleted_segments"] == 0
+    done = shop.json(f"stream truncate {CUT} --yes")
+    assert (done["dry_run"], done["deleted_count"], done["truncated_size"]) == (False, 2, 260)
+
+
+def test_a_second_truncation_counts_from_the_first(shop: Shop) -> None:
+    shop.done(f"stream truncate {CUT} --yes")
+    planned = shop.json("stream truncate --at 2@1=30 --at 4@2=5")
+    assert (planned["to_delete"], planned["size"]) == (["3@1"], 15)
+
+
+def test_a_truncation_that_was_cut_short_can_be_shown_again(shop: Shop) -> None:
+    shop.stream.workflows.truncations.start({parse_segment("2@1"): 1, parse_segment("4@2"): 1})
+    assert shop.json("stream truncate --at 2@1=1 --at 4@2=1")["to_delete"] == ["0@0", "1@0", "3@1"]
+    assert shop.json("stream recover") == {"recovered": {"shop/orders": ["truncate"]}, "failed": {}}
+
+
+@pytest.mark.parametrize("flag", ["", "--yes"])
+@pytest.mark.parametrize("cut", ["--at 2@1=20", "--at 2@1=20 --at 3@1=1 --at 4@2=1"])
+def test_a_cut_that_nobody_can_stand_at_is_refused(shop: Shop, cut: str, flag: str) -> None:
+    assert shop.refusal(f"stream truncate {cut} {flag}") == (1, "InvalidArgument")
+
+
+def test_a_cut_comes_from_a_file_or_from_offsets(shop: Shop, tmp_path: Path) -> None:
+    path = tmp_path / "cut.json"
+    path.write_text(json.dumps({"2@1": 20, "3@1": 90, "4@2": -1}))
+    assert shop.json(f"stream truncate --cut {path}") == shop.json(f"stream truncate {CUT}")
+    assert shop.refusal(f"stream truncate --cut {path} {CUT}") == (2, "UsageError")
+    assert shop.refusal("stream truncate") == (2, "UsageError")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"2@1": "x"}', '{"2": 1}', '{"2@1": true}', '{"2@1": 1e99}', '{"cut": 1}'])
+def test_a_file_without_a_cut_is_wrong_usage(shop: Shop, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "cut.json"
+    path.write_text(text)
+    assert shop.refusal(f"stream truncate --cut {path}") == (2, "BadParameter")
+    assert shop.refusal(f"stream truncate --cut {tmp_path / 'none.json'}") == (2, "BadParameter")
+
+
+def test_a_shown_cut_can_be_given_back(shop: Shop, tmp_path: Path) -> None:
+    shop.done(f"stream truncate {CUT} --yes")
+    path = tmp_path / "head.json"
+    path.write_text(shop.done("stream cuts show --output json"))
+    assert numbers_by_segment(read_cut(str(path))) == {"2@1": 20, "3@1": 90, "4@2": -1}
+    assert shop.json(f"stream cuts compare --cut {path} {CUT.replace('--at', '--other-at')}")["order"] == "EqualOrAfter"
+
+
+def test_cuts_are_checked_compared_and_measured(shop: Shop) -> None:
+    found = shop.json(f"stream cuts check {CUT}")
+    assert (found["low"], found["high"], len(found["segments"])) == (1, 2, 3)
+    assert shop.refusal("stream cuts check --at 2@1=20") == (1, "InvalidArgument")
+    assert shop.refusal("stream cuts check --at 9@1=20") == (1, "NotInHistory")
+    other = "--other-at 0@0=5 --other-at 1@0=5"
+    assert shop.json(f"stream cuts compare {CUT} {other}") == {"order": "EqualOrAfter"}
+    assert "is before" in shop.done("stream cuts compare --at 0@0=5 --at 1@0=5 --other-at 0@0=6 --other-at 1@0=6")
+    assert shop.json(f"stream cuts between {CUT.replace('--at', '--end-at')}")["size"] == 260
+    assert shop.json(f"stream cuts between {CUT.replace('--at', '--start-at')}")["segments"] == ["2@1", "3@1", "4@2"]
+
+
+@pytest.mark.parametrize("command", ["retention run", "recover"])
+def test_sizes_without_a_stream_are_wrong_usage(shop: Shop, command: str) -> None:
+    url = ("--store", shop.url, "--scope", "shop")
+    assert run("stream", *command.split(), *url, "--size", "0@0=1").exit_code == 2
+
+
+def test_recovery_finishes_what_was_left_behind(shop: Shop) -> None:
+    assert shop.json("stream recover") == {"recovered": {}, "failed": {}}
+    shop.stream.set_state(StreamState.SEALING)
+    found = json.loads(run("stream", "recover", "--store", shop.url, "--data-elsewhere", "--output", "json").stdout)
+    assert found == {"recovered": {"shop/orders": ["seal"]}, "failed": {}}
+    assert shop.stream.state() is StreamState.SEALED
+    assert shop.done("stream recover") == "nothing was left unfinished\n"
+
+
+def test_a_stream_is_sealed_and_then_deleted_if_that_is_said(shop: Shop) -> None:
+    for flag in ("", "--yes"):
+        assert shop.refusal(f"stream delete {flag}") == (1, "IllegalState")
+    assert shop.json("stream seal") == {"stream": "shop/orders", "state": "SEALED"}
+    assert shop.json("stream delete") == {"stream": "shop/orders", "dry_run": True, "exists": True}
+    assert shop.json("stream list")["streams"] == ["orders"]
+    shop.done("stream delete --yes")
+    assert shop.json("stream list")["streams"] == []
+    assert shop.json("stream delete")["exists"] is False
+    shop.done("stream delete --yes")
+
+
+def test_a_stream_whose_creation_was_cut_short_can_be_deleted(empty: Shop) -> None:
+    empty.done("scope create")
+    with pytest.raises(ConnectionError):
+        StreamStore.open(open_store(empty.url), host=Unreachable()).create_stream("shop", "orders")
+    assert empty.refusal("stream describe") == (1, "NotInHistory")
+    assert empty.json("stream delete")["exists"] is True
+    empty.done("stream delete --yes")
+    assert empty.json("stream list")["streams"] == []
+
+
+@pytest.mark.parametrize(
+    "command", ["describe", "segments", "epochs", "seal", "cuts list", "retention run", "recover", "delete --stream x"]
+)
+def test_a_stream_that_is_not_there_is_told(shop: Shop, command: str) -> None:
+    found = shop.run(f"stream {command} --stream nope")
+    assert (found.exit_code, "nope" in found.output) == (int("delete" not in command), True)
+
+
+@pytest.mark.parametrize("command", ["scope create", "stream list", "stream describe --stream orders"])
+def test_a_command_without_a_scope_is_wrong_usage(shop: Shop, command: str) -> None:
+    result = run(*command.split(), "--store", shop.url)
+    assert (result.exit_code, "--scope" in result.stderr) == (2, True)
+
+
+def test_a_transaction_is_begun_listed_and_committed(shop: Shop) -> None:
+    begun = shop.json("txn create --lease 5m --writer me")
+    [listed] = shop.json("txn list")["transactions"]
+    assert (listed["transaction"], listed["status"], listed["writer"]) == (begun["transaction"], "OPEN", "me")
+    assert listed["lease_expiry_ms"] - listed["created_ms"] == 300_000
+    given = f"--id {begun['transaction']}"
+    for _ in range(2):
+        assert shop.json(f"txn commit {given}")["status"] == "COMMITTED"
+    assert shop.json(f"txn status {given}")["status"] == "COMMITTED"
+    assert shop.refusal(f"txn abort {given}") == (1, "IllegalState")
+    assert shop.json("txn list")["transactions"] == []
+
+
+def test_a_transaction_of_older_segments_is_committed_by_a_roll(shop: Shop) -> None:
+    begun = shop.json("txn create")
+    shop.done("stream scale --seal 4@2 --range 0.25:0.5 --range 0.5:1 --size 4@2=1")
+    assert shop.json(f"txn commit --id {begun['transaction']}")["status"] == "COMMITTED"
+    assert [each["reference_epoch"] for each in shop.rows("stream epochs")] == [0, 1, 2, 3, 2, 3]
+    assert "repeats 2: " in shop.done("stream epochs --from 4 --to 4")
+
+
+def test_a_transaction_is_aborted(shop: Shop) -> None:
+    begun = shop.json("txn create")
+    for _ in range(2):
+        assert shop.json(f"txn abort --id {begun['transaction']}")["status"] == "ABORTED"
+    assert shop.refusal(f"txn commit --id {begun['transaction']}") == (1, "IllegalState")
+
+
+@pytest.mark.parametrize(
+    ("verb", "wanted"), [("commit", TransactionStatus.COMMITTING), ("abort", TransactionStatus.ABORTING)]
+)
+def test_to_carry_out_an_end_can_be_left_to_others(shop: Shop, verb: str, wanted: TransactionStatus) -> None:
+    begun = shop.json("txn create")["transaction"]
+    assert shop.json(f"txn {verb} --decide-only --id {begun}")["status"] == wanted.value
+    assert shop.stream.transaction_status(UUID(begun)) is wanted
+
+
+def test_a_transaction_that_nobody_knows(shop: Shop) -> None:
+    assert shop.json(f"txn status --id {MISSING_ID}")["status"] == "UNKNOWN"
+    assert shop.refusal(f"txn commit --id {MISSING_ID}") == (1, "NotInHistory")
+    assert shop.refusal("txn status --id 7") == (2, "BadParameter")
+    assert shop.refusal("txn create --lease 0s") == (1, "InvalidArgument")
+
+
+@pytest.mark.parametrize("milliseconds", [0, 1, 999, 1_000, 1_800_000_000_500, MOMENT_MS_MAX])
+def test_a_printed_moment_can_be_given_back(milliseconds: int) -> None:
+    assert parse_moment(moment_ms_text(milliseconds)) == milliseconds
+    assert parse_moment(str(milliseconds)) == milliseconds
+
+
+def test_an_age_is_a_moment() -> None:
+    assert abs(SYSTEM.clock() * 1000 - 60_000 - parse_moment("1m ago")) < 30_000
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "1969-12-31", "-1", "1.5", str(MOMENT_MS_MAX + 1), "x ago", "1 AGO"])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        parse_moment(text)
+
+
+@pytest.mark.parametrize("text", ["", "3@1", "3@1=", "3@1=1.5", "3=1", f"3@1={2**63}"])
+def test_what_is_no_number_of_a_segment_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected|written"):
+        parse_number(text)
+
+
+@pytest.mark.parametrize("text", ["", "0", "0:1:2", "a:b", "inf:1"])
+def test_what_is_no_key_range_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        parse_range(text)
+
+
+def test_commands_load_the_store_of_streams_only_to_open_it() -> None:
+    code = "import sys, accel.cli.main; sys.exit('accel.history.store' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603 - our own words

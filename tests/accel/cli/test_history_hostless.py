@@ -1,0 +1,115 @@
+"""Commands hold no segments: they leave requests, decide, or are refused; unless the user holds the data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from accel.history.ids import parse_segment
+from accel.history.states import StreamState
+from accel.history.store import MemorySegments, Stream, StreamStore
+from loaders.store import open_store
+from tests.accel.cli.test_history_commands import MISSING_ID, Shop
+from tests.accel.cli.worlds import run
+
+NAME = ("shop", "orders")
+SPLIT = "stream scale --seal 0@0 --range 0.0:0.25 --range 0.25:0.5"
+
+
+@pytest.fixture
+def shop() -> Shop:
+    """A stream of two segments; the commands' user holds no data."""
+    made = Shop()
+    made.holding = {}
+    made.done("scope create")
+    made.done("stream create --min-segments 2 --keep 1s --time 1000")
+    return made
+
+
+def holding(shop: Shop, sizes: int = 7) -> Stream:
+    """The stream as the process sees it that holds its segments."""
+    host = MemorySegments()
+    stream = StreamStore.open(open_store(shop.url), host=host).stream(*NAME)
+    segments = stream.active_segments()
+    host.create(NAME, segments, {each: each for each in segments.ids.tolist()})
+    for each in segments.ids.tolist():
+        host.append(NAME, each, sizes)
+    return stream
+
+
+def kept(shop: Shop) -> dict[str, bytes]:
+    store = open_store(shop.url)
+    return {info.key: store.get(info.key).body for info in store.list("")}
+
+
+def test_a_scale_is_asked_for_and_followed(shop: Shop) -> None:
+    asked = shop.json(SPLIT)
+    assert (asked["status"], asked["seal"], asked["ranges"]) == ("waiting", ["0@0"], [[0.0, 0.25], [0.25, 0.5]])
+    assert shop.json("stream describe")["epoch"] == 0
+    assert shop.json("stream requests") == {"requests": [asked]}
+    assert holding(shop).carry_out_requests() == ["scale"]
+    found = shop.json(f"stream requests --id {asked['request']}")
+    assert (found["status"], found["reason"]) == ("done", "")
+    assert shop.json("stream describe")["epoch"] == 1
+    assert shop.stream.sealed_size(0) == 7
+
+
+def test_people_are_told_how_a_request_is_followed(shop: Shop) -> None:
+    first, second = shop.done(SPLIT).splitlines()
+    request, status, *_ = first.split()
+    assert status == "waiting"
+    assert f"accel stream requests --id {UUID(request)}" in second
+    assert "scale of 0@0 to [0.0, 0.25), [0.25, 0.5)" in shop.done("stream requests")
+    holding(shop).scale([parse_segment("0@0")], [(0.0, 0.5)])
+    holding(shop).carry_out_requests()
+    assert "expected epoch 0 to scale" in shop.done(f"stream requests --id {request}")
+
+
+def test_a_scale_that_cannot_be_leaves_no_request(shop: Shop) -> None:
+    assert shop.refusal("stream scale --seal 9@1 --range 0:0.5") == (1, "ScalePrecondition")
+    assert shop.json("stream requests") == {"requests": []}
+    assert shop.refusal(f"stream requests --id {MISSING_ID}") == (1, "NotInHistory")
+
+
+NEEDS: dict[str, Callable[[Stream], object]] = {
+    "seal": lambda _: None,
+    "truncate --at 0@0=0 --at 1@0=5 --yes": lambda _: None,
+    "retention run": lambda _: None,
+    "recover": lambda stream: stream.workflows.truncations.start({0: 1, 1: 1}),
+    "delete --yes": lambda stream: stream.seal(),
+}
+
+
+@pytest.mark.parametrize("command", NEEDS)
+def test_what_needs_the_segments_is_refused_with_advice(shop: Shop, command: str) -> None:
+    NEEDS[command](holding(shop))
+    before = kept(shop)
+    assert shop.refusal(f"stream {command}") == (1, "HostMissing")
+    assert kept(shop) == before
+
+
+def test_retention_of_a_whole_scope_is_refused(shop: Shop) -> None:
+    before = kept(shop)
+    found = run("stream", "retention", "run", "--store", shop.url, "--scope", "shop", "--quiet", "--output", "json")
+    assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "HostMissing")
+    assert kept(shop) == before
+
+
+def test_how_a_transaction_ends_is_decided_and_left_to_others(shop: Shop) -> None:
+    to_commit, to_abort = (shop.json("txn create")["transaction"] for _ in range(2))
+    assert shop.json(f"txn commit --id {to_commit}")["status"] == "COMMITTING"
+    assert shop.json(f"txn abort --id {to_abort}")["status"] == "ABORTING"
+    assert holding(shop).carry_out_requests() == ["commit"]
+    assert holding(shop).abort_transactions() == []
+    assert shop.json(f"txn status --id {to_commit}")["status"] == "COMMITTED"
+    assert shop.json(f"txn status --id {to_abort}")["status"] == "ABORTED"
+
+
+@pytest.mark.parametrize("flag", ["--data-elsewhere", "--size 0@0=5"])
+def test_a_user_who_holds_the_data_says_so(shop: Shop, flag: str) -> None:
+    assert shop.json(f"{SPLIT} {flag}")["epoch"] == 1
+    assert shop.stream.sealed_size(0) == (5 if "size" in flag else 0)
+    assert shop.stream.state() is StreamState.ACTIVE

@@ -1,0 +1,178 @@
+"""`accel get-objects` and `accel explain` answer as the library does, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.accel.cli.worlds import World, run
+
+QUESTION = ("--stream", "420000", "--start", "1000", "--end", "1600")
+
+
+def test_an_answer_is_a_table_and_a_sentence(world: World) -> None:
+    result = world.run("get-objects", *QUESTION)
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert lines[2].split() == ["18", "4", "stream", "set", "[974,", "1017)", "21000000/cluster/18"]
+    assert "3 objects hold [974, 1085); then a hole: nothing listed goes on at 1085" in lines
+    assert lines[-1].startswith("3 rounds, 11 requests, ")
+    assert result.stderr == ""
+
+
+def test_an_answer_as_json_has_these_keys(world: World) -> None:
+    found = json.loads(world.run("get-objects", *QUESTION, "--output", "json").stdout)
+    assert list(found) == [
+        *("request", "image_version", "policy", "objects", "start_offset", "end_offset"),
+        *("ending", "resume_offset", "cost"),
+    ]
+    assert found["request"] == {
+        "stream_id": 420000,
+        "start": 1000,
+        "end": 1600,
+        "limit": 4,
+        "max_fill_rounds": None,
+    }
+    assert found["objects"][0] == {
+        "object_id": 18,
+        "kind": "stream_set",
+        "node_id": 4,
+        "start": 974,
+        "end": 1017,
+        "key": "21000000/cluster/18",
+        "size_bytes": world.listed[10]["size"],
+    }
+    assert [each["object_id"] for each in found["objects"]] == [18, 20, 22]
+    assert (found["image_version"], found["ending"], found["resume_offset"]) == (7, "hole", 1085)
+    assert list(found["cost"]) == ["rounds", "requests", "bytes", "seconds"]
+    assert (found["cost"]["rounds"], found["cost"]["requests"]) == (3, 11)
+
+
+def test_a_stream_object_has_no_node(world: World) -> None:
+    stream = world.metadata["streams"][0]
+    world.change_image(streams=[{**stream, "stream_objects": [{"object_id": 90, "start": 1085, "end": 1128}]}])
+    found = json.loads(world.run("get-objects", *QUESTION, "--output", "json").stdout)
+    assert found["objects"][-1] | {"key": None} == {
+        "object_id": 90,
+        "kind": "stream",
+        "node_id": None,
+        "start": 1085,
+        "end": 1128,
+        "key": None,
+        "size_bytes": -1,
+    }
+
+
+def test_nothing_found_is_an_answer(world: World) -> None:
+    result = world.run("get-objects", "--stream", "420000", "--start", "5000")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0] == "no object: nothing listed holds offset 5000"
+
+
+@pytest.mark.parametrize("policy", ["load-all", "window:1", "window", "window+preload", "spread", "spread:3"])
+def test_every_policy_gives_the_same_answer(world: World, policy: str) -> None:
+    found = json.loads(world.run("get-objects", *QUESTION, "--policy", policy, "--output", "json").stdout)
+    assert [each["object_id"] for each in found["objects"]] == [18, 20, 22]
+    assert found["policy"] == policy
+
+
+def test_the_limit_and_the_bounds_are_passed_on(world: World) -> None:
+    bounds = ("--limit", "2", "--max-fill-rounds", "0", "--output", "json")
+    found = json.loads(world.run("get-objects", "--stream", "420000", "--start", "0", *bounds).stdout)
+    assert found["request"]["max_fill_rounds"] == 0
+    assert len(found["objects"]) == 2
+    late = json.loads(world.run("get-objects", *QUESTION, "--deadline", "0s", "--output", "json").stdout)
+    assert late["ending"] in ("partial", "hole")  # an object may be there before anybody looks at the clock
+
+
+def test_an_explanation_begins_with_the_answer(world: World) -> None:
+    result = world.run("explain", *QUESTION)
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert lines[0].startswith("stream 420000   offsets [1000, 1600)   limit 4")
+    assert lines[0].endswith("image 7   policy spread")
+    assert lines[2] == "answer   3 objects hold [974, 1085); then a hole: nothing listed goes on at 1085"
+    assert "at 1000  node 4 owns [0, 2000) and lists 21 objects" in lines
+
+
+def test_an_explanation_as_json_has_these_keys(world: World) -> None:
+    found = json.loads(world.run("explain", *QUESTION, "--output", "json").stdout)
+    assert list(found) == ["request", "policy", "image_versions", "answer", "error", "cost", "events"]
+    assert list(found["cost"]) == ["rounds", "requests", "bytes", "seconds", "requests_if_everything_was_opened"]
+    assert {each["event"] for each in found["events"]} == {"hopped", "round", "picked", "ended"}
+
+
+def test_verbose_tells_of_each_request_on_stderr(world: World) -> None:
+    result = world.run("get-objects", *QUESTION, "--verbose")
+    told = result.stderr.splitlines()
+    assert len(told) == 11
+    assert all(line.startswith("get_range ") and "/cluster/" in line for line in told)
+
+
+def test_verbose_tells_of_requests_that_failed(world: World) -> None:
+    world.store.delete("21000000/cluster/18")
+    result = world.run("get-objects", *QUESTION, "--verbose")
+    assert result.exit_code == 1
+    assert "get_range 21000000/cluster/18: KeyMissing after " in result.stderr
+
+
+def test_a_lost_object_is_named_with_what_to_do(world: World) -> None:
+    world.store.delete("21000000/cluster/18")
+    result = world.run("get-objects", *QUESTION)
+    error, advice = result.stderr.splitlines()
+    assert result.exit_code == 1
+    assert error.startswith("error: object 18 at '21000000/cluster/18' is listed for node 4")
+    assert advice.startswith("advice: restore the object")
+
+
+def test_options_come_from_the_environment(world: World) -> None:
+    environment = {
+        "ACCEL_STORE": world.store_url,
+        "ACCEL_IMAGE": str(world.image_path),
+        "ACCEL_OUTPUT": "json",
+        "ACCEL_POLICY": "window",
+    }
+    result = run("get-objects", *QUESTION, environment=environment)
+    assert json.loads(result.stdout)["policy"] == "window"
+    flagged = run("get-objects", *QUESTION, "--policy", "load-all", environment=environment)
+    assert json.loads(flagged.stdout)["policy"] == "load-all"
+
+
+def test_options_of_one_command_come_from_the_environment(world: World) -> None:
+    found = world.run("get-objects", *QUESTION, "--output", "json", environment={"ACCEL_GET_OBJECTS_LIMIT": "1"})
+    assert len(json.loads(found.stdout)["objects"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--policy", "best"), "expected a policy out of"),
+        (("--deadline", "soon"), "expected a time such as 10m"),
+        (("--store", "ftp://x"), "expected s3://bucket/prefix"),
+        (("--image", "/nowhere.json"), "does not exist"),
+        (("--max-fill-rounds", "-1"), "x>=0"),
+        (("--client", "curl"), "is not one of"),
+    ],
+)
+def test_wrong_usage_is_told_and_ends_with_2(world: World, args: tuple[str, str], message: str) -> None:
+    result = run("get-objects", *QUESTION, "--store", world.store_url, "--image", str(world.image_path), *args)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_lookup_needs_a_store_and_an_image(world: World) -> None:
+    without_store = run("get-objects", *QUESTION, "--image", str(world.image_path))
+    without_image = run("get-objects", *QUESTION, "--store", world.store_url)
+    assert (without_store.exit_code, without_image.exit_code) == (2, 2)
+    assert "ACCEL_STORE" in without_store.stderr
+    assert "--image" in without_image.stderr
+
+
+def test_an_image_that_is_none_is_refused(world: World) -> None:
+    world.image_path.write_text("[]")
+    result = world.run("get-objects", *QUESTION)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert "expected an image as a JSON object, found list" in result.stderr

@@ -1,0 +1,175 @@
+"""The command as a whole: help, version, how errors look, and commands of other packages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from accel.cli import main as main_module
+from tests.accel.cli.worlds import World, run
+
+COMMANDS = (
+    *(("get-objects",), ("explain",), ("read",), ("object", "inspect"), ("object", "verify"), ("demo",)),
+    *(("catalog", "init"), ("catalog", "status"), ("catalog", "refresh"), ("table", "list"), ("table", "get")),
+)
+
+
+def test_the_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    assert run("--version").stdout.startswith("accel ")
+    monkeypatch.setattr(metadata, "version", missing)
+    assert "not installed" in main_module._version()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help_with_examples(command: tuple[str, ...]) -> None:
+    result = run(*command, "--help")
+    assert result.exit_code == 0
+    assert "Examples:\n" in result.stdout
+    assert f"  accel {' '.join(command)}" in result.stdout
+
+
+def test_help_names_the_commands_and_the_exit_codes() -> None:
+    text = run("--help").stdout
+    for name in ("demo", "explain", "get-objects", "object", "read"):
+        assert f"\n  {name} " in text
+    assert "Exit codes:  0 done   1 failed, or not all could be checked   2 wrong usage   3 verify" in text
+
+
+def test_it_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "accel.cli", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("accel ")
+
+
+def test_an_error_is_two_lines_on_stderr(world: World) -> None:
+    result = world.run("get-objects", "--stream", "1", "--start", "0")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "error: expected a stream of image version 7, found stream 1\n"
+        "advice: ask for a stream that the image has, and for offsets from its first kept one on\n"
+    )
+
+
+def test_an_error_as_json_has_these_keys(world: World) -> None:
+    result = world.run("get-objects", "--stream", "1", "--start", "0", "--output=json")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert json.loads(result.stderr) == {
+        "type": "UnknownStream",
+        "message": "expected a stream of image version 7, found stream 1",
+        "advice": "ask for a stream that the image has, and for offsets from its first kept one on",
+        "retryable": False,
+    }
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("get-objects", "--stream", "x", "--output", "json"),
+        ("get-objects", "--output=json"),
+        ("get-objects", "--output", "json", "--nonsense"),
+        ("--nonsense", "--output", "json"),
+        ("nonsense", "--output", "json"),
+        ("object", "verify", "--output", "json"),
+    ],
+)
+def test_wrong_usage_is_json_too(args: tuple[str, ...]) -> None:
+    result = run(*args)
+    error = json.loads(result.stderr)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert list(error) == ["type", "message", "advice", "retryable"]
+    assert error["advice"].startswith("see accel")
+
+
+def test_wrong_usage_is_json_when_the_environment_says_so() -> None:
+    result = run("get-objects", environment={"ACCEL_OUTPUT": "json"})
+    assert json.loads(result.stderr)["type"] == "MissingParameter"
+
+
+def test_an_error_of_the_system_is_told_the_same_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(world.image_path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    result = world.run("get-objects", "--stream", "1", "--start", "0")
+    assert result.exit_code == 1
+    assert result.stderr == f"error: [Errno 13] Permission denied: '{world.image_path}'\n"
+
+
+def test_what_is_missing_for_a_client_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.delitem(sys.modules, "loaders.store.obstore_s3", raising=False)
+    question = ("--image", str(world.image_path), "--stream", "420000", "--start", "0")
+    result = run("get-objects", *question, "--store", "s3://bucket", "--client", "obstore")
+    assert result.exit_code == 1
+    assert "pip install" in result.stderr
+    assert "advice: install the extra" in result.stderr
+
+
+@pytest.fixture
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package that offers commands: a good one, and some that cannot be had."""
+    (tmp_path / "stranger.py").write_text(
+        "import click\n"
+        "from accel.cli.options import output_options\n"
+        "@click.command(short_help='Say hello.')\n"
+        "@output_options\n"
+        "def hello(output):\n"
+        "    output.note('hello')\n"
+        "no_command = 7\n"
+    )
+    (tmp_path / "stranger_broken.py").write_text("import a_package_that_nobody_has\n")
+    (tmp_path / "stranger_leaving.py").write_text("raise SystemExit(5)\n")
+    info = tmp_path / "stranger-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[accel.commands]\n"
+        "hello = stranger:hello\n"
+        "number = stranger:no_command\n"
+        "broken = stranger_broken:command\n"
+        "leaving = stranger_leaving:command\n"
+        "read = stranger:hello\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("stranger")
+def test_commands_of_other_packages_are_found() -> None:
+    result = run("hello")
+    assert (result.exit_code, result.stderr) == (0, "hello\n")
+    assert "hello        Say hello." in run("--help").stdout
+
+
+@pytest.mark.usefixtures("stranger")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("broken", "ModuleNotFoundError: No module named 'a_package_that_nobody_has'"),
+        ("leaving", "SystemExit: 5"),
+        ("number", "expected a click command, found int"),
+    ],
+)
+def test_a_command_that_cannot_be_loaded_says_why_and_disturbs_nobody(name: str, reason: str) -> None:
+    result = run(name, "--whatever", "else")
+    assert result.exit_code == 1
+    assert f"the command {name} (stranger" in result.stderr
+    assert reason in result.stderr
+    assert "package stranger" in result.stderr
+    listed = run("--help")
+    assert listed.exit_code == 0
+    assert f"\n  {name} " in listed.stdout
+    assert "(not available: " in listed.stdout
+    assert json.loads(run(name, "--output", "json").stderr)["type"] == "ClickException"
+
+
+@pytest.mark.usefixtures("stranger")
+def test_nobody_replaces_one_of_our_commands() -> None:
+    assert "record batches" in run("read", "--help").stdout

@@ -1,0 +1,85 @@
+"""`accel stream repair` names what is wrong, and rebuilds it with --yes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from accel.cli import history_repair
+from loaders.store import ObjectStore, open_store
+from tests.accel.cli.test_history_commands import Shop
+from tests.accel.cli.worlds import run
+
+
+@pytest.fixture
+def shop() -> Shop:
+    """A stream that was split once."""
+    made = Shop()
+    made.done("scope create")
+    made.done("stream create --time 1000")
+    made.done("stream scale --time 2000 --seal 0@0 --range 0.0:0.5 --range 0.5:1.0 --size 0@0=7")
+    return made
+
+
+def damage(shop: Shop, name: str) -> tuple[ObjectStore, str]:
+    """Cut a key short."""
+    store = open_store(shop.url)
+    key = next(info.key for info in store.list("") if info.key.endswith(f"/{name}"))
+    store.put(key, store.get(key).body[:100])
+    return store, key
+
+
+def test_a_sound_stream_needs_no_repair(shop: Shop) -> None:
+    assert shop.done("stream repair") == "stream shop/orders: nothing is damaged\n"
+    assert shop.json("stream repair --yes") == {
+        "stream": "shop/orders",
+        "dry_run": False,
+        "is_complete": True,
+        "findings": [],
+    }
+
+
+def test_a_dry_run_names_what_can_be_rebuilt_and_changes_nothing(shop: Shop) -> None:
+    store, key = damage(shop, "historyIndex")
+    assert shop.refusal("stream history --to 9000") == (1, "CorruptObject")
+    before = store.get(key).body
+    text = shop.done("stream repair")
+    assert "historyIndex: can be rebuilt" in text
+    assert "from:  the times of the epoch records" in text
+    assert text.endswith("dry run: 1 record of shop/orders: 1 can be rebuilt (--yes rebuilds)\n")
+    assert store.get(key).body == before
+    done = shop.json("stream repair --yes")
+    assert [(each["key"], each["outcome"]) for each in done["findings"]] == [("historyIndex", "rebuilt")]
+    assert done["findings"][0]["table"].startswith("shop/orders/metadata.#.")
+    assert "2 segments" not in shop.done("stream repair")
+    assert len(shop.done("stream history --to 9000").splitlines()) == 2
+
+
+def test_what_cannot_be_rebuilt_is_named_and_the_command_ends_with_1(shop: Shop) -> None:
+    damage(shop, "segmentsSealedSizeMapShard-0")
+    found = shop.run("stream repair --yes --output json")
+    assert found.exit_code == 1
+    (finding,) = json.loads(found.stdout)["findings"]
+    assert finding["outcome"] == "cannot be rebuilt"
+    assert finding["remedy"] == "tell the sizes of 0@0, which their host knows"
+    assert "rebuilt" in shop.done("stream repair --size 0@0=7 --yes")
+    assert shop.json("stream cuts between --end-at 1@1=0 --end-at 2@1=0")["size"] == 7
+
+
+def test_the_text_names_the_first_findings_only(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_repair, "SHOWN_FINDINGS_MAX", 1)
+    for each in ("historyIndex", "creationTime"):
+        damage(shop, each)
+    text = shop.done("stream repair")
+    assert "... and 1 more\n" in text
+    assert "creationTime" not in text
+
+
+def test_a_run_that_did_not_see_everything_says_so(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.history.store.repair_findings.FINDINGS_MAX", 1)
+    damage(shop, "historyIndex")
+    found = shop.run("stream repair --yes")
+    assert found.exit_code == 1
+    assert "not all records were read" in found.stdout
+    assert run("stream", "repair", "--store", shop.url, "--scope", "shop").exit_code == 2

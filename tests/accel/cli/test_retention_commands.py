@@ -1,0 +1,179 @@
+"""`accel stream retention run` truncates one stream or all of a scope, and tells what became of each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from accel.cli import history_retention
+from accel.history.states import StreamState
+from accel.history.store import StreamStore
+from loaders.store import open_store
+from tests.accel.cli.test_history_commands import Shop
+from tests.accel.cli.worlds import run
+
+NOTHING = dict.fromkeys(("truncated", "recorded", "no policy", "sealed", "unfinished", "busy", "failed"), 0)
+
+
+@pytest.fixture
+def shop() -> Shop:
+    """A scope without streams."""
+    made = Shop()
+    made.done("scope create")
+    return made
+
+
+def add(shop: Shop, *names: str, keep: str = "--keep 1s") -> None:
+    for each in names:
+        shop.done(f"stream create --stream {each} --time 1000 {keep}")
+
+
+def whole_scope(shop: Shop, time: str, *others: str) -> Result:
+    return run(
+        "stream",
+        "retention",
+        "run",
+        "--yes",
+        "--store",
+        shop.url,
+        "--scope",
+        "shop",
+        "--data-elsewhere",
+        "--time",
+        time,
+        *others,
+    )
+
+
+def row(outcome: str, time_ms: int | None = None, size: int | None = None, stream: str = "orders") -> dict[str, Any]:
+    return {
+        "stream": f"shop/{stream}",
+        "outcome": outcome,
+        "recording_time_ms": time_ms,
+        "size": size,
+        "error": "",
+    }
+
+
+def test_retention_records_cuts_and_truncates(shop: Shop) -> None:
+    add(shop, "orders")
+    first = shop.json("stream retention run --yes --time 2000 --size 0@0=10")
+    assert first == {"dry_run": False, "streams": [row("recorded")], "totals": {**NOTHING, "recorded": 1}}
+    found = shop.json("stream retention run --yes --time 3000 --size 0@0=30")
+    assert found == {"dry_run": False, "streams": [row("truncated", 2000, 10)], "totals": {**NOTHING, "truncated": 1}}
+    listed = shop.json("stream cuts list")
+    assert [(each["recording_time_ms"], each["size"]) for each in listed["cuts"]] == [(2000, 10), (3000, 30)]
+    assert shop.json("stream cuts list --limit 1")["left_out"] == 1
+    assert shop.json("stream cuts show --recorded 3000")["cut"] == {"0@0": 30}
+    assert shop.refusal("stream cuts show --recorded 77") == (1, "NotInHistory")
+    assert shop.json("stream describe")["head"] == {"0@0": 10}
+    shop.done("stream retention run --yes --time 4000 --size 0@0=40")
+    assert [each["recording_time_ms"] for each in shop.json("stream cuts list")["cuts"]] == [3000, 4000]
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_retention_waits_for_readers(shop: Shop, tmp_path: Path, *, as_file: bool) -> None:
+    add(shop, "orders")
+    for time, size in (("2000", 10), ("3000", 30), ("4000", 50)):
+        shop.done(f"stream retention run --yes --time {time} --size 0@0={size} --read-at 0@0=0")
+    read = "--read-at 0@0=31"
+    if as_file:
+        (tmp_path / "cut.json").write_text('{"0@0": 31}')
+        read = f"--read-by-all {tmp_path / 'cut.json'}"
+    [found] = shop.json(f"stream retention run --yes --time 5000 --size 0@0=70 {read}")["streams"]
+    assert found == row("truncated", 3000, 30)
+
+
+def test_a_cut_without_segments_does_not_count_as_no_readers(shop: Shop, tmp_path: Path) -> None:
+    add(shop, "orders")
+    shop.done("stream retention run --yes --time 2000 --size 0@0=10")
+    (tmp_path / "cut.json").write_text("{}")
+    refused = shop.run(f"stream retention run --yes --time 3000 --size 0@0=30 --read-by-all {tmp_path / 'cut.json'}")
+    assert refused.exit_code == 2
+    assert len(shop.json("stream cuts list")["cuts"]) == 1
+
+
+def test_retention_runs_in_all_streams_of_a_scope(shop: Shop) -> None:
+    add(shop, "one", "two")
+    found = [json.loads(whole_scope(shop, time, "--output", "json").stdout) for time in ("2000", "3000")]
+    assert [each["totals"] for each in found] == [{**NOTHING, "recorded": 2}, {**NOTHING, "truncated": 2}]
+    assert found[1]["streams"] == [row("truncated", 2000, 0, each) for each in ("one", "two")]
+
+
+def test_a_scope_without_streams_has_nothing_to_retain(shop: Shop) -> None:
+    assert whole_scope(shop, "2000").stdout == "no streams\n"
+    assert json.loads(whole_scope(shop, "2000", "--output", "json").stdout) == {
+        "dry_run": False,
+        "streams": [],
+        "totals": NOTHING,
+    }
+
+
+def test_people_are_told_of_truncations_and_of_what_went_wrong(shop: Shop) -> None:
+    add(shop, "one", "two", "three")
+    add(shop, "free", keep="")
+    shop.done("stream retention run --yes --stream two --time 1500 --size 0@0=10")
+    store = StreamStore.open(open_store(shop.url))
+    store.stream("shop", "three").set_state(StreamState.SCALING)
+    whole_scope(shop, "2000")
+    found = whole_scope(shop, "3000")
+    assert found.exit_code == 1
+    lines = [" ".join(each.split()) for each in found.stdout.splitlines() if each.strip(" ─")]
+    assert lines[:4] == [
+        "stream outcome cut size before it",
+        "shop/one truncated 1970-01-01T00:00:02.000Z 0",
+        "shop/three busy",
+        "shop/two failed",
+    ]
+    assert lines[4].startswith("busy: shop/three: OperationNotAllowed: ")
+    assert lines[5].startswith("failed: shop/two: InvalidArgument: ")
+    assert lines[6:] == ["4 streams: 1 truncated, 1 no policy, 1 busy, 1 failed"]
+
+
+def test_only_so_many_streams_are_shown(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_retention, "SHOWN_STREAMS_MAX", 2)
+    add(shop, "one", "two", "three")
+    whole_scope(shop, "2000")
+    lines = whole_scope(shop, "3000").stdout.splitlines()
+    assert sum("1970" in each for each in lines) == 2
+    assert lines[-2:] == ["... and 1 more", "3 streams: 3 truncated"]
+
+
+def test_one_stream_that_cannot_be_retained_is_an_error(shop: Shop) -> None:
+    add(shop, "orders")
+    shop.stream.set_state(StreamState.SCALING)
+    shop.done("stream retention run --yes --time 2000")
+    assert shop.refusal("stream retention run --yes --time 3000") == (1, "OperationNotAllowed")
+
+
+@pytest.mark.parametrize("option", ["--size 0@0=1", "--read-at 0@0=1"])
+def test_numbers_of_segments_need_a_stream(shop: Shop, option: str) -> None:
+    assert whole_scope(shop, "2000", *option.split()).exit_code == 2
+
+
+def test_without_yes_nothing_is_recorded_or_truncated_and_it_is_told_what_would_be(shop: Shop) -> None:
+    add(shop, "one", "two")
+    add(shop, "free", keep="")
+    whole_scope(shop, "2000")
+    before = {info.key: info.etag for info in open_store(shop.url).list("")}
+    dry = ("stream", "retention", "run", "--store", shop.url, "--scope", "shop", "--data-elsewhere", "--time", "3000")
+    planned = json.loads(run(*dry, "--output", "json").stdout)
+    text = [" ".join(each.split()) for each in run(*dry).stdout.splitlines()]
+    alone = shop.json("stream retention run --stream one --time 3000 --size 0@0=0")
+    assert {info.key: info.etag for info in open_store(shop.url).list("")} == before
+    assert planned["dry_run"]
+    assert "shop/one would be truncated 1970-01-01T00:00:02.000Z 0" in text
+    assert text[-1] == "dry run: 3 streams: 2 truncated, 1 no policy (--yes does it)"
+    done = json.loads(whole_scope(shop, "3000", "--output", "json").stdout)
+    assert planned == done | {"dry_run": True}
+    assert alone["streams"] == [row("truncated", 2000, 0, "one")]
+
+
+def test_a_dry_run_finds_what_is_wrong_as_well(shop: Shop) -> None:
+    add(shop, "orders")
+    shop.done("stream retention run --yes --time 1500 --size 0@0=10")
+    assert shop.refusal("stream retention run --time 3000") == (1, "InvalidArgument")

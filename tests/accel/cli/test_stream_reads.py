@@ -1,0 +1,375 @@
+"""`accel read --scope` prints the events of a stream from cut to cut, and says in the end where to go on."""
+
+from __future__ import annotations
+
+import base64
+import json
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from click.testing import Result
+
+from accel import StreamWriter
+from accel.cli.history_texts import cut_text, parse_moment
+from accel.cli.stream_reads import parse_cut
+from accel.history.ids import parse_segment
+from accel.system import SYSTEM
+from loaders.store import S3Settings, open_store
+from tests.accel.cli.worlds import run
+from tests.accel.streams.reader.streams import NAME, SCOPE, Shop, shop
+from tests.servers.fixtures import Endpoint, new_bucket
+
+COUNT = 24
+PATIENCE_SECONDS = 60.0
+
+
+@dataclass
+class Reading:
+    """A stream in a store, and commands that read it.
+
+    Attributes:
+        shop: the stream, which was scaled once; half of its events lie before that.
+        url: of the store.
+    """
+
+    shop: Shop
+    url: str
+
+    def run(self, *args: str) -> Result:
+        """The command, with all that names the stream."""
+        return run("read", self.url, "--scope", SCOPE, "--stream", NAME, *args)
+
+    def rows(self, *args: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """The events that it prints as JSON, and the summary."""
+        found = self.run(*args, "--output", "json", "--payload", "text")
+        assert found.exit_code == 0, found.output
+        return [json.loads(line) for line in found.stdout.splitlines()], json.loads(found.stderr)
+
+    def refusal(self, *args: str) -> tuple[int, str]:
+        """The exit code of a command that fails, and the kind of its error."""
+        found = self.run(*args, "--output", "json", "--quiet")
+        assert found.stdout == ""
+        return found.exit_code, json.loads(found.stderr)["type"]
+
+    @property
+    def written(self) -> list[str]:
+        """All payloads, sorted."""
+        return sorted(each.decode() for payloads in self.shop.written.values() for each in payloads)
+
+
+@contextmanager
+def reading(url: str, settings: S3Settings | None = None) -> Iterator[Reading]:
+    """A stream of two segments, one of which was split when half of the events had been written."""
+    with shop(open_store(url, settings)) as opened:
+        with StreamWriter(opened.stream, opened.host) as writer:
+            opened.write(writer, COUNT // 2)
+            opened.split()
+            opened.write(writer, COUNT // 2)
+        yield Reading(opened, url)
+
+
+@pytest.fixture
+def orders() -> Iterator[Reading]:
+    """The stream, in memory."""
+    with reading(f"memory://{uuid4().hex}") as opened:
+        yield opened
+
+
+def payloads(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return sorted(each["payload"] for each in rows)
+
+
+def by_key(rows: Sequence[dict[str, Any]]) -> dict[int, list[bytes]]:
+    """Payloads by key, as they came."""
+    found: dict[int, list[bytes]] = {}
+    for each in rows:
+        found.setdefault(int(each["payload"].split(":")[0]), []).append(each["payload"].encode())
+    return found
+
+
+def as_pairs(position: dict[str, int]) -> str:
+    return " ".join(f"{segment}={offset}" for segment, offset in position.items())
+
+
+def test_one_line_an_event_and_the_position_on_stderr(orders: Reading) -> None:
+    found = orders.run("--payload", "text")
+    assert found.exit_code == 0
+    lines = [line.split() for line in found.stdout.splitlines()]
+    assert sorted(line[-1] for line in lines) == orders.written
+    now_ms = SYSTEM.clock() * 1000
+    for when, segment, offset, size, unit, payload in lines:
+        assert now_ms - 3_600_000 < parse_moment(when) <= now_ms
+        assert (parse_segment(segment) >= 0, int(offset) >= 0) == (True, True)
+        assert (int(size), unit) == (len(payload), "B")
+    with orders.shop.reader() as reader:
+        list(reader)
+        end = reader.position()
+    size_bytes = sum(map(len, orders.written))
+    assert found.stderr == f"{COUNT} events, {size_bytes} B; goes on at {cut_text(end)}\n"
+
+
+def test_json_is_one_document_a_line(orders: Reading) -> None:
+    rows, summary = orders.rows()
+    assert payloads(rows) == orders.written
+    assert set(rows[0]) == {"segment", "offset", "next_offset", "time_ms", "payload_bytes", "payload"}
+    assert all(each["next_offset"] == each["offset"] + 1 for each in rows)
+    assert {"events": COUNT, "payload_bytes": sum(map(len, orders.written))}.items() <= summary.items()
+    assert summary.keys() == {"events", "payload_bytes", "position", "lag_seconds"}
+    assert summary["lag_seconds"] >= 0
+
+
+def test_events_of_a_key_keep_their_order_in_either_order_of_segments(orders: Reading) -> None:
+    for order in ("time", "segment"):
+        assert by_key(orders.rows("--order", order)[0]) == orders.shop.written
+
+
+def test_oldest_segments_come_first_if_that_is_wanted(orders: Reading) -> None:
+    rows, _ = orders.rows("--order", "segment")
+    epochs = [parse_segment(each["segment"]) >> 32 for each in rows]
+    assert set(epochs) == {0, 1}
+    assert payloads(rows) == orders.written
+
+
+@pytest.mark.parametrize("count", [1, 7, COUNT // 2, COUNT - 1])
+def test_the_position_of_one_run_gives_the_rest_in_the_next(orders: Reading, count: int) -> None:
+    first, summary = orders.rows("--events", str(count))
+    assert len(first) == summary["events"] == count
+    rest, last = orders.rows("--from", as_pairs(summary["position"]))
+    assert by_key(first + rest) == orders.shop.written
+    assert last["events"] == COUNT - count
+    assert orders.rows("--from", as_pairs(last["position"])) == (
+        [],
+        {**last, "events": 0, "payload_bytes": 0, "lag_seconds": 0.0},
+    )
+
+
+def test_the_text_says_the_position_as_from_takes_it(orders: Reading) -> None:
+    found = orders.run("--events", "5", "--payload", "text")
+    position = found.stderr.strip().partition("goes on at ")[2]
+    rest, _ = orders.rows("--from", position)
+    first = [line.split()[-1] for line in found.stdout.splitlines()]
+    assert sorted(first + [each["payload"] for each in rest]) == orders.written
+
+
+def test_a_cut_may_be_a_file(orders: Reading, tmp_path: Path) -> None:
+    first, summary = orders.rows("--events", "9")
+    path = tmp_path / "cut.json"
+    for cut in (summary["position"], {"cut": summary["position"]}):
+        path.write_text(json.dumps(cut))
+        rest, _ = orders.rows("--from", str(path))
+        assert by_key(first + rest) == orders.shop.written
+        assert payloads(orders.rows("--to", str(path))[0]) == payloads(first)
+
+
+def test_what_lies_between_two_cuts(orders: Reading) -> None:
+    first, middle = orders.rows("--events", "6"), orders.rows("--events", "15")
+    start, end = as_pairs(first[1]["position"]), as_pairs(middle[1]["position"])
+    between, summary = orders.rows("--from", start, "--to", end)
+    until_end, _ = orders.rows("--to", end)
+    assert len(until_end) == len(orders.rows("--from", start, "--to", end)[0]) + len(orders.rows("--to", start)[0])
+    assert summary["events"] == len(between)
+    rest, _ = orders.rows("--from", as_pairs(summary["position"]))
+    assert payloads(until_end + rest) == orders.written
+
+
+def test_a_cut_of_future_segments_can_be_read_from(orders: Reading) -> None:
+    split = [each for each in orders.shop.stream.active_segments().ids.tolist() if each >> 32]
+    size = orders.shop.stream.sealed_size(0)
+    assert size is not None
+    cut = {0: size - 1, 1: 0, **dict.fromkeys(split, -1)}
+    rows, _ = orders.rows("--from", cut_text(cut))
+    assert len(rows) == COUNT - (size - 1)
+
+
+@pytest.mark.parametrize(("form", "shown"), [("hex", b"0:0".hex()), ("base64", base64.b64encode(b"0:0").decode())])
+def test_payloads_come_in_the_form_that_is_asked_for(orders: Reading, form: str, shown: str) -> None:
+    lines = orders.run("--payload", form).stdout.splitlines()
+    assert shown in [line.split()[-1] for line in lines]
+    rows = [json.loads(line) for line in orders.run("--payload", form, "--output", "json").stdout.splitlines()]
+    assert shown in [each["payload"] for each in rows]
+
+
+def test_no_payload_is_null(orders: Reading) -> None:
+    found = orders.run("--output", "json")
+    assert {json.loads(line)["payload"] for line in found.stdout.splitlines()} == {None}
+    assert "0:0" not in orders.run().stdout
+
+
+def test_quiet_leaves_the_position_out(orders: Reading) -> None:
+    assert orders.run("--quiet").stderr == ""
+    assert orders.run("--quiet", "--output", "json").stderr == ""
+
+
+def test_a_truncated_position_is_refused_unless_it_may_be_skipped(orders: Reading) -> None:
+    _, summary = orders.rows("--events", "16")
+    orders.shop.stream.truncate({parse_segment(each): offset for each, offset in summary["position"].items()})
+    orders.shop.catalog.refresh()
+    assert orders.refusal("--from", "0@0=0 1@0=0") == (1, "PositionTruncated")
+    told = orders.run("--from", "0@0=0 1@0=0")
+    assert "--skip-truncated" in told.stderr
+    rows, skipped = orders.rows("--from", "0@0=0 1@0=0", "--skip-truncated")
+    assert payloads(rows) == payloads(orders.rows()[0])
+    assert len(rows) == skipped["events"] == COUNT - 16
+
+
+def test_following_prints_what_is_there_and_stops_after_so_many(orders: Reading) -> None:
+    rows, summary = orders.rows("--follow", "--events", str(COUNT))
+    assert by_key(rows) == orders.shop.written
+    assert summary["events"] == COUNT
+
+
+def test_following_ends_with_a_sealed_stream(orders: Reading) -> None:
+    orders.shop.stream.seal()
+    assert by_key(orders.rows("--follow")[0]) == orders.shop.written
+
+
+def test_a_stream_without_events_is_read_to_its_end() -> None:
+    url = f"memory://{uuid4().hex}"
+    with shop(open_store(url)) as opened:
+        rows, summary = Reading(opened, url).rows()
+    assert (rows, summary["events"], summary["position"]) == ([], 0, {"0@0": 0, "1@0": 0})
+
+
+def test_the_store_may_be_an_argument_an_option_or_a_variable(orders: Reading) -> None:
+    named = ("--scope", SCOPE, "--stream", NAME)
+    whole = sorted(orders.run().stdout.splitlines())
+    assert sorted(run("read", *named, "--store", orders.url).stdout.splitlines()) == whole
+    assert sorted(run("read", *named, environment={"ACCEL_STORE": orders.url}).stdout.splitlines()) == whole
+    # The argument is what stands on the line, so it wins.
+    elsewhere = {"ACCEL_STORE": "memory://another"}
+    assert sorted(run("read", orders.url, *named, environment=elsewhere).stdout.splitlines()) == whole
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--start", "0"),
+        ("--from", "0@0=0 1@0=0", "--to", "0@0=1 1@0=1", "--follow"),
+        ("--to", "0@0=1 1@0=1", "--follow"),
+        ("--from", "nowhere"),
+        ("--from", ""),
+        ("--from", "0@0"),
+        ("--from", "0@0=1 0@0=2"),
+        ("--to", "0@0=x"),
+        ("--order", "size"),
+        ("--events", "-1"),
+        ("--payload", "xml"),
+    ],
+    ids=" ".join,
+)
+def test_command_lines_that_make_no_sense_are_refused(orders: Reading, args: tuple[str, ...]) -> None:
+    found = orders.run(*args)
+    assert found.exit_code == 2
+    assert found.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--from", "0@0=0 1@0=0"),
+        ("--to", "0@0=0 1@0=0"),
+        ("--follow",),
+        ("--skip-truncated",),
+        ("--events", "3"),
+        ("--order", "segment"),
+    ],
+    ids=" ".join,
+)
+def test_options_of_streams_with_a_history_need_a_scope(orders: Reading, args: tuple[str, ...]) -> None:
+    found = run("read", orders.url, "--stream", "7", "--start", "0", *args)
+    assert found.exit_code == 2
+    assert "--scope" in found.stderr
+
+
+def test_a_name_without_a_scope_is_told_what_is_missing(orders: Reading) -> None:
+    found = run("read", orders.url, "--stream", NAME, "--start", "0")
+    assert found.exit_code == 2
+    assert "--scope" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "kind"),
+    [
+        (("--from", "0@0=0"), "InvalidArgument"),
+        (("--from", "0@0=5 1@0=5", "--to", "0@0=1 1@0=1"), "InvalidArgument"),
+        (("--from", "9@7=0"), "NotInHistory"),
+    ],
+    ids=["keys are left out", "an end before the start", "another stream"],
+)
+def test_cuts_that_make_no_sense_for_the_stream_are_refused(orders: Reading, args: tuple[str, ...], kind: str) -> None:
+    assert orders.refusal(*args) == (1, kind)
+
+
+def test_a_stream_that_is_not_there(orders: Reading) -> None:
+    found = run("read", orders.url, "--scope", SCOPE, "--stream", "refunds", "--output", "json")
+    assert found.exit_code == 1
+    assert json.loads(found.stderr)["type"] == "NotInHistory"
+
+
+def test_a_store_without_a_catalog_is_told_so() -> None:
+    found = run("read", f"memory://{uuid4().hex}", "--scope", SCOPE, "--stream", NAME)
+    assert found.exit_code in {1, 2}
+    assert found.stdout == ""
+
+
+def test_a_cut_of_many_segments_can_be_given_as_pairs() -> None:
+    cut = {number: number * 1_000_000 for number in range(500)}
+    assert parse_cut(cut_text(cut)) == cut
+    assert parse_cut(cut_text(cut).replace(" ", ",")) == cut
+
+
+def test_it_reads_from_an_endpoint(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:
+    url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
+    aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
+    with reading(url, S3Settings(endpoint_url=moto_endpoint.url)) as orders:
+        first, summary = orders.rows("--events", "10")
+        rest, _ = orders.rows("--from", as_pairs(summary["position"]))
+        assert by_key(first + rest) == orders.shop.written
+
+
+@contextmanager
+def following(url: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that follows the stream, whose output goes through pipes."""
+    command = [sys.executable, "-m", "accel.cli", "read", url, "--scope", SCOPE, "--stream", NAME, "--follow"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603 - our own command
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_who_follows_through_a_pipe_gets_events_as_they_come(
+    moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch
+) -> None:
+    url = f"s3://{new_bucket(moto_endpoint.client)}"
+    aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
+    aws_environment.delenv("PYTHONUNBUFFERED", raising=False)
+    with reading(url, S3Settings(endpoint_url=moto_endpoint.url)), following(url) as process:
+        assert process.stdout is not None
+        assert select.select([process.stdout], [], [], PATIENCE_SECONDS)[0]
+        assert b"@" in process.stdout.readline()
+
+
+def test_who_interrupts_a_read_that_follows_learns_where_to_go_on(
+    moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch
+) -> None:
+    url = f"s3://{new_bucket(moto_endpoint.client)}"
+    aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
+    aws_environment.setenv("PYTHONUNBUFFERED", "1")
+    with reading(url, S3Settings(endpoint_url=moto_endpoint.url)), following(url) as process:
+        assert process.stdout is not None
+        for _ in range(COUNT):
+            assert b"@" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=PATIENCE_SECONDS)
+    assert b"goes on at" in told

@@ -1,0 +1,224 @@
+"""What is planned: enough, not too much, and nothing that would not be true."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from accel.compaction import (
+    CompactionSettings,
+    Group,
+    assemble_plan,
+    compact,
+    plan_compaction,
+    plan_node,
+    survey_nodes,
+)
+from accel.errors import MaintenanceRefused, StoreUnavailable
+from loaders.store import Fault, FaultStore
+from tests.accel.catalog.world import LAYOUT, World
+from tests.accel.compaction.world import HOUR_SECONDS, Cluster, all_of_it, index_of
+
+NODE, OTHER = 4, 7
+
+
+def cluster_of(world: World, uploads: int, *, streams: int = 2, store: FaultStore | None = None) -> Cluster:
+    """A node with so many uploads of a few streams."""
+    cluster = Cluster(world, world.open(store))
+    for _ in range(uploads):
+        cluster.upload(NODE, dict.fromkeys(range(1, streams + 1), 1))
+    return cluster
+
+
+def spans(group: Group) -> tuple[int, int]:
+    """Positions [first, end) of a group."""
+    return group.position, group.position + len(group.sources)
+
+
+def test_nothing_is_planned_until_there_are_too_many_and_then_down_to_the_target() -> None:
+    cluster = cluster_of(World(), 10)
+    settings = CompactionSettings(max_objects_per_node=10, min_age_seconds=0)
+    assert cluster.plan(settings).groups == ()
+    cluster.upload(NODE, {1: 1})
+    plan = cluster.plan(settings)
+    assert [node.objects_after for node in plan.nodes] == [8]
+    assert not compact(cluster.catalog, plan).is_partial
+    assert len(cluster.live_ids(NODE)) == 8
+    for _ in range(2):
+        assert cluster.plan(settings).groups == ()
+        cluster.upload(NODE, {1: 1})
+
+
+def test_a_dry_run_says_what_a_run_does() -> None:
+    cluster = cluster_of(World(), 9)
+    cluster.trim(1, 5)
+    plan = cluster.plan(all_of_it(target_objects=3))
+    promised = plan.to_dict()
+    report = compact(cluster.catalog, plan)
+    assert {name: value for name, value in report.row().items() if name in promised} == {
+        name: promised[name]
+        for name in (
+            "rewritten_objects",
+            "rewritten_bytes",
+            "added_objects",
+            "added_stream_objects",
+            "added_bytes",
+        )
+    }
+    assert json.loads(json.dumps(promised))["groups"][0]["trimmed_streams"] == 1
+    assert promised["groups"][0]["dropped_bytes"] > 0
+
+
+def test_planning_opens_each_object_once() -> None:
+    world = World()
+    cluster = cluster_of(world, 12)
+    cluster.catalog.refresh()
+    before = world.store.snapshot()
+    cluster.plan()
+    asked = world.store.snapshot() - before
+    keys = 2 + 4  # directory, list and buckets, and the objects
+    assert asked.gets == keys + 12
+    assert asked.total.requests == asked.gets
+
+
+def test_young_objects_are_left_alone() -> None:
+    world = World()
+    cluster = cluster_of(world, 4)
+    world.clock.seconds += 2 * HOUR_SECONDS
+    young = [cluster.upload(NODE, {1: 1}).object_id for _ in range(3)]
+    [group] = cluster.plan(all_of_it(min_age_seconds=HOUR_SECONDS)).groups
+    assert spans(group) == (0, 4)
+    assert not set(young) & {ref.object_id for ref in group.sources}
+    assert spans(cluster.plan().groups[0]) == (0, 7)
+
+
+def test_what_lies_apart_is_never_merged() -> None:
+    cluster = Cluster(world := World(), world.open())
+    for node in (NODE, NODE, OTHER, OTHER, NODE, NODE):
+        cluster.upload(node, {1: 2, (2 if node == NODE else 3): 1})
+    plan = cluster.plan()
+    assert {(each.node_id, *spans(each)) for each in plan.groups} == {(NODE, 0, 2), (NODE, 2, 4), (OTHER, 0, 2)}
+    assert not compact(cluster.catalog, plan).is_partial
+    cluster.check()
+
+
+def test_holes_may_be_merged_by_giving_each_run_an_object_of_its_own() -> None:
+    cluster = Cluster(world := World(), world.open())
+    for node in [NODE] * 6 + [OTHER] + [NODE] * 6:
+        cluster.upload(node, {1: 1, 2: 1} if node == NODE else {1: 1})
+    [group] = cluster.plan(all_of_it(split_holes=True, nodes=frozenset({NODE}))).groups
+    assert (len(group.sources), group.set_objects, group.stream_objects) == (12, 1, 2)
+    cluster.compact(all_of_it(split_holes=True))
+    cluster.check()
+    assert len(cluster.live_ids(NODE)) == 1
+
+
+def test_a_group_that_would_not_have_fewer_objects_is_left_out() -> None:
+    cluster = cluster_of(World(), 3, streams=4)
+    plan = cluster.plan(all_of_it(split_size_bytes=1))
+    assert plan.groups == ()
+    assert [each.reason for each in plan.skipped] == ["3 objects would become 0 of many streams and 4 of one"]
+
+
+def test_a_plan_that_makes_many_objects_of_one_stream_is_refused() -> None:
+    cluster = cluster_of(World(), 7, streams=6)
+    settings = all_of_it(split_size_bytes=1, max_stream_objects=5)
+    with pytest.raises(MaintenanceRefused, match=r"max_stream_objects = 5 .* found 6 made of 7 objects"):
+        cluster.plan(settings)
+    assert cluster.plan(all_of_it(split_size_bytes=1, max_stream_objects=6)).stream_objects == 6
+
+
+def test_an_object_that_cannot_be_opened_stays_and_is_named() -> None:
+    world = World()
+    cluster = cluster_of(world, 7)
+    missing, corrupt = (cluster.live_ids(NODE)[at] for at in (2, 4))
+    world.memory.delete(LAYOUT.object_key(missing))
+    body = bytearray(world.memory.get(LAYOUT.object_key(corrupt)).body)
+    body[-1] ^= 1
+    world.memory.put(LAYOUT.object_key(corrupt), bytes(body))
+    plan = cluster.plan()
+    assert {spans(each) for each in plan.groups} == {(0, 2), (5, 7)}
+    assert [each.object_ids for each in plan.skipped] == [(missing,), (corrupt,)]
+
+
+def test_a_store_that_cannot_be_asked_now_ends_the_planning() -> None:
+    world = World()
+    faults = FaultStore(world.store, operations={"get_range"})
+    cluster = cluster_of(world, 3, store=faults)
+    faults.schedule(None, Fault.TIMEOUT)
+    with pytest.raises(StoreUnavailable):
+        cluster.plan()
+
+
+def test_no_more_bytes_are_rewritten_than_allowed_and_the_cheapest_go_first() -> None:
+    world = World()
+    cluster = Cluster(world, world.open())
+    for node, blocks in ((NODE, 1), (OTHER, 9)):
+        for _ in range(4):
+            cluster.upload(node, {node: blocks})
+    small = cluster.plan(all_of_it(nodes=frozenset({NODE}))).source_bytes
+    whole = cluster.plan().source_bytes
+    plan = cluster.plan(all_of_it(max_bytes=whole - 1))
+    assert small == plan.source_bytes < whole
+    assert plan.groups[0].node_id == NODE
+    only = cluster.plan(all_of_it(max_bytes=small))
+    assert [each.node_id for each in only.groups] == [NODE]
+    assert cluster.plan(all_of_it(max_bytes=1)).groups == ()
+
+
+def test_a_budget_is_shared_by_all_nodes() -> None:
+    cluster = Cluster(world := World(), world.open())
+    for node in (NODE, OTHER):
+        for _ in range(4):
+            cluster.upload(node, {node: 1})
+    settings = all_of_it()
+    nodes = tuple(plan_node(cluster.catalog, each, settings) for each in survey_nodes(cluster.catalog, settings))
+    budget = nodes[0].groups[0].source_bytes
+    plan = assemble_plan(0, all_of_it(max_bytes=budget + 1), nodes)
+    assert [each.node_id for each in plan.groups] == [NODE]
+    assert [(each.node_id, len(each.object_ids)) for each in plan.skipped] == [(OTHER, 4)]
+
+
+def test_a_node_whose_writer_is_long_gone_is_compacted_like_any_other() -> None:
+    world = World()
+    with world.open() as catalog:
+        cluster = Cluster(world, catalog)
+        for _ in range(5):
+            cluster.upload(NODE, {1: 1, 2: 1})
+        cluster.move(1, OTHER)
+        cluster.move(2, OTHER)
+    with world.open() as catalog:
+        later = Cluster(world, catalog, owners=cluster.owners, written=cluster.written)
+        later.upload(OTHER, {1: 1})
+        assert later.compact().rewritten_objects == 5
+        assert len(later.live_ids(NODE)) == 1
+        later.check()
+
+
+def test_one_node_at_a_time_can_be_planned_elsewhere() -> None:
+    world = World()
+    cluster = cluster_of(world, 5)
+    settings = all_of_it()
+    [survey] = survey_nodes(cluster.catalog, settings)
+    sent = pickle.loads(pickle.dumps((survey, settings)))  # noqa: S301 - made in the line itself
+    with world.open() as elsewhere:
+        node = pickle.loads(pickle.dumps(plan_node(elsewhere, *sent)))  # noqa: S301 - likewise
+    plan = pickle.loads(pickle.dumps(assemble_plan(0, settings, (node,))))  # noqa: S301 - likewise
+    assert plan.to_dict()["groups"] == cluster.plan(settings).to_dict()["groups"]
+
+
+def test_indexes_of_a_group_keep_to_their_bound() -> None:
+    world = World()
+    cluster = cluster_of(world, 8, streams=3)
+    one = index_of(world.memory, cluster.live_ids(NODE)[0]).nbytes
+    plan = cluster.plan(all_of_it(group_index_size_bytes_max=3 * one))
+    assert sorted(len(each.sources) for each in plan.groups) == [2, 3, 3]
+
+
+def test_progress_is_told_object_by_object() -> None:
+    cluster = cluster_of(World(), 4)
+    told: list[tuple[int, int]] = []
+    plan_compaction(cluster.catalog, all_of_it(), progress=lambda done, in_all: told.append((done, in_all)))
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]

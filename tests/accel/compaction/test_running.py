@@ -1,0 +1,313 @@
+"""Carrying out a plan: what is done stays done, and one group's trouble is not another's."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from accel.catalog import ObjectCatalog
+from accel.catalog.compacting import CompactionRanges
+from accel.compaction import (
+    CompactionPlan,
+    CompactionReport,
+    Group,
+    GroupFailure,
+    GroupOutcome,
+    Status,
+    compact,
+    run_group,
+)
+from accel.compaction.committing import ATTEMPTS_MAX, Committed, Lost, commit_outcome
+from accel.errors import CommitRefused, StoreUnavailable
+from loaders.object_creation import ATTEMPTS_MAX as PUT_ATTEMPTS_MAX
+from loaders.store import CountingStore, Fault, FaultStore
+from loaders.store.decorated import WRITES
+from tests.accel.catalog.world import World
+from tests.accel.compaction.world import Cluster, all_of_it, keys_of
+
+NODE, OTHER = 4, 7
+SETTINGS = all_of_it(max_sources_per_group=3)
+
+
+def nine_uploads(world: World) -> Cluster:
+    """A node with nine uploads: three groups of three."""
+    cluster = Cluster(world, world.open())
+    for _ in range(9):
+        cluster.upload(NODE, {1: 1, 2: 2})
+    return cluster
+
+
+def statuses(report: CompactionReport) -> list[Status]:
+    """What became of each group."""
+    return [each.status for each in report.groups]
+
+
+def test_the_successor_takes_the_lowest_order_id_and_the_oldest_time_of_its_sources() -> None:
+    world = World()
+    cluster = Cluster(world, world.open())
+    for _ in range(4):
+        cluster.upload(NODE, {1: 1})
+        world.clock.seconds += 60
+    before = cluster.catalog.refresh_snapshot().lists[NODE].value.live
+    assert not cluster.compact(all_of_it(target_objects=2, nodes=frozenset({NODE}))).is_partial
+    after = cluster.catalog.refresh_snapshot().lists[NODE].value.live
+    merged = after[~(after["object_id"][:, None] == before["object_id"]).any(axis=1)]
+    sources = before[~(before["object_id"][:, None] == after["object_id"]).any(axis=1)]
+    assert len(sources) == 3
+    for name in ("order_id", "data_time_ms"):
+        assert merged[name].tolist() == [sources[name].min()]
+
+
+def test_a_plan_that_is_carried_out_again_finds_all_done_and_merges_nothing() -> None:
+    world = World()
+    cluster = nine_uploads(world)
+    plan = cluster.plan(SETTINGS)
+    assert statuses(compact(cluster.catalog, plan)) == [Status.COMMITTED] * 3
+    before = keys_of(world)
+    report = compact(cluster.catalog, plan)
+    assert statuses(report) == [Status.DONE_BEFORE] * 3
+    assert (report.is_partial, report.rewritten_objects, report.requests) == (False, 0, 0)
+    assert keys_of(world) == before
+
+
+def test_what_was_left_undone_is_done_by_the_next_run_of_the_same_plan() -> None:
+    cluster = nine_uploads(World())
+    plan = cluster.plan(SETTINGS)
+
+    def two_of_them(groups: Sequence[Group]) -> Iterator[GroupOutcome]:
+        return (run_group(cluster.catalog, each, SETTINGS) for each in groups[:2])
+
+    first = compact(cluster.catalog, plan, run=two_of_them)
+    assert statuses(first) == [Status.COMMITTED, Status.COMMITTED, Status.FAILED]
+    assert (first.is_partial, first.failed_groups, first.failed_tasks) == (True, 1, 0)
+    second = compact(cluster.catalog, plan)
+    assert statuses(second) == [Status.DONE_BEFORE, Status.DONE_BEFORE, Status.COMMITTED]
+    assert len(cluster.live_ids(NODE)) == 3
+    cluster.check()
+
+
+def test_a_group_whose_source_is_gone_is_lost_alone_and_its_output_is_discarded() -> None:
+    world = World()
+    cluster = nine_uploads(world)
+    plan = cluster.plan(SETTINGS)
+
+    def meanwhile(groups: Sequence[Group]) -> Iterator[GroupOutcome]:
+        for number, group in enumerate(groups):
+            outcome = run_group(cluster.catalog, group, SETTINGS)
+            if number == 1:
+                other = cluster.plan(all_of_it(max_sources_per_group=2))
+                assert any(each.position == group.position for each in other.groups)
+                compact(cluster.catalog, other)
+            yield outcome
+
+    report = compact(cluster.catalog, plan, run=meanwhile)
+    assert statuses(report)[0] == Status.COMMITTED
+    assert Status.LOST in statuses(report)
+    assert "gone" in next(each.reason for each in report.groups if each.is_failure)
+    cluster.check()
+    retired = cluster.catalog.refresh_snapshot().lists[NODE].value.retired
+    assert len(keys_of(world)) == len(cluster.listed_keys()) + len(retired)
+
+
+def test_a_group_that_another_run_took_before_costs_nothing() -> None:
+    world = World()
+    cluster = nine_uploads(world)
+    plan = cluster.plan(SETTINGS)
+    cluster.compact(all_of_it(max_sources_per_group=2))
+    before = keys_of(world)
+    report = compact(cluster.catalog, plan)
+    assert set(statuses(report)) == {Status.LOST}
+    assert keys_of(world) == before
+
+
+def test_of_several_attempts_at_a_group_one_is_committed() -> None:
+    world = World()
+    cluster = nine_uploads(world)
+    plan = cluster.plan(SETTINGS)
+
+    def twins(groups: Sequence[Group]) -> Iterator[GroupOutcome | GroupFailure]:
+        for group in groups:
+            yield GroupFailure(group, "the machine went away")
+            attempts = [run_group(cluster.catalog, group, SETTINGS) for _ in range(2)]
+            yield from (pickle.loads(pickle.dumps(each)) for each in attempts)  # noqa: S301 - made in the line itself
+
+    report = compact(cluster.catalog, plan, run=twins)
+    assert statuses(report) == [Status.COMMITTED] * 3
+    assert (report.failed_tasks, report.failed_groups, report.added_objects) == (3, 0, 3)
+    assert len(keys_of(world)) == 9 + 3
+    cluster.check()
+
+
+def test_a_group_that_cannot_be_written_fails_alone_and_leaves_nothing() -> None:
+    world = World()
+    faults = FaultStore(world.store, operations={"put"})
+    cluster = nine_uploads(world)
+    plan = cluster.plan(SETTINGS)
+    with world.open(faults) as catalog:
+
+        def second_one_fails(groups: Sequence[Group]) -> Iterator[GroupOutcome | GroupFailure]:
+            for number, group in enumerate(groups):
+                faults.schedule(None, *([Fault.TIMEOUT] * PUT_ATTEMPTS_MAX if number == 1 else [None]))
+                try:
+                    yield run_group(catalog, group, SETTINGS)
+                except StoreUnavailable as error:
+                    yield GroupFailure(group, str(error))
+                faults.clear()
+
+        catalog.prepare(NODE, 1)  # takes a block of ids, so that the next write is the promise and then the object
+        report = compact(catalog, plan, run=second_one_fails)
+    assert statuses(report) == [Status.COMMITTED, Status.FAILED, Status.COMMITTED]
+    assert "TIMEOUT" in report.groups[1].reason
+    assert len(keys_of(world)) == 9 + 2
+    assert len(cluster.live_ids(NODE)) == 5
+    assert compact(cluster.catalog, plan).rewritten_objects == 3
+    cluster.check()
+
+
+def test_a_source_that_is_deleted_before_it_is_read_fails_its_group_alone() -> None:
+    world = World()
+    cluster = nine_uploads(world)
+    plan = cluster.plan(SETTINGS)
+    victim = cluster.live_ids(NODE)[4]
+    world.memory.delete(cluster.catalog.parts.layout.object_key(victim))
+    report = compact(cluster.catalog, plan)
+    assert sorted(statuses(report)) == [Status.COMMITTED, Status.COMMITTED, Status.FAILED]
+    assert "KeyMissing" in next(each.reason for each in report.groups if each.is_failure)
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_REPLY, Fault.TIMEOUT, Fault.CONFLICT, Fault.SERVER_ERROR])
+def test_a_commit_that_fails_on_the_way_is_repeated(fault: Fault) -> None:
+    world = World()
+    cluster = nine_uploads(world)
+    outcome = run_group(cluster.catalog, cluster.plan(SETTINGS).groups[0], SETTINGS)
+    for failing in range(4):
+        faults = FaultStore(world.store, operations=WRITES)
+        faults.schedule(*[None] * failing, fault)
+        with world.open(faults) as catalog:
+            try:
+                assert commit_outcome(catalog, outcome) == Committed()
+            except ValueError:  # that write cannot be hit by this fault
+                continue
+    assert len(cluster.live_ids(NODE)) == 7
+    cluster.check()
+
+
+def test_a_commit_that_never_comes_through_is_given_up() -> None:
+    world = World()
+    cluster = nine_uploads(world)
+    outcome = run_group(cluster.catalog, cluster.plan(SETTINGS).groups[0], SETTINGS)
+    faults = FaultStore(world.store, operations={"put"})
+    with world.open(faults) as catalog:
+        faults.schedule(*[Fault.SLOW_DOWN] * 500)
+        ended = commit_outcome(catalog, outcome)
+        faults.clear()
+    assert isinstance(ended, Lost)
+    assert faults.injected[Fault.SLOW_DOWN] >= ATTEMPTS_MAX
+    assert len(cluster.live_ids(NODE)) == 9
+    cluster.check()
+
+
+def test_committing_opens_no_object_again() -> None:
+    world = World()
+    cluster = nine_uploads(world)
+    outcome = run_group(cluster.catalog, cluster.plan(SETTINGS).groups[0], SETTINGS)
+    store = CountingStore(world.store)
+    with world.open(store) as catalog:
+        before = store.snapshot()
+        assert commit_outcome(catalog, outcome) == Committed()
+        assert "get_range" not in (store.snapshot() - before).by_operation
+
+
+def test_ranges_of_other_objects_are_refused_and_what_they_say_is_checked() -> None:
+    cluster = nine_uploads(World())
+    outcome = run_group(cluster.catalog, cluster.plan(SETTINGS).groups[0], SETTINGS)
+    group = outcome.group
+    assert outcome.ranges is not None
+    fewer = CompactionRanges(outcome.ranges.sources[:2], outcome.ranges.output)
+    with pytest.raises(ValueError, match=r"\(3, True\), found \(2, True\)"):
+        cluster.catalog.commit_compaction(NODE, group.sources, outcome.added, ranges=fewer)
+    wrong = CompactionRanges(outcome.ranges.sources[::-1], outcome.ranges.output)
+    with pytest.raises(CommitRefused, match="ascending offsets"):
+        cluster.catalog.commit_compaction(NODE, group.sources, outcome.added, ranges=wrong)
+
+
+def test_uploads_go_on_while_a_node_is_compacted() -> None:
+    cluster = nine_uploads(World())
+    plan = cluster.plan(SETTINGS)
+
+    def busy(groups: Sequence[Group]) -> Iterator[GroupOutcome]:
+        for group in groups:
+            cluster.upload(NODE, {1: 1, 3: 1}, own={2: 2})
+            outcome = run_group(cluster.catalog, group, SETTINGS)
+            cluster.upload(NODE, {2: 1, 3: 1})
+            yield outcome
+
+    assert not compact(cluster.catalog, plan, run=busy).is_partial
+    assert len(cluster.live_ids(NODE)) == 3 + 6
+    cluster.check()
+
+
+def test_streams_may_be_trimmed_between_planning_and_committing() -> None:
+    cluster = nine_uploads(World())
+    plan = cluster.plan(SETTINGS)
+    cluster.trim(1, 4)
+    assert not compact(cluster.catalog, plan).is_partial
+    cluster.check()
+    cluster.trim(2, 18)
+    cluster.trim(1, 9)
+    assert not cluster.compact().is_partial
+    cluster.check()
+    assert cluster.live_ids(NODE) == []  # nothing of it is needed any more
+
+
+def test_two_compactions_of_one_node_at_once_do_no_harm() -> None:
+    world = World()
+    cluster = nine_uploads(world)
+    for _ in range(3):
+        cluster.upload(OTHER, {3: 1})
+    start = threading.Barrier(2)
+
+    def one(size: int) -> CompactionReport:
+        with world.open() as catalog:
+            plan = Cluster(world, catalog).plan(all_of_it(max_sources_per_group=size))
+            start.wait()
+            return compact(catalog, plan)
+
+    with ThreadPoolExecutor(2) as threads:
+        reports = list(threads.map(one, (3, 4)))
+    cluster.check()
+    removed = sum(each.rewritten_objects - each.added_objects for each in reports)
+    assert len(cluster.live_ids(NODE)) + len(cluster.live_ids(OTHER)) == 12 - removed
+    cluster.collect_later()
+    cluster.check()
+    assert keys_of(world) == cluster.listed_keys()
+
+
+def test_a_report_is_a_row_and_plain_data() -> None:
+    cluster = nine_uploads(World())
+    told: list[tuple[int, int]] = []
+    plan: CompactionPlan = cluster.plan(SETTINGS)
+    report = compact(cluster.catalog, plan, progress=lambda done, in_all: told.append((done, in_all)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    row = report.row()
+    assert (row["rewritten_objects"], row["added_objects"], row["failed_groups"]) == (9, 3, 0)
+    assert row["requests"] >= 3 * (3 + 1)
+    assert [each["status"] for each in json.loads(json.dumps(report.to_dict()))["groups"]] == ["committed"] * 3
+
+
+def test_a_catalog_opened_elsewhere_may_merge_and_this_one_commits() -> None:
+    world = World()
+    cluster = nine_uploads(world)
+    plan = cluster.plan(SETTINGS)
+
+    def elsewhere(groups: Sequence[Group]) -> Iterator[GroupOutcome]:
+        with ObjectCatalog.open(world.store, settings=world.settings, system=world.system) as other:
+            yield from (run_group(other, pickle.loads(pickle.dumps(each)), SETTINGS) for each in groups)  # noqa: S301 - made in the line itself
+
+    assert statuses(compact(cluster.catalog, plan, run=elsewhere)) == [Status.COMMITTED] * 3
+    cluster.check()

@@ -1,0 +1,118 @@
+"""Whatever nodes did before, and however they are compacted: each offset is found exactly as before, and no other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from accel.compaction import CompactionSettings
+from loaders.merge_settings import MergeSettings
+from tests.accel.catalog.world import World
+from tests.accel.compaction.world import Cluster, all_of_it
+
+NODES = (4, 7)
+STREAMS = (1, 2, 3, 4)
+
+
+@dataclass
+class Step:
+    """Something that happens to a cluster."""
+
+    def do(self, cluster: Cluster) -> None:
+        raise NotImplementedError
+
+
+@dataclass
+class Upload(Step):
+    """A node uploads so many offsets of each of its streams, the last one perhaps to an object of its own."""
+
+    node: int
+    lengths: tuple[int, ...]
+    own: bool
+
+    def do(self, cluster: Cluster) -> None:
+        wanted = zip(STREAMS, self.lengths, strict=True)
+        mine = {each: length for each, length in wanted if length and cluster.owners[each] == self.node}
+        own = dict([mine.popitem()]) if self.own and len(mine) > 1 else {}
+        if mine:
+            cluster.upload(self.node, mine, own)
+
+
+@dataclass
+class Move(Step):
+    """A stream moves on to another node."""
+
+    stream: int
+    node: int
+
+    def do(self, cluster: Cluster) -> None:
+        cluster.move(self.stream, self.node)
+
+
+@dataclass
+class Trim(Step):
+    """The older part of a stream is let go."""
+
+    stream: int
+    tenths: int
+
+    def do(self, cluster: Cluster) -> None:
+        end = sum(stream == self.stream for stream, _ in cluster.written)
+        cluster.trim(self.stream, end * self.tenths // 10)
+
+
+@dataclass
+class Compact(Step):
+    """A compaction runs; nothing may change by it."""
+
+    settings: CompactionSettings
+
+    def do(self, cluster: Cluster) -> None:
+        before = {node: len(cluster.live_ids(node)) for node in cluster.writers}
+        report = cluster.compact(self.settings)
+        assert not report.is_partial
+        after = {node: len(cluster.live_ids(node)) for node in cluster.writers}
+        removed = report.rewritten_objects - report.added_objects
+        assert sum(before.values()) - sum(after.values()) == removed
+        cluster.check()
+
+
+def plans() -> st.SearchStrategy[CompactionSettings]:
+    return st.builds(
+        all_of_it,
+        split_holes=st.booleans(),
+        split_size_bytes=st.sampled_from([100, 300, 8 << 20]),
+        target_object_size_bytes=st.sampled_from([600, 2000, 512 << 20]),
+        max_sources_per_group=st.sampled_from([2, 3, 1000]),
+        merging=st.sampled_from([MergeSettings(), MergeSettings(band_size_bytes=200, part_size_bytes=100)]),
+    )
+
+
+def steps() -> st.SearchStrategy[list[Step]]:
+    lengths = st.tuples(*[st.sampled_from([1, 2, 0, 3])] * len(STREAMS))
+    upload = st.builds(Upload, st.sampled_from(NODES), lengths, st.sampled_from([False, False, False, True]))
+    move = st.builds(Move, st.sampled_from(STREAMS), st.sampled_from(NODES))
+    trim = st.builds(Trim, st.sampled_from(STREAMS), st.integers(1, 10))
+    compaction = st.builds(Compact, plans())
+    others = st.one_of(move, trim, compaction)
+    runs = st.tuples(st.lists(upload, min_size=2, max_size=6), others).map(lambda run: [*run[0], run[1]])
+    return st.lists(runs, min_size=2, max_size=5).map(lambda found: [step for run in found for step in run])
+
+
+@given(steps(), plans())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_each_offset_is_found_as_before_and_no_other(history: list[Step], last: CompactionSettings) -> None:
+    world = World()
+    with world.open() as catalog:
+        cluster = Cluster(world, catalog)
+        for stream_id, node in zip(STREAMS, (4, 4, 4, 7), strict=True):
+            cluster.move(stream_id, node)
+        for step in history:
+            step.do(cluster)
+        cluster.check()
+        Compact(last).do(cluster)
+        cluster.collect_later()
+        cluster.check()
+        cluster.check_ends()

@@ -1,0 +1,1 @@
+"""Histories: their rules, their records, their store."""

@@ -1,0 +1,108 @@
+"""Whoever takes a workflow up after a crash comes to where an undisturbed one does, whatever their clock says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from accel.errors import IllegalState
+from accel.history import rolling
+from accel.history.creation import first_epoch
+from accel.history.ids import make_transaction_id
+from accel.history.key_ranges import split_range
+from accel.history.records import CommittingTransactions, EpochRecord
+from accel.history.rolling import active_epoch_again, needs_rolling, transaction_epoch_again, with_rolling
+from accel.history.scaling import ScaleRequest
+from tests.accel.history.rules.interpreter import Interpreter, increases
+from tests.accel.history.rules.world import World
+
+SCALE = {"seal": ["1@0"], "ranges": [[0.5, 0.75], [0.75, 1.0]], "time": 1001, "sizes": {"1@0": 7}}
+
+
+def swept(chunk_size: int, sweep: dict[str, Any]) -> Interpreter:
+    case = Interpreter({"chunk_size": chunk_size, "shard_size": 2})
+    steps: list[dict[str, Any]] = [
+        {"op": "create", "args": {"segments": 2, "time": 1000, "min_segments": 1}},
+        {"op": "txn_create", "args": {"id": "a"}},
+        {"op": "txn_create", "args": {"id": "b"}},
+        {"op": "txn_seal", "args": {"id": "b", "commit": True}},
+        {"op": "txn_seal", "args": {"id": "a", "commit": True}},
+        {"op": "scale", "args": {**SCALE, "seal": ["0@0"], "ranges": [[0.0, 0.5]]}},
+        {"op": "crash_sweep", "args": sweep, "expect": "same_final_state"},
+    ]
+    assert [said for step in steps if (said := case.run(step)) is not None] == []
+    return case
+
+
+@pytest.mark.parametrize("skew", [0, -15, 10])
+@pytest.mark.parametrize("chunk_size", [1, 2, 3, 1000])
+def test_crash_sweep_rolling_commit(chunk_size: int, skew: int) -> None:
+    sizes = {"txn_sizes": {"0@2": 3, "1@2": 4}, "active_sizes": {"1@0": 5, "2@1": 6}}
+    case = swept(chunk_size, {"what": "commit", "time": 1002, "retry_skew": skew, **sizes})
+    assert case.ask_current_epoch({}) == {"epoch": 3, "reference": 1, "segments": ["1@3", "2@3"]}
+    assert case.ask_txn_status({"id": "a"}) == case.ask_txn_status({"id": "b"}) == "COMMITTED"
+    assert case.ask_commit_order({}) == {}
+
+
+@pytest.mark.parametrize("skew", [0, -15, 10])
+@pytest.mark.parametrize("manual", [True, False])
+def test_crash_sweep_scale(skew: int, *, manual: bool) -> None:
+    case = swept(2, {"what": "scale", **SCALE, "time": 1005, "retry_skew": skew, "manual": manual})
+    assert case.ask_current_epoch({})["segments"] == ["2@1", "3@2", "4@2"]
+
+
+def test_times_of_a_roll_follow_from_the_epoch_that_was_read_back() -> None:
+    """The first process wrote the transactions' epoch at 1010; the second one's clock says 995."""
+    active = first_epoch(2, 1000)
+    stored = transaction_epoch_again(active, active, 1010)
+    late = transaction_epoch_again(active, active, 995)
+    assert (stored.creation_time_ms, late.creation_time_ms) == (1010, 1001)
+    assert active_epoch_again(active, stored).creation_time_ms == 1011
+    with pytest.raises(ValueError, match="epoch 1"):
+        active_epoch_again(active, active)
+
+
+def test_duplicates_have_the_old_numbers_and_ranges_under_ids_of_their_own() -> None:
+    world = World()
+    world.initialize(2, 1000, min_segments=1)
+    world.scale(ScaleRequest((0, 1), split_range(0.0, 1.0, 3), 1001), {})
+    old, active = world.epoch(0), world.current
+    again = transaction_epoch_again(active, old, 1500)
+    assert [(str(each), each.key_start, each.key_end) for each in again.segments] == [
+        ("0@2", 0.0, 0.5),
+        ("1@2", 0.5, 1.0),
+    ]
+    assert (again.reference_epoch, again.creation_time_ms) == (0, 1500)
+    both: list[EpochRecord] = [active, active_epoch_again(active, again)]
+    assert both[1].reference_epoch == 1
+    assert both[0].segments.ranges == both[1].segments.ranges
+    assert (again.splits, again.merges) == (active.splits + 1, active.merges + 2)
+    assert needs_rolling(active, old)
+    assert not needs_rolling(again, old)
+
+
+def test_a_commit_rolls_from_one_epoch_only() -> None:
+    committing = CommittingTransactions(0, (make_transaction_id(0, 1),))
+    started = with_rolling(committing, 4)
+    assert started == committing.rolling(4)
+    assert started is not None
+    assert with_rolling(started, 4) is None
+    with pytest.raises(IllegalState, match="from epoch 5"):
+        with_rolling(started, 5)
+    with pytest.raises(IllegalState):
+        with_rolling(CommittingTransactions(), 4)
+
+
+def test_a_roll_is_over_once_the_stream_has_moved_on() -> None:
+    committing = CommittingTransactions(0, (make_transaction_id(0, 1),), active_epoch=0)
+    first = first_epoch(1, 1000)
+    assert not rolling.is_rolled(committing, first)
+    assert rolling.is_rolled(committing, transaction_epoch_again(first, first, 1001))
+
+
+def test_a_scale_after_a_roll_goes_on_from_the_duplicates() -> None:
+    case = swept(2, {"what": "commit", "time": 1002})
+    case.world.scale(ScaleRequest((1 | 3 << 32,), split_range(0.5, 1.0, 2), 1010), {})
+    assert case.ask_current_epoch({})["segments"] == ["2@3", "3@4", "4@4"]
+    assert increases(case.world)

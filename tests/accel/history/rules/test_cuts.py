@@ -1,0 +1,179 @@
+"""Where cuts lie: placed, compared, checked, and what lies between two of them."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+
+from accel.errors import InvalidArgument, NotInHistory
+from accel.history import cuts
+from accel.history.cuts import CutOrder
+from accel.history.ids import make_id, parse_segment
+from accel.history.key_ranges import split_range
+from accel.history.scaling import ScaleRequest
+from tests.accel.history.rules import naive
+from tests.accel.history.rules.interpreter import by_id
+from tests.accel.history.rules.streams import Stream, streams
+from tests.accel.history.rules.world import World
+
+EXAMPLES = settings(max_examples=60, deadline=None)
+
+
+def halves_then_merged() -> World:
+    world = World()
+    world.initialize(2, 1000, min_segments=1)
+    world.scale(ScaleRequest((0, 1), split_range(0.0, 1.0, 1), 1001), {0: 10, 1: 20})
+    return world
+
+
+@EXAMPLES
+@given(streams())
+def test_a_reader_is_always_at_a_valid_cut(given_stream: tuple[Stream, Random]) -> None:
+    stream, random = given_stream
+    reader = stream.reader()
+    for _ in range(4):
+        assert stream.world.is_valid(reader.offsets)
+        assert naive.is_valid(stream.records, reader.offsets)
+        stream.advance(reader, random)
+
+
+@EXAMPLES
+@given(streams())
+def test_validity_is_what_looking_at_each_key_gives(given_stream: tuple[Stream, Random]) -> None:
+    stream, random = given_stream
+    known = sorted(stream.reader().known)
+    reader = stream.reader()
+    for _ in range(6):
+        stream.advance(reader, random)
+        cut = dict(reader.offsets)
+        if cut and random.random() < 0.5:
+            del cut[random.choice(sorted(cut))]
+        if random.random() < 0.7:
+            cut[random.choice(known)] = random.choice([-1, 0, 5])
+        assert stream.world.is_valid(cut) == naive.is_valid(stream.records, cut), cut
+
+
+@EXAMPLES
+@given(streams())
+def test_who_reads_on_is_never_before_and_never_beside_where_they_were(given_stream: tuple[Stream, Random]) -> None:
+    stream, random = given_stream
+    reader = stream.reader()
+    stream.advance(reader, random)
+    for _ in range(3):
+        before = dict(reader.offsets)
+        stream.advance(reader, random)
+        start, end = stream.world.place(before), stream.world.place(reader.offsets)
+        assert cuts.is_equal_or_after(end, start)
+        assert cuts.compare(start, end) is (CutOrder.EQUAL_OR_AFTER if before == reader.offsets else CutOrder.BEFORE)
+
+
+@EXAMPLES
+@given(streams())
+def test_cuts_without_future_segments_compare_as_the_documents_say(given_stream: tuple[Stream, Random]) -> None:
+    stream, random = given_stream
+    records = stream.records
+    for _ in range(4):
+        one, other = (
+            {each: random.randint(0, 3) for each in random.choice(records).segments.ids.tolist()} for _ in range(2)
+        )
+        start, end = stream.world.place(one), stream.world.place(other)
+        assert dict(start.span.epochs) == naive.span(records, one)
+        assert cuts.compare(start, end).value == naive.compare(records, one, other)
+        found = {each for part in stream.world.between(start, end) for each in part.ids.tolist()}
+        assert found == naive.between(records, one, other)
+
+
+@EXAMPLES
+@given(streams())
+def test_between_two_positions_lies_what_was_read_from_one_to_the_other(given_stream: tuple[Stream, Random]) -> None:
+    stream, random = given_stream
+    reader = stream.reader()
+    stream.advance(reader, random)
+    finished, before, read = set(reader.finished), dict(reader.offsets), stream.read_by(reader)
+    stream.advance(reader, random)
+    stream.advance(reader, random)
+    start, end = stream.world.place(before), stream.world.place(reader.offsets)
+    found = [each for part in stream.world.between(start, end) for each in part.ids.tolist()]
+    assert len(found) == len(set(found))
+    assert set(found) == (reader.finished - finished) | set(before) | set(reader.offsets)
+    assert stream.world.size_between(before, reader.offsets) == stream.read_by(reader) - read
+    assert stream.world.size_between({}, reader.offsets) == stream.read_by(reader)
+
+
+def test_a_cut_equals_itself_even_while_a_segment_waits() -> None:
+    world = halves_then_merged()
+    waiting = by_id({"0@0": 5, "2@1": -1})
+    assert world.is_valid(waiting)
+    assert cuts.compare(world.place(waiting), world.place(waiting)) is CutOrder.EQUAL_OR_AFTER
+    further = world.place(by_id({"0@0": 7, "2@1": -1}))
+    assert cuts.compare(world.place(waiting), further) is CutOrder.BEFORE
+    assert cuts.is_equal_or_after(further, world.place(waiting))
+
+
+@pytest.mark.parametrize(
+    ("cut", "is_valid"),
+    [
+        ({"0@0": 1, "1@0": 1}, True),
+        ({"2@1": 0}, True),
+        ({"0@0": 1, "2@1": -1}, True),
+        ({"2@1": -1}, True),
+        ({"0@0": 1, "1@0": 1, "2@1": -1}, True),
+        ({}, False),
+        ({"0@0": 1}, False),
+        ({"1@0": 1}, False),
+        ({"0@0": -1, "1@0": 1}, True),
+        ({"0@0": -1, "2@1": 1}, False),
+        ({"0@0": 1, "2@1": 1}, False),
+        ({"0@0": 1, "9@7": -1}, False),
+        ({"0@0": 1, "3@1": -1}, False),
+    ],
+)
+def test_stream_cut_validity(cut: dict[str, int], *, is_valid: bool) -> None:
+    """Pitfall A22: cuts that end in future segments were refused (pravega issues 2569, 2572)."""
+    assert halves_then_merged().is_valid(by_id(cut)) is is_valid
+
+
+def test_a_gap_that_is_covered_in_part_makes_a_cut_invalid() -> None:
+    """Pitfall D5: An uncovered first gap was once forgotten over a covered later one."""
+    world = World()
+    world.initialize(4, 1000, min_segments=1)
+    world.scale(ScaleRequest((2, 3), split_range(0.5, 1.0, 1), 1001), {})
+    assert not world.is_valid(by_id({"1@0": 3, "2@0": 3, "4@1": -1}))
+    assert not world.is_valid(by_id({"0@0": 3, "1@0": 3}))
+    assert world.is_valid(by_id({"0@0": 3, "1@0": 3, "2@0": 3, "4@1": -1}))
+
+
+def test_a_segment_that_counts_as_read_has_nothing_unread_before_it() -> None:
+    """The halves are merged and split again: the last quarter cannot be awaited while the first half is read."""
+    world = halves_then_merged()
+    world.scale(ScaleRequest((parse_segment("2@1"),), split_range(0.0, 1.0, 2), 1002), {})
+    assert not world.is_valid(by_id({"0@0": 5, "4@2": -1}))
+    assert world.is_valid(by_id({"0@0": 5, "2@1": -1}))
+    assert world.is_valid(by_id({"3@2": 5, "4@2": -1}))
+
+
+def test_what_lies_between_cuts_in_the_wrong_order_is_refused() -> None:
+    world = halves_then_merged()
+    start, end = world.place(by_id({"2@1": 0})), world.place(by_id({"0@0": 1, "1@0": 1}))
+    with pytest.raises(InvalidArgument, match="at or after the start"):
+        cuts.refuse_unordered(start, end)
+    cuts.refuse_unordered(end, start)
+    cuts.refuse_unordered(None, end)
+
+
+def test_an_unknown_segment_is_named() -> None:
+    with pytest.raises(NotInHistory, match="7@0"):
+        halves_then_merged().place({make_id(0, 7): 3, 0: 1})
+
+
+def test_the_span_of_a_cut_is_the_highest_epoch_of_each_segment_below_its_newest() -> None:
+    world = World(chunk_size=2)
+    world.initialize(2, 1000, min_segments=1)
+    for step in range(4):
+        newest = max(world.current.segments, key=lambda each: each.key_start)
+        world.scale(ScaleRequest((newest.id,), split_range(0.5, 1.0, 1), 1001 + step), {})
+    assert dict(world.place(by_id({"0@0": 1, "3@2": 0})).span.epochs) == by_id({"0@0": 2, "3@2": 2})
+    assert dict(world.place(by_id({"0@0": 1, "1@0": 0})).span.epochs) == by_id({"0@0": 0, "1@0": 0})
+    assert dict(world.place(by_id({"1@0": 1, "5@4": 0})).span.epochs) == by_id({"1@0": 0, "5@4": 4})

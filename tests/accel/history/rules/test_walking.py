@@ -1,0 +1,145 @@
+"""Walking through epochs by their changes gives the same as their records, in bounded memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from accel.errors import NotInHistory
+from accel.history import epochs, walking
+from accel.history.creation import first_epoch
+from accel.history.cuts import between
+from accel.history.history_chunk import HistoryChunk
+from accel.history.id_columns import IdMap
+from accel.history.records import EpochRecord
+from accel.history.segments import NO_SEGMENTS, Segments
+from tests.accel.history.rules.interpreter import Interpreter
+from tests.accel.history.rules.streams import Stream, streams, whole
+from tests.accel.history.rules.world import World
+
+EXAMPLES = settings(max_examples=60, deadline=None)
+
+
+@EXAMPLES
+@given(streams())
+def test_a_walk_gives_each_epoch_as_it_was_recorded(given_stream: tuple[Stream, Random]) -> None:
+    stream, random = given_stream
+    records = stream.records
+    low = random.randrange(len(records))
+    high = random.randrange(low, len(records))
+    assert list(stream.world.walk(low, high)) == records[low : high + 1]
+    found = [each for part in stream.world.segments_of(low, high) for each in part.ids.tolist()]
+    assert sorted(found) == sorted({each.id for record in records[low : high + 1] for each in record.segments})
+
+
+@EXAMPLES
+@given(streams())
+def test_successors_are_what_overlaps_in_the_epoch_that_sealed_a_segment(given_stream: tuple[Stream, Random]) -> None:
+    stream, _ = given_stream
+    reader = stream.reader()
+    for each in reader.known:
+        following, before = reader.around(each)
+        expected = {x.id: sorted(y.id for y in before if y.overlaps(x)) for x in following}
+        assert stream.world.successors(each) == expected
+
+
+def test_predecessors_are_the_same_relation_seen_from_the_other_side() -> None:
+    world = World()
+    world.initialize(2, 1000, min_segments=1)
+    world.scale(whole(world.current, 3, 1001), {})
+    assert epochs.predecessors(3 | 1 << 32, world.epoch(1), world.epoch(0)) == {
+        0: [2 | 1 << 32, 3 | 1 << 32],
+        1: [3 | 1 << 32, 4 | 1 << 32],
+    }
+    assert epochs.predecessors(0, world.epoch(0), None) == {}
+    with pytest.raises(NotInHistory):
+        epochs.predecessors(9, world.epoch(0), None)
+
+
+def test_history_at_time_multi_chunk() -> None:
+    """Each epoch comes once, and none is missing, wherever chunks begin and end."""
+    for chunk_size in (1, 2, 3, 4):
+        case = Interpreter({"chunk_size": chunk_size})
+        case.world.initialize(1, 1000)
+        for step in range(1, 8):
+            case.world.scale(whole(case.world.current, 1, 1000 + step), {})
+        for low in range(8):
+            for high in range(low, 8):
+                assert case.ask_fetch_epochs({"from": low, "to": high}) == list(range(low, high + 1))
+
+
+def test_a_walk_beyond_what_is_recorded_is_refused() -> None:
+    world = World()
+    world.initialize(1, 1000)
+    with pytest.raises(NotInHistory, match="up to epoch 3"):
+        list(world.walk(0, 3))
+
+
+def test_epochs_that_are_left_out_are_noticed() -> None:
+    world = World(chunk_size=1)
+    world.initialize(1, 1000)
+    for step in range(1, 4):
+        world.scale(whole(world.current, 1, 1000 + step), {})
+    del world.tables["chunks"][2]
+    with pytest.raises(NotInHistory, match="in epoch 2"):
+        list(world.walk(0, 3))
+
+
+def test_epoch_counts() -> None:
+    world = World()
+    world.initialize(2, 1000, min_segments=1)
+    world.scale(whole(world.current, 3, 1001), {})
+    world.scale(whole(world.current, 1, 1002), {})
+    world.scale(whole(world.current, 4, 1003), {})
+    found = [(world.epoch(number).splits, world.epoch(number).merges) for number in range(4)]
+    assert found == [(0, 0), (2, 1), (2, 2), (3, 2)]
+    assert [(each.splits, each.merges) for each in epochs.summaries(world.walk(1, 3))] == [(0, 0), (0, 1), (1, 0)]
+
+
+def test_walking_ten_thousand_epochs_holds_one_chunk_and_one_epoch() -> None:
+    """Pitfall A6: a question about cuts built the record of every epoch in memory (pravega issue 5885)."""
+    first = first_epoch(100, 1000)
+    peak = 0
+    tracemalloc.start()
+    try:
+        start = walking.place(IdMap(first.segments.ids, np.zeros(100)), first, [], lambda _: first)
+        parts = between(walking.segments_of(first, long_history(first, 10_000), lambda _: first, 10_000), start, None)
+        count = sum(len(part) for part in parts)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count == 10_100
+    assert peak < 8 * 2**20
+
+
+def long_history(first: EpochRecord, last: int) -> Iterator[HistoryChunk]:
+    """A stream that replaces its oldest segment in each epoch, in chunks of 1,000."""
+    known = list(first.segments)
+    for begin in range(1, last + 1, 1000):
+        numbers = np.arange(begin, min(begin + 1000, last + 1))
+        created = Segments.make(
+            numbers << 32 | numbers + 99,
+            1000 + numbers,
+            [known[number % 100].key_start for number in numbers],
+            [known[number % 100].key_end for number in numbers],
+        )
+        olds = [number - 100 for number in numbers.tolist()]
+        sealed = Segments.make(
+            [max(old, 0) << 32 | old + 99 for old in olds],
+            1000,
+            created.key_starts,
+            created.key_ends,
+        )
+        stops = np.arange(1, len(numbers) + 1)
+        yield HistoryChunk(
+            begin, numbers, 1000 + numbers, sealed=sealed, sealed_stops=stops, created=created, created_stops=stops
+        )
+
+
+def test_no_segments_are_a_part_like_any_other() -> None:
+    assert list(between([NO_SEGMENTS], None, None)) == []

@@ -1,0 +1,68 @@
+"""A process may die before any of its writes: whoever repeats its work finds everything as if done once.
+
+Each workflow runs to its end once, to count its writes. Then it dies in place of each of them in turn, and is repeated
+or recovered by a process that knows nothing, and whose clock goes before or behind. What can be seen afterwards, key by
+key, must be the same; only where clocks differ, times may.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from loaders.store import Crash, CrashStore
+from tests.accel.history.store.acts import WORKS, Work
+from tests.accel.history.store.watching import Stumbling
+
+WRITES_MAX = 200
+
+
+def sweep(work: Work, skew_ms: int, *, recover: bool) -> None:
+    whole = work.bench()
+    counted = CrashStore(whole.store, None)
+    time_ms = whole.now_ms
+    work.act(whole, counted, time_ms)
+    expected = work.shown(whole, with_times=not skew_ms, with_parts=recover)
+    assert 0 < counted.writes < WRITES_MAX
+    for number in range(counted.writes):
+        bench = work.bench()
+        assert bench.now_ms == time_ms
+        with pytest.raises(Crash):
+            work.act(bench, CrashStore(bench.store, number), time_ms)
+        bench.now_ms += skew_ms
+        work.finish(bench, time_ms + skew_ms, recover=recover)
+        found = work.shown(bench, with_times=not skew_ms, with_parts=recover)
+        assert found == expected, f"crash before write {number}"
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_work_that_is_repeated_after_a_crash_ends_as_if_nothing_had_happened(name: str) -> None:
+    sweep(WORKS[name], 0, recover=False)
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_recovery_finishes_what_a_crash_left_behind(name: str) -> None:
+    sweep(WORKS[name], 0, recover=True)
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_a_process_that_was_interrupted_goes_on_with_what_it_had_cached(name: str) -> None:
+    work = WORKS[name]
+    whole = work.bench()
+    counted = CrashStore(whole.store, None)
+    work.act(whole, counted, whole.now_ms)
+    expected = work.shown(whole, with_times=True)
+    for number in range(counted.writes):
+        bench = work.bench()
+        bench.client = bench.streams(Stumbling(bench.store, number))
+        with pytest.raises(Crash):
+            work.act(bench, bench.store, bench.now_ms)
+        work.finish(bench, bench.now_ms)
+        bench.client = None
+        assert work.shown(bench, with_times=True) == expected, f"interrupted before write {number}"
+
+
+@pytest.mark.parametrize("skew_ms", [-15, 10])
+@pytest.mark.parametrize("name", [each for each in WORKS if each != "retention"])
+def test_another_clock_changes_times_only(name: str, skew_ms: int) -> None:
+    """Pitfall D3: a roll repeated by another clock gave the history other times than the epoch's record."""
+    sweep(WORKS[name], skew_ms, recover=False)

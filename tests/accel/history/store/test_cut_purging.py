@@ -1,0 +1,427 @@
+"""Stale cuts are purged behind a run of retention; whatever becomes of the purge, no answer depends on it."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from accel.errors import AccelError, StreamDeleted
+from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
+from accel.history.store import Retained, StreamStore, retention_workflow
+from accel.history.store.retention_workflow import RetentionWorkflow
+from loaders.errors import StoreUnavailable
+from loaders.store import Crash, CrashStore
+from loaders.store.decorated import Call, DecoratedStore
+from tests.accel.history.store.bench import Bench
+from tests.accel.history.store.test_races import Schedule
+from tests.accel.history.store.watching import Interrupted
+from tests.conformance.history_world import SCOPE, STREAM
+from tests.examples import examples
+
+if TYPE_CHECKING:
+    from accel.history.store import Stream
+    from loaders.store import ObjectStore
+
+Answer = TypeVar("Answer")
+
+CUTS = 7
+STALE = 4
+STEP_MS = 10
+POLICIES = [
+    RetentionPolicy(kind, least, None if more is None else least + more)
+    for kind in RetentionKind
+    for least, more in ((0, None), (15, 0), (45, 20), (1_000, 0))
+]
+
+
+@pytest.fixture
+def stale() -> Bench:
+    """Seven cuts were recorded, between scales; the stream begins at the fifth, and none was deleted yet."""
+    bench = recorded().clone()
+    stream = bench.stream()
+    stream.truncate(stream.recorded_cut(times(bench)[STALE]).cut)
+    return bench
+
+
+@cache
+def recorded() -> Bench:
+    """Seven cuts, 10 ms apart, and more than 10 between each two."""
+    bench = Bench()
+    bench.create()
+    for _ in range(CUTS):
+        bench.append_all(5)
+        stream = bench.stream()
+        stream.configure(StreamConfiguration(retention=RetentionPolicy(RetentionKind.TIME, 10_000)))
+        assert stream.run_retention(bench.tick(STEP_MS)) is None
+        bench.scale_once()
+    return bench
+
+
+def keep(bench: Bench, policy: RetentionPolicy) -> None:
+    bench.stream().configure(StreamConfiguration(retention=policy))
+
+
+def times(bench: Bench) -> list[int]:
+    """When the cuts of the set were recorded."""
+    found: list[int] = bench.stream().recorded_cuts().times_ms.tolist()
+    return found
+
+
+def records(bench: Bench) -> list[int]:
+    """When those were recorded whose records are there."""
+    return sorted(int(each.rpartition("-")[2]) for each in bench.live_keys() if "retentionCuts-" in each)
+
+
+def erase(bench: Bench, recording_time_ms: Iterable[int]) -> None:
+    """What a purge does that dies before it writes the set."""
+    for each in recording_time_ms:
+        bench.stream()._parts.cells.cut(each).erase()
+
+
+class Broken(DecoratedStore):
+    """Deletes nothing."""
+
+    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        if call.operation.startswith("delete"):
+            raise StoreUnavailable(call.operation, call.key, "out of order")
+        return send()
+
+
+class Later(Executor):
+    """Purges when it is told to; all else that it is given it does at once."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Callable[[], object]] = deque()
+        self.is_shut_down = False
+
+    def submit(self, fn: Callable[..., Answer], /, *args: Any, **kwargs: Any) -> Future[Answer]:
+        future: Future[Answer] = Future()
+        if not isinstance(getattr(fn, "__self__", None), RetentionWorkflow):
+            future.set_result(fn(*args, **kwargs))
+        elif self.is_shut_down:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        else:
+            self.waiting.append(lambda: fn(*args, **kwargs))
+        return future
+
+    def step(self) -> None:
+        self.waiting.popleft()()
+
+
+def stream_on(bench: Bench, executor: Executor, store: ObjectStore | None = None) -> Stream:
+    """The stream for somebody who has an executor."""
+    opened = StreamStore.open(store or bench.store, system=bench.components(), host=bench.host, executor=executor)
+    return opened.stream(SCOPE, STREAM)
+
+
+# Purging by itself
+
+
+def test_a_purge_deletes_the_cuts_before_the_one_that_the_stream_begins_at(stale: Bench) -> None:
+    kept = times(stale)[STALE:]
+    assert stale.stream().purge_cuts() == STALE
+    assert times(stale) == records(stale) == kept
+    assert stale.stream().purge_cuts() == 0
+
+
+def test_nothing_is_stale_where_nothing_was_truncated() -> None:
+    bench = recorded().clone()
+    assert bench.stream().purge_cuts() == 0
+    assert len(times(bench)) == len(records(bench)) == CUTS
+
+
+def test_the_last_cut_stays_even_if_the_stream_begins_behind_it(stale: Bench) -> None:
+    stream = stale.stream()
+    stream.truncate(stale.host.tails((SCOPE, STREAM), stream.active_segments().ids))
+    assert stream.purge_cuts() == CUTS - 1
+    assert len(times(stale)) == 1
+
+
+def test_a_purge_is_bounded_and_the_next_one_goes_on(stale: Bench) -> None:
+    workflow = stale.stream().workflows.retention
+    assert [workflow.purge(3), workflow.purge(3), workflow.purge(3)] == [3, 1, 0]
+
+
+def test_a_stream_that_is_not_there_has_nothing_to_purge(stale: Bench) -> None:
+    stream = stale.stream()
+    stream.seal()
+    stale.streams().delete_stream(SCOPE, STREAM)
+    with pytest.raises(StreamDeleted):
+        stream.purge_cuts()
+
+
+# What is left changes nothing
+
+
+def answers(bench: Bench, policy: RetentionPolicy, read: dict[int, int] | None) -> object:
+    """What two runs of retention make of the stream, the second of which finds what the first one left."""
+    keep(bench, policy)
+    found = []
+    for _ in range(2):
+        bench.append_all(6)
+        outcome, point = bench.stream().workflows.retention.retain(bench.tick(STEP_MS), read)
+        found.append((outcome, point, dict(bench.stream().head()), bench.stream().truncation().size_till))
+    return found
+
+
+@pytest.mark.parametrize("has_readers", [False, True])
+@pytest.mark.parametrize("gone", [[], [3], [1, 2], [0, 1, 2, 3]])
+def test_a_stale_cut_changes_no_answer_whether_its_record_is_there_or_not(
+    stale: Bench, gone: list[int], *, has_readers: bool
+) -> None:
+    known = times(stale)
+    purged = stale.clone()
+    purged.stream().purge_cuts()
+    erase(stale, [known[each] for each in gone])
+    reads: list[dict[int, int] | None] = [None]
+    if has_readers:
+        reads = [dict(stale.stream().recorded_cut(each).cut) for each in known[STALE:]]
+    for policy in POLICIES:
+        for read in reads:
+            expected = answers(purged.clone(), policy, read)
+            assert answers(stale.clone(), policy, read) == expected, f"{policy}, {read}"
+
+
+def test_the_cut_before_a_reader_is_found_although_stale_records_are_gone(stale: Bench) -> None:
+    known = times(stale)
+    cuts = {each: dict(stale.stream().recorded_cut(each).cut) for each in known}
+    erase(stale, known[:STALE])
+    workflow = stale.stream().workflows.retention
+    for each in known[STALE:]:
+        found = workflow.reference_before(cuts[each])
+        assert found is not None
+        assert found.recording_time_ms == each
+    assert workflow.reference_before(cuts[known[1]]) is None
+
+
+def test_where_the_last_record_is_gone_sizes_count_from_the_beginning(stale: Bench) -> None:
+    known = times(stale)
+    whole, broken = stale.clone(), stale.clone()
+    erase(broken, known[-1:])
+    for bench in (whole, broken):
+        bench.append_all(3)
+        assert bench.stream().run_retention(bench.tick()) is None
+    assert broken.stream().recorded_cuts() == whole.stream().recorded_cuts()
+
+
+# A run, and what goes wrong behind it
+
+
+def test_a_crash_in_the_middle_of_a_purge_leaves_nothing_that_matters(stale: Bench) -> None:
+    whole = stale.clone()
+    counted = CrashStore(whole.store, None)
+    whole.stream(around=counted).purge_cuts()
+    assert counted.writes == STALE + 1
+    for number in range(counted.writes):
+        bench = stale.clone()
+        with pytest.raises(Crash):
+            bench.stream(around=CrashStore(bench.store, number)).purge_cuts()
+        assert answers(bench.clone(), POLICIES[0], None) == answers(whole.clone(), POLICIES[0], None)
+        bench.stream().purge_cuts()
+        assert bench.live_keys() == whole.live_keys()
+        assert times(bench) == times(whole)
+
+
+def test_a_run_purges_what_a_crash_left_behind(stale: Bench) -> None:
+    erase(stale, times(stale)[1:3])
+    kept = times(stale)[STALE + 1 :]
+    keep(stale, RetentionPolicy(RetentionKind.TIME, 2 * STEP_MS))
+    now_ms = kept[0] + 2 * STEP_MS
+    found = stale.stream().run_retention(max(now_ms, stale.tick()))
+    assert found is not None
+    assert times(stale) == records(stale)
+    assert times(stale)[0] == found.recording_time_ms
+
+
+def test_a_run_does_not_fail_for_its_purge(stale: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
+    stale.append_all(1)
+    outcome, point = stale.stream(around=Broken(stale.store)).workflows.retention.retain(stale.tick())
+    assert outcome is Retained.TRUNCATED
+    assert point is not None
+    assert [each.levelno for each in caplog.records] == [logging.WARNING]
+    assert f"{SCOPE}/{STREAM}" in caplog.text
+    assert "out of order" in caplog.text
+    assert len(times(stale)) == CUTS + 1, "nothing was purged"
+    stale.append_all(1)
+    stale.stream().run_retention(stale.tick())
+    assert len(times(stale)) == len(records(stale)) == 1
+
+
+def test_a_run_purges_so_many_and_the_next_one_the_rest(stale: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention_workflow, "PURGED_AT_ONCE_MAX", 5)
+    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
+    left = []
+    for _ in range(3):
+        stale.append_all(1)
+        stale.stream().run_retention(stale.tick())
+        left.append(len(times(stale)))
+        assert len(records(stale)) == left[-1]
+    assert left == [3, 1, 1]
+
+
+# Beside the run
+
+
+def test_with_an_executor_a_run_does_not_wait_for_the_purge(stale: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention_workflow, "SLICE_CUTS", 3)
+    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
+    later = Later()
+    stale.append_all(1)
+    assert stream_on(stale, later).run_retention(stale.tick()) is not None
+    assert len(times(stale)) == len(records(stale)) == CUTS + 1
+    left = []
+    while later.waiting:
+        later.step()
+        assert times(stale) == records(stale), "a slice is whole"
+        left.append(len(times(stale)))
+    assert left == [5, 2, 1]
+
+
+def test_a_purge_beside_the_run_is_bounded(stale: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention_workflow, "SLICE_CUTS", 2)
+    monkeypatch.setattr(retention_workflow, "PURGED_AT_ONCE_MAX", 5)
+    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
+    later = Later()
+    stream_on(stale, later).run_retention(stale.tick())
+    while later.waiting:
+        later.step()
+    assert len(times(stale)) == CUTS + 1 - 5
+
+
+def test_a_purge_that_fails_beside_the_run_is_told_and_not_taken_up(
+    stale: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
+    later = Later()
+    stale.append_all(1)
+    assert stream_on(stale, later, Broken(stale.store)).run_retention(stale.tick()) is not None
+    later.step()
+    assert "could not be purged" in caplog.text
+    assert not later.waiting
+
+
+def test_the_cuts_of_a_stream_that_is_deleted_meanwhile_need_no_purge(
+    stale: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
+    later = Later()
+    stale.append_all(1)
+    stream_on(stale, later).run_retention(stale.tick())
+    stale.stream().seal()
+    stale.streams().delete_stream(SCOPE, STREAM)
+    later.step()
+    assert (caplog.text, len(later.waiting)) == ("", 0)
+
+
+def test_whoever_closes_the_executor_waits_for_one_slice_at_most(
+    stale: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, retention_workflow.logger.name)
+    monkeypatch.setattr(retention_workflow, "SLICE_CUTS", 3)
+    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
+    later = Later()
+    stream = stream_on(stale, later)
+    stale.append_all(1)
+    stream.run_retention(stale.tick())
+    later.is_shut_down = True
+    later.step()
+    assert not later.waiting
+    assert len(times(stale)) == len(records(stale)) == CUTS + 1 - 3
+    stale.append_all(1)
+    assert stream.run_retention(stale.tick()) is not None, "nor does a run fail for it"
+    assert caplog.text.count("left to the next run") == 2
+
+
+def test_a_purge_on_an_executor_of_one_thread_does_not_wait_for_itself(stale: Bench) -> None:
+    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
+    with ThreadPoolExecutor(1) as executor:
+        stale.append_all(1)
+        assert stream_on(stale, executor).run_retention(stale.tick()) is not None
+    assert len(times(stale)) == len(records(stale)) == 1
+
+
+# Several at once
+
+
+def sound(bench: Bench) -> None:
+    """Every cut that may still be truncated to has its record, and the next run goes on from there."""
+    assert times(bench)[-1] in records(bench)
+    bench.append_all(2)
+    bench.stream().run_retention(bench.tick(STEP_MS))
+    bench.append_all(2)
+    point = bench.stream().run_retention(bench.tick(STEP_MS))
+    assert point is not None
+    assert dict(bench.stream().head()) == dict(bench.stream().recorded_cut(point.recording_time_ms).cut)
+    bench.stream().purge_cuts()
+    assert times(bench) == [each for each in records(bench) if each >= times(bench)[0]]
+
+
+@pytest.mark.parametrize("is_purge", [True, False])
+def test_a_purge_between_any_two_calls_of_a_run_does_not_disturb_it(stale: Bench, *, is_purge: bool) -> None:
+    keep(stale, RetentionPolicy(RetentionKind.TIME, STEP_MS))
+    stale.append_all(2)
+    stale.tick()
+    number, calls = 0, 1
+    while number < calls:
+        bench = stale.clone()
+        later_ms = bench.now_ms + STEP_MS
+
+        def other(bench: Bench = bench, later_ms: int = later_ms) -> object:
+            if is_purge:
+                return bench.stream().purge_cuts()
+            bench.append_all(1)
+            return bench.stream().run_retention(later_ms)
+
+        store = Interrupted(bench.store, number, other)
+        found = bench.streams(store).retain(SCOPE, STREAM, bench.now_ms)
+        assert found.outcome in ({Retained.TRUNCATED} if is_purge else {Retained.TRUNCATED, Retained.RECORDED}), found
+        bench.tick(2 * STEP_MS)
+        sound(bench)
+        number, calls = number + 1, store.calls
+    assert calls > 20
+
+
+def test_a_run_between_any_two_calls_of_a_purge_does_not_disturb_it(stale: Bench) -> None:
+    keep(stale, RetentionPolicy(RetentionKind.TIME, STEP_MS))
+    stale.append_all(2)
+    stale.tick()
+    number, calls = 0, 1
+    while number < calls:
+        bench = stale.clone()
+        store = Interrupted(bench.store, number, lambda: bench.stream().run_retention(bench.now_ms))  # noqa: B023 - at once
+        bench.stream(around=store).purge_cuts()
+        bench.tick(STEP_MS)
+        sound(bench)
+        number, calls = number + 1, store.calls
+
+
+def test_runs_and_purges_whose_requests_mix_leave_a_sound_stream(stale: Bench) -> None:
+    keep(stale, RetentionPolicy(RetentionKind.TIME, STEP_MS))
+    stale.append_all(2)
+    for seed in range(examples(20)):
+        bench = stale.clone()
+        first_ms, second_ms = bench.now_ms + 1, bench.now_ms + STEP_MS
+
+        def run(at_ms: int, bench: Bench = bench) -> Callable[[ObjectStore], object]:
+            return lambda store: bench.streams(store).retain(SCOPE, STREAM, at_ms)
+
+        def purge(store: ObjectStore, bench: Bench = bench) -> object:
+            return bench.stream(around=store).purge_cuts()
+
+        Schedule(seed).run(bench.store, [run(first_ms), run(second_ms), purge])
+        assert second_ms in times(bench), "both record, unless the later one was there first"
+        assert set(times(bench)) <= set(records(bench)), "and what came too late left no record behind"
+        assert set(records(bench)) <= set(times(bench))
+        bench.now_ms = second_ms
+        with suppress(AccelError):
+            bench.streams().recover()
+        bench.tick(STEP_MS)
+        sound(bench)

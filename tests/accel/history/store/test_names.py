@@ -1,0 +1,445 @@
+"""Names of scopes and streams: deletion is decided on one key and finished by anybody, and orphans nothing."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeVar
+from uuid import UUID
+
+import pytest
+
+from accel.errors import AccelError, IllegalState, NotInHistory, Sought, StreamDeleted
+from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
+from accel.history.states import StreamState
+from accel.history.store import Stream, StreamStore
+from loaders.store import Crash, CrashStore, ObjectStore
+from tests.accel.history.store.acts import WORKS
+from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
+from tests.accel.history.store.test_races import Schedule
+from tests.accel.history.store.watching import Interrupted
+from tests.conformance.history_world import SCOPE, STREAM
+from tests.examples import examples
+
+Answer = TypeVar("Answer")
+
+
+def crashed(work: str) -> Iterator[tuple[int, Bench]]:
+    """A workflow that died before each of its writes."""
+    whole = WORKS[work].bench()
+    counted = CrashStore(whole.store, None)
+    WORKS[work].act(whole, counted, whole.now_ms)
+    for number in range(counted.writes):
+        bench = WORKS[work].bench()
+        with pytest.raises(Crash):
+            WORKS[work].act(bench, CrashStore(bench.store, number), bench.now_ms)
+        yield number, bench
+
+
+def tables_of(bench: Bench) -> list[str]:
+    return [each for each in bench.streams()._parts.tables.table_names() if not each.startswith("_system")]
+
+
+def check_nothing_is_left(bench: Bench) -> None:
+    assert list(bench.streams().streams(SCOPE)) == []
+    assert [each for each in tables_of(bench) if each.startswith(f"{SCOPE}/{STREAM}/")] == []
+    assert bench.host.ids(NAME) == []
+
+
+# Deletion
+
+
+def test_a_deletion_that_died_is_finished_by_recovery() -> None:
+    for number, bench in crashed("delete"):
+        found = bench.streams().recover()
+        assert found.is_whole
+        if number == 0:
+            assert bench.stream().state() is StreamState.SEALED
+            continue
+        check_nothing_is_left(bench)
+        with pytest.raises(NotInHistory):
+            bench.stream()
+        assert bench.streams().recover().done == {}
+
+
+def test_a_deletion_that_died_is_finished_by_the_next_one() -> None:
+    for _, bench in crashed("delete"):
+        bench.streams().delete_stream(SCOPE, STREAM)
+        check_nothing_is_left(bench)
+        bench.streams().delete_scope(SCOPE)
+        assert list(bench.streams().scopes()) == []
+
+
+def test_a_deletion_that_died_is_finished_by_a_creation_that_goes_on_with_the_numbers() -> None:
+    for number, bench in crashed("delete"):
+        created = bench.streams().create_stream(SCOPE, STREAM)
+        if number == 0:
+            assert created.state() is StreamState.SEALED
+            continue
+        assert created.state() is StreamState.ACTIVE
+        assert created.active_segments().ids.tolist() == bench.host.ids(NAME) == ids("3@0")
+
+
+def test_a_stream_that_is_being_deleted_is_not_opened() -> None:
+    for number, bench in crashed("delete"):
+        if number > 0:
+            with suppress(NotInHistory), pytest.raises(StreamDeleted):
+                bench.stream()
+
+
+def test_a_creation_that_died_leaves_nothing_in_the_host_when_it_is_deleted() -> None:
+    for _, bench in crashed("create"):
+        bench.streams().delete_stream(SCOPE, STREAM)
+        check_nothing_is_left(bench)
+
+
+def test_a_creation_that_died_is_finished_by_recovery_as_it_was_wanted() -> None:
+    for number, bench in crashed("create"):
+        assert bench.streams().recover().is_whole
+        if number > 1:  # it was listed
+            stream = bench.stream()
+            assert (stream.state(), stream.creation_time_ms()) == (StreamState.ACTIVE, bench.now_ms)
+            assert (stream.configuration().min_segments, len(stream.active_segments())) == (2, 2)
+
+
+def test_of_several_creations_the_first_decides_on_everything() -> None:
+    """A creation that died is gone on with by one that wants something else."""
+    for number, bench in crashed("create"):
+        other = StreamConfiguration(min_segments=5)
+        stream = bench.streams().create_stream(SCOPE, STREAM, other, START_MS + 7, segments=6)
+        found = len(stream.active_segments()), stream.configuration().min_segments, stream.creation_time_ms()
+        assert found == ((6, 5, START_MS + 7) if number == 0 else (2, 2, bench.now_ms))
+        assert bench.host.ids(NAME) == stream.active_segments().ids.tolist()
+
+
+def test_a_sealed_stream_is_what_a_creation_over_it_returns() -> None:
+    bench = Bench()
+    made = bench.create()
+    made.seal()
+    again = bench.streams().create_stream(SCOPE, STREAM, StreamConfiguration(min_segments=7))
+    assert (again.unique_id, again.state()) == (made.unique_id, StreamState.SEALED)
+
+
+# Two at once: each interleaving of one whole act before a call of the other, and mixed requests
+
+
+@dataclass(frozen=True)
+class Two:
+    """Two who act at once."""
+
+    prepare: Callable[[Bench], object]
+    one: Callable[[StreamStore], object]
+    other: Callable[[StreamStore], object]
+
+
+def emptied(bench: Bench) -> None:
+    """A scope whose stream was deleted."""
+    bench.create().seal()
+    bench.streams().delete_stream(SCOPE, STREAM)
+
+
+def sealed(bench: Bench) -> None:
+    bench.create().seal()
+
+
+def create(streams: StreamStore) -> object:
+    return streams.create_stream(SCOPE, STREAM, StreamConfiguration(min_segments=2))
+
+
+def create_other(streams: StreamStore) -> object:
+    return streams.create_stream(SCOPE, STREAM, StreamConfiguration(min_segments=3))
+
+
+def delete(streams: StreamStore) -> None:
+    streams.delete_stream(SCOPE, STREAM)
+
+
+def delete_scope(streams: StreamStore) -> None:
+    streams.delete_scope(SCOPE)
+
+
+def remake_scope(streams: StreamStore) -> None:
+    with suppress(IllegalState):
+        streams.delete_scope(SCOPE)
+    streams.create_scope(SCOPE)
+
+
+def recover(streams: StreamStore) -> object:
+    return streams.recover()
+
+
+def scope_alone(bench: Bench) -> None:
+    bench.streams().create_scope(SCOPE)
+
+
+PAIRS = {
+    "create, delete scope": Two(scope_alone, create, delete_scope),
+    "delete scope, create": Two(scope_alone, delete_scope, create),
+    "create again, delete scope": Two(emptied, create, delete_scope),
+    "delete scope, create again": Two(emptied, delete_scope, create),
+    "create, delete and make scope": Two(scope_alone, create, remake_scope),
+    "delete and make scope, create": Two(emptied, remake_scope, create),
+    "delete scope twice": Two(emptied, delete_scope, delete_scope),
+    "create, create other": Two(scope_alone, create, create_other),
+    "create, delete": Two(scope_alone, create, delete),
+    "delete, create": Two(sealed, delete, create),
+    "delete twice": Two(sealed, delete, delete),
+    "delete, recover": Two(sealed, delete, recover),
+    "create, recover": Two(scope_alone, create, recover),
+    "delete scope, recover": Two(emptied, delete_scope, recover),
+}
+
+
+class Acknowledged:
+    """What each was told."""
+
+    def __init__(self) -> None:
+        self.streams: list[Stream] = []
+
+    def tell(self, act: Callable[[StreamStore], object], streams: StreamStore) -> None:
+        with suppress(AccelError):
+            found = act(streams)
+            if isinstance(found, Stream):
+                self.streams.append(found)
+
+
+def check_sound(bench: Bench, told: Acknowledged, *, may_be_deleted: bool) -> None:
+    """Whoever was told of a stream has it, nothing is orphaned, and everything can go on."""
+    for each in told.streams:
+        if not may_be_deleted:
+            assert bench.stream().unique_id == each.unique_id
+            assert bench.stream().state() is StreamState.ACTIVE
+    assert bench.streams().recover().is_whole
+    scopes = list(bench.streams().scopes())
+    if SCOPE not in scopes:
+        assert not tables_of(bench)
+        bench.streams().create_scope(SCOPE)
+    names = list(bench.streams().streams(SCOPE))
+    if names:
+        stream = bench.stream()
+        assert all(str(stream.unique_id) in each for each in tables_of(bench) if each.startswith(f"{SCOPE}/{STREAM}/"))
+        if stream.state() is StreamState.ACTIVE:
+            assert bench.host.ids(NAME) == stream.active_segments().ids.tolist()
+            assert len(stream.active_segments()) == stream.configuration().min_segments
+            stream.seal()
+        bench.streams().delete_stream(SCOPE, STREAM)
+    check_nothing_is_left(bench)
+    bench.streams().delete_scope(SCOPE)
+    assert list(bench.streams().scopes()) == []
+    assert not tables_of(bench)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_at_once_orphan_nothing_wherever_one_comes_between_calls_of_the_other(name: str) -> None:
+    pair = PAIRS[name]
+    for number in count():
+        bench, told = Bench(), Acknowledged()
+        pair.prepare(bench)
+        other = Interrupted(bench.store, number, lambda: told.tell(pair.other, bench.streams()))  # noqa: B023 - at once
+        told.tell(pair.one, bench.streams(other))
+        check_sound(bench, told, may_be_deleted="delete" in name and "scope" not in name)
+        if other.calls <= number:
+            return
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_at_once_orphan_nothing_when_one_dies_after_the_other_came_between(name: str) -> None:
+    pair = PAIRS[name]
+    for number in range(0, 24, 3):
+        for dies_after in (0, 2):
+            bench, told = Bench(), Acknowledged()
+            pair.prepare(bench)
+            inner = CrashStore(bench.store, None)
+
+            def act(bench: Bench = bench, inner: CrashStore = inner, dies: int = dies_after) -> None:
+                told.tell(pair.other, bench.streams())  # noqa: B023 - at once
+                inner._crash_before_write = inner.writes + dies  # from now on
+
+            with suppress(Crash):
+                told.tell(pair.one, bench.streams(Interrupted(inner, number, act)))
+            check_sound(bench, told, may_be_deleted="delete" in name and "scope" not in name)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_whose_requests_mix_orphan_nothing(name: str) -> None:
+    pair = PAIRS[name]
+    for seed in range(examples(4)):
+        bench, told = Bench(), Acknowledged()
+        pair.prepare(bench)
+        acts: list[Callable[[ObjectStore], object]] = [
+            lambda store: told.tell(pair.one, bench.streams(store)),  # noqa: B023 - at once
+            lambda store: told.tell(pair.other, bench.streams(store)),  # noqa: B023 - at once
+        ]
+        Schedule(seed).run(bench.store, acts)
+        check_sound(bench, told, may_be_deleted="delete" in name and "scope" not in name)
+
+
+def test_nothing_of_a_name_stays_in_a_listing() -> None:
+    """Entries are asked for one by one; a listing has no tombstones, however many names came and went."""
+    bench = Bench()
+    streams = bench.streams()
+    for number in range(20):
+        streams.create_scope(f"scope-{number}")
+        streams.create_stream(f"scope-{number}", STREAM).seal()
+        streams.delete_stream(f"scope-{number}", STREAM)
+        streams.delete_scope(f"scope-{number}")
+    listed = [each for each in bench.store.list("") if "/listed%2F" in each.key]
+    assert listed == []
+    assert list(streams.scopes()) == []
+
+
+# Handles of what was deleted
+
+GONE: dict[str, Callable[[Stream], object]] = {
+    "state": lambda stream: stream.state(),
+    "set_state": lambda stream: stream.set_state(StreamState.ACTIVE),
+    "configuration": lambda stream: stream.configuration(),
+    "segment_stream": lambda stream: stream.segment_stream(ids("2@1")[0]),
+    "current_epoch": lambda stream: stream.current_epoch(),
+    "active_segments": lambda stream: stream.active_segments(),
+    "epoch": lambda stream: stream.epoch(1),
+    "epochs": lambda stream: list(stream.epochs(0, 1)),
+    "successors": lambda stream: stream.successors(ids("0@0")[0]),
+    "epoch_at": lambda stream: stream.epoch_at(START_MS),
+    "segments_at": lambda stream: stream.segments_at(START_MS),
+    "head": lambda stream: stream.head(),
+    "truncation": lambda stream: stream.truncation(),
+    "sealed_size": lambda stream: stream.sealed_size(ids("0@0")[0]),
+    "deleted_segments": lambda stream: list(stream.deleted_segments()),
+    "segments_being_deleted": lambda stream: list(stream.segments_being_deleted()),
+    "scales": lambda stream: list(stream.scales(0, START_MS)),
+    "recorded_cuts": lambda stream: stream.recorded_cuts(),
+    "recorded_cut": lambda stream: stream.recorded_cut(START_MS),
+    "size_between": lambda stream: stream.size_between({}, {}),
+    "segments_between": lambda stream: stream.segments_between({}, {}),
+    "configure": lambda stream: stream.configure(StreamConfiguration()),
+    "scale": lambda stream: stream.scale(ids("1@0"), [(0.5, 1.0)]),
+    "request_scale": lambda stream: stream.request_scale(ids("1@0"), [(0.5, 1.0)]),
+    "scale_status": lambda stream: stream.scale_status(UUID(int=5)),
+    "carry_out_request": lambda stream: stream.carry_out_request(UUID(int=5)),
+    "requests": lambda stream: stream.requests(),
+    "truncate": lambda stream: stream.truncate(cut(s0_0=0, s1_0=0)),
+    "run_retention": lambda stream: stream.run_retention(),
+    "purge_cuts": lambda stream: stream.purge_cuts(),
+    "begin_transaction": lambda stream: stream.begin_transaction(),
+    "transactions": lambda stream: list(stream.transactions()),
+    "commit": lambda stream: stream.commit(),
+    "abort_transactions": lambda stream: stream.abort_transactions(),
+    "seal": lambda stream: stream.seal(),
+    "recover": lambda stream: stream.recover(),
+    "mark_cold": lambda stream: stream.mark_cold(ids("1@0")[0], START_MS),
+    "cold_until": lambda stream: stream.cold_until(ids("1@0")[0]),
+    "remove_cold": lambda stream: stream.remove_cold(ids("1@0")[0]),
+    "await_turn": lambda stream: stream.await_turn("host-7"),
+    "awaited_by": lambda stream: stream.awaited_by(),
+    "end_turn": lambda stream: stream.end_turn("host-7"),
+}
+
+
+@pytest.mark.parametrize("is_created_again", [False, True])
+@pytest.mark.parametrize("is_warm", [False, True])
+@pytest.mark.parametrize("name", GONE)
+def test_a_handle_of_a_deleted_stream_says_so_and_touches_nothing(
+    name: str, *, is_warm: bool, is_created_again: bool
+) -> None:
+    bench = Bench()
+    stream = bench.create()
+    transaction = stream.begin_transaction()
+    handle = bench.streams().stream(SCOPE, STREAM)
+    if is_warm:
+        handle.epoch(0)
+        handle.epoch_at(START_MS)
+        handle.cold_until(ids("1@0")[0])  # it knows that the table is there
+        list(handle.transactions())
+    bench.scale_once()
+    stream.seal()
+    bench.streams().delete_stream(SCOPE, STREAM)
+    if is_created_again:
+        bench.streams().create_stream(SCOPE, STREAM, StreamConfiguration(min_segments=2), bench.now_ms)
+    before = {info.key: info.etag for info in bench.store.list("")}
+    segments = bench.host.ids(NAME)
+    asks: list[Callable[[Stream], object]] = [GONE[name], lambda stream: stream.transaction_status(transaction)]
+    asks += [lambda stream: stream.end_transaction(transaction, commit=False)]
+    asks += [lambda stream: stream.abort_transaction(transaction)]
+    asks += [lambda stream: stream.ping_transaction(transaction, 5)]
+    for ask in asks:
+        with pytest.raises(StreamDeleted, match=str(handle.unique_id)):
+            ask(handle)
+    assert {info.key: info.etag for info in bench.store.list("")} == before
+    assert bench.host.ids(NAME) == segments
+
+
+def test_what_never_changes_is_answered_from_memory_of_a_deleted_stream_too() -> None:
+    bench = Bench()
+    handle = bench.create()
+    known = handle.epoch(0)
+    handle.seal()
+    bench.streams().delete_stream(SCOPE, STREAM)
+    assert handle.epoch(0) == known
+    assert handle.segment(ids("0@0")[0]) == known.segments[0]
+    with pytest.raises(StreamDeleted):
+        handle.epoch(1)
+
+
+def test_that_a_stream_was_deleted_can_be_sent_to_another_process() -> None:
+    error = StreamDeleted("shop/orders", "12")
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
+    assert (str(again), again.sought, again.advice, again.stream) == (
+        str(error),
+        Sought.STREAM,
+        error.advice,
+        "shop/orders",
+    )
+
+
+# Recovery of many
+
+
+def test_a_broken_stream_does_not_hold_up_the_recovery_of_others() -> None:
+    bench = Bench()
+    bench.create()
+    for name in ("a-broken", "z-unfinished"):
+        bench.streams().create_stream(SCOPE, name, time_ms=START_MS)
+    bench.streams().stream(SCOPE, "z-unfinished").set_state(StreamState.SEALING)
+    [key] = [each.key for each in bench.store.list("") if "a-broken" in each.key and each.key.endswith("/state")]
+    bench.store.put(key, b"nonsense")
+    found = bench.streams().recover()
+    assert found.done == {f"{SCOPE}/z-unfinished": ["seal"]}
+    assert list(found.failed) == [f"{SCOPE}/a-broken"]
+    assert found.failed[f"{SCOPE}/a-broken"].startswith("CorruptObject: ")
+    assert not found.is_whole
+    assert bench.streams().stream(SCOPE, "z-unfinished").state() is StreamState.SEALED
+
+
+def test_recovery_of_a_scope_that_is_not_there_is_refused() -> None:
+    with pytest.raises(NotInHistory, match="scope"):
+        Bench().streams().recover("nowhere")
+
+
+def test_a_recorded_cut_that_never_entered_the_set_is_erased_once_a_later_one_did() -> None:
+    bench = Bench()
+    stream = bench.create()
+    stream.configure(StreamConfiguration(retention=RetentionPolicy(RetentionKind.TIME, 0)))
+    stream.run_retention(START_MS + 10)
+    with pytest.raises(Crash):
+        bench.stream(around=CrashStore(bench.store, 1)).run_retention(START_MS + 20)
+    assert bench.streams().recover().done == {}  # whoever recorded it may be about to enter it
+    assert stream.recorded_cut(START_MS + 20).recorded_size == 0
+    stream.run_retention(START_MS + 30)
+    assert bench.streams().recover().done == {f"{SCOPE}/{STREAM}": ["erase cuts"]}
+    records = [each.key for each in bench.store.list("") if "/retentionCuts-" in each.key]
+    assert [each.rpartition("-")[2] for each in records] == [str(START_MS + 30)]
+
+
+def test_a_cut_that_comes_too_late_leaves_no_record() -> None:
+    bench = Bench()
+    stream = bench.create()
+    stream.configure(StreamConfiguration(retention=RetentionPolicy(RetentionKind.TIME, 10**6)))
+    stream.run_retention(START_MS + 20)
+    stream.run_retention(START_MS + 10)
+    assert stream.recorded_cuts().times_ms.tolist() == [START_MS + 20]
+    with pytest.raises(NotInHistory):
+        bench.stream().recorded_cut(START_MS + 10)

@@ -1,0 +1,288 @@
+"""Who has the stream, case by case: what a process that is late may not end, and what a refusal may not leave behind.
+
+`test_interleavings` has all interleavings of a model; `test_preemptions` those of the code.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from accel.errors import AccelError, IllegalState, OperationNotAllowed
+from accel.history.requests import RequestStatus
+from accel.history.states import StreamState
+from accel.history.store import StreamStore, recovering
+from accel.history.transactions import TransactionStatus
+from loaders.store import Crash, CrashStore
+from tests.accel.history.store.bench import NAME, SETTINGS, Bench, cut, ids
+from tests.accel.history.store.watching import Interrupted
+from tests.conformance.history_queries import everything
+from tests.conformance.history_world import SCOPE, STREAM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from accel.history.store import MemorySegments, Stream
+
+
+class SlowHost:
+    """The same segments; one kind of order waits until it is let through, or its process dies there."""
+
+    def __init__(self, host: MemorySegments, slow: str) -> None:
+        self._host, self._slow = host, slow
+        self.arrived, self.may_go = Event(), Event()
+        self.dies = False
+
+    def __getattr__(self, name: str) -> object:
+        order = getattr(self._host, name)
+        if name != self._slow:
+            return order
+
+        def waiting(*args: object) -> object:
+            self.arrived.set()
+            assert self.may_go.wait(20)
+            if self.dies:
+                raise Crash(f"{name}: the process died")
+            return order(*args)
+
+        return waiting
+
+
+class Late:
+    """A process that hangs in an order to its host, until it is let go, or dies."""
+
+    def __init__(self, bench: Bench, slow: str, act: Callable[[Stream], object]) -> None:
+        self._host = SlowHost(bench.host, slow)
+        streams = StreamStore.open(
+            bench.store,
+            system=bench.components(),
+            settings=SETTINGS,
+            host=self._host,  # type: ignore[arg-type]
+        )
+        self._thread = Thread(target=self._run, args=(act, streams.stream(SCOPE, STREAM)))
+        self._thread.start()
+        assert self._host.arrived.wait(20)
+
+    def _run(self, act: Callable[[Stream], object], stream: Stream) -> None:
+        with suppress(AccelError, Crash):
+            act(stream)
+
+    def go_on(self) -> None:
+        """Go on, to the end."""
+        self._host.may_go.set()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    def die(self) -> None:
+        """Die, and never carry the order out."""
+        self._host.dies = True
+        self.go_on()
+
+
+def two_segments() -> Bench:
+    bench = Bench()
+    bench.create()
+    bench.append_all(7)
+    return bench
+
+
+def sound(bench: Bench) -> Stream:
+    """The stream, of which everything agrees, and which can be scaled."""
+    stream = bench.stream()
+    stream.recover()
+    everything(bench)
+    known = {each for record in stream.epochs(0, stream.current_epoch().epoch) for each in record.segments.ids.tolist()}
+    assert set(bench.host.ids(NAME)) <= known
+    bench.scale_once()
+    stream.recover()
+    assert stream.requests() == []
+    return stream
+
+
+def first_scale(stream: Stream) -> object:
+    return stream.scale(ids("0@0"), [(0.0, 0.25), (0.25, 0.5)], 2_000_000)
+
+
+def second_scale(stream: Stream) -> object:
+    return stream.scale(ids("1@0"), [(0.5, 0.75), (0.75, 1.0)], 3_000_000)
+
+
+@pytest.mark.parametrize("is_next_dead", [False, True])
+def test_a_late_scale_does_not_end_the_next_one(is_next_dead: bool) -> None:
+    bench = two_segments()
+    transaction = bench.transaction("a")
+    late = Late(bench, "seal", first_scale)
+    assert bench.stream().recover() == ["scale"]
+    following = Late(bench, "seal", second_scale)
+    late.go_on()
+    assert bench.stream().state() is StreamState.SCALING
+    with pytest.raises(OperationNotAllowed):
+        bench.stream().commit()
+    assert bench.stream().transaction_status(transaction) is TransactionStatus.COMMITTING
+    if is_next_dead:
+        following.die()
+    else:
+        following.go_on()
+    bench.stream().recover()
+    bench.stream().commit()
+    assert bench.stream().transaction_status(transaction) is TransactionStatus.COMMITTED
+    assert sound(bench).state() is StreamState.ACTIVE
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_a_commit_that_dies_beside_two_scales_leaves_nothing_stuck(number: int) -> None:
+    bench = two_segments()
+    transaction = bench.transaction("a")
+    late = Late(bench, "seal", first_scale)
+    bench.stream().recover()
+    following = Late(bench, "seal", second_scale)
+    late.go_on()
+    with suppress(AccelError, Crash):
+        bench.stream(around=CrashStore(bench.store, number)).commit()
+    following.go_on()
+    stream = sound(bench)
+    stream.commit()
+    assert stream.transaction_status(transaction) is TransactionStatus.COMMITTED
+    stream.seal()
+    assert stream.state() is StreamState.SEALED
+
+
+def test_a_late_truncation_does_not_count_the_next_one_as_done() -> None:
+    bench = two_segments()
+    for each in ("0@0 1@0", "2@1 3@1"):
+        bench.stream().scale(ids(*each.split()), [(0.0, 0.5), (0.5, 1.0)], bench.tick())
+    late = Late(bench, "truncate", lambda stream: stream.truncate(cut(s2_1=0, s3_1=0)))
+    assert bench.stream().recover() == ["truncate"]
+    following = Late(bench, "delete", lambda stream: stream.truncate(cut(s4_2=0, s5_2=0)))
+    late.go_on()
+    stream = bench.stream()
+    assert stream.state() is StreamState.TRUNCATING
+    assert stream.truncation().updating
+    following.die()
+    assert stream.recover() == ["truncate"]
+    assert bench.host.ids(NAME) == sorted(ids("4@2", "5@2"))
+    deleted = [each for part in stream.deleted_segments() for each in part.ids.tolist()]
+    assert deleted == sorted(ids("0@0", "1@0", "2@1", "3@1"))
+
+
+def test_a_late_commit_does_not_end_the_next_one() -> None:
+    bench = two_segments()
+    bench.transaction("a", 5)
+    late = Late(bench, "merge", lambda stream: stream.commit())
+    bench.stream().recover()
+    other = bench.transaction("b", 7)
+    following = Late(bench, "merge", lambda stream: stream.commit())
+    late.go_on()
+    stream = bench.stream()
+    assert stream.state() is StreamState.COMMITTING_TXN
+    with pytest.raises(OperationNotAllowed):
+        first_scale(stream)
+    following.go_on()
+    assert stream.transaction_status(other) is TransactionStatus.COMMITTED
+    first_scale(stream)
+    assert (
+        stream.sealed_size(ids("0@0")[0]) == bench.host.tails(NAME, stream.epoch(0).segments.ids)[ids("0@0")[0]] == 19
+    )
+
+
+REFUSED: dict[str, Callable[[Stream], object]] = {
+    "scale": first_scale,
+    "truncate": lambda stream: stream.truncate(cut(s0_0=3, s1_0=3)),
+    "configure": lambda stream: stream.configure(stream.configuration()),
+    "commit": lambda stream: stream.commit(),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_has_changed_nothing_and_is_never_carried_out(name: str) -> None:
+    bench = two_segments()
+    stream = bench.stream()
+    bench.transaction("a")
+    stream.set_state(StreamState.SEALING if name == "configure" else StreamState.UPDATING)
+    before = everything(bench), bench.live_keys(), bench.host.ids(NAME), dict(stream.head())
+    with pytest.raises(OperationNotAllowed):
+        REFUSED[name](stream)
+    assert (everything(bench), bench.live_keys(), bench.host.ids(NAME), dict(stream.head())) == before
+    assert stream.requests() == []
+    if name != "configure":
+        assert stream.recover() == ["update"]
+        assert stream.current_epoch().epoch == 0
+        assert dict(stream.head()) == before[3]
+        assert bench.host.ids(NAME) == before[2]
+
+
+def test_retention_does_not_carry_out_a_truncation_that_was_refused() -> None:
+    bench = two_segments()
+    stream = bench.stream()
+    stream.set_state(StreamState.COMMITTING_TXN)
+    with pytest.raises(OperationNotAllowed):
+        stream.truncate(cut(s0_0=3, s1_0=3))
+    stream.set_state(StreamState.ACTIVE)
+    head = dict(stream.head())
+    assert stream.run_retention(bench.tick()) is None
+    assert dict(stream.head()) == head
+
+
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_a_transaction_that_begins_while_the_stream_is_sealed_is_withdrawn(is_finished: bool) -> None:
+    def act(bench: Bench) -> None:
+        stream = bench.stream()
+        if is_finished:
+            stream.seal()
+        else:
+            stream.set_state(StreamState.SEALING)
+
+    counted = two_segments()
+    calls = Interrupted(counted.store, None, lambda: None)
+    stream = counted.stream(around=calls)
+    opened = calls.calls
+    stream.begin_transaction()
+    assert calls.calls - opened > 6
+    for number in range(opened, calls.calls):
+        bench = two_segments()
+        other = Interrupted(bench.store, number, lambda: act(bench))  # noqa: B023 - at once
+        with pytest.raises(IllegalState):
+            bench.stream(around=other).begin_transaction()
+        assert list(bench.stream().transactions()) == []
+
+
+def test_a_request_for_a_stream_that_was_sealed_is_refused_for_good() -> None:
+    bench = two_segments()
+    stream = bench.stream()
+    asked = stream.request_scale(ids("0@0"), [(0.0, 0.25), (0.25, 0.5)])
+    stream.seal()
+    assert stream.recover() == []
+    found = stream.scale_status(asked)
+    assert found.status is RequestStatus.REFUSED
+    assert "SEALED" in found.reason
+    assert stream.carry_out_request(asked) == found
+
+
+def test_a_request_that_is_done_and_still_has_the_stream_is_not_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that ended are erased, the oldest first, once there are many."""
+    monkeypatch.setattr(recovering, "REQUESTS_KEPT_MAX", 1)
+    whole = two_segments()
+    stream = whole.stream()
+    stream.carry_out_request(stream.request_scale(ids("1@0"), [(0.5, 0.75), (0.75, 1.0)], whole.tick()))
+    asked = stream.request_scale(ids("0@0"), [(0.0, 0.25), (0.25, 0.5)], 1)
+
+    def is_cut_short(bench: Bench, writes: int) -> bool:
+        with suppress(Crash):
+            bench.stream(around=CrashStore(bench.store, writes)).carry_out_request(asked)
+        is_done = bench.stream().scale_status(asked).status is RequestStatus.DONE
+        return is_done and bench.stream().state() is StreamState.SCALING
+
+    writes = next(number for number in range(100) if is_cut_short(whole.clone(), number))
+    counted = Interrupted(whole.clone().store, None, lambda: None)
+    whole.clone().stream(around=counted).recover()
+    for number in range(counted.calls):
+        bench = whole.clone()
+        other = Interrupted(bench.store, number, lambda: is_cut_short(bench, writes))  # noqa: B023 - at once
+        with suppress(AccelError):
+            bench.stream(around=other).recover()
+        bench.stream().recover()
+        assert bench.stream().state() is StreamState.ACTIVE
+        assert bench.stream().current_epoch().epoch == 2

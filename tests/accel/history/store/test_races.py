@@ -1,0 +1,160 @@
+"""Two processes do the same at once: one does all of it between two calls of the other, whichever two.
+
+Each may be refused, as the other is in the way. But once both are through, and somebody has repeated the work if it was
+refused, everything is as if one had done it alone. And nobody ever sees a current epoch without its records.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from random import Random
+from threading import Condition, Thread
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from accel.errors import AccelError
+from accel.history.records import NO_TRANSITION
+from accel.history.states import StreamState
+from loaders.store.decorated import Call, DecoratedStore
+from tests.accel.history.store.acts import WORKS, Work, commit, scale
+from tests.accel.history.store.bench import Bench, cut
+from tests.accel.history.store.watching import Interrupted, Watched
+from tests.conformance.history_queries import everything
+from tests.examples import examples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loaders.store import ObjectStore
+
+Answer = TypeVar("Answer")
+
+CALLS_MAX = 300
+
+
+def quietly(work: Work, bench: Bench, store: ObjectStore, time_ms: int) -> None:
+    with suppress(AccelError):
+        work.act(bench, store, time_ms)
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_two_who_do_the_same_at_once_end_as_one(name: str) -> None:
+    work = WORKS[name]
+    whole = work.bench()
+    counted = Interrupted(whole.store, None, lambda: None)
+    work.act(whole, counted, whole.now_ms)
+    expected = work.shown(whole, with_times=True)
+    assert 0 < counted.calls < CALLS_MAX
+    for number in range(counted.calls):
+        bench = work.bench()
+        time_ms = bench.now_ms
+        other = Interrupted(bench.store, number, lambda: quietly(work, bench, bench.store, time_ms))  # noqa: B023 - at once
+        quietly(work, bench, other, time_ms)
+        if work.shown(bench, with_times=True) != expected:
+            work.finish(bench, time_ms, recover=True)
+        assert work.shown(bench, with_times=True) == expected, f"the other acts before call {number}"
+
+
+class Schedule:
+    """Lets one of several threads send its next request at a time, in an order that a seed decides."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+        self._changed = Condition()
+        self._waiting: set[int] = set()
+        self._running = 0
+
+    def run(self, store: ObjectStore, acts: Sequence[Callable[[ObjectStore], object]]) -> None:
+        """Let all act, and wait until they are through."""
+        self._running = len(acts)
+        threads = [Thread(target=self._act, args=(number, store, act)) for number, act in enumerate(acts)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+
+    def turn(self, number: int) -> None:
+        """Wait until it is a thread's turn: as soon as all others wait as well, the seed chooses one."""
+        with self._changed:
+            self._waiting.add(number)
+            self._choose()
+            self._changed.wait_for(lambda: number not in self._waiting, timeout=30)
+
+    def _act(self, number: int, store: ObjectStore, act: Callable[[ObjectStore], object]) -> None:
+        schedule = self
+
+        class Scheduled(DecoratedStore):
+            def _around(self, _: Call, send: Callable[[], Answer]) -> Answer:
+                schedule.turn(number)
+                return send()
+
+        with suppress(AccelError):
+            act(Scheduled(store))
+        with self._changed:
+            self._running -= 1
+            self._choose()
+
+    def _choose(self) -> None:
+        if self._waiting and len(self._waiting) == self._running:
+            self._waiting.discard(self._random.choice(sorted(self._waiting)))
+            self._changed.notify_all()
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_two_whose_requests_mix_end_as_one(name: str) -> None:
+    work = WORKS[name]
+    whole = work.bench()
+    time_ms = whole.now_ms
+    work.act(whole, whole.store, time_ms)
+    expected = work.shown(whole, with_times=True)
+    for seed in range(examples(12)):
+        bench = work.bench()
+        Schedule(seed).run(bench.store, [lambda store: work.act(bench, store, time_ms)] * 2)  # noqa: B023 - at once
+        if work.shown(bench, with_times=True) != expected:
+            work.finish(bench, time_ms, recover=True)
+        assert work.shown(bench, with_times=True) == expected, f"seed {seed}"
+
+
+def test_different_workflows_at_once_leave_a_sound_stream() -> None:
+    for seed in range(examples(25)):
+        bench = WORKS["rolling commit"].bench()
+        time_ms = bench.now_ms
+        acts = [
+            lambda store: commit(bench, store, time_ms),  # noqa: B023 - at once
+            lambda store: scale(bench, store, time_ms),  # noqa: B023 - at once
+            lambda store: bench.stream(around=store).truncate(cut(s0_0=2, s1_0=3)),  # noqa: B023 - at once
+        ]
+        Schedule(seed).run(bench.store, acts)
+        bench.streams().recover()
+        stream = bench.stream()
+        assert stream.state() is StreamState.ACTIVE
+        assert everything(bench)["transition"] == NO_TRANSITION
+        assert stream.workflows.commits.stored().value.is_empty
+        assert not stream.truncation().updating
+        assert stream.recover() == []
+
+
+@pytest.mark.parametrize(
+    "name", ["scale", "scale that fills pieces", "commit", "rolling commit", "seal with transactions of before"]
+)
+def test_a_reader_always_finds_the_records_of_the_current_epoch(name: str) -> None:
+    """Pitfall D9: a time told an epoch beyond the current one while a scale ran."""
+    work = WORKS[name]
+    bench = work.bench()
+
+    def look() -> None:
+        stream = bench.stream()
+        current = stream.current_epoch()
+        assert stream.epoch(current.epoch) == current
+        assert [each.epoch for each in stream.epochs(0, current.epoch)] == list(range(current.epoch + 1))
+        assert stream.epoch_at(10**14 - 1) <= current.epoch
+        for each in stream.epoch(max(current.epoch - 1, 0)).segments:
+            following = stream.successors(each.id)
+            assert following or stream.current_epoch().find(each.id) or current.epoch == 0
+
+    watched = Watched(bench.store, look)
+    work.act(bench, watched, bench.now_ms)
+    assert watched.calls > 10
+    look()
+    assert bench.stream().epoch_at(10**14 - 1) == bench.stream().current_epoch().epoch

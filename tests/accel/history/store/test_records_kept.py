@@ -1,0 +1,274 @@
+"""Records are read and decoded once for all who ask, long walks stay small, and what is gone is not given out."""
+
+from __future__ import annotations
+
+import tracemalloc
+from array import array
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
+from threading import Barrier
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+from accel.errors import NotInHistory, StreamDeleted
+from accel.history import codecs
+from accel.history.cuts import CutOrder
+from accel.history.id_columns import IdMap
+from accel.history.records import StreamCutRecord
+from accel.history.store import HistorySettings, Stream, StreamStore
+from accel.history.store.record_sizes import record_size_bytes
+from loaders.epoch_records import RECORD_OVERHEAD_BYTES, EpochRecords, RecordPlace
+from loaders.store import MemoryStore, ObjectStore
+from loaders.store.decorated import Call, DecoratedStore
+from loaders.tables import Tables
+from loaders.tables.converted import Codec
+from range_index.epoch_times import Block, BlockKind, BlockTimes, first_root
+from tests.accel.history.store.bench import SETTINGS, START_MS, Bench, cut
+from tests.accel.history.store.long_history import LongHistory
+from tests.conformance.history_world import SCOPE, STREAM, CallCounter
+from tests.loaders.tables.worlds import new_nonce, no_sleep
+
+Answer = TypeVar("Answer")
+
+EPOCHS = 10_000
+MEMORY_MAX_BYTES = 64 * 2**20
+WALKS: dict[str, Callable[[LongHistory, Stream], object]] = {
+    "segments between": lambda history, stream: len(stream.segments_between(history.cut(0), history.cut(EPOCHS - 1))),
+    "size between": lambda history, stream: stream.size_between(history.cut(0), history.cut(EPOCHS - 1)) > 0,
+    "compare": lambda history, stream: stream.compare(
+        history.cut(0), history.cut(0) | dict.fromkeys(history.ids(EPOCHS - 1, EPOCHS - 1).tolist(), -1)
+    ),
+}
+
+
+@cache
+def long_history(segments: int) -> LongHistory:
+    return LongHistory.write(EPOCHS, segments)
+
+
+def leaf() -> BlockTimes:
+    """A block of 50,000 times."""
+    times = array("q", range(START_MS, START_MS + 50_000))
+    return BlockTimes(Block(BlockKind.LEAF, 0, len(times)), times)
+
+
+def grown() -> Bench:
+    """A stream at epoch 7, in chunks of 2."""
+    bench = Bench(SETTINGS)
+    bench.create()
+    bench.append_all(5)
+    for _ in range(7):
+        bench.scale_once()
+    return bench
+
+
+# Long walks
+
+
+@pytest.mark.parametrize("segments", [1, 30])
+@pytest.mark.parametrize("threads", [0, 4])
+@pytest.mark.parametrize("walk", WALKS)
+def test_walking_ten_thousand_epochs_takes_less_than_64_mb(walk: str, threads: int, segments: int) -> None:
+    """With nothing cached; all caches count that the client fills meanwhile."""
+    history = long_history(segments)
+    expected = {
+        "segments between": EPOCHS * segments,
+        "size between": True,
+        "compare": CutOrder.EQUAL_OR_AFTER,
+    }
+    with ThreadPoolExecutor(max(1, threads)) as executor:
+        tracemalloc.start()
+        try:
+            stream = history.opened(StreamStore.open(history.store, executor=executor if threads else None))
+            assert WALKS[walk](history, stream) == expected[walk]
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak_bytes < MEMORY_MAX_BYTES
+
+
+@pytest.mark.parametrize("threads", [0, 4])
+def test_many_who_walk_at_once_make_the_calls_of_one(threads: int) -> None:
+    history, walkers = long_history(1), 6
+    counter = CallCounter(history.store)
+    barrier = Barrier(walkers)
+
+    def walk() -> int:
+        barrier.wait(60)
+        return len(stream.segments_between(history.cut(0), history.cut(EPOCHS - 1)))
+
+    with ThreadPoolExecutor(max(1, threads)) as executor, ThreadPoolExecutor(walkers) as many:
+        stream = history.opened(StreamStore.open(counter, executor=executor if threads else None))
+        counter.calls = 0
+        found = [many.submit(walk) for _ in range(walkers)]
+        assert {each.result(60) for each in found} == {EPOCHS}
+        # 10 chunks, epochs 0 and 9,999
+        assert counter.calls == EPOCHS // 1000 + 2
+
+
+def test_a_walk_that_is_left_early_reads_no_more_than_the_window() -> None:
+    history = long_history(1)
+    counter = CallCounter(history.store)
+    with ThreadPoolExecutor(2) as executor:
+        stream = history.opened(StreamStore.open(counter, executor=executor))
+        counter.calls = 0
+        epochs = stream.epochs(0, EPOCHS - 1)
+        assert [next(epochs).epoch for _ in range(3)] == [0, 1, 2]
+        del epochs
+    assert counter.calls <= 1 + 1 + 8
+
+
+class MeetingStore(DecoratedStore):
+    """Lets the reads of some records go on only when so many are under way at once."""
+
+    def __init__(self, store: ObjectStore, numbers: Sequence[int], at_once: int) -> None:
+        super().__init__(store)
+        self._names = {f"epochRecord-{number}" for number in numbers}
+        self._barrier = Barrier(at_once)
+
+    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        if call.key.rpartition("/")[2] in self._names:
+            self._barrier.wait(60)
+        return send()
+
+
+def test_records_of_duplicates_are_read_side_by_side() -> None:
+    """Of six duplicates two are read at a time: one by one, the first would wait for another for ever."""
+    bench = Bench(replace(SETTINGS, chunk_size=1000))
+    bench.create()
+    for number in range(3):
+        bench.transaction(f"{number}")
+        bench.scale_once()
+        bench.stream().commit(bench.tick())
+    expected = list(bench.stream().epochs(0, 9))
+    duplicates = [each.epoch for each in expected if each.is_duplicate]
+    assert len(duplicates) == 6
+    segments = {each for record in expected for each in record.segments.ids.tolist()}
+    with ThreadPoolExecutor(2) as executor:
+        around = MeetingStore(bench.store, duplicates, 2)
+        stores = StreamStore.open(around, system=bench.components(), settings=bench.settings, executor=executor)
+        assert list(stores.stream(SCOPE, STREAM).epochs(0, 9)) == expected
+        counter = CallCounter(bench.store)
+        stream = StreamStore.open(counter, settings=bench.settings, executor=executor).stream(SCOPE, STREAM)
+        counter.calls = 0
+        assert stream.segments_between({}, {}).tolist() == sorted(segments)
+        # The current epoch, the first one, the chunk, the duplicates
+        assert counter.calls == 3 + 6
+
+
+# What is kept
+
+
+def test_what_never_changes_is_decoded_once() -> None:
+    bench = grown()
+    stream = bench.stream()
+    assert stream.epoch(3) is stream.epoch(3)
+    first, again = (list(stream.workflows.epochs.chunks(0, 7)) for _ in range(2))
+    assert len(first) == 4
+    assert all(one is other for one, other in zip(first, again, strict=True))
+    assert stream.epoch(3) is not bench.stream().epoch(3)
+
+
+def test_streams_of_one_store_share_what_they_read() -> None:
+    streams = grown().streams()
+    one, other = (streams.stream(SCOPE, STREAM) for _ in range(2))
+    assert one.epoch(3) is other.epoch(3)
+
+
+def test_without_memory_for_records_the_answers_are_the_same() -> None:
+    bench = grown()
+    expected = list(bench.stream().epochs(0, 7))
+    bench.settings = HistorySettings(records_cache_bytes=0)
+    stream = bench.stream()
+    assert list(stream.epochs(0, 7)) == expected
+    assert stream.epoch(3) == expected[3]
+    assert stream.epoch(3) is not stream.epoch(3)
+
+
+def test_a_cache_below_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 or more bytes"):
+        HistorySettings(records_cache_bytes=-1)
+
+
+def test_a_cut_that_was_deleted_is_gone_for_who_deleted_it(bench: Bench) -> None:
+    stream = bench.stream()
+    stream.workflows.retention.add(5, 0, cut(s0_0=0, s1_0=0))
+    stream.workflows.retention.add(6, 1, cut(s0_0=1, s1_0=0))
+    assert stream.workflows.retention.cut(5).recorded_size == 0
+    stream.workflows.retention.delete_up_to(5)
+    with pytest.raises(NotInHistory):
+        stream.workflows.retention.cut(5)
+    assert stream.workflows.retention.cut(6).recorded_size == 1
+
+
+def test_nothing_of_a_deleted_stream_is_given_out_by_who_deleted_it(bench: Bench) -> None:
+    streams = bench.streams()
+    stream = streams.stream(SCOPE, STREAM)
+    assert stream.epoch(0).epoch == 0
+    stream.seal()
+    streams.delete_stream(SCOPE, STREAM)
+    with pytest.raises(StreamDeleted):
+        stream.epoch(0)
+    streams.create_stream(SCOPE, STREAM, segments=3)
+    assert len(streams.stream(SCOPE, STREAM).epoch(0).segments) == 3
+
+
+def test_a_client_that_read_parts_and_merged_them_finds_the_same_times() -> None:
+    bench = Bench()
+    bench.create()
+    bench.append_all(1)
+    streams = bench.streams()
+    stream = streams.stream(SCOPE, STREAM)
+    began = [START_MS]
+    for _ in range(20):
+        oldest = stream.active_segments()[0]
+        stream.scale([oldest.id], [(oldest.key_start, oldest.key_end)], bench.tick())
+        began.append(bench.now_ms)
+        assert [stream.epoch_at(each) for each in began] == list(range(len(began)))
+
+
+# Sizes
+
+
+@pytest.mark.parametrize("name", ["epoch", "chunk", "leaf", "root", "sizes", "cut"])
+def test_the_size_of_a_record_is_what_it_takes(name: str) -> None:
+    history = long_history(30)
+    ids = history.ids(0, 999)
+    made: dict[str, tuple[Codec[Any], object]] = {
+        "epoch": (codecs.EPOCH_RECORD, LongHistory(1, 5_000, MemoryStore()).record(0)),
+        "chunk": (codecs.HISTORY_CHUNK, history.chunk(3)),
+        "leaf": (codecs.EPOCH_TIMES_BLOCK, leaf()),
+        "root": (codecs.EPOCH_TIMES, first_root(START_MS)),
+        "sizes": (codecs.SEALED_SIZES, IdMap(ids, np.arange(len(ids)))),
+        "cut": (codecs.STREAM_CUT, StreamCutRecord(5, 5, IdMap(ids, np.arange(len(ids))))),
+    }
+    codec, record = made[name]
+    taken_bytes = measured(codec, record)
+    claimed_bytes = RECORD_OVERHEAD_BYTES + record_size_bytes(record)
+    assert 0.9 * taken_bytes <= claimed_bytes <= 1.1 * taken_bytes + RECORD_OVERHEAD_BYTES
+
+
+def measured(codec: Codec[Any], record: object) -> int:
+    """Bytes that keeping a record adds, on the average of several."""
+    tables = Tables(MemoryStore(), nonce=new_nonce, sleep=no_sleep, jitter=float)
+    tables.create_table("t")
+    count = 20
+    for number in range(count + 1):
+        tables.table("t").create(f"{number}", codec.encode(record), final=True)
+    records = EpochRecords(1 << 30, record_size_bytes)
+
+    def read(number: int) -> None:
+        records.read(RecordPlace(tables.table("t"), f"{number}", codec))
+
+    read(count)  # whatever is made once only
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for number in range(count):
+        read(number)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return (after - before) // count

@@ -1,0 +1,124 @@
+"""Scales, what others leave with a stream meanwhile, and who has to wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from accel.errors import (
+    DataConflict,
+    IllegalState,
+    InvalidArgument,
+    OperationNotAllowed,
+    ScaleConflict,
+    ScalePrecondition,
+)
+from accel.history import room
+from accel.history.configuration import OffsetUnit, StreamConfiguration
+from accel.history.key_ranges import split_range
+from accel.history.scaling import ScaleRequest
+from accel.history.segments import KeyRanges
+from accel.history.states import StreamState
+from accel.history.transactions import TransactionStatus
+from tests.accel.history.store.bench import SETTINGS, START_MS, Bench, cut, ids
+
+
+def request(*names: str, ranges: list[tuple[float, float]], time_ms: int = START_MS + 1) -> ScaleRequest:
+    return ScaleRequest(tuple(ids(*names)), KeyRanges.of(ranges), time_ms)
+
+
+# Scaling
+
+
+def test_scales_follow_each_other_at_once(bench: Bench) -> None:
+    for _ in range(4):
+        bench.scale_once()
+    stream = bench.stream()
+    assert stream.current_epoch().epoch == 4
+    assert (stream.state(), stream.workflows.scales.stored().value.is_empty) == (StreamState.ACTIVE, True)
+
+
+def test_another_scale_under_way_is_in_the_way(bench: Bench) -> None:
+    scales = bench.stream().workflows.scales
+    scales.submit(request("0@0", ranges=[(0.0, 0.5)]))
+    with pytest.raises(ScaleConflict):
+        bench.stream().scale(ids("1@0"), [(0.5, 1.0)])
+
+
+def test_a_scale_without_room_in_its_chunk_is_refused_before_anything_is_written(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "CHUNK_ROWS_MAX", 8 * SETTINGS.chunk_size)
+    stream, before = bench.stream(), bench.live_keys()
+    with pytest.raises(ScalePrecondition, match="at most 14 segments sealed and created before epoch 2, found 21"):
+        stream.scale(ids("0@0"), list(split_range(0.0, 0.5, 20)))
+    assert (bench.live_keys(), stream.workflows.scales.stored().value.is_empty) == (before, True)
+    assert stream.scale(ids("0@0"), list(split_range(0.0, 0.5, 13))).epoch == 1
+
+
+def test_an_empty_transition_that_came_back_is_another_one(bench: Bench) -> None:
+    scales = bench.stream().workflows.scales
+    seen = scales.stored()
+    scales.submit(request("0@0", ranges=[(0.0, 0.5)]))
+    scales.reset()
+    with pytest.raises(DataConflict):
+        scales.submit(request("0@0", ranges=[(0.0, 0.5)]), seen)
+
+
+def test_a_scale_that_a_commit_overtook_goes_on_if_a_person_asked_for_it(bench: Bench) -> None:
+    """Pitfall D7: the transition from before a roll was carried out, and met a conflict over stale segments."""
+    overtaken(bench)
+    epoch = bench.stream().scale(ids("1@0"), [(0.5, 1.0)], bench.tick())
+    assert epoch.segments.ids.tolist() == ids("2@3", "3@4")
+
+
+def test_a_scale_that_a_commit_overtook_is_dropped_if_nobody_did(bench: Bench) -> None:
+    """Pitfall A3: after a roll, a scale by load was applied to the epoch before it (pravega issue 2690)."""
+    overtaken(bench)
+    stream = bench.stream()
+    with pytest.raises(IllegalState, match="dropped"):
+        stream.scale(ids("1@0"), [(0.5, 1.0)], bench.tick(), is_manual=False)
+    assert stream.workflows.scales.stored().value.is_empty
+    assert (stream.state(), stream.current_epoch().epoch) == (StreamState.ACTIVE, 3)
+    with pytest.raises(ScalePrecondition):
+        stream.scale(ids("1@0"), [(0.5, 1.0)], bench.tick(), is_manual=False)
+
+
+def overtaken(bench: Bench) -> None:
+    """A scale was asked for in epoch 1, and before it began a commit led to epoch 3."""
+    bench.transaction("first")
+    bench.scale_once()
+    bench.stream().workflows.scales.submit(request("1@0", ranges=[(0.5, 1.0)], time_ms=bench.tick()))
+    bench.stream().commit(bench.tick())
+
+
+# Workflows exclude each other
+
+
+def test_a_stream_is_in_one_workflow_at_a_time(bench: Bench) -> None:
+    bench.transaction("first")
+    stream = bench.stream()
+    stream.set_state(StreamState.UPDATING)
+    for act in (
+        lambda: stream.scale(ids("0@0"), [(0.0, 0.5)]),
+        lambda: stream.truncate(cut(s0_0=1, s1_0=1)),
+        stream.commit,
+        stream.seal,
+    ):
+        with pytest.raises(OperationNotAllowed) as refused:
+            act()
+        assert refused.value.retryable
+    stream.recover()
+    assert stream.state() is StreamState.ACTIVE
+    assert stream.current_epoch().epoch == 0
+    assert dict(stream.head()) == cut(s0_0=0, s1_0=0)
+    assert stream.transaction_status(bench.transactions["first"]) is TransactionStatus.COMMITTING
+
+
+def test_a_configuration_keeps_its_offset_unit(bench: Bench) -> None:
+    with pytest.raises(InvalidArgument, match="offset unit"):
+        bench.stream().configure(StreamConfiguration(offset_unit=OffsetUnit.BYTES))
+    bench.stream().configure(StreamConfiguration(min_segments=2, tags=("a",)))
+    assert bench.stream().configuration() == StreamConfiguration(min_segments=2, tags=("a",))
+    assert bench.stream().state() is StreamState.ACTIVE
+    with pytest.raises(ScalePrecondition):
+        bench.stream().scale(ids("0@0", "1@0"), [(0.0, 1.0)])

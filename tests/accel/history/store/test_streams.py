@@ -1,0 +1,192 @@
+"""Scopes and streams: made, found, deleted and made again, whole or halfway."""
+
+from __future__ import annotations
+
+import pytest
+
+from accel.errors import (
+    IllegalState,
+    InvalidArgument,
+    NotInHistory,
+    StreamDeleted,
+)
+from accel.history.configuration import StreamConfiguration
+from accel.history.states import StreamState
+from accel.history.transactions import TransactionStatus
+from loaders.store import Crash, CrashStore, MemoryStore
+from tests.accel.history.store.acts import WORKS
+from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
+from tests.conformance.history_world import SCOPE, STREAM
+
+# Scopes
+
+
+def test_a_scope_is_listed_until_it_is_deleted() -> None:
+    streams = Bench().streams()
+    assert list(streams.scopes()) == []
+    assert streams.create_scope("a")
+    assert not streams.create_scope("a")
+    streams.create_scope("b")
+    assert list(streams.scopes()) == ["a", "b"]
+    streams.delete_scope("a")
+    streams.delete_scope("a")
+    assert list(streams.scopes()) == ["b"]
+
+
+def test_a_scope_with_streams_is_not_deleted(bench: Bench) -> None:
+    with pytest.raises(IllegalState, match="without streams"):
+        bench.streams().delete_scope(SCOPE)
+    assert list(bench.streams().streams(SCOPE)) == [STREAM]
+
+
+def test_a_half_created_scope_is_finished_by_whoever_needs_it() -> None:
+    """Pitfall A11: a scope stood there without its tables (pravega issues 5526, 5690)."""
+    whole = CrashStore(MemoryStore(), None)
+    Bench(store=whole).streams().create_scope(SCOPE)
+    for number in range(whole.writes):
+        bench = Bench()
+        with pytest.raises(Crash):
+            bench.streams(CrashStore(bench.store, number)).create_scope(SCOPE)
+        for scope in bench.streams().scopes():
+            assert list(bench.streams().streams(scope)) == []
+            bench.streams().create_stream(scope, STREAM)
+            assert bench.stream().state() is StreamState.ACTIVE
+        bench.streams().create_scope(SCOPE)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "_system", "a" * 201, "."])
+def test_what_is_no_name_is_refused(name: str) -> None:
+    bench = Bench()
+    with pytest.raises(InvalidArgument):
+        bench.streams().create_scope(name)
+    bench.streams().create_scope(SCOPE)
+    with pytest.raises(InvalidArgument):
+        bench.streams().create_stream(SCOPE, name)
+
+
+# Creating and deleting
+
+
+@pytest.mark.parametrize("wrong", [{"segments": 0}, {"segments": 1_000_001}, {"first_number": -1}, {"time_ms": -1}])
+def test_what_no_stream_can_begin_with_is_refused_before_anything_is_written(
+    bench: Bench, wrong: dict[str, int]
+) -> None:
+    with pytest.raises(InvalidArgument):
+        bench.streams().create_stream(SCOPE, "wrong", **wrong)  # type: ignore[arg-type]  # one of its numbers
+    assert "wrong" not in list(bench.streams().streams(SCOPE))
+
+
+def test_a_stream_of_no_scope_is_refused() -> None:
+    with pytest.raises(NotInHistory, match="scope"):
+        Bench().streams().create_stream(SCOPE, STREAM)
+
+
+def test_who_creates_a_stream_again_gets_the_one_that_is_there(bench: Bench) -> None:
+    known = bench.stream()
+    again = bench.streams().create_stream(SCOPE, STREAM, StreamConfiguration(min_segments=9), START_MS + 5)
+    assert (again.unique_id, again.creation_time_ms()) == (known.unique_id, START_MS)
+    assert again.configuration().min_segments == 1
+
+
+def test_a_stream_that_is_created_again_and_again_goes_on_with_its_numbers() -> None:
+    """Pitfall A8: a stream of an old name met old segments and ids (pravega issues 1012, 1681, 2641, 3057, 4478)."""
+    bench = Bench()
+    bench.streams().create_scope(SCOPE)
+    numbers, unique = [], set()
+    for _ in range(10):
+        stream = bench.streams().create_stream(SCOPE, STREAM, StreamConfiguration(min_segments=2))
+        numbers.append(int(stream.active_segments().numbers[0]))
+        unique.add(stream.unique_id)
+        stream.seal()
+        bench.streams().delete_stream(SCOPE, STREAM)
+    assert numbers == list(range(0, 20, 2))
+    assert len(unique) == 10
+
+
+def test_a_stream_that_is_deleted_takes_its_segments_with_it(bench: Bench) -> None:
+    bench.scale_once()
+    bench.scale_once()
+    stream = bench.stream()
+    stream.truncate({each.id: 0 for each in stream.active_segments()})
+    bench.scale_once()
+    stream.seal()
+    assert bench.host.ids(NAME)
+    bench.streams().delete_stream(SCOPE, STREAM)
+    assert bench.host.ids(NAME) == []
+
+
+def test_another_client_with_warm_caches_sees_the_stream_that_was_created_anew(bench: Bench) -> None:
+    """Pitfall A9: another process answered from its cache of the deleted stream (pravega pull request 3541)."""
+    streams = bench.streams()
+    before = streams.stream(SCOPE, STREAM)
+    assert before.epoch(0).segments.ids.tolist() == ids("0@0", "1@0")
+    bench.stream().seal()
+    bench.streams().delete_stream(SCOPE, STREAM)
+    bench.streams().create_stream(SCOPE, STREAM, time_ms=START_MS + 50)
+    assert streams.stream(SCOPE, STREAM).epoch(0).segments.ids.tolist() == ids("2@0")
+    with pytest.raises(StreamDeleted):
+        before.current_epoch()
+
+
+def test_a_stream_that_takes_writes_is_not_deleted(bench: Bench) -> None:
+    with pytest.raises(IllegalState, match="seal it first"):
+        bench.streams().delete_stream(SCOPE, STREAM)
+
+
+def test_a_stream_whose_creation_was_cut_short_can_be_deleted_wherever_that_was() -> None:
+    """Pitfall A12: a half-created stream could be neither deleted nor listed (pravega issues 4246, 1510, 4564)."""
+    work = WORKS["create"]
+    whole = work.bench()
+    counted = CrashStore(whole.store, None)
+    work.act(whole, counted, START_MS)
+    for number in range(counted.writes - 1):
+        bench = work.bench()
+        with pytest.raises(Crash):
+            work.act(bench, CrashStore(bench.store, number), START_MS)
+        assert set(bench.streams().streams(SCOPE)) <= {STREAM}
+        bench.streams().delete_stream(SCOPE, STREAM)
+        assert list(bench.streams().streams(SCOPE)) == []
+        assert bench.streams().create_stream(SCOPE, STREAM).state() is StreamState.ACTIVE
+
+
+def test_a_stream_whose_deletion_was_cut_short_is_created_anew_wherever_that_was() -> None:
+    work = WORKS["delete"]
+    whole = work.bench()
+    counted = CrashStore(whole.store, None)
+    work.act(whole, counted, START_MS)
+    for number in range(counted.writes):
+        bench = work.bench()
+        before = bench.stream().unique_id
+        with pytest.raises(Crash):
+            work.act(bench, CrashStore(bench.store, number), START_MS)
+        created = bench.streams().create_stream(SCOPE, STREAM)
+        if number == 0:  # nothing was written: the stream is there, and sealed
+            assert (created.unique_id, created.state()) == (before, StreamState.SEALED)
+            continue
+        assert created.unique_id != before
+        assert created.active_segments().ids.tolist() == ids("3@0")
+        assert not [each for each in bench.store.list("") if str(before) in each.key]
+
+
+def test_a_sealed_stream_takes_no_change(bench: Bench) -> None:
+    transaction = bench.stream().begin_transaction()
+    bench.stream().seal()
+    bench.stream().seal()
+    stream = bench.stream()
+    assert stream.state() is StreamState.SEALED
+    assert stream.transaction_status(transaction) is TransactionStatus.ABORTED
+    with pytest.raises(IllegalState):
+        stream.scale(ids("0@0"), [(0.0, 0.5)])
+    with pytest.raises(IllegalState):
+        stream.begin_transaction()
+    with pytest.raises(IllegalState):
+        stream.truncate(cut(s0_0=1, s1_0=1))
+    assert stream.size_between({}, cut(s0_0=7, s1_0=7)) == 14
+
+
+def test_each_segment_is_bound_to_a_stream_of_its_own_before_its_epoch_is_there(bench: Bench) -> None:
+    bench.scale_once()
+    stream = bench.stream()
+    bound = [stream.segment_stream(each) for each in ids("0@0", "1@0", "2@1")]
+    assert len(set(bound)) == 3
+    assert [bench.host.stream_ids[NAME, each] for each in ids("0@0", "1@0", "2@1")] == bound

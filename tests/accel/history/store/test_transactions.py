@@ -1,0 +1,256 @@
+"""Transactions: begun, decided, committed in their order, remembered for a while."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from accel.errors import (
+    IllegalState,
+    NotInHistory,
+)
+from accel.history.records import NO_COMMIT
+from accel.history.states import StreamState
+from accel.history.store import HistorySettings, MemorySegments, transaction_store
+from accel.history.store.places import completed_table
+from accel.history.transactions import ActiveTransaction, TransactionStatus
+from loaders.store import Crash, CrashStore, ObjectStore
+from tests.accel.history.store.acts import WORKS
+from tests.accel.history.store.bench import NAME, START_MS, Bench, ids
+from tests.accel.history.store.watching import Watched
+from tests.conformance.history_world import SCOPE, STREAM, CallCounter
+
+# Transactions
+
+
+def test_a_transaction_is_committed_into_the_segments_that_it_began_with(bench: Bench) -> None:
+    bench.transaction("first", size=3)
+    bench.scale_once()
+    bench.append_all(2)
+    bench.transaction("second", size=5)
+    assert bench.stream().commit(bench.tick()).active_epoch == 1
+    stream = bench.stream()
+    assert stream.epoch(2).segments.ids.tolist() == ids("0@2", "1@2")
+    assert dict(stream.workflows.cuts.shard(1)) == {**dict.fromkeys(ids("0@2", "1@2"), 3)}
+    assert stream.current_epoch().segments.ids.tolist() == ids("1@3", "2@3")
+    stream.commit(bench.tick())
+    assert stream.current_epoch().epoch == 3
+    assert bench.host.tails(NAME, stream.active_segments().ids) == dict.fromkeys(ids("1@3", "2@3"), 5)
+
+
+def test_a_transaction_that_begins_while_its_epoch_ends_is_not_lost(bench: Bench) -> None:
+    """Pitfall A17: the table of an older epoch was dropped under one that began in it (pravega issue 1725)."""
+    # The client reads the current epoch, and before its entry is there the stream is scaled and the table dropped.
+    store = bench.streams().stream(SCOPE, STREAM).workflows.transactions
+    bench.transaction("other")
+    opened = bench.stream()
+    current = opened.current_epoch()
+    bench.scale_once()
+    bench.stream().commit(bench.tick())
+    assert store.epochs() == []
+    reading = opened.workflows.epochs
+    answers = iter([current])
+    original = reading.current
+    reading.current = lambda: next(answers, None) or original()  # type: ignore[method-assign]  # an old answer first
+    transaction = opened.begin_transaction()
+    assert transaction.int >> 96 == bench.stream().current_epoch().reference_epoch == 1
+    assert list(bench.stream().workflows.transactions.active()) == [transaction]
+
+
+def test_a_stream_without_transactions_has_no_tables_for_them(bench: Bench) -> None:
+    for _ in range(5):
+        bench.scale_once()
+    assert bench.stream().workflows.transactions.epochs() == []
+    assert not [each for each in bench.live_keys() if "transactionsInEpoch" in each]
+
+
+def test_the_same_decision_twice_is_one_and_the_opposite_is_refused(bench: Bench) -> None:
+    stream = bench.stream()
+    transaction = stream.begin_transaction()
+    assert stream.end_transaction(transaction, commit=True) is TransactionStatus.COMMITTING
+    assert stream.end_transaction(transaction, commit=True) is TransactionStatus.COMMITTING
+    with pytest.raises(IllegalState):
+        stream.end_transaction(transaction, commit=False)
+    stream.commit()
+    assert stream.end_transaction(transaction, commit=True) is TransactionStatus.COMMITTED
+    with pytest.raises(IllegalState):
+        stream.end_transaction(transaction, commit=False)
+
+
+def test_a_transaction_whose_time_is_up_is_aborted(bench: Bench) -> None:
+    stream = bench.stream()
+    kept, left = stream.begin_transaction(lease_ms=50), stream.begin_transaction(lease_ms=50)
+    bench.tick(40)
+    assert stream.abort_transactions() == []
+    stream.ping_transaction(kept, 100)
+    bench.tick(40)
+    assert stream.abort_transactions() == [left]
+    assert stream.transaction_status(left) is TransactionStatus.ABORTED
+    assert stream.transaction_status(kept) is TransactionStatus.OPEN
+    with pytest.raises(NotInHistory):
+        stream.ping_transaction(left, 100)
+
+
+def test_ends_of_transactions_are_remembered_for_two_batches() -> None:
+    bench = Bench(HistorySettings(completed_batch_seconds=1))
+    bench.create()
+    ended: list[UUID] = []
+    for _ in range(3):
+        ended.append(bench.transaction(f"t{len(ended)}"))
+        bench.stream().commit()
+        assert bench.stream().transaction_status(ended[0]) is not TransactionStatus.UNKNOWN or len(ended) == 3
+        bench.tick(1000)
+    statuses = [bench.stream().transaction_status(each) for each in ended]
+    assert statuses == [TransactionStatus.UNKNOWN, TransactionStatus.COMMITTED, TransactionStatus.COMMITTED]
+
+
+def test_commits_are_limited_and_keep_their_order(bench: Bench) -> None:
+    wanted = [bench.transaction(f"t{number}") for number in range(5)]
+    committed = []
+    while not (done := bench.stream().commit(bench.tick(), limit=2)).is_empty:
+        committed.append(list(done.transaction_ids))
+    assert committed == [wanted[:2], wanted[2:4], wanted[4:]]
+
+
+def test_transactions_that_have_not_ended_are_listed_in_the_order_of_their_ids(bench: Bench) -> None:
+    begun = [bench.transaction(f"t{number}", commit=[None, True, False][number % 3]) for number in range(5)]
+    bench.scale_once()
+    begun += [bench.transaction("new", commit=None)]
+    listed = list(bench.stream().transactions())
+    assert [each for each, _ in listed] == begun == sorted(begun)
+    assert [value.status.name for _, value in listed] == [
+        "OPEN",
+        "COMMITTING",
+        "ABORTING",
+        "OPEN",
+        "COMMITTING",
+        "OPEN",
+    ]
+
+
+def test_a_listing_of_transactions_holds_a_thousand_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_store, "READ_AT_ONCE_MAX", 2)
+    begun = [bench.transaction(f"t{number}", commit=None) for number in range(5)]
+    counter = CallCounter(bench.store)
+    listing = bench.stream(around=counter).transactions()
+    counter.calls = 0
+    assert next(listing)[0] == begun[0]
+    assert counter.calls == 4  # epochs, keys, two transactions
+    assert [each for each, _ in listing] == begun[1:]
+
+
+def test_a_single_transaction_is_given_time_or_aborted(bench: Bench) -> None:
+    stream = bench.stream()
+    first, second = bench.transaction("first", commit=None), bench.transaction("second")
+    assert stream.ping_transaction(first, 500).lease_expiry_ms == bench.now_ms + 500
+    for _ in range(2):
+        assert stream.abort_transaction(first) is TransactionStatus.ABORTED
+    assert [each for each, _ in stream.transactions()] == [second]
+    with pytest.raises(IllegalState, match="COMMITTING"):
+        stream.abort_transaction(second)
+    stream.commit(bench.tick())
+    with pytest.raises(IllegalState, match="COMMITTED"):
+        stream.abort_transaction(second)
+    with pytest.raises(NotInHistory):
+        stream.abort_transaction(UUID(int=7))
+
+
+# Where transactions are merged
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_where_a_transaction_was_merged_is_noted_before_its_commit_is_told(*, rolls: bool) -> None:
+    work = WORKS["rolling commit" if rolls else "commit"]
+    bench = work.bench()
+    first, second = (bench.transactions[each] for each in ("first", "second"))
+    starts = dict.fromkeys(ids("0@2", "1@2"), 0) if rolls else dict.fromkeys(ids("0@0", "1@0"), 7)
+    expected = {first: starts, second: {each: offset + 3 for each, offset in starts.items()}}
+    noted: dict[UUID, dict[int, int]] = {}
+
+    def look() -> None:
+        stream = bench.stream()
+        noted.update(
+            {each: dict(found.commit_offsets) for each, found in stream.transactions() if found.commit_offsets}
+        )
+        for each in (first, second):
+            assert stream.transaction_status(each) is not TransactionStatus.COMMITTED or noted[each] == expected[each]
+
+    work.act(bench, Watched(bench.store, look), bench.now_ms)
+    look()
+    assert noted == expected
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_where_a_transaction_was_merged_is_noted_once_whoever_goes_on_after_a_crash(*, rolls: bool) -> None:
+    work = WORKS["rolling commit" if rolls else "commit"]
+    whole = work.bench()
+    counted = CrashStore(whole.store, None)
+    work.act(whole, counted, whole.now_ms)
+    for number in range(counted.writes):
+        bench = work.bench()
+        with pytest.raises(Crash):
+            work.act(bench, CrashStore(bench.store, number), bench.now_ms)
+        before = dict(bench.stream().transactions())
+        seen: list[dict[UUID, ActiveTransaction]] = []
+        watched = Watched(bench.store, lambda: seen.append(dict(bench.stream().transactions())))  # noqa: B023 - at once
+        work.act(bench, watched, bench.tick())
+        for each, found in before.items():
+            later = [transactions[each].commit_offsets for transactions in seen if each in transactions]
+            assert not found.commit_offsets or all(offsets == found.commit_offsets for offsets in later)
+
+
+def test_a_host_that_does_not_tell_costs_no_call(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def calls(here: Bench) -> int:
+        counter = CallCounter(here.store)
+        stream = here.stream(around=counter)
+        counter.calls = 0
+        stream.commit(here.tick())
+        return counter.calls
+
+    bench.transaction("first")
+    bench.transaction("second")
+    telling = calls(bench.clone())
+    monkeypatch.setattr(MemorySegments, "merge", lambda *_: None)
+    assert calls(bench.clone()) == telling - 2 * 2
+
+
+# Transactions and crashes
+
+
+def test_a_commit_is_finished_even_if_nobody_remembers_its_transactions(bench: Bench) -> None:
+    bench.transaction("first")
+    workflows = bench.stream().workflows
+    committing = workflows.commits.start()
+    for each in committing.transaction_ids:
+        workflows.transactions.end(each)
+    tables = bench.streams()._parts.tables
+    tables.drop_table(completed_table(START_MS // (24 * 3600 * 1000)))
+    assert bench.stream().commit() == committing
+    stream = bench.stream()
+    assert (stream.state(), stream.workflows.commits.stored().value) == (StreamState.ACTIVE, NO_COMMIT)
+
+
+@pytest.mark.parametrize("commit", [None, True, False])
+def test_who_dies_over_a_transaction_leaves_a_stream_that_can_be_sealed(commit: bool | None) -> None:
+    def act(bench: Bench, store: ObjectStore) -> None:
+        stream = bench.stream(around=store)
+        transaction = stream.begin_transaction()
+        if commit is not None:
+            stream.end_transaction(transaction, commit=commit)
+            stream.abort_transactions()
+
+    ready = WORKS["scale"]
+    whole = ready.bench()
+    counted = CrashStore(whole.store, None)
+    act(whole, counted)
+    for number in range(counted.writes):
+        bench = ready.bench()
+        with pytest.raises(Crash):
+            act(bench, CrashStore(bench.store, number))
+        act(bench, bench.store)
+        bench.stream().seal()
+        assert bench.stream().workflows.transactions.active() == {}
+        assert bench.stream().workflows.transactions.order.read().positions == ()
+        bench.streams().delete_stream(SCOPE, STREAM)
+        assert not [each for each in bench.live_keys() if "scope%2Fstream%2F" in each and "completed" not in each]

@@ -1,0 +1,94 @@
+"""A small cluster in memory: a world's objects really written, and accelerators over them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
+from accel.system import NONCE_SIZE_BYTES, Components
+from loaders.layout import ObjectLayout
+from loaders.store import CountingStore, MemoryStore, ObjectStore
+from tests.accel.lookup.driving import Clock
+from tests.builders import write_set_object
+from tests.models.worlds import World
+
+STREAM = 7
+NODE = 1
+
+STARTED_SECONDS = 1_800_000_000
+"""Seconds since 1970 when a test's clock stands at 0."""
+
+_numbers = itertools.count(1)  # one for the whole session: no two systems ever give the same nonce
+
+
+def store_of(world: World) -> MemoryStore:
+    """A store with all objects of a world, in the object format."""
+    store = MemoryStore()
+    for object_id, held in world.contents.items():
+        rows = [(stream_id, *span) for stream_id, span in held.items()]
+        put(store, object_id, rows, gaps=world.gaps[object_id])
+    return store
+
+
+def put(
+    store: ObjectStore,
+    object_id: int,
+    rows: list[tuple[int, int, int]],
+    *,
+    gaps: dict[int, tuple[int, int]] | None = None,
+) -> int:
+    """Write one object; returns its size in bytes."""
+    body = write_set_object(rows, gaps=gaps)
+    store.put(ObjectLayout().object_key(object_id), body)
+    return len(body)
+
+
+def system(clock: Clock | None = None) -> Components:
+    """A clock that moves when told, sleep that moves it, no chance, and nonces that are counted."""
+    clock = clock or Clock()
+
+    def sleep(seconds: float) -> None:
+        clock.seconds += seconds
+
+    return Components(
+        timer=clock,
+        sleep=sleep,
+        jitter=lambda: 0.5,
+        clock=lambda: STARTED_SECONDS + clock.seconds,
+        nonce=lambda: next(_numbers).to_bytes(NONCE_SIZE_BYTES, "big"),
+    )
+
+
+def line_image(objects: list[int], version: int = 0, *, end: int = 10_000, **facts: Any) -> MetadataImage:
+    """One stream on one node, whose list is these objects."""
+    listed = [{"object_id": each, "order_id": order, **facts} for order, each in enumerate(objects)]
+    stream = {
+        "stream_id": STREAM,
+        "start_offset": 0,
+        "ranges": [{"range_index": 0, "start": 0, "end": end, "node_id": NODE}],
+        "stream_objects": [],
+    }
+    nodes = [{"node_id": NODE, "stream_set_objects": listed}]
+    return MetadataImage.from_dict({"streams": [stream], "nodes": nodes}, version)
+
+
+def line_store(count: int, *, length: int = 10) -> CountingStore:
+    """Objects 0, 1, 2, ... with `length` offsets of the stream each, one after another."""
+    store = MemoryStore()
+    for each in range(count):
+        put(store, each, [(1, each, each + 1), (STREAM, each * length, (each + 1) * length)])
+    return CountingStore(store)
+
+
+def accelerator(
+    store: ObjectStore, source: StaticImages | MetadataImage, clock: Clock | None = None, **settings: Any
+) -> ReadAccelerator:
+    """An accelerator with four threads and a clock that stands still."""
+    source = StaticImages(source) if isinstance(source, MetadataImage) else source
+    return ReadAccelerator(
+        source,
+        store,
+        settings=Settings(**{"parallel_loads": 4, "hashed_ids_max": 64, **settings}),
+        system=system(clock),
+    )

@@ -1,0 +1,199 @@
+"""A source that has to ask for its images never blocks an event loop, and is asked once for however many tasks.
+
+The sources here answer only once the loop has done something, so a loop that waited for them itself would never end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from accel import AsyncReadAccelerator, ImageTooOld, MetadataImage, PolledImages, StillPending
+from accel.image_source import PollingSource, StaticImages
+from loaders.errors import StoreUnavailable
+from loaders.store import CountingStore
+from tests.accel.catalog.world import World
+from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
+from tests.accel.lookup.driving import Clock
+from tests.accel.lookup.test_accelerator import Gate
+
+POLL_SECONDS = 1.0
+
+
+class Slow:
+    """A truth that answers at once the first time, and from then on only when the loop lets it."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.image = line_image([0, 1])
+        self.error: Exception | None = None
+        self.asked = 0
+        self.blocked_loop = False
+        self.asking = threading.Event()
+        self.let = threading.Event()
+        self.let.set()
+        self.source = PolledImages(self, timer=self.clock, sleep=lambda _: None, max_age_seconds=10.0)
+        self.let.clear()
+
+    def __call__(self) -> MetadataImage:
+        self.asked += 1
+        self.asking.set()
+        if not self.let.wait(20):
+            self.blocked_loop = True  # nobody else lets it; an error here would be forgiven, as any of a source
+        if self.error is not None:
+            raise self.error
+        return self.image
+
+    def falls_due(self) -> None:
+        self.asking.clear()
+        self.clock.seconds += POLL_SECONDS
+
+    def accelerator(self, store: CountingStore | None = None) -> AsyncReadAccelerator:
+        return AsyncReadAccelerator(self.source, store or line_store(3), system=system(self.clock))
+
+
+def run(scenario: Callable[[Slow], Coroutine[Any, Any, None]]) -> None:
+    slow = Slow()
+    asyncio.run(asyncio.wait_for(scenario(slow), 120))
+    assert not slow.blocked_loop
+
+
+async def until(event: threading.Event) -> None:
+    """Until a thread says so; the loop stays free."""
+    assert await asyncio.to_thread(event.wait, 60)
+
+
+def test_a_lookup_whose_image_is_due_leaves_the_loop_free_while_the_source_is_asked() -> None:
+    async def scenario(slow: Slow) -> None:
+        async with slow.accelerator() as one:
+            slow.falls_due()
+            slow.image = line_image([0, 1, 2], version=1)
+            waiting = asyncio.create_task(one.get_objects(STREAM, 0, 30, 9))
+            await until(slow.asking)
+            slow.let.set()  # by the loop itself
+            assert [each.object_id for each in (await waiting).objects] == [0, 1, 2]
+
+    run(scenario)
+
+
+def test_others_go_on_with_the_image_at_hand_meanwhile() -> None:
+    async def scenario(slow: Slow) -> None:
+        async with slow.accelerator() as one:
+            slow.falls_due()
+            first = asyncio.create_task(one.get_objects(STREAM, 0, 10))
+            await until(slow.asking)
+            answers = await asyncio.gather(*(one.get_objects(STREAM, 0, 10) for _ in range(100)))
+            assert {each.image_version for each in answers} == {0}
+            assert not first.done()
+            slow.let.set()
+            await first
+            assert slow.asked == 2  # when it was made, and this once
+
+    run(scenario)
+
+
+def test_all_wait_for_one_question_where_the_image_at_hand_is_too_old() -> None:
+    async def scenario(slow: Slow) -> None:
+        async with slow.accelerator() as one:
+            slow.falls_due()
+            slow.clock.seconds = 99
+            waiting = [asyncio.create_task(one.get_objects(STREAM, 0, 10)) for _ in range(50)]
+            await until(slow.asking)
+            slow.let.set()
+            assert {each.image_version for each in await asyncio.gather(*waiting)} == {0}
+            assert slow.asked == 2
+            slow.error = StoreUnavailable("get", "a-list", "503")
+            slow.clock.seconds = 999
+            failed = await asyncio.gather(*(one.get_objects(STREAM, 0, 10) for _ in range(9)), return_exceptions=True)
+            assert [type(each) for each in failed] == [ImageTooOld] * 9
+
+    run(scenario)
+
+
+def test_reads_and_waiting_fetches_leave_the_loop_free_too() -> None:
+    async def scenario(slow: Slow) -> None:
+        async with slow.accelerator() as one:
+            slow.falls_due()
+            reading = one.read(STREAM, 0, 20)
+            batch = asyncio.create_task(anext(reading))
+            await until(slow.asking)
+            slow.let.set()
+            assert (await batch).base_offset == 0
+            slow.let.clear()
+            slow.falls_due()
+            fetch = asyncio.create_task(one.fetch(STREAM, 0, 40, 9, timeout_seconds=0))
+            await until(slow.asking)
+            slow.let.set()
+            with pytest.raises(StillPending):
+                await fetch
+
+    run(scenario)
+
+
+def test_a_task_that_is_cancelled_while_the_source_is_asked_does_not_stop_the_question() -> None:
+    async def scenario(slow: Slow) -> None:
+        async with slow.accelerator() as one:
+            slow.falls_due()
+            slow.clock.seconds = 99
+            first, second = (asyncio.create_task(one.get_objects(STREAM, 0, 10)) for _ in range(2))
+            await until(slow.asking)
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            slow.let.set()
+            assert len((await second).objects) == 1
+            assert slow.asked == 2
+
+    run(scenario)
+
+
+def test_a_question_that_fails_after_everybody_left_is_nobodys_trouble() -> None:
+    async def scenario(slow: Slow) -> None:
+        async with slow.accelerator() as one:
+            slow.clock.seconds = 99
+            slow.error = StoreUnavailable("get", "a-list", "503")
+            alone = asyncio.create_task(one.get_objects(STREAM, 0, 10))
+            await until(slow.asking)
+            alone.cancel()
+            slow.let.set()
+
+    run(scenario)
+
+
+def test_a_read_that_was_cancelled_while_it_waited_goes_on_and_misses_nothing() -> None:
+    async def scenario(_: Slow) -> None:
+        gate = Gate(line_store(3))
+        async with AsyncReadAccelerator(StaticImages(line_image([0, 1, 2])), gate, system=system()) as one:
+            reading = one.read(STREAM, 0, 30)
+            first = asyncio.create_task(anext(reading))
+            await asyncio.to_thread(gate.waiting.acquire)
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            gate.opened.set()
+            assert [batch.base_offset async for batch in reading] == [0, 10, 20]
+
+    run(scenario)
+
+
+def test_the_images_of_a_catalog_are_asked_for_in_a_thread() -> None:
+    world = World()
+    with world.open() as catalog:
+        source = catalog.images(POLL_SECONDS)
+        assert isinstance(source, PollingSource)
+        assert source.at_hand() is source.current()
+        world.clock.seconds += POLL_SECONDS
+        assert source.at_hand() is None  # due: somebody has to be asked
+        with catalog.open_node(4) as writer:
+            writer.open_streams([STREAM])
+            world.upload(writer, {STREAM: (0, 10)})
+
+        async def scenario() -> list[int]:
+            async with AsyncReadAccelerator(source, world.store, system=world.system) as one:
+                return [each.end for each in (await one.get_objects(STREAM, 0)).objects]
+
+        assert asyncio.run(scenario()) == [10]

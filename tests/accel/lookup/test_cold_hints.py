@@ -1,0 +1,62 @@
+"""The promises on hints at 5,000 objects, and that docs/hints.md says of them what a run says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from accel import MetadataImage
+from accel.image import make_node
+from benchmarks.cold_hints import PERSISTED, PERSISTED_OLDER, PLACES, SNAPSHOT_OLDER, Means, measure_node, nodes
+from benchmarks.cold_nodes import OBJECTS_MAX
+from bloom import StreamFilter
+from loaders.hints import write_pack
+from loaders.object_ref import ObjectRef
+from loaders.store import CountingStore, MemoryStore
+from tests.accel.lookup.cluster import NODE, accelerator
+from tests.docs.pages import ROOT, table_rows
+
+WAYS = ("no hints", "pack", "snapshot", "snapshot, root known", PERSISTED, SNAPSHOT_OLDER, PERSISTED_OLDER)
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, Means]:
+    return {name: measure_node(node) for name, node in nodes().items()}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_cold_lookup_costs_what_was_promised(place: str, measured: dict[str, Means]) -> None:
+    for means in measured.values():
+        assert means[place, "snapshot"][:2] == (2, 2)
+        assert means[place, "snapshot, root known"][:2] == (1, 1)
+        assert means[place, "pack"][0] <= 30
+        assert means[place, "pack"][1] <= 6
+        gets, rounds, _ = means[place, PERSISTED]
+        assert means[place, "snapshot"][0] <= gets + (4 if place == "tail" else 0)
+        assert means[place, "snapshot"][1] <= rounds
+        assert means[place, SNAPSHOT_OLDER][0] <= means[place, PERSISTED_OLDER][0]
+
+
+def shown(cost: tuple[float, float, float]) -> str:
+    """GETs and rounds as a person writes them."""
+    texts = [(f"{each:.0f}", f"{each:.1f}") for each in cost[:2]]
+    return " / ".join(whole if len(whole) > 1 or tenths.endswith(".0") else tenths for whole, tenths in texts)
+
+
+def test_the_page_on_hints_says_what_a_run_says(measured: dict[str, Means]) -> None:
+    rows = [row for row in table_rows(ROOT / "docs" / "hints.md") if len(row) == 9 and row[1] in PLACES]
+    expected = [[shown(means[place, way]) for way in WAYS] for means in measured.values() for place in PLACES]
+    assert [row[2:] for row in rows] == expected
+
+
+def test_the_filters_of_5000_objects_of_9000_streams_are_loaded_by_at_most_ten_requests() -> None:
+    store = CountingStore(MemoryStore())
+    one_filter = StreamFilter.build(np.arange(9_000, dtype=np.int64))
+    refs = [ObjectRef(object_id, 10_000_000) for object_id in range(OBJECTS_MAX)]
+    write_pack(store, namespace="DEFAULT", node_id=NODE, generation=1, added=((ref, one_filter) for ref in refs))
+    image = MetadataImage(0, "DEFAULT", {}, {NODE: make_node(NODE, list(enumerate(refs)))})
+    store.reset()
+    with accelerator(store, image) as one:
+        report = one.warm()
+        assert (report.packs, report.filters) == (1, OBJECTS_MAX)
+        assert store.snapshot().total.requests == report.requests <= 10

@@ -1,0 +1,261 @@
+"""An explanation reads exactly like this: the text is made for a person at night, so it is tested letter by letter."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from accel.errors import CorruptObject
+from accel.image import MetadataImage, ObjectRef
+from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request
+from accel.lookup.explain import WIDTH, Explanation, answer_text, ending_text
+from accel.lookup.story import Story
+from accel.lookup.wanted import Reply, Wanted
+from bloom import StreamFilter
+from loaders.plan import policy_of
+from range_index import ObjectRanges
+from tests.accel.lookup.driving import Driver, knowledge, look_up, make_ranges
+
+STREAM_ID = 420_000
+
+
+def world(objects: int = 10) -> tuple[MetadataImage, dict[int, ObjectRanges]]:
+    """Node 4 with objects of ten offsets each; the third holds another stream instead. A stream object follows."""
+    contents, offset = {}, 0
+    for number in range(objects):
+        rows = [(8, 0, 5)] if number == 2 else [(STREAM_ID, offset, offset + 10)]
+        contents[number] = make_ranges(rows)
+        offset += 10 * (number != 2)
+    stream = {
+        "stream_id": STREAM_ID,
+        "start_offset": 0,
+        "ranges": [{"range_index": 0, "start": 0, "end": offset, "node_id": 4}],
+        "stream_objects": [{"object_id": 90, "start": offset, "end": offset + 7}],
+    }
+    listed = [{"object_id": number, "order_id": number} for number in range(objects)]
+    nodes = [{"node_id": 4, "stream_set_objects": listed}]
+    return MetadataImage.from_dict({"streams": [stream], "nodes": nodes, "version": 3}), contents
+
+
+@dataclass
+class Telling(Driver):
+    """A driver that tells a story what rounds cost: 100 bytes a request, 15 ms a round."""
+
+    story: Story = field(default_factory=Story)
+
+    def replies(self, wanted: Wanted) -> dict[int, Reply]:
+        self.story.measured(len(wanted.positions), 100 * len(wanted.positions), 0.015)
+        return super().replies(wanted)
+
+
+def explained(driver: Telling, image: MetadataImage, request: Request, policy: str = "spread:3") -> Explanation:
+    """A lookup told."""
+    driver.story = Story()
+    chosen = policy_of(policy)
+    answer = look_up(image, driver, request, policy=chosen, story=driver.story)
+    return Explanation(answer.request, answer, driver.story, 0.0312, chosen.name)
+
+
+def telling(contents: dict[int, ObjectRanges]) -> Telling:
+    """A driver that knows nothing yet."""
+    return Telling(contents, knowledge())
+
+
+COLD = """\
+stream 420000   offsets [45, ...)   limit 8                              image 3   policy spread
+────────────────────────────────────────────────────────────────────────────────────────────────
+answer   6 objects hold [40, 97); then a hole: nothing listed goes on at 97
+cost     3 rounds, 6 requests, 600 B, 31.2 ms                    opening everything: 10 requests
+
+at 45    node 4 owns [0, 90) and lists 10 objects
+round 1  opened 3 of 10 candidates, evenly spread                     3 requests, 300 B, 15.0 ms
+         ▕..o..#.>..▏
+         #  object 5 has [40, 50)
+         >  object 7 has [60, 70)
+         …  1 does not hold it
+took     object 5 with [40, 50), opened just now
+round 2  opened the one candidate                                      1 request, 100 B, 15.0 ms
+         10 listed - 6 by bounds - 3 by index = 1 candidate
+         ▕     <#>  ▏
+         #  object 6 has [50, 60)
+took     object 6 with [50, 60), opened just now
+took     object 7 with [60, 70), opened just now
+round 3  opened all 2 candidates                                      2 requests, 200 B, 15.0 ms
+         10 listed - 4 by bounds - 4 by index = 2 candidates
+         ▕       <#>▏
+         #  object 8 has [70, 80)
+         >  object 9 has [80, 90)
+took     object 8 with [70, 80), opened just now
+took     object 9 with [80, 90), opened just now
+hole     node 4 lists no object that goes on at 90
+took     stream object 90 with [90, 97), named by the image
+hole     node 4 lists no object that goes on at 97
+
+map      < ends before   # holds the offset   > starts after   o lacks it   . left alone   ! failed"""
+
+WARM = """\
+stream 420000   offsets [45, 65)   limit 8                               image 3   policy spread
+────────────────────────────────────────────────────────────────────────────────────────────────
+answer   3 objects hold [40, 70); the end is reached
+cost     0 rounds, 0 requests, 0 B, 31.2 ms                      opening everything: 10 requests
+
+at 45    node 4 owns [0, 90) and lists 10 objects
+took     object 5 with [40, 50), known from memory
+took     object 6 with [50, 60), known from memory
+took     object 7 with [60, 70), known from memory"""
+
+BROKEN = """\
+stream 420000   offsets [15, 30)   limit 8                             image 3   policy load-all
+────────────────────────────────────────────────────────────────────────────────────────────────
+answer   2 objects hold [10, 30); the end is reached
+cost     1 round, 10 requests, 1000 B, 31.2 ms                   opening everything: 10 requests
+
+at 15    node 4 owns [0, 90) and lists 10 objects
+round 1  opened all 10 candidates                                   10 requests, 1000 B, 15.0 ms
+         ▕<#o>!>>>>>▏
+         <  object 0 has [0, 10)
+         #  object 1 has [10, 20)
+         >  object 3 has [20, 30)
+         >  object 5 has [40, 50)
+         >  object 6 has [50, 60)
+         …  3 more hold the stream further off, 1 does not hold it
+took     object 1 with [10, 20), opened just now
+took     object 3 with [20, 30), opened just now
+
+warning  object 4 could not be opened: object 'k4' (100 bytes) is corrupt: expected a footer, found none
+
+map      < ends before   # holds the offset   > starts after   o lacks it   . left alone   ! failed"""
+
+LATE = """\
+stream 420000   offsets [45, 50)   limit 8                       image 3   policy window+preload
+────────────────────────────────────────────────────────────────────────────────────────────────
+answer   no object; partial: the caller's bound came first, go on at 45
+cost     2 rounds, 4 requests, 400 B, 31.2 ms                    opening everything: 10 requests
+
+at 45    node 4 owns [0, 90) and lists 10 objects
+round 1  opened 4 of 10 candidates, the next in order, and some ahead   4 requests, 400 B, 15.0 ms
+         ▕<<..<..>..▏
+         <  object 1 has [10, 20)
+         <  object 4 has [30, 40)
+         >  object 7 has [60, 70)
+         …  1 more holds the stream further off
+round 2  asked for all 2 candidates                                      0 requests, 0 B, 0.0 us
+         10 listed - 4 by bounds - 4 by index = 2 candidates
+         ▕    <??>  ▏
+         ?  the time was over before they came
+
+map      < ends before   # holds the offset   > starts after   o lacks it   . left alone   ! failed"""
+
+FILTERED = """\
+stream 420000   offsets [45, 50)   limit 8                               image 3   policy spread
+────────────────────────────────────────────────────────────────────────────────────────────────
+answer   1 object holds [40, 50); the end is reached
+cost     2 rounds, 5 requests, 500 B, 31.2 ms                    opening everything: 10 requests
+
+at 45    node 4 owns [0, 90) and lists 10 objects
+round 1  opened 3 of 7 candidates, evenly spread                      3 requests, 300 B, 15.0 ms
+         10 listed - 3 by filter = 7 candidates
+         ▕..o...>.>.▏
+         >  object 6 has [50, 60)
+         >  object 8 has [70, 80)
+         …  1 does not hold it
+round 2  opened all 2 candidates                                      2 requests, 200 B, 15.0 ms
+         10 listed - 2 by bounds - 3 by index - 3 by filter = 2 candidates
+         ▕.<...#>   ▏
+         <  object 1 has [10, 20)
+         #  object 5 has [40, 50), with a hole inside
+took     object 5 with [40, 50), opened just now
+
+map      < ends before   # holds the offset   > starts after   o lacks it   . left alone   ! failed"""
+
+
+def test_a_cold_lookup_then_a_warm_one() -> None:
+    image, contents = world()
+    driver = telling(contents)
+    assert explained(driver, image, Request(STREAM_ID, 45, -1, 8)).text() == COLD
+    assert explained(driver, image, Request(STREAM_ID, 45, 65, 8)).text() == WARM
+
+
+def test_an_object_that_could_not_be_opened_is_a_warning() -> None:
+    image, contents = world()
+    driver = telling(contents)
+    driver.broken[4] = CorruptObject("k4", 100, expected="a footer", found="none")
+    assert explained(driver, image, Request(STREAM_ID, 15, 30, 8), "load-all").text() == BROKEN
+
+
+def test_a_round_that_nobody_waited_for_claims_nothing_of_its_objects() -> None:
+    image, contents = world()
+    driver = telling(contents)
+    driver.stop_after_rounds = 1
+    told = explained(driver, image, Request(STREAM_ID, 45, 50, 8), "window+preload:2")
+    assert told.text() == LATE
+    assert [each["finished"] for each in told.to_dict()["events"] if each["event"] == "round"] == [True, False]
+
+
+def test_what_filters_exclude_is_subtracted_and_holes_inside_are_named() -> None:
+    image, contents = world()
+    known = knowledge()
+    for number in (0, 3, 4):
+        contents[number] = make_ranges([(8, 0, 5)])
+        known.add_filter(4, number, StreamFilter.build(np.array([8])))
+    contents[5] = make_ranges([(STREAM_ID, 40, 50)], {STREAM_ID})
+    assert explained(Telling(contents, known), image, Request(STREAM_ID, 45, 50, 8)).text() == FILTERED
+
+
+def test_plain_data_is_json_with_these_keys() -> None:
+    image, contents = world()
+    told = explained(telling(contents), image, Request(STREAM_ID, 45, -1, 8))
+    found = json.loads(told.to_json())
+    assert found == told.to_dict()
+    assert list(found) == ["request", "policy", "image_versions", "answer", "error", "cost", "events"]
+    assert list(found["answer"]) == ["objects", "start_offset", "end_offset", "ending", "resume_offset"]
+    assert found["cost"] == {
+        "rounds": 3,
+        "requests": 6,
+        "bytes": 600,
+        "seconds": 0.0312,
+        "requests_if_everything_was_opened": 10,
+    }
+    assert found["answer"]["objects"][-1] == {
+        "object_id": 90,
+        "kind": "stream",
+        "node_id": None,
+        "start": 90,
+        "end": 97,
+        "known_from": "image",
+    }
+    [first, *_] = [each for each in found["events"] if each["event"] == "round"]
+    assert first["opened"][1] == {
+        "position": 5,
+        "object_id": 5,
+        "order_id": 5,
+        "held": {"start": 40, "end": 50, "holed": False},
+        "error": None,
+    }
+
+
+@pytest.mark.parametrize("objects", [1, 79, 80, 81, 500, 5000])
+@pytest.mark.parametrize("policy", ["load-all", "window", "window+preload", "spread"])
+def test_a_story_of_any_list_fits_a_terminal(objects: int, policy: str) -> None:
+    image, contents = world(objects)
+    text = explained(telling(contents), image, Request(STREAM_ID, 0, -1, 4), policy).text()
+    assert max(map(len, text.splitlines())) <= WIDTH + 8
+    assert len(text.splitlines()) < 60
+
+
+def answered(ending: Ending, objects: tuple[FoundObject, ...] = ()) -> Answer:
+    return Answer(Request(1, 5), objects, ending, 5, 0)
+
+
+def test_an_answer_without_objects_says_what_it_lacks() -> None:
+    assert answer_text(answered(Ending.HOLE)) == "no object: nothing listed holds offset 5"
+    assert answer_text(answered(Ending.LIMIT)) == "no object; the limit is reached"
+    assert ending_text(answered(Ending.PARTIAL)) == "partial: the caller's bound came first, go on at 5"
+
+
+def test_one_object_is_told_in_the_singular() -> None:
+    found = FoundObject(Kind.STREAM, ObjectRef(9), 5, 8)
+    assert answer_text(answered(Ending.END, (found,))) == "1 object holds [5, 8); the end is reached"

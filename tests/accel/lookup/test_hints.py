@@ -1,0 +1,461 @@
+"""Snapshots and packs in the bucket: what they save, counted, and what becomes of them when something is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from accel import AsyncReadAccelerator, Ending, MetadataImage, ReadAccelerator, Settings, StaticImages
+from accel.image import ObjectRef
+from accel.lookup.explain import WIDTH
+from accel.lookup.hint_store import HintStore
+from benchmarks.cold_hints import NEWER_OBJECTS, PLACES, persisted_cost, snapshot_cost, with_snapshot
+from benchmarks.cold_nodes import Node, make_cold_node, offsets
+from loaders.errors import StoreUnavailable
+from loaders.format import ObjectEncoder, RecordBatch
+from loaders.hints import HintTrouble, SnapshotReader
+from loaders.layout import HINTS_PREFIX, HintKind, ObjectLayout, hint_root_key
+from loaders.store import CountingStore, Fetched, MemoryStore
+from tests.accel.lookup.cluster import NODE, STREAM, accelerator, line_image, put, system
+from tests.accel.lookup.driving import Clock
+from tests.accel.lookup.hinting import put_pack, put_real_hints, put_snapshot
+
+OBJECTS = 1000
+LENGTH = 10
+
+
+@pytest.fixture(scope="module", params=[1.0, 0.1, 0.01], ids=["dense", "10 %", "1 %"])
+def node(request: pytest.FixtureRequest) -> Node:
+    return make_cold_node(OBJECTS, request.param, 5)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_with_a_fresh_snapshot_a_cold_lookup_is_two_requests_in_two_rounds_and_one_with_the_root(
+    node: Node, place: str
+) -> None:
+    starts = offsets(node, place, 10 if place == "random" else 2, 7)
+    hinted = with_snapshot(node)
+    assert {(cost.gets, cost.rounds) for cost in snapshot_cost(hinted, starts, root_known=False)} == {(2, 2)}
+    assert {(cost.gets, cost.rounds) for cost in snapshot_cost(hinted, starts, root_known=True)} == {(1, 1)}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_with_a_fresh_snapshot_no_lookup_costs_more_than_with_a_persisted_index(node: Node, place: str) -> None:
+    starts = offsets(node, place, 10 if place == "random" else 2, 7)
+    for start, cost in zip(starts, snapshot_cost(with_snapshot(node), starts, root_known=False), strict=True):
+        peer = persisted_cost(node, start)
+        assert cost.gets <= peer.gets + (4 if place == "tail" else 0)
+        assert cost.rounds <= peer.rounds
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_objects_newer_than_the_snapshot_cost_at_most_themselves_and_one_round(node: Node, place: str) -> None:
+    starts = offsets(node, place, 10 if place == "random" else 2, 7)
+    hinted = with_snapshot(node, NEWER_OBJECTS)
+    for start, cost in zip(starts, snapshot_cost(hinted, starts, root_known=True), strict=True):
+        assert cost.gets <= 1 + NEWER_OBJECTS
+        assert cost.rounds <= 2
+        assert cost.gets <= persisted_cost(node, start, NEWER_OBJECTS).gets
+
+
+def line(count: int, *, hinted: int | None = None, every: int = 1) -> tuple[CountingStore, MetadataImage]:
+    """Objects 0, 1, ... of which each `every`th has 10 offsets of the stream; hints of the first ones, or of all."""
+    store = CountingStore(MemoryStore())
+    sizes = [store_object(store, each, every) for each in range(count)]
+    image = sized(line_image(list(range(count)), end=count * LENGTH // every), sizes)
+    if hinted is None:
+        put_real_hints(store, image)
+    elif hinted:
+        put_real_hints(store, sized(line_image(list(range(hinted))), sizes))
+    store.reset()
+    return store, image
+
+
+def store_object(store: CountingStore, object_id: int, every: int = 1) -> int:
+    start = object_id // every * LENGTH
+    rows = [(STREAM, start, start + LENGTH)] if object_id % every == 0 else []
+    return put(store, object_id, [(1, object_id, object_id + 1), *rows])
+
+
+def sized(image: MetadataImage, sizes: list[int]) -> MetadataImage:
+    node = image.nodes[NODE]
+    listed = [
+        {"object_id": int(each), "order_id": int(order), "size": sizes[each]}
+        for each, order in zip(node.object_ids, node.order_ids, strict=True)
+    ]
+    stream = image.streams[STREAM]
+    return MetadataImage.from_dict(
+        {
+            "streams": [
+                {
+                    "stream_id": STREAM,
+                    "start_offset": 0,
+                    "ranges": [{"range_index": 0, "start": 0, "end": stream.ranges[0].end, "node_id": NODE}],
+                    "stream_objects": [],
+                }
+            ],
+            "nodes": [{"node_id": NODE, "stream_set_objects": listed}],
+        }
+    )
+
+
+def gets(store: CountingStore) -> int:
+    return store.reset().gets
+
+
+def test_the_first_record_costs_one_request_more_than_its_place() -> None:
+    store, image = line(100)
+    with accelerator(store, image) as one:
+        reading = one.read(STREAM, 555, 556)
+        assert next(reading).base_offset == 550
+        assert gets(store) == 3  # root, entries, blocks
+        assert list(reading) == []
+        assert next(one.read(STREAM, 111, 112)).base_offset == 110
+        assert gets(store) == 1  # the entries are in memory
+        assert one.stats().hints.spans_read == 2
+        assert one.stats().loader.opened == 0
+
+
+def test_a_lookup_of_what_the_snapshot_told_before_costs_nothing_even_if_it_ends_at_a_hole() -> None:
+    store, image = line(200, every=10)
+    with accelerator(store, image) as one:
+        assert one.get_objects(STREAM, 95, limit=100).ending is Ending.HOLE
+        assert gets(store) == 2
+        assert one.get_objects(STREAM, 95, limit=100).ending is Ending.HOLE
+        assert one.get_objects(STREAM, 0, limit=3).end_offset == 30
+        assert gets(store) == 0
+
+
+def test_a_read_at_the_tail_opens_the_newest_objects_while_the_snapshot_is_asked() -> None:
+    store, image = line(100, hinted=80)
+    with accelerator(store, image) as one:
+        answer = one.get_objects(STREAM, 995, limit=1)
+        assert (answer.rounds, answer.objects_opened) == (2, 4)
+        assert gets(store) == 2 + 4
+
+
+def test_a_node_without_a_snapshot_costs_one_request_and_is_not_asked_again_for_ten_minutes() -> None:
+    store, image = line(100, hinted=0)
+    clock = Clock()
+    with accelerator(store, image, clock) as one, accelerator(store, image, use_hints=False) as without:
+        expected = without.get_objects(STREAM, 555, limit=1)
+        plain = gets(store)
+        found = one.get_objects(STREAM, 555, limit=1)
+        assert found.objects == expected.objects
+        assert gets(store) == plain + 1
+        one.get_objects(STREAM, 55, limit=1)
+        clock.seconds += 599
+        one.get_objects(STREAM, 855, limit=1)
+        assert one.stats().hints.roots_asked == 1
+        assert one.stats().hints.missing == 1
+
+
+def two_nodes(store: CountingStore, count: int) -> MetadataImage:
+    """Two nodes of one stream each: STREAM on node 1, stream 8 on node 2."""
+    nodes, streams = [], []
+    for node_id, stream_id, base in ((1, STREAM, 0), (2, 8, 1000)):
+        listed = []
+        for each in range(count):
+            size = put(store, base + each, [(stream_id, each * 10, each * 10 + 10)])
+            listed.append({"object_id": base + each, "order_id": each, "size": size})
+        nodes.append({"node_id": node_id, "stream_set_objects": listed})
+        owned = [{"range_index": 0, "start": 0, "end": count * 10, "node_id": node_id}]
+        streams.append({"stream_id": stream_id, "start_offset": 0, "ranges": owned, "stream_objects": []})
+    store.reset()
+    return MetadataImage.from_dict({"streams": streams, "nodes": nodes})
+
+
+def test_where_no_node_has_a_snapshot_only_the_first_lookup_waits_for_nothing() -> None:
+    store = CountingStore(MemoryStore())
+    image = two_nodes(store, 100)
+    with accelerator(store, image) as one, accelerator(store, image, use_hints=False) as without:
+        rounds = without.get_objects(STREAM, 555, limit=1).rounds
+        assert one.get_objects(STREAM, 555, limit=1).rounds == rounds + 1
+        store.reset()
+        requests = without.get_objects(8, 555, limit=1).objects_opened
+        assert gets(store) == requests
+        assert one.get_objects(8, 555, limit=1).rounds == rounds
+        assert gets(store) == requests + 1
+
+
+def test_short_lists_and_objects_of_unknown_size_are_not_worth_a_snapshot() -> None:
+    store, image = line(32)
+    with accelerator(store, image) as one:
+        one.get_objects(STREAM, 95)
+        assert one.stats().hints.requests == 0
+    store, _ = line(100)
+    with accelerator(store, line_image(list(range(100)))) as one:
+        one.get_objects(STREAM, 555)
+        assert one.stats().hints.requests == 0
+
+
+def test_hints_can_be_switched_off() -> None:
+    store, image = line(100)
+    for switch in ("use_hints", "bypass"):
+        with accelerator(store, image, None, **{switch: switch == "bypass"}) as one:
+            one.get_objects(STREAM, 555)
+            one.warm()
+            assert one.stats().hints.requests == 0
+
+
+def files(store: CountingStore, kind: HintKind, *, root: bool) -> list[str]:
+    wanted = hint_root_key(kind, NODE)
+    keys = [each.key for each in store.list(f"{HINTS_PREFIX}{kind}/")]
+    return [wanted] if root else [key for key in keys if not key.endswith("/root")]
+
+
+def flipped(body: bytes) -> bytes:
+    return body[:100] + bytes([body[100] ^ 1]) + body[101:]
+
+
+def change(store: CountingStore, keys: list[str], how: str) -> None:
+    for key in keys:
+        body = store.get(key).body
+        if how == "gone":
+            store.delete(key)
+        else:
+            store.put(key, flipped(body) if how == "flipped" else body + b"more")
+
+
+@pytest.mark.parametrize(
+    ("root", "how", "trouble"),
+    [
+        (True, "gone", HintTrouble.MISSING),
+        (True, "flipped", HintTrouble.CORRUPT),
+        (True, "longer", HintTrouble.CORRUPT),
+        (False, "gone", HintTrouble.STALE),
+        (False, "flipped", HintTrouble.CORRUPT),
+        (False, "longer", HintTrouble.MIXED),
+    ],
+)
+def test_what_is_wrong_with_a_snapshot_is_counted_and_told_and_changes_no_answer(
+    *, root: bool, how: str, trouble: HintTrouble
+) -> None:
+    store, image = line(100)
+    change(store, files(store, HintKind.SNAPSHOTS, root=root), how)
+    with accelerator(store, image) as one, accelerator(store, image, use_hints=False) as without:
+        told = one.explain(STREAM, 555, limit=3)
+        assert told.answer.objects == without.get_objects(STREAM, 555, limit=3).objects
+        assert getattr(one.stats().hints, trouble) == 1
+        expected = "the node has no snapshot" if trouble is HintTrouble.MISSING else f"the snapshot is {trouble}"
+        assert expected in told.text()
+        assert all(len(line) <= WIDTH for line in told.text().splitlines() if "hint" in line or "snapshot" in line)
+        assert [each["problem"] for each in told.to_dict()["events"] if each.get("problem")]
+        asked = one.stats().hints.requests
+        one.get_objects(STREAM, 255, limit=1)
+        assert one.stats().hints.requests == asked  # what cannot be used is not read again
+
+
+def test_a_snapshot_of_another_cluster_is_foreign() -> None:
+    store, image = line(100)
+    with ReadAccelerator(
+        StaticImages(replace(image, namespace="elsewhere")), store, settings=Settings(parallel_loads=4), system=system()
+    ) as one:
+        one.warm()
+        assert one.stats().hints.foreign == 2  # the root of the snapshot and that of the pack
+
+
+class Unavailable(CountingStore):
+    """A store that fails for whatever is a hint."""
+
+    def get_range(self, key: str, start: int, end: int) -> Fetched:
+        if key.startswith(HINTS_PREFIX):
+            raise StoreUnavailable("get_range", key, "slow down")
+        return super().get_range(key, start, end)
+
+
+def test_a_store_that_fails_for_hints_fails_no_lookup() -> None:
+    store, image = line(100)
+    with accelerator(Unavailable(store), image) as one:
+        assert one.get_objects(STREAM, 555, limit=1).start_offset == 550
+        report = one.warm()
+        assert {kind for kind, _ in report.problems} == {"unreachable"}
+        assert one.stats().hints.unreachable >= 2
+
+
+def test_a_root_is_asked_for_again_when_its_time_is_over_and_a_newer_one_is_used() -> None:
+    store, image = line(100, hinted=50)
+    clock = Clock()
+    with accelerator(store, image, clock) as one:
+        one.get_objects(STREAM, 255, limit=1)
+        put_real_hints(store, image, generation=2)
+        clock.seconds += 61
+        store.reset()
+        answer = one.get_objects(STREAM, 755, limit=1)
+        assert (answer.rounds, answer.objects_opened) == (2, 0)
+        assert one.stats().hints.roots_asked == 2
+
+
+def test_objects_that_were_compacted_since_are_passed_over() -> None:
+    store, _ = line(100)
+    put(store, 500, [(STREAM, 0, 500)])
+    newer = sized(line_image([500, *range(50, 100)], version=1), _sizes(store, [500, *range(50, 100)]))
+    with accelerator(store, newer) as one:
+        assert [each.object_id for each in one.get_objects(STREAM, 455, limit=2).objects] == [500, 50]
+
+
+def _sizes(store: CountingStore, object_ids: list[int]) -> Any:
+    return {each: len(store.get(ObjectLayout().object_key(each)).body) for each in object_ids}
+
+
+def test_bytes_that_are_not_what_a_snapshot_says_are_read_through_the_index() -> None:
+    store, image = line(100)
+    node = image.nodes[NODE]
+    lying = {}
+    for position in range(len(node)):
+        ref = node.ref(position)
+        lying[ref.object_id] = ref.size_bytes
+    rows = [(STREAM, at * LENGTH, at * LENGTH + LENGTH, at, at, 3, 90, 1, False) for at in range(100)]
+    put_snapshot(store, NODE, lying, rows, generation=2)
+    with accelerator(store, image) as one:
+        for _ in range(2):
+            assert [each.base_offset for each in one.read(STREAM, 555, 556)] == [550]
+        assert (one.stats().hints.spans_read, one.stats().hints.spans_wrong) == (1, 1)
+
+
+def test_a_large_stretch_of_blocks_is_not_fetched_for_a_small_read() -> None:
+    store = CountingStore(MemoryStore())
+    sizes = []
+    for number in range(40):
+        encoder = ObjectEncoder()
+        first = number * 30
+        parts = [
+            encoder.write(STREAM, [RecordBatch(STREAM, 1, at, 1, bytes(50_000))]) for at in range(first, first + 30)
+        ]
+        body = b"".join([*parts, encoder.finish()])
+        store.put(ObjectLayout().object_key(number), body)
+        sizes.append(len(body))
+    image = sized(line_image(list(range(40)), end=1200), sizes)
+    put_real_hints(store, image)
+    store.reset()
+    with accelerator(store, image) as one:
+        assert len(list(one.read(STREAM, 100, 101))) == 1
+        assert one.stats().hints.spans_read == 0
+        assert len(list(one.read(STREAM, 120, 150))) == 30
+        assert one.stats().hints.spans_read == 1
+
+
+def test_warming_loads_roots_and_packs_and_then_only_holders_are_opened() -> None:
+    store, image = line(200, every=20)
+    store.delete(hint_root_key(HintKind.SNAPSHOTS, NODE))
+    with accelerator(store, image) as one:
+        report = one.warm()
+        assert (report.nodes, report.snapshots, report.packs, report.filters) == (1, 0, 1, 200)
+        assert [kind for kind, _ in report.problems] == ["missing"]
+        assert gets(store) == report.requests == 3
+        answer = one.get_objects(STREAM, 55, limit=1)
+        assert answer.objects[0].object_id == 100
+        assert answer.objects_opened <= 10
+        assert one.stats().hints.filters == 200
+
+
+def test_warming_takes_only_filters_of_objects_that_are_listed_with_their_size() -> None:
+    store, image = line(40, hinted=0)
+    right = image.nodes[NODE].ref(3)
+    wrong = ObjectRef(4, right.size_bytes + 1)
+    put_pack(store, NODE, {right: [1], wrong: [1], ObjectRef(900, 5): [1]})
+    with accelerator(store, image) as one:
+        assert one.warm([NODE, 77]).filters == 1
+        assert one.stats().knowledge.filters.objects == 1
+
+
+def test_warming_reads_a_snapshots_root_so_that_the_first_lookup_is_one_request() -> None:
+    store, image = line(100)
+    with accelerator(store, image) as one:
+        report = one.warm([NODE])
+        assert (report.snapshots, report.problems) == (1, ())
+        store.reset()
+        one.get_objects(STREAM, 555, limit=1)
+        assert gets(store) <= 1
+
+
+def test_a_damaged_filter_is_left_out_and_counted() -> None:
+    store, image = line(100)
+    change(store, files(store, HintKind.PACKS, root=False), "flipped")
+    with accelerator(store, image) as one:
+        report = one.warm()
+        assert (report.filters, report.filters_bad) == (99, 1)
+        assert one.stats().hints.filters_bad == 1
+
+
+def test_asyncio_does_the_same() -> None:
+    store, image = line(100)
+
+    async def run() -> None:
+        async with AsyncReadAccelerator(
+            StaticImages(image), store, settings=Settings(parallel_loads=4, hashed_ids_max=64), system=system()
+        ) as one:
+            answer = await one.get_objects(STREAM, 555, limit=2)
+            assert [each.object_id for each in answer.objects] == [55, 56]
+            assert gets(store) == 2
+            assert [each.base_offset async for each in one.read(STREAM, 555, 556)] == [550]
+            assert gets(store) == 1
+            told = await one.explain(STREAM, 5, limit=1)
+            assert told.story.round_count == 0
+            report = await one.warm()
+            assert report.packs == 1
+
+    asyncio.run(run())
+
+
+def test_many_lookups_at_once_read_a_root_and_a_span_once() -> None:
+    store, image = line(100)
+
+    async def run() -> None:
+        async with AsyncReadAccelerator(
+            StaticImages(image), store, settings=Settings(parallel_loads=4, hashed_ids_max=64), system=system()
+        ) as one:
+            answers = await asyncio.gather(*(one.get_objects(STREAM, each * 10, limit=1) for each in range(100)))
+            assert [each.objects[0].object_id for each in answers] == list(range(100))
+            assert gets(store) == 2
+
+    asyncio.run(run())
+
+
+def test_an_explanation_tells_of_the_snapshot() -> None:
+    store, image = line(100, hinted=90)
+    with accelerator(store, image) as one:
+        told = one.explain(STREAM, 555, limit=1)
+        assert "the snapshot covers 90 of 100 listed objects" in told.text()
+        assert "90 of 90 hold the stream" in told.text()
+        assert told.requests == 2
+        assert told.to_dict()["cost"]["rounds"] == 2
+        events = [each for each in told.to_dict()["events"] if each["event"] == "hintread"]
+        assert [(each["what"], each["covered"], each["entries"]) for each in events] == [
+            ("root", 90, 0),
+            ("entries", 90, 90),
+        ]
+        assert "told by the snapshot" in told.text()
+    store, image = line(200, every=10)
+    with accelerator(store, image) as one:
+        one.get_objects(STREAM, 195)
+        assert "from memory" in one.explain(STREAM, 195).text()
+
+
+def test_memory_of_hints_is_counted_and_bounded() -> None:
+    store, image = line(100)
+    with accelerator(store, image, hint_entry_size_bytes_max=1000, hint_root_size_bytes_max=1000) as one:
+        for _ in range(2):
+            assert one.get_objects(STREAM, 555, limit=1).start_offset == 550
+        stats = one.stats()
+        assert stats.hints.nbytes <= 2000
+        assert stats.memory_bytes <= stats.memory_bytes_max
+
+
+def test_where_blocks_lie_is_told_of_the_very_object_unless_its_index_is_in_memory() -> None:
+    store, image = line(100)
+    opened: set[ObjectRef] = set()
+    hints = HintStore(image.namespace, Clock(), Settings(), opened.__contains__)
+    known = hints.roots.read(store, NODE)
+    hints.keep(NODE, known, SnapshotReader(store, image.namespace, Clock()).read_entries(NODE, STREAM))
+    ref = image.nodes[NODE].ref(55)
+    row = hints.find(NODE, ref, STREAM)
+    assert row is not None
+    assert (row.start, row.end, row.record_count) == (550, 560, 1)
+    assert hints.find(NODE, ObjectRef(55, ref.size_bytes + 1), STREAM) is None
+    assert hints.find(NODE, ref, STREAM + 1) is None
+    opened.add(ref)
+    assert hints.find(NODE, ref, STREAM) is None

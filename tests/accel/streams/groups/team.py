@@ -1,0 +1,160 @@
+"""Readers of one group in one process, asked in turn; and all that they gave, in the order in which they gave it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+
+from accel import Event, GroupReader, ReaderGroup, StreamWriter
+from accel.streams.events import EventBatch
+from accel.streams.segment_source import SegmentSource
+from accel.streams.steps import ReaderSettings
+from accel.system import SYSTEM, Components
+from tests.accel.streams.reader.streams import QUICK, Shop
+
+WAIT_SECONDS = 0.002
+ROUNDS_MAX = 5_000
+OFTEN_SECONDS = 0.001
+NEVER_SECONDS = 3600.0
+
+
+@dataclass
+class Team:
+    """Members of a group.
+
+    Attributes:
+        shop: has the stream.
+        group: that they share.
+        members: who is asked.
+        gone: who is not asked any more, without having left.
+        given: who gave which event.
+    """
+
+    shop: Shop
+    group: ReaderGroup
+    members: dict[str, GroupReader] = field(default_factory=dict)
+    gone: list[GroupReader] = field(default_factory=list)
+    given: list[tuple[str, Event]] = field(default_factory=list)
+
+    def join(
+        self,
+        name: str,
+        *,
+        follow: bool = True,
+        every_seconds: float = OFTEN_SECONDS,
+        source: SegmentSource | None = None,
+        settings: ReaderSettings = QUICK,
+        system: Components = SYSTEM,
+    ) -> GroupReader:
+        """A new member, which nobody has asked for anything yet."""
+        self.members[name] = GroupReader(
+            self.shop.stream,
+            self.shop.source() if source is None else source,
+            self.group,
+            name,
+            follow=follow,
+            settings=settings,
+            rebalance_seconds=every_seconds,
+            system=system,
+        )
+        return self.members[name]
+
+    def leave(self, name: str) -> None:
+        """It leaves in good order."""
+        self.members.pop(name).close()
+
+    def die(self, name: str) -> None:
+        """It is not heard of any more."""
+        self.gone.append(self.members.pop(name))
+
+    def keep(self, name: str, batch: EventBatch | None) -> int:
+        """Remember what a member gave; tells how many events those are."""
+        self.given += [(name, event) for event in batch or ()]
+        return len(batch or ())
+
+    def ask(self, name: str) -> int:
+        """Ask a member once."""
+        return self.keep(name, self.members[name].next_batch(WAIT_SECONDS))
+
+    def until(self, is_enough: Callable[[], bool]) -> None:
+        """Ask one after the other until it is enough."""
+        for _ in range(ROUNDS_MAX):
+            if is_enough():
+                return
+            for name in list(self.members):
+                self.ask(name)
+        raise AssertionError(f"not enough after {ROUNDS_MAX} rounds; {len(self.given)} of {self.shop.count} events")
+
+    def read(self, count: int) -> None:
+        """Until so many events more were given."""
+        wanted = len(self.given) + count
+        self.until(lambda: len(self.given) >= wanted)
+
+    def read_all(self) -> None:
+        """Until as many were given as were written."""
+        self.until(lambda: len(self.given) >= self.shop.count)
+
+    def share(self) -> None:
+        """Until everybody has a share."""
+        self.until(lambda: all(len(member.position()) for member in self.members.values()))
+
+    def take_one(self, name: str) -> None:
+        """Ask a member for one event as `next` does, but wait no longer than `ask`; the rest of its batch is left."""
+        member = self.members[name]
+        if member._batch is None:
+            batch = member.next_batch(WAIT_SECONDS)
+            if batch is None:
+                return
+            member._open_batch(batch)
+        member._attend()  # this may take the batch away: `next` would wait for another one
+        event = member._next_event()
+        if event is not None:
+            self.given.append((name, event))
+
+    def own(self, name: str) -> list[Event]:
+        """What one of them gave."""
+        return [event for each, event in self.given if each == name]
+
+    @property
+    def events(self) -> Iterator[Event]:
+        """What all gave."""
+        return (event for _, event in self.given)
+
+    def close(self) -> None:
+        """Let everybody leave."""
+        for each in (*self.members.values(), *self.gone):
+            each.close()
+
+
+def written(opened: Shop, count: int) -> None:
+    """Write so many events of all keys in turn."""
+    with StreamWriter(opened.stream, opened.host) as writer:
+        opened.write(writer, count)
+
+
+def one_batch(opened: Shop, *payloads: bytes) -> None:
+    """Write events of one key that are appended together."""
+    with StreamWriter(opened.stream, opened.host) as writer:
+        writer.write_many((payload, "one key") for payload in payloads)
+        opened.flush(writer)
+
+
+def scale(opened: Shop, random: Random) -> None:
+    """Split a segment, or merge two."""
+    count = len(opened.stream.active_segments())
+    if count > 1 and random.random() < 0.5:
+        opened.merge()
+    else:
+        opened.split(random.randrange(count))
+
+
+@contextmanager
+def team(shop: Shop, group: ReaderGroup | None = None) -> Iterator[Team]:
+    """A team without members yet, in a new group."""
+    made = Team(shop, ReaderGroup.open(shop.stream, "team") if group is None else group)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,147 @@
+"""The bytes of a group: read back as written, also those of earlier releases; damage is noticed; the page is right."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accel.streams.groups.group_form import PLACE, READER_GROUP, REPORT, StoredGroup, register_forms
+from accel.streams.groups.group_state import ENDED, FREE, READERS_MAX, GroupState
+from accel.streams.groups.reader_group import groups_table
+from loaders.errors import CorruptObject, FormatTooNew
+from loaders.tables.columns import pack_columns
+from loaders.tables.forms import FormRegistry, form_of
+from tests.accel.history.store.bench import Bench
+from tests.accel.streams.groups.states import cut, group, segment
+from tests.docs.test_bytes import cells, code, section
+from tests.examples import examples
+
+GOLDEN = Path(__file__).parents[3] / "data" / "reader_group" / "reader-group-1.bin"
+
+
+def told() -> GroupState:
+    """A segment at its end, two that are read or free, one that waits; one reader lets others go first."""
+    segments = [segment("0@0", 0.0, 1 / 3), segment("1@0", 1 / 3, 0.7), segment("2@3", 0.7, 1.0)]
+    waiting = segment("5@4", 1 / 3, 1.0)
+    state = GroupState.at(cut({"0@0": 2**40, "1@0": 17, "2@3": 0, "5@4": -1}, *segments, waiting))
+    state = state.joined("reader-2").joined("reader-1").acquired("reader-2", np.array([0, 1]))
+    state = state.finished("reader-2", 0, [], offset=2**40 + 1)
+    return state.reported("reader-1", 1_500, has_waited=True).reported("reader-2", 2**62, has_waited=False)
+
+
+def test_bytes_of_version_1_are_read_for_ever() -> None:
+    assert READER_GROUP.decode(GOLDEN.read_bytes(), "golden") == told()
+
+
+def test_equal_groups_have_equal_bytes() -> None:
+    assert READER_GROUP.encode(told()) == READER_GROUP.encode(READER_GROUP.decode(GOLDEN.read_bytes(), "golden"))
+
+
+def test_the_form_names_itself_and_its_version() -> None:
+    assert form_of(READER_GROUP.encode(told())) == ("reader-group", 1)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.dictionaries(st.text("abc", min_size=1), st.integers(0, 3)), st.integers(0, 5), st.integers(0, 2**63 - 1))
+def test_a_group_is_read_back_as_it_was_written(counts: dict[str, int], free: int, lag: int) -> None:
+    state = group(counts, free) if sum(counts.values()) + free else group(counts, 1)
+    for name in counts:
+        state = state.reported(name, lag, has_waited=bool(lag % 2))
+    assert READER_GROUP.decode(READER_GROUP.encode(state), "here") == state
+
+
+def test_bytes_that_end_early_are_refused_with_the_place_in_the_message() -> None:
+    whole = READER_GROUP.encode(told())
+    for size in range(len(whole)):
+        with pytest.raises(CorruptObject, match="table 'x', key 'y'"):
+            READER_GROUP.decode(whole[:size], "table 'x', key 'y'")
+
+
+def test_one_flipped_bit_is_always_noticed() -> None:
+    whole = READER_GROUP.encode(told())
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises((CorruptObject, FormatTooNew)):
+            READER_GROUP.decode(bytes(damaged), "here")
+
+
+def fields() -> StoredGroup:
+    return READER_GROUP.record.decode(READER_GROUP.encode(told()), "here")
+
+
+def places(*owners: int) -> bytes:
+    rows = np.zeros(len(owners), dtype=PLACE)
+    rows["owner"] = owners
+    return pack_columns(rows)
+
+
+def reports(*rows: tuple[int, int]) -> bytes:
+    return pack_columns(np.array(list(rows), dtype=REPORT))
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "an owner that is not there": {"places": places(-1, 2, 0, 0)},
+    "places of other segments": {"places": places(0, 0)},
+    "a reader without a report": {"reports": reports((0, 0))},
+    "a mark that is none": {"reports": reports((0, 0), (0, 2))},
+    "a lag below 0": {"reports": reports((0, 0), (-1, 0))},
+    "readers in another order": {"readers": ["b", "a"]},
+    "too many readers": {
+        "readers": [f"{each:05}" for each in range(READERS_MAX + 1)],
+        "reports": reports(*[(0, 0)] * (READERS_MAX + 1)),
+    },
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_no_group_is_corrupt(what: str) -> None:
+    data = READER_GROUP.record.encode(msgspec.structs.replace(fields(), **WRONG[what]))
+    with pytest.raises(CorruptObject, match="'reader-group'"):
+        READER_GROUP.decode(data, "here")
+
+
+def test_a_person_can_look_at_a_group() -> None:
+    registry = FormRegistry()
+    register_forms(registry)
+    name, version, shown = registry.decode_any(GOLDEN.read_bytes(), "golden")
+    assert (name, version) == ("reader-group", 1)
+    assert isinstance(shown, dict)
+    assert shown["position"] == {"0@0": 2**40 + 1, "1@0": 17, "2@3": 0, "5@4": -1}
+    assert shown["owners"] == ["ended", {"reader": "reader-2"}, None, None]
+    assert shown["readers"][0] == {"name": "reader-1", "lag": 1_500, "has_waited": True}
+    assert shown["segments"][1]["key_start"] == 1 / 3
+
+
+# docs/formats.md
+
+TEXT = section("Reader groups")
+
+
+def test_each_field_stands_in_the_page_in_its_order() -> None:
+    named = [code(row[0])[0] for row in cells(TEXT) if len(row) == 3 and code(row[0])]
+    assert tuple(named) == StoredGroup.__struct_fields__
+
+
+def test_each_kind_of_rows_has_the_columns_that_the_page_names() -> None:
+    named = {row[0]: tuple(code(row[1])) for row in cells(TEXT) if len(row) == 2 and row[0] in {"place", "report"}}
+    assert named == {"place": PLACE.names, "report": REPORT.names}
+
+
+def test_the_table_the_form_and_the_bounds_stand_in_the_page() -> None:
+    stream = Bench().create()
+    table = (
+        groups_table(stream).replace("scope/stream", "<scope>/<stream>").replace(str(stream.unique_id), "<stream id>")
+    )
+    assert f"`{table}`" in TEXT
+    assert f"`{READER_GROUP.name}`, version {READER_GROUP.record.version}" in TEXT
+    assert f"At most {READERS_MAX:,} readers" in TEXT
+    assert re.search(rf"{FREE}: nobody's.*{ENDED}: read to its end", TEXT, re.DOTALL)
+    assert f"`tests/data/reader_group/{GOLDEN.name}`" in TEXT

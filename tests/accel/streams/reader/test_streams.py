@@ -1,0 +1,419 @@
+"""Reading a stream that is written, scaled, truncated and compacted meanwhile: all layers, in memory and on S3."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping
+from random import Random
+
+import numpy as np
+import pytest
+
+from accel import AsyncStreamReader, Event, Order, StreamReader, StreamWriter
+from accel.compaction import CompactionSettings, compact, plan_compaction
+from accel.errors import InvalidArgument, PositionTruncated, ReaderStalled
+from accel.history.configuration import OffsetUnit
+from accel.history.id_columns import IdMap
+from accel.history.store import StreamStore
+from accel.streams.events import EventBatch
+from accel.streams.segment_source import ObjectSegmentSource
+from accel.streams.steps import Fill, Learn, ReaderSettings, SegmentEnd, SegmentEvents
+from loaders.errors import StoreUnavailable
+from loaders.store import MemoryStore, ObjectStore
+from tests.accel.streams.reader.streams import KEYS, QUICK, Shop, by_key, shop
+from tests.servers.stores import S3_STORES, store_on_s3
+
+TIMEOUT_SECONDS = 60.0
+
+
+@pytest.fixture
+def orders() -> Iterator[Shop]:
+    with shop(MemoryStore()) as opened:
+        yield opened
+
+
+def read_on(reader: StreamReader, count: int) -> list[Event]:
+    """So many events of a reader that follows."""
+    events: list[Event] = []
+    while len(events) < count:
+        batch = reader.next_batch(TIMEOUT_SECONDS)
+        assert batch is not None, f"expected {count} events, found {len(events)}"
+        events += batch
+    return events
+
+
+def busy_life(opened: Shop, turn: int = 60) -> IdMap:
+    """Five scales and a rolling transaction, so many events in between; gives a cut in the middle of it."""
+    with StreamWriter(opened.stream, opened.host) as writer:
+        opened.write(writer, turn)
+        transaction, events = opened.write_apart(writer, turn // 2)
+        opened.split()
+        opened.write(writer, turn)
+        writer.commit_transaction(transaction)
+        opened.committed(events)
+        opened.write(writer, turn)
+        opened.split(at=1)
+        opened.write(writer, turn)
+        opened.merge()
+        with opened.reader() as reader:
+            for _ in range(100 * turn // 60):
+                next(reader)
+            cut = reader.position()
+        opened.write(writer, turn)
+        opened.split()
+        opened.write(writer, turn // 2)
+        opened.merge()
+        opened.write(writer, turn)
+    return cut
+
+
+def compact_all(opened: Shop) -> None:
+    settings = CompactionSettings(rewrite_all=True, min_age_seconds=0.0)
+    report = compact(opened.catalog, plan_compaction(opened.catalog, settings))
+    assert report.groups
+    opened.catalog.refresh()
+
+
+def lifetime(store: ObjectStore) -> None:
+    """One reader follows from the beginning, one goes from cut to cut, one begins where the stream was truncated."""
+    with shop(store) as opened, opened.reader(follow=True) as following:
+        cut = busy_life(opened)
+        assert by_key(read_on(following, opened.count)) == opened.written
+
+        with opened.reader() as reader:
+            whole = list(reader)
+        assert by_key(whole) == opened.written
+
+        opened.stream.truncate(cut)
+        compact_all(opened)
+        stepwise: list[Event] = []
+        position: Mapping[int, int] = cut
+        while True:
+            with opened.reader(position) as reader:
+                taken = [event for _, event in zip(range(37), reader, strict=False)]
+                position = reader.position()
+            stepwise += taken
+            if not taken:
+                break
+        with opened.reader() as reader:
+            from_head = list(reader)
+        left = {key: payloads[-len(by_key(from_head)[key]) :] for key, payloads in opened.written.items()}
+        assert by_key(from_head) == by_key(stepwise) == left
+        assert len(from_head) == opened.count - 100
+
+        with StreamWriter(opened.stream, opened.host) as writer:
+            opened.write(writer, 24)
+        assert len(read_on(following, 24)) == 24
+
+
+def test_a_stream_end_to_end_in_memory() -> None:
+    lifetime(MemoryStore())
+
+
+@pytest.mark.parametrize("name", S3_STORES)
+def test_a_stream_end_to_end_on_s3(request: pytest.FixtureRequest, name: str) -> None:
+    with store_on_s3(request, name) as store:
+        lifetime(store)
+
+
+@pytest.mark.parametrize("unit", list(OffsetUnit))
+def test_from_every_position_a_reader_gives_the_same_rest(unit: OffsetUnit) -> None:
+    with shop(MemoryStore(), unit=unit) as opened:
+        busy_life(opened, turn=KEYS)
+        with opened.reader() as reader:
+            whole, positions = [], [reader.position()]
+            for event in reader:
+                whole.append(event)
+                positions.append(reader.position())
+        for at, position in enumerate(positions):
+            assert opened.stream.is_valid(position)
+            with opened.reader(position) as reader:
+                rest = by_key(reader)
+            assert rest == by_key(whole[at:]), at
+
+
+def test_who_waits_long_enough_gets_events_in_the_order_of_time(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        for _ in range(5):
+            orders.write(writer, 24)
+    patient = ReaderSettings(grace_seconds=TIMEOUT_SECONDS)
+    with StreamReader(orders.stream, orders.source(), settings=patient) as reader:
+        values = [event.value for event in reader]
+    assert len(values) == orders.count
+    assert values == sorted(values)
+
+
+def test_values_are_those_of_the_time_index_where_it_has_moved(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        for _ in range(6):
+            orders.write(writer, 24)
+        orders.split()
+    moved = [info.key for info in orders.store.list("accel/time/")]
+    assert moved
+    with orders.reader() as reader:
+        by_index = [(event.segment_id, event.offset, event.value) for event in reader]
+    for key in moved:
+        orders.store.delete(key)
+    with orders.reader() as reader:
+        assert sorted((event.segment_id, event.offset, event.value) for event in reader) == sorted(by_index)
+
+
+def test_a_time_index_that_is_damaged_costs_a_warning_and_no_event(
+    orders: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        for _ in range(6):
+            orders.write(writer, 24)
+        orders.split()
+    for info in list(orders.store.list("accel/time/")):
+        orders.store.put(info.key, b"\xff" * info.size_bytes)
+    with orders.reader() as reader:
+        assert by_key(reader) == orders.written
+    assert "time index" in caplog.text
+
+
+def test_asyncio_gives_what_threads_give(orders: Shop) -> None:
+    busy_life(orders)
+
+    async def read() -> tuple[list[Event], Mapping[int, int]]:
+        async with AsyncStreamReader(orders.stream, orders.source(), settings=QUICK) as reader:
+            return [event async for event in reader], reader.position()
+
+    events, position = asyncio.run(read())
+    with orders.reader() as reader:
+        assert by_key(events) == by_key(reader) == orders.written
+        assert position == reader.position()
+
+
+def test_an_async_reader_that_waits_is_woken_and_may_be_cancelled(orders: Shop) -> None:
+    async def read() -> int:
+        async with AsyncStreamReader(orders.stream, orders.source(), follow=True, settings=QUICK) as reader:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(reader), 0.05)
+            assert await reader.next_batch(0.01) is None
+            with StreamWriter(orders.stream, orders.host) as writer:
+                await asyncio.to_thread(orders.write, writer, KEYS)
+            return len([await anext(reader) for _ in range(KEYS)])
+
+    assert asyncio.run(read()) == KEYS
+
+
+def test_a_reader_behind_the_head_is_told_and_may_go_on_there(orders: Shop) -> None:
+    cut = busy_life(orders)
+    orders.stream.truncate(cut)
+    orders.catalog.refresh()
+    with orders.reader(dict.fromkeys(orders.stream.epoch(0).segments.ids.tolist(), 0)) as reader:
+        with pytest.raises(PositionTruncated) as told:
+            list(reader)
+        assert told.value.head == dict(cut)
+        reader.skip_to_head()
+        assert len(list(reader)) == orders.count - 100
+
+
+def test_a_reader_between_cuts_gives_what_lies_between(orders: Shop) -> None:
+    busy_life(orders)
+    with orders.reader() as reader:
+        before = [next(reader) for _ in range(50)]
+        start = reader.position()
+        between = [next(reader) for _ in range(120)]
+        end = reader.position()
+    with StreamReader(orders.stream, orders.source(), from_cut=start, to_cut=end, settings=QUICK) as reader:
+        assert by_key(reader) == by_key(between)
+        assert reader.position() == end
+    assert len(before) == 50
+    with pytest.raises(InvalidArgument):
+        StreamReader(orders.stream, orders.source(), from_cut=end, to_cut=start)
+
+
+def test_a_reader_by_segment_gives_every_event_too(orders: Shop) -> None:
+    busy_life(orders)
+    with StreamReader(orders.stream, orders.source(), order=Order.SEGMENT, settings=QUICK) as reader:
+        assert by_key(reader) == orders.written
+
+
+def test_a_batch_is_what_is_left_of_it(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        writer.write_many((payload, "one key") for payload in (b"0:1", b"0:2", b"0:3"))
+        orders.flush(writer)
+    with orders.reader() as reader:
+        first = next(reader)
+        batch = reader.next_batch()
+        assert batch is not None
+        assert [first.payload, *(each.payload for each in batch)] == [b"0:1", b"0:2", b"0:3"]
+        assert reader.next_batch() is None
+        assert next(reader, None) is None
+
+
+def test_a_sealed_stream_comes_to_an_end_though_it_is_followed(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    with orders.reader(follow=True) as reader:
+        read_on(reader, 24)
+        orders.stream.seal()
+        orders.catalog.refresh()
+        assert reader.next_batch(TIMEOUT_SECONDS) is None
+        assert orders.stream.is_valid(reader.position())
+
+
+def test_a_stream_that_is_deleted_leaves_neither_data_nor_times(orders: Shop) -> None:
+    busy_life(orders)
+    streams = StreamStore.open(orders.store, host=orders.host)
+    ids = [orders.stream.segment_stream(each) for each in orders.stream.active_segments().ids.tolist()]
+    orders.stream.seal()
+    streams.delete_stream("shop", "orders")
+    image = orders.catalog.refresh()
+    assert list(orders.store.list("accel/time/")) == []
+    assert all(image.streams[each].start_offset > 0 for each in ids if each in image.streams)
+
+
+def test_an_idle_segment_is_asked_again_though_others_always_have_events(orders: Shop) -> None:
+    busy, idle = orders.stream.active_segments().ids.tolist()
+    has_more = threading.Event()
+
+    class Endless:
+        """One segment never ends; the other has one event, some time later."""
+
+        def fill(self, fill: Fill) -> SegmentEvents:
+            if fill.segment_id == idle and not (has_more.is_set() and not fill.offset):
+                return SegmentEvents((), fill.offset)
+            offsets, value = np.array([fill.offset, fill.offset + 1]), int(fill.segment_id == busy)
+            batch = EventBatch(fill.segment_id, value, offsets, b"0:0", np.array([0, 3]))
+            return SegmentEvents((batch,), fill.offset + 1)
+
+        def learn(self, learn: Learn) -> SegmentEnd:
+            del learn
+            return SegmentEnd(None)
+
+    with StreamReader(orders.stream, Endless(), follow=True, settings=QUICK) as reader:
+        assert {read_on(reader, 1)[0].segment_id for _ in range(50)} == {busy}
+        has_more.set()
+        seen = (read_on(reader, 1)[0].segment_id for _ in range(100_000))
+        assert idle in seen
+
+
+def test_a_peer_reads_bytes_with_their_values_and_goes_on_with_a_token(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        for _ in range(6):
+            orders.write(writer, 24)
+    segment_id = orders.stream.active_segments()[0].id
+    with orders.reader() as reader:
+        events = [event for event in reader if event.segment_id == segment_id]
+    source = orders.source()
+    whole = source.read(segment_id, 0, 1 << 20)
+    assert whole.data == b"".join(event.payload for event in events)
+    assert sorted(set(whole.values.tolist())) == sorted({event.value for event in events})
+    first = source.read(segment_id, 0, 1)
+    offset = sum(1 for event in events if event.value == first.value)
+    with_token, without = (
+        source.read(segment_id, offset, 1 << 20, first.token),
+        source.read(segment_id, offset, 1 << 20),
+    )
+    assert first.data + with_token.data == whole.data == first.data + without.data
+    assert with_token.values.tolist() == without.values.tolist()
+    assert with_token.token == without.token
+
+
+def learned(source: ObjectSegmentSource, segment_id: int) -> SegmentEnd:
+    """What becomes of a segment, as a reader asks for it: after its last read, and again if that was too early."""
+    while True:
+        source.fill(Fill(segment_id, 0, 1 << 20))
+        end = source.learn(Learn(segment_id))
+        if not end.is_stale:
+            return end
+
+
+def test_that_nothing_follows_a_segment_is_believed_only_of_a_sealed_stream(
+    orders: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    first = orders.stream.active_segments()[0].id
+    orders.split()
+    source = orders.source()
+    with monkeypatch.context() as patched:
+        patched.setattr(orders.stream, "successors", lambda _: {})  # as it was before the scale
+        assert learned(source, first) == SegmentEnd(None)
+    assert len(learned(source, first).successors) == 2
+    orders.stream.seal()
+    last = orders.stream.active_segments()[0].id
+    assert learned(orders.source(), last) == SegmentEnd(orders.stream.sealed_size(last))
+
+
+class Failing:
+    """A source that fails now and then."""
+
+    def __init__(self, opened: Shop) -> None:
+        self._source = opened.source()
+        self._random = Random(1)
+
+    def fill(self, fill: Fill) -> SegmentEvents:
+        self._maybe_fail()
+        return self._source.fill(fill)
+
+    def learn(self, learn: Learn) -> SegmentEnd:
+        self._maybe_fail()
+        return self._source.learn(learn)
+
+    def _maybe_fail(self) -> None:
+        if self._random.random() < 0.3:
+            raise StoreUnavailable("get", "somewhere", "out of order")
+
+
+def test_after_an_error_a_reader_goes_on_and_gives_every_event_once(orders: Shop) -> None:
+    busy_life(orders)
+    events, errors = [], 0
+    with StreamReader(orders.stream, Failing(orders), settings=QUICK) as reader:
+        while True:
+            try:
+                event = next(reader, None)
+            except StoreUnavailable:
+                errors += 1
+                continue
+            if event is None:
+                break
+            events.append(event)
+    assert errors
+    assert by_key(events) == orders.written
+
+
+def test_a_reader_that_waits_in_vain_for_what_must_be_there_gives_up(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    orders.split()
+    sealed = orders.stream.epoch(0).segments[0].id
+
+    class Short(Failing):
+        def fill(self, fill: Fill) -> SegmentEvents:
+            found = self._source.fill(fill)
+            return SegmentEvents((), fill.offset) if fill.segment_id == sealed else found
+
+        def learn(self, learn: Learn) -> SegmentEnd:
+            return self._source.learn(learn)
+
+    impatient = ReaderSettings(idle_seconds=0.01, grace_seconds=0.0, stall_seconds=0.05)
+    with (
+        StreamReader(orders.stream, Short(orders), settings=impatient) as reader,
+        pytest.raises(ReaderStalled, match="0@0 at 0"),
+    ):
+        list(reader)
+
+
+def test_what_is_held_in_memory_is_bounded(orders: Shop) -> None:
+    busy_life(orders)
+    tight = ReaderSettings(fill_bytes=50, buffer_bytes_max=200, requests_max=2, idle_seconds=0.005)
+    most = 0
+    with StreamReader(orders.stream, orders.source(), settings=tight) as reader:
+        while reader.next_batch() is not None:
+            most = max(most, reader.buffered_bytes)
+    assert 0 < most <= 200 + 6 * 200
+
+
+def test_lag_counts_from_the_last_event(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    with orders.reader() as reader:
+        assert (reader.lag(), set(reader.lags().values())) == (0, {0.0})
+        events = list(reader)
+        assert 0 <= reader.lag() < 60
+        assert reader.lag(events[-1].segment_id) == pytest.approx(reader.lag(), abs=1)

@@ -1,0 +1,51 @@
+"""The clock of a host never goes back, whatever is behind it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel.streams import HostClock
+
+UINT64_MAX = 2**64 - 1
+
+
+@given(st.lists(st.integers(-5, UINT64_MAX)), st.integers(0, UINT64_MAX))
+def test_now_is_the_highest_value_so_far(times: list[int], stored: int) -> None:
+    source = iter(times)
+    clock = HostClock(lambda: next(source), stored)
+    assert [clock.now() for _ in times] == list(accumulate(times, max, initial=stored))[1:]
+
+
+def test_a_stored_value_that_is_higher_is_never_undercut() -> None:
+    clock = HostClock(lambda: 100)
+    clock.seed(250)
+    clock.seed(170)
+    assert clock.now() == 250
+
+
+def test_seconds_become_milliseconds() -> None:
+    assert HostClock.of_seconds(lambda: 1_760_000_000.1239).now() == 1_760_000_000_123
+
+
+@pytest.mark.parametrize("value", [-1, 2**64])
+def test_values_have_64_bits(value: int) -> None:
+    with pytest.raises(ValueError, match=str(value)):
+        HostClock(lambda: 0, value)
+    with pytest.raises(ValueError, match=str(value)):
+        HostClock(lambda: 0).seed(value)
+    if value > 0:
+        with pytest.raises(ValueError, match=str(value)):
+            HostClock(lambda: value).now()
+
+
+def test_what_one_thread_was_given_no_other_thread_goes_below() -> None:
+    times = iter([*range(1000, 0, -1)] * 4)
+    clock = HostClock(lambda: next(times))
+    with ThreadPoolExecutor(4) as pool:
+        given_to = list(pool.map(lambda _: [clock.now() for _ in range(200)], range(4)))
+    assert all(earlier <= later for values in given_to for earlier, later in pairwise(values))

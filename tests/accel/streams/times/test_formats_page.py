@@ -1,0 +1,58 @@
+"""What docs/formats.md says of the bytes of time indexes is what the code has."""
+
+from __future__ import annotations
+
+import re
+
+from accel.streams.times.segment_index import MOVED_RECORDS_MAX
+from accel.streams.times.time_parts import PART_RECORDS_MAX
+from loaders.layout import time_part_key
+from loaders.store import MemoryStore
+from range_index.segment_times import RECORD_SIZE_BYTES
+from range_index.time_search import NO_TOKEN
+from tests.accel.streams.times.indexes import Source, open_index
+from tests.docs.test_bytes import cells, section
+
+HEADING = "The time index of a segment"
+TEXT = section(HEADING)
+
+
+def shown() -> bytes:
+    """The bytes of the part in full, each line of which has to begin at the position that it names."""
+    data = b""
+    for line in re.findall(r"^```\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)[-1].splitlines():
+        at, shown, _ = re.split(r" {2,}", line.strip(), maxsplit=2)
+        assert int(at) == len(data)
+        data += bytes.fromhex(shown)
+    return data
+
+
+def test_the_part_in_full_is_what_comes_of_the_appends_that_the_page_names() -> None:
+    store, source = MemoryStore(), Source(1_760_000_000_123)
+    index = open_index(store, source)
+    for length in (10, 248):
+        index.append(index.end_offset + length)
+    source.time -= 23
+    index.append(index.end_offset + 5)
+    source.time = 1_760_000_004_096
+    index.merge(index.end_offset + 4000)
+    index.move(index.end_offset)
+    key = time_part_key(7, 0)
+    assert f"`{key}`" in TEXT
+    assert store.get(key).body == shown()
+    assert len(shown()) == 4 * RECORD_SIZE_BYTES
+
+
+def test_the_fields_are_those_of_the_page() -> None:
+    rows = cells(TEXT)
+    assert [row[:4] for row in rows] == [["0", "8", "u8", "end offset"], ["8", "8", "u8", "value"]]
+    assert sum(int(row[1]) for row in rows) == RECORD_SIZE_BYTES
+    assert f"Records are {RECORD_SIZE_BYTES} bytes" in TEXT
+
+
+def test_keys_and_bounds_are_those_of_the_page() -> None:
+    assert time_part_key(7, 65536) in TEXT
+    assert f"up to {MOVED_RECORDS_MAX:,} records" in TEXT
+    assert f"more than {PART_RECORDS_MAX:,}" in TEXT
+    assert f"{NO_TOKEN} says that there is none" in TEXT
+    assert "`CorruptObject`" in TEXT

@@ -1,0 +1,74 @@
+"""The segment with the lowest clock value is read next; drained ones go at once; idle ones block nobody."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel.streams import NO_TOKEN, Lag, SegmentRead, Standing, StreamSegmentInfo, TimesRead, choose
+
+standings = st.lists(
+    st.builds(Standing, st.integers(0, 20), st.none() | st.integers(0, 5), st.booleans()),
+    max_size=8,
+    unique_by=lambda standing: standing.segment,
+)
+
+
+def naive(given_standings: list[Standing[int]]) -> Standing[int] | None:
+    by_id = sorted(given_standings, key=lambda standing: standing.segment)
+    for standing in by_id:
+        if standing.is_drained:
+            return standing
+    best = None
+    for standing in by_id:
+        if standing.value is not None and (best is None or best.value is None or standing.value < best.value):
+            best = standing
+    return best
+
+
+@given(standings)
+def test_the_choice_is_the_lowest_value_then_the_lowest_id_but_drained_ones_first(each: list[Standing[int]]) -> None:
+    assert choose(each) == naive(each)
+
+
+@given(standings, st.randoms(use_true_random=False))
+def test_the_choice_does_not_depend_on_the_order_in_which_segments_are_told(
+    each: list[Standing[int]], rng: object
+) -> None:
+    shuffled = list(each)
+    rng.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis does not name its type
+    assert choose(shuffled) == choose(each)
+
+
+@pytest.mark.parametrize("value", [0, 1, None])
+def test_a_segment_that_is_not_ready_blocks_nobody(value: int | None) -> None:
+    chosen = choose([Standing("idle", None), Standing("other", value)])
+    assert chosen == (None if value is None else Standing("other", value))
+
+
+def test_no_segment_at_all_is_none_to_read() -> None:
+    assert choose(iter(())) is None
+
+
+def test_lag_is_0_before_the_first_read_and_never_negative() -> None:
+    lag = Lag()
+    assert lag.at(100) == 0
+    lag.read(40)
+    assert [lag.at(now) for now in (100, 45, 40, 30)] == [60, 5, 0, 0]
+    lag.read(50)
+    assert lag.at(100) == 50
+
+
+def test_a_reply_has_the_bytes_their_values_and_the_token() -> None:
+    values = np.array([3, 4], dtype=np.uint64)
+    reply = SegmentRead.of(b"ab", TimesRead(2, values, 9))
+    assert (reply.data, reply.value, reply.values.tolist(), reply.token) == (b"ab", 3, [3, 4], 9)
+    assert SegmentRead.of(b"", TimesRead(0, values[:0], 9)).value == 0
+
+
+def test_a_peer_without_the_feature_has_value_0_and_no_token() -> None:
+    reply = SegmentRead.without_times(b"ab")
+    assert (reply.value, reply.token) == (0, NO_TOKEN)
+    assert StreamSegmentInfo(17).value == 0

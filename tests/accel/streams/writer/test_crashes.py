@@ -1,0 +1,120 @@
+"""A process may die before any of its writes: a new session finds everything that was durable, once, and goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import UUID
+
+import pytest
+
+from accel.history.transactions import TransactionStatus
+from accel.streams.writing.writer import StreamWriter
+from loaders.store import Crash, CrashStore, MemoryStore, ObjectStore
+from tests.accel.streams.writer.world import Process, World, ids_of
+
+WRITES_MAX = 400
+
+
+class Story:
+    """What one process does, and how far it came."""
+
+    def __init__(self) -> None:
+        self.flushed: list[bytes] = []
+        self.written: list[bytes] = []
+        self.transactions: dict[UUID, list[bytes]] = {}
+        self.committed: list[UUID] = []
+        self.aborted: list[UUID] = []
+
+    def tell(self, process: Process) -> None:
+        """Write, commit, abort, scale, commit what was begun before, write again."""
+        with process.writer() as writer:
+            older = self._begun(writer.begin_transaction(), "older")
+            for number, payload in enumerate(self.transactions[older]):
+                writer.write(payload, b"key-%d" % number, transaction=older)
+            self._write(writer, "first")
+            writer.flush()
+            self.flushed = list(self.written)
+            self._commit(writer, "committed")
+            gone = self._begun(writer.begin_transaction(), "gone")
+            writer.write_many([(each, each) for each in self.transactions[gone]], transaction=gone)
+            writer.abort_transaction(gone)
+            self.aborted.append(gone)
+            process.stream().scale(ids_of("0@0"), [(0.0, 0.25), (0.25, 0.5)])
+            self._write(writer, "second")
+            writer.flush()
+            self.flushed = list(self.written)
+            writer.commit_transaction(older)
+            self.committed.append(older)
+            self._write(writer, "third")
+        self.flushed = list(self.written)
+        process.host.close()
+
+    def _begun(self, transaction: UUID, word: str) -> UUID:
+        self.transactions[transaction] = [b"%s-%d" % (word.encode(), number) for number in range(5)]
+        return transaction
+
+    def _commit(self, writer: StreamWriter, word: str) -> None:
+        transaction = self._begun(writer.begin_transaction(), word)
+        writer.write_many([(each, each) for each in self.transactions[transaction]], transaction=transaction)
+        writer.commit_transaction(transaction)
+        self.committed.append(transaction)
+
+    def _write(self, writer: StreamWriter, word: str) -> None:
+        for number in range(6):
+            payload = b"%s-%d" % (word.encode(), number)
+            writer.write(payload, b"key-%d" % (number % 3))
+            self.written.append(payload)
+
+
+def made() -> World:
+    world = World(MemoryStore())
+    world.create()
+    return world
+
+
+def check(world: World, story: Story) -> None:
+    """A new session recovers the stream and writes on; then everything is there as often as it should be."""
+    with world.process() as process:
+        stream = process.stream()
+        stream.recover()
+        stream.commit()
+        statuses = {each: stream.transaction_status(each) for each in story.transactions}
+        with process.writer() as writer:
+            writer.write(b"after", b"key-0")
+        process.host.close()
+    world.check_times()
+    counts = Counter(world.payloads())
+    assert counts[b"after"] == 1
+    assert [each for each in story.flushed if counts[each] != 1] == []
+    assert [each for each in story.written if counts[each] > 1] == []
+    for transaction, payloads in story.transactions.items():
+        wanted = int(statuses[transaction] is TransactionStatus.COMMITTED)
+        assert [counts[each] for each in payloads] == [wanted] * len(payloads), statuses[transaction]
+    assert {statuses[each] for each in story.committed} <= {TransactionStatus.COMMITTED}
+    assert {statuses[each] for each in story.aborted} <= {TransactionStatus.ABORTED}
+
+
+def run(world: World, around: ObjectStore, story: Story) -> None:
+    with world.process(around) as process:
+        story.tell(process)
+
+
+def writes_of_a_whole_story() -> int:
+    world, story = made(), Story()
+    counted = CrashStore(world.store, None)
+    run(world, counted, story)
+    check(world, story)
+    assert world.transaction_keys() == []
+    assert 50 < counted.writes < WRITES_MAX
+    return counted.writes
+
+
+def test_nothing_is_lost_and_nothing_comes_twice_wherever_a_process_dies() -> None:
+    for number in range(writes_of_a_whole_story()):
+        world, story = made(), Story()
+        with pytest.raises(Crash):
+            run(world, CrashStore(world.store, number), story)
+        try:
+            check(world, story)
+        except AssertionError as error:
+            raise AssertionError(f"crash before write {number}") from error

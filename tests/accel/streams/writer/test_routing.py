@@ -1,0 +1,73 @@
+"""A key lies in the segment that holds its position: the same as a loop over all segments says."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accel.history.segments import Segments
+from accel.streams.writing.routing import KeyRouter, grouped, key_position, key_positions, route
+from tests.examples import examples
+
+JUST_BELOW_ONE = math.nextafter(1.0, 0.0)
+POSITIONS = st.floats(0.0, JUST_BELOW_ONE)
+
+
+@st.composite
+def epochs(draw: st.DrawFn) -> Segments:
+    """Segments that share out all keys, in any order."""
+    bounds = sorted(draw(st.sets(st.floats(0.0, 1.0, exclude_min=True, exclude_max=True), max_size=20)))
+    ranges = list(zip([0.0, *bounds], [*bounds, 1.0], strict=True))
+    ids = draw(st.permutations(range(len(ranges))))
+    starts, ends = zip(*ranges, strict=True)
+    segments = Segments.make(ids, 0, starts, ends)
+    return segments.where(draw(st.permutations(range(len(ranges)))))
+
+
+@settings(max_examples=examples(200))
+@given(epochs(), st.lists(POSITIONS, max_size=20))
+def test_routing_finds_what_a_loop_finds(segments: Segments, positions: list[float]) -> None:
+    edges = [*segments.key_starts.tolist(), *(math.nextafter(each, 0.0) for each in segments.key_ends.tolist())]
+    asked = [*positions, *edges]
+    wanted = [next(each.id for each in segments if each.key_start <= at < each.key_end) for at in asked]
+    assert route(segments, asked).tolist() == wanted
+    router = KeyRouter(segments)
+    assert [router.segment_at(each) for each in asked] == wanted
+
+
+def test_the_last_position_of_all_is_in_the_last_segment() -> None:
+    assert route(Segments.make([0, 1], 0, [0.0, 0.5], [0.5, 1.0]), [JUST_BELOW_ONE]).tolist() == [1]
+
+
+@given(st.binary(max_size=40))
+def test_every_key_has_a_position_from_0_up_to_1_and_always_the_same(key: bytes) -> None:
+    assert 0.0 <= key_position(key) < 1.0
+    assert key_positions([key, key]).tolist() == [key_position(key)] * 2
+
+
+def test_positions_do_not_change_between_releases() -> None:
+    assert [key_position(each) for each in (b"", b"order-17")] == [0.8931675160897388, 0.4723156719831122]
+
+
+def test_keys_are_spread_evenly() -> None:
+    found = key_positions(b"%d" % number for number in range(4000))
+    shares = np.bincount((found * 8).astype(np.int64), minlength=8) / len(found)
+    assert abs(shares - 1 / 8).max() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends"), [([0.0, 0.5], [0.4, 1.0]), ([0.1], [1.0]), ([0.0], [0.9]), ([0.0, 0.4], [0.5, 1.0])]
+)
+def test_segments_that_do_not_share_out_all_keys_are_refused(starts: list[float], ends: list[float]) -> None:
+    with pytest.raises(ValueError, match="share out the keys"):
+        KeyRouter(Segments.make(range(len(starts)), 0, starts, ends))
+
+
+@given(st.lists(st.integers(0, 5), max_size=30))
+def test_groups_are_places_by_id(ids: list[int]) -> None:
+    wanted = {each: [at for at, found in enumerate(ids) if found == each] for each in sorted(set(ids))}
+    assert dict(grouped(np.array(ids, dtype=np.int64))) == wanted

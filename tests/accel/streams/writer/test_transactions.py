@@ -1,0 +1,234 @@
+"""Events of a transaction come all at once when it is committed, once, and never if it is aborted."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed, SessionFenced
+from accel.history.configuration import OffsetUnit
+from accel.history.states import StreamState
+from accel.history.transactions import TransactionStatus
+from accel.streams.writing.transaction_objects import TransactionName
+from accel.streams.writing.writer import StreamWriter
+from accel.streams.writing.writer_settings import SegmentsSettings, StreamWriterSettings
+from loaders.errors import DataConflict
+from tests.accel.streams.writer.world import NAME, World, ids_of
+
+
+def numbered(start: int, stop: int) -> list[bytes]:
+    return [b"%d" % number for number in range(start, stop)]
+
+
+def by_number(payloads: list[bytes]) -> list[bytes]:
+    return sorted(payloads, key=int)
+
+
+def put(writer: StreamWriter, transaction: UUID, start: int, stop: int) -> None:
+    writer.write_many([(b"%d" % number, b"key-%d" % number) for number in range(start, stop)], transaction=transaction)
+
+
+@pytest.mark.parametrize("unit", OffsetUnit)
+def test_a_transaction_is_one_batch_and_one_record_a_segment_with_the_value_of_its_commit(unit: OffsetUnit) -> None:
+    world = World()
+    world.create(unit=unit)
+    with world.process() as process:
+        writer = process.writer()
+        transaction = writer.begin_transaction()
+        put(writer, transaction, 0, 20)
+        put(writer, transaction, 20, 40)
+        world.seconds = 2_000.0
+        writer.commit_transaction(transaction)
+        assert process.stream().transaction_status(transaction) is TransactionStatus.COMMITTED
+        batches = world.batches()
+        assert [len(each) for each in batches.values()] == [1, 1]
+        assert {batch.value for each in batches.values() for batch in each} == {2_000_000}
+        assert {each.index.records for each in process.host._segments.listed()} == {1}
+        writer.commit_transaction(transaction)  # again, as after a lost reply
+    assert by_number(world.payloads()) == numbered(0, 40)
+    assert world.transaction_keys() == []
+
+
+def test_events_before_a_commit_come_before_those_of_the_transaction() -> None:
+    world = World()
+    world.create(segments=1)
+    with world.process() as process:
+        writer = process.writer()
+        transaction = writer.begin_transaction()
+        writer.write(b"2", b"a", transaction=transaction)
+        writer.write(b"1", b"a")
+        writer.commit_transaction(transaction)
+        writer.write(b"3", b"a")
+        writer.flush()
+    assert world.payloads() == [b"1", b"2", b"3"]
+
+
+def test_an_empty_transaction_leaves_nothing() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer = process.writer()
+        writer.commit_transaction(writer.begin_transaction())
+        assert {each.index.records for each in process.host._segments.listed()} == {0}
+    assert world.payloads() == []
+    assert world.transaction_keys() == []
+
+
+def test_an_aborted_transaction_is_never_seen() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer = process.writer()
+        aborted, forgotten = writer.begin_transaction(), writer.begin_transaction()
+        put(writer, aborted, 0, 5)
+        put(writer, forgotten, 5, 10)
+        writer.abort_transaction(aborted)
+        writer.abort_transaction(aborted)
+        with pytest.raises(IllegalState):
+            writer.commit_transaction(aborted)
+        with pytest.raises(InvalidArgument, match="began"):
+            writer.write(b"x", b"a", transaction=aborted)
+        writer.close()
+        statuses = [process.stream().transaction_status(each) for each in (aborted, forgotten)]
+        assert statuses == [TransactionStatus.ABORTED] * 2
+    assert world.payloads() == []
+    assert world.transaction_keys() == []
+
+
+def test_a_transaction_whose_time_is_up_is_not_committed_and_leaves_nothing() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer = process.writer()
+        transaction = writer.begin_transaction(lease_ms=1000)
+        put(writer, transaction, 0, 5)
+        world.seconds += 2
+        process.stream().abort_transactions()
+        with pytest.raises(IllegalState):
+            writer.commit_transaction(transaction)
+    assert world.payloads() == []
+    assert world.transaction_keys() == []
+
+
+def test_a_transaction_begun_before_a_scale_rolls_and_the_writer_goes_on() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer = process.writer()
+        transaction = writer.begin_transaction()
+        put(writer, transaction, 0, 20)
+        process.stream().scale(ids_of("0@0"), [(0.0, 0.25), (0.25, 0.5)])
+        for number in range(20, 40):
+            writer.write(b"%d" % number, b"key-%d" % number)
+        writer.commit_transaction(transaction)
+        assert process.stream().current_epoch().epoch == 3
+        for number in range(40, 60):
+            writer.write(b"%d" % number, b"key-%d" % number)
+        writer.close()
+        sizes = {each: sum(map(len, batches)) for each, batches in world.batches().items()}
+        sealed = {each: process.stream().sealed_size(each) for each in sizes}
+        active = set(process.stream().active_segments().ids.tolist())
+        assert {each: size for each, size in sizes.items() if each not in active} == {
+            each: size for each, size in sealed.items() if each not in active
+        }
+    assert by_number(world.payloads()) == numbered(0, 60)
+
+
+def test_another_process_finishes_a_commit() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer = process.writer()
+        transaction = writer.begin_transaction()
+        put(writer, transaction, 0, 10)
+        process.stream().set_state(StreamState.TRUNCATING)  # another workflow, which takes its time
+        with pytest.raises(OperationNotAllowed, match="durable"):
+            writer.commit_transaction(transaction)
+    with world.process() as process:
+        assert process.stream().recover()
+        process.stream().commit()
+        assert process.stream().transaction_status(transaction) is TransactionStatus.COMMITTED
+        process.writer().commit_transaction(transaction)
+    assert by_number(world.payloads()) == numbered(0, 10)
+    assert world.transaction_keys() == []
+
+
+def test_several_transactions_are_merged_in_their_order_by_objects_of_bounded_size() -> None:
+    world = World()
+    world.create(segments=1)
+    with world.process(settings=SegmentsSettings(object_bytes=1000)) as process:
+        writer, stream = process.writer(), process.stream()
+        ids = [writer.begin_transaction() for _ in range(6)]
+        for at, each in enumerate(ids):
+            writer.write_many([(b"%0100d" % (at * 4 + number), b"a") for number in range(4)], transaction=each)
+            process.host.keep_transaction(TransactionName(stream.unique_id, each), writer._transactions.events(each))
+            stream.end_transaction(each, commit=True)
+        assert len(stream.commit().transaction_ids) == 6
+        objects = len(process.catalog.refresh().nodes[4].refs)
+        assert objects == 3
+    assert list(map(int, world.payloads())) == list(range(24))
+    assert world.transaction_keys() == []
+
+
+def test_open_transactions_have_a_bound() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer = process.writer(StreamWriterSettings(transactions_bytes_max=1000))
+        one, other = writer.begin_transaction(), writer.begin_transaction()
+        writer.write(bytes(600), b"a", transaction=one)
+        with pytest.raises(InvalidArgument, match="at most 1000 bytes"):
+            writer.write(bytes(600), b"a", transaction=other)
+        writer.abort_transaction(one)
+        writer.write(bytes(600), b"a", transaction=other)
+        writer.commit_transaction(other)
+    assert world.payloads() == [bytes(600)]
+
+
+def test_two_writers_of_one_transaction_are_refused() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer = process.writer()
+        transaction = writer.begin_transaction()
+        put(writer, transaction, 0, 3)
+        name = TransactionName(process.stream().unique_id, transaction)
+        process.host.keep_transaction(name, writer._transactions.events(transaction))
+        put(writer, transaction, 3, 4)
+        with pytest.raises(DataConflict, match="one writer"):
+            writer.commit_transaction(transaction)
+
+
+def test_a_transaction_that_nobody_knows_is_refused() -> None:
+    world = World()
+    world.create()
+    with world.process() as process, process.writer() as writer:
+        with pytest.raises(NotInHistory):
+            writer.commit_transaction(UUID(int=77))
+        with pytest.raises(NotInHistory):
+            writer.abort_transaction(UUID(int=77))
+
+
+def test_a_session_that_was_fenced_while_it_merged_has_merged_nothing() -> None:
+    """Its intent is found by the next session, and by one that comes when other data stands at those offsets."""
+    world = World()
+    world.create(segments=1)
+    with world.process() as old:
+        writer = old.writer()
+        transaction = writer.begin_transaction()
+        put(writer, transaction, 0, 2)
+        with world.process() as new:
+            with pytest.raises(SessionFenced):
+                writer.commit_transaction(transaction)
+            with new.writer() as other:  # the intent came too late for this session
+                other.write_many([(b"2", b"a"), (b"3", b"a")])
+            assert any("node-4" in each for each in world.transaction_keys())
+    with world.process() as process:
+        assert not any("node-4" in each for each in world.transaction_keys())
+        process.stream().recover()
+        process.stream().commit()
+        assert process.stream().transaction_status(transaction) is TransactionStatus.COMMITTED
+        assert process.host.tails(NAME, process.stream().active_segments().ids) == {0: 4}
+    assert by_number(world.payloads()) == numbered(0, 4)
+    assert world.transaction_keys() == []

@@ -1,0 +1,476 @@
+"""What is written is read: once, in the order of its key, with the values that the time index has."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
+
+import pytest
+
+from accel.errors import (
+    AccelError,
+    Closed,
+    CommitRefused,
+    IllegalState,
+    InvalidArgument,
+    OperationNotAllowed,
+    SegmentsElsewhere,
+    SessionFenced,
+)
+from accel.history.configuration import OffsetUnit
+from accel.history.states import StreamState
+from accel.streams.clock import HostClock
+from accel.streams.times.segment_index import SegmentTimeIndex
+from accel.streams.writing.append_buffer import SegmentSealed
+from accel.streams.writing.writer import StreamWriter
+from accel.streams.writing.writer_settings import SegmentsSettings, StreamWriterSettings
+from loaders.errors import FormatLimit
+from loaders.store import Fault, FaultStore, S3Settings, open_store
+from tests.accel.streams.writer.world import NAME, Process, World, ids_of
+from tests.examples import examples
+from tests.servers.fixtures import Endpoint, new_bucket
+
+OTHER = ("shop", "returns")
+
+
+def numbered(start: int, stop: int) -> list[bytes]:
+    return [b"%d" % number for number in range(start, stop)]
+
+
+def by_number(payloads: list[bytes]) -> list[bytes]:
+    return sorted(payloads, key=int)
+
+
+def moved_records(world: World, process: Process, segment_id: int) -> list[tuple[int, int]]:
+    """The records of a segment's time index that lie in objects."""
+    stream_id = process.stream().segment_stream(segment_id)
+    index = SegmentTimeIndex.open(world.store, stream_id, HostClock(lambda: 0))
+    return [tuple(row) for piece in index.pieces() for row in piece.rows.tolist()]
+
+
+def test_what_is_flushed_is_read_and_what_is_not_is_not() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer = process.writer()
+        for number in range(100):
+            writer.write(b"%d" % number, key=f"key-{number % 7}")
+        assert world.payloads() == []
+        writer.flush()
+        writer.write(b"100", "key-0")
+        assert by_number(world.payloads()) == numbered(0, 100)
+
+
+def test_events_of_a_key_stay_in_order_and_one_call_makes_one_batch_a_segment() -> None:
+    world = World()
+    world.create(segments=3)
+    with world.process() as process, process.writer() as writer:
+        writer.write(b"0", b"key-0")
+        writer.write_many([(b"%d" % number, b"key-%d" % (number % 20)) for number in range(1, 50)])
+        writer.write_many([])
+        writer.flush()
+        batches = world.batches()
+    assert sorted(len(each) for each in batches.values()) == [1, 1, 2]
+    for found in batches.values():
+        numbers = [int(event.payload) for batch in found for event in batch]
+        assert numbers == sorted(numbers)
+
+
+def test_values_in_batches_and_index_agree_and_never_fall() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer = process.writer(StreamWriterSettings(batch_events_max=2))
+        for number in range(40):
+            world.seconds += (-1) ** number * 3  # the clock is set back now and then
+            writer.write(b"%d" % number, b"key-%d" % number)
+        writer.close()
+        process.host.close()
+        for segment_id, batches in world.batches().items():
+            logged = [(batch.next_offset, batch.value) for batch in batches]
+            assert moved_records(world, process, segment_id) == logged
+            assert [value for _, value in logged] == sorted(value for _, value in logged)
+
+
+@pytest.mark.parametrize("unit", OffsetUnit)
+def test_a_new_session_makes_the_index_again_from_the_data(unit: OffsetUnit) -> None:
+    world = World()
+    world.create(unit=unit)
+    settings = StreamWriterSettings(batch_events_max=2)
+    with world.process() as process:
+        writer = process.writer(settings)
+        for number in range(30):
+            world.seconds += 1
+            writer.write(b"%d" % number, b"key-%d" % number)
+            if number in (25, 29):
+                writer.flush()
+        before = {each.segment_id: each.index for each in process.host._segments.listed()}
+        known = {each: b"".join(piece.encode() for piece in index.pieces()) for each, index in before.items()}
+        assert all(index.parts for index in before.values())
+        assert any(index.records_in_memory for index in before.values())
+    world.seconds = 0
+    with world.process() as process:
+        writer = process.writer(settings)
+        after = {each.segment_id: each.index for each in process.host._segments.listed()}
+        assert {each: b"".join(piece.encode() for piece in index.pieces()) for each, index in after.items()} == known
+        highest = max(index.last_value for index in after.values())
+        assert process.host.clock.now() == highest  # though the machine's clock was set back
+        writer.write(b"30", b"key-30")
+        writer.close()
+    assert by_number(world.payloads()) == numbered(0, 31)
+
+
+def test_offsets_count_bytes_where_the_stream_says_so() -> None:
+    world = World()
+    world.create(segments=1, unit=OffsetUnit.BYTES)
+    with world.process() as process, process.writer() as writer:
+        writer.write_many([(b"four", b"a"), (b"", b"b"), (b"seven77", b"c")])
+        writer.flush()
+        assert process.host.tails(NAME, process.stream().active_segments().ids) == {0: 11 + 3 * 4}
+        [[batch]] = world.batches().values()
+        assert batch.offsets.tolist() == [0, 8, 12, 23]
+
+
+def test_two_streams_in_one_host_share_objects_and_nothing_else() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        world.create(name=OTHER, by=process)
+        with process.writer() as orders, process.writer(name=OTHER) as returns:
+            for number in range(20):
+                (orders if number % 2 else returns).write(b"%d" % number, b"%d" % number)
+            orders.flush()
+            returns.flush()
+        process.stream().scale(ids_of("0@0"), [(0.0, 0.5)])
+    assert by_number(world.payloads()) == numbered(0, 20)[1::2]
+    assert by_number(world.payloads(OTHER)) == numbered(0, 20)[::2]
+
+
+def test_a_second_session_fences_the_first() -> None:
+    world = World()
+    world.create()
+    with world.process() as old:
+        writer = old.writer()
+        writer.write(b"0", b"a")
+        writer.flush()
+        writer.write(b"lost", b"a")
+        with world.process() as new:
+            with pytest.raises(SessionFenced):
+                writer.flush()
+            with new.writer() as other:
+                other.write(b"1", b"a")
+            with pytest.raises(SessionFenced) as refused:
+                writer.flush()
+            assert "not durable" in refused.value.__notes__[0]
+    assert by_number(world.payloads()) == numbered(0, 2)
+
+
+# Scaling while it is written
+
+
+def test_writing_goes_on_through_scales_in_order_of_each_key() -> None:
+    world = World()
+    world.create()
+    written = defaultdict(list)
+    with world.process() as process:
+        writer = process.writer(StreamWriterSettings(batch_events_max=5))
+        numbers = count()
+        for scale in [None, ("0@0", [(0.0, 0.2), (0.2, 0.5)]), ("1@0 3@1", [(0.2, 1.0)]), ("2@1", [(0.0, 0.2)])]:
+            if scale is not None:
+                process.stream().scale(ids_of(*scale[0].split()), scale[1])
+            for number in [next(numbers) for _ in range(33)]:
+                written[number % 11].append(number)
+                writer.write(b"%d" % number, b"key-%d" % (number % 11))
+        writer.close()
+        process.host.close()
+    found = defaultdict(list)
+    for _, batches in sorted(world.batches().items()):
+        for event in (event for batch in batches for event in batch):
+            found[int(event.payload) % 11].append(int(event.payload))
+    assert found == written
+
+
+def test_many_threads_write_while_the_stream_is_scaled() -> None:
+    world = World()
+    world.create()
+    bounds = SegmentsSettings(object_bytes=400, move_records_min=2)
+    with world.process(settings=bounds) as process, ThreadPoolExecutor(3) as threads:
+        settings = StreamWriterSettings(batch_events_max=3, wait_seconds=1e9)
+
+        def write(thread: int) -> None:
+            with process.writer(settings) as writer:
+                for number in range(60):
+                    writer.write(b"%d" % (number * 3 + thread), b"%d" % (number * 3 + thread))
+
+        writing = [threads.submit(write, thread) for thread in range(3)]
+        for _ in range(4):
+            oldest = process.stream().active_segments()[0]
+            process.stream().scale([oldest.id], [(oldest.key_start, oldest.key_end)])
+        for each in writing:
+            each.result()
+        process.host.close()
+    assert by_number(world.payloads()) == numbered(0, 180)
+
+
+def test_a_write_waits_for_a_scale_that_is_under_way() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer, stream = process.writer(), process.stream()
+        ids = stream.active_segments().ids
+        writer.write(b"0", b"a")
+        process.host.seal(NAME, ids)
+        waits = count(1)
+
+        def scale_at_the_third_wait() -> None:
+            if next(waits) == 3:
+                stream.scale(ids.tolist(), [(0.0, 1.0)])
+
+        world.on_sleep = scale_at_the_third_wait
+        writer.flush()
+        assert next(waits) == 4
+    assert world.payloads() == [b"0"]
+
+
+def test_a_scale_that_does_not_end_is_not_waited_for_for_ever_and_nothing_is_lost() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer = process.writer(StreamWriterSettings(wait_seconds=2, pause_seconds=0.5))
+        writer.write(b"0", b"a")
+        ids = process.stream().active_segments().ids
+        process.host.seal(NAME, ids)
+        started = world.seconds
+        with pytest.raises(OperationNotAllowed, match="sealed"):
+            writer.flush()
+        assert world.seconds - started == pytest.approx(2)
+        process.stream().scale(ids.tolist(), [(0.0, 1.0)])
+        writer.flush()
+    assert world.payloads() == [b"0"]
+
+
+def test_a_sealed_stream_takes_no_events() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer = process.writer()
+        writer.write(b"0", b"a")
+        writer.flush()
+        process.stream().seal()
+        writer.write(b"1", b"a")
+        with pytest.raises(IllegalState, match="sealed"):
+            writer.flush()
+        assert process.stream().state() is StreamState.SEALED
+    assert world.payloads() == [b"0"]
+
+
+# The host, as workflows use it
+
+
+def test_orders_of_workflows_may_be_repeated_by_another_process() -> None:
+    world = World()
+    world.create(segments=1)
+    with world.process() as process, process.writer() as writer:
+        writer.write_many([(b"%d" % number, b"a") for number in range(10)])
+        ids = process.stream().active_segments().ids
+        assert process.host.tails(NAME, ids) == {0: 0}
+        assert process.host.seal(NAME, ids) == {0: 0}
+        with pytest.raises(SegmentSealed):
+            process.host.append(NAME, 0, [b"late"])
+        process.stream().scale([0], [(0.0, 1.0)])
+        writer.flush()
+        [new] = process.stream().active_segments().ids.tolist()
+        sealed = process.host.seal(NAME, process.stream().active_segments().ids)
+        assert sealed == {new: 10}
+    with world.process() as process:
+        ids = process.stream().active_segments().ids
+        stream_ids = {new: process.stream().segment_stream(new)}
+        process.host.create(NAME, process.stream().active_segments(), stream_ids)
+        assert process.host.seal(NAME, ids) == process.host.tails(NAME, ids) == {new: 10}
+        assert process.host.info(NAME, new).is_sealed
+        with pytest.raises(SegmentSealed):
+            process.host.append(NAME, new, [b"late"])
+        for _ in range(2):
+            process.host.delete(NAME, ids)
+        assert list(world.store.list(f"accel/time/{stream_ids[new]}/")) == []
+    assert world.payloads() == []
+
+
+def test_truncation_lets_data_go_and_the_index_stays_whole() -> None:
+    world = World()
+    world.create(segments=1)
+    with world.process() as process:
+        writer = process.writer(StreamWriterSettings(batch_events_max=4))
+        for number in range(20):
+            writer.write(b"%d" % number, b"a")
+        writer.flush()
+        process.stream().truncate({0: 8})
+        assert by_number(world.payloads()) == numbered(8, 20)
+        assert [end for end, _ in moved_records(world, process, 0)] == [4, 8, 12, 16, 20]
+    with world.process() as process:
+        with process.writer() as writer:
+            writer.write(b"20", b"a")
+        process.stream().scale([0], [(0.0, 1.0)])
+        process.stream().truncate({1 << 32 | 1: 0})
+        assert world.payloads() == []
+        assert process.stream().truncation().deleted_count == 1
+
+
+def test_information_tells_where_durable_data_ends_and_the_least_value_of_what_follows() -> None:
+    world = World()
+    world.create(segments=1)
+    with world.process() as process:
+        world.seconds = 2_000.0
+        assert process.host.info(NAME, 0) == (0, 2_000_000, False)
+        process.host.append(NAME, 0, [b"x", b"y"])
+        world.seconds = 2_001.0
+        assert process.host.info(NAME, 0) == (0, 2_000_000, False)
+        process.host.flush()
+        assert process.host.info(NAME, 0) == (2, 2_001_000, False)
+
+
+# Bounds, and stores that fail
+
+
+def test_memory_is_bounded_by_flushing_and_a_store_that_fails_stops_the_writer() -> None:
+    world = World()
+    world.create(segments=1)
+    faults = FaultStore(world.store)
+    bounds = SegmentsSettings(object_bytes=1000, commit_attempts=1)
+    with world.process(faults, bounds) as process:
+        writer = process.writer(StreamWriterSettings(batch_bytes_max=100, buffer_bytes_max=200))
+        for number in range(100):
+            writer.write(b"%090d" % number, b"a")
+            assert process.host.waiting_bytes < 1000 + 200
+        durable = len(world.payloads())
+        assert durable > 80
+        faults.schedule(*[Fault.SLOW_DOWN] * 10_000)
+        outcomes = [refusal(writer, b"%090d" % number) for number in range(100, 300)]
+        taken = [each for each in outcomes if each is None]
+        assert len(taken) * 90 < 2 * (1000 + 300)
+        assert None not in outcomes[-100:]
+        assert outcomes[-1] is not None
+        assert "not durable" in outcomes[-1].__notes__[0]
+        faults.clear()
+        writer.flush()
+    wanted = [*range(100), *(number for number, each in zip(range(100, 300), outcomes, strict=True) if each is None)]
+    assert by_number(world.payloads()) == [b"%090d" % number for number in wanted]
+
+
+def refusal(writer: StreamWriter, payload: bytes) -> AccelError | None:
+    """What a write raises, if anything."""
+    try:
+        writer.write(payload, b"a")
+    except AccelError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("seed", range(examples(12)))
+def test_with_any_faults_each_event_is_there_once_when_a_flush_has_come_through(seed: int) -> None:
+    world = World()
+    world.create()
+    broken = FaultStore(world.store, rng=random.Random(seed), probabilities=dict.fromkeys(Fault, 0.04))
+    passing = [None] * 10_000
+    broken.schedule(*passing)
+    with world.process(broken, SegmentsSettings(commit_attempts=2, move_records_min=2)) as process:
+        writer = process.writer()
+        broken.clear()
+        number = 0
+        while number < 40:
+            number += refusal(writer, b"%d" % number) is None
+            if number % 4 == 0:
+                with suppress(AccelError):
+                    writer.flush()
+        broken.schedule(*passing)
+        writer.flush()
+    assert by_number(world.payloads()) == numbered(0, 40)
+
+
+def test_old_events_are_sent_on_by_those_that_follow() -> None:
+    world = World()
+    world.create(segments=1)
+    with world.process(settings=SegmentsSettings(object_age_seconds=2)) as process:
+        writer = process.writer(StreamWriterSettings(batch_age_seconds=1))
+        writer.write(b"0", b"a")
+        world.seconds += 1
+        writer.write(b"1", b"a")
+        assert process.host.waiting_bytes > 0
+        world.seconds += 2
+        writer.write(b"2", b"a")
+        assert world.payloads() == [b"0"]
+
+
+def test_a_stream_opened_with_another_host_is_refused() -> None:
+    world = World()
+    world.create()
+    with world.process() as process, world.process(node_id=5) as other, pytest.raises(InvalidArgument, match="host"):
+        StreamWriter(other.stream(), process.host)
+
+
+def test_what_is_no_bytes_is_refused_and_leaves_nothing_behind() -> None:
+    world = World()
+    world.create(segments=1)
+    with world.process() as process, process.writer() as writer:
+        for refused in ("text", bytearray(b"changes later")):
+            with pytest.raises(TypeError, match="expected events of bytes"):
+                writer.write(refused, b"a")  # type: ignore[arg-type]  # what a caller may do
+            with pytest.raises(TypeError, match="expected events of bytes"):
+                process.host.append(NAME, 0, [refused])  # type: ignore[list-item]  # likewise
+        with pytest.raises(FormatLimit):
+            process.host.append(NAME, 0, [])
+        writer.write(b"0", b"a")
+        writer.flush()
+    assert world.payloads() == [b"0"]
+
+
+def test_tails_are_told_of_segments_that_another_node_writes() -> None:
+    world = World()
+    world.create(segments=1)
+    with world.process() as process, process.writer() as writer:
+        writer.write_many([(b"0", b"a"), (b"1", b"a")])
+        writer.flush()
+        ids = process.stream().active_segments().ids
+        with world.process(node_id=5) as other:
+            assert other.host.tails(NAME, ids) == {0: 2}
+            with pytest.raises(CommitRefused, match="no node but 5"):
+                other.host.append(NAME, 0, [b"x"])
+            with pytest.raises(SegmentsElsewhere, match="found 0@0 on node 4"):
+                other.host.seal(NAME, ids)
+
+
+def test_a_closed_writer_writes_no_more() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        with process.writer() as writer:
+            writer.write(b"0", b"a")
+        writer.close()
+        with pytest.raises(Closed, match="closed"):
+            writer.write(b"1", b"a")
+        process.host.close()
+        process.host.close()
+        with pytest.raises(Closed, match="closed"):
+            process.host.append(NAME, 0, [b"2"])
+    assert world.payloads() == [b"0"]
+
+
+def test_it_works_on_an_endpoint(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:
+    del aws_environment
+    url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
+    world = World(open_store(url, S3Settings(endpoint_url=moto_endpoint.url)))
+    world.create()
+    with world.process() as process:
+        with process.writer() as writer:
+            for number in range(10):
+                writer.write(b"%d" % number, b"key-%d" % number)
+            process.stream().scale(ids_of("0@0"), [(0.0, 0.5)])
+            transaction = writer.begin_transaction()
+            writer.write(b"10", b"a", transaction=transaction)
+            writer.commit_transaction(transaction)
+        process.host.close()
+    assert by_number(world.payloads()) == numbered(0, 11)
+    assert world.transaction_keys() == []

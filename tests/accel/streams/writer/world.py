@@ -1,0 +1,160 @@
+"""A bucket with a catalog and one stream, written by processes that may die, and read without a reader's help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+
+from accel import ReadAccelerator
+from accel.catalog import CatalogSettings, ObjectCatalog
+from accel.history.configuration import OffsetUnit, StreamConfiguration
+from accel.history.ids import parse_segment
+from accel.history.store import HistorySettings, Stream, StreamStore
+from accel.history.store.hosts import StreamName
+from accel.streams.events import EventBatch, decode_events
+from accel.streams.times.segment_index import SegmentTimeIndex
+from accel.streams.writing.segments_host import ObjectSegments
+from accel.streams.writing.writer import StreamWriter
+from accel.streams.writing.writer_settings import SegmentsSettings, StreamWriterSettings
+from accel.system import Components
+from loaders.store import MemoryStore, ObjectStore
+from loaders.tables import FormatRecord
+
+NODE = 4
+NAME: StreamName = ("shop", "orders")
+FORMAT = FormatRecord(namespace="test", stream_buckets=4)
+CATALOG = CatalogSettings(parallel_requests=2, ids_block=64)
+HISTORY = HistorySettings(ids_block=4)
+SMALL = SegmentsSettings(move_records_min=3, moved_records_max=2)
+
+
+class Process:
+    """One process: a catalog, a session of the node, and its histories."""
+
+    def __init__(self, world: World, store: ObjectStore, settings: SegmentsSettings, node_id: int) -> None:
+        system = world.system
+        self.catalog = ObjectCatalog.open(store, settings=CATALOG, system=system)
+        try:
+            self.host = ObjectSegments(self.catalog, store, node_id, settings=settings, system=system)
+        except BaseException:
+            self.catalog.close()
+            raise
+        self.streams = StreamStore.open(store, system=system, settings=HISTORY, host=self.host)
+
+    def stream(self, name: StreamName = NAME) -> Stream:
+        """A stream, opened with this host."""
+        return self.streams.stream(*name)
+
+    def writer(self, settings: StreamWriterSettings | None = None, name: StreamName = NAME) -> StreamWriter:
+        """A writer of a stream."""
+        return StreamWriter(self.stream(name), self.host, settings=settings or StreamWriterSettings())
+
+    def die(self) -> None:
+        """Stop without saying goodbye to the store."""
+        self.host.stop()
+        self.catalog.close()
+
+
+class World:
+    """A bucket.
+
+    Args:
+        store: where everything lies; in memory by default.
+    """
+
+    def __init__(self, store: ObjectStore | None = None) -> None:
+        self.store: ObjectStore = MemoryStore() if store is None else store
+        self.seconds = 1_000.0
+        self.on_sleep: Callable[[], object] = lambda: None
+        numbers = count(1)
+        self.system = Components(
+            timer=lambda: self.seconds,
+            sleep=self.sleep,
+            jitter=lambda: 0.5,
+            clock=lambda: self.seconds,
+            nonce=lambda: next(numbers).to_bytes(16, "big"),
+        )
+        ObjectCatalog.init(self.store, FORMAT, settings=CATALOG, system=self.system)
+
+    def sleep(self, seconds: float) -> None:
+        """Time goes by, and something happens meanwhile."""
+        self.seconds += seconds
+        self.on_sleep()
+
+    def start(
+        self, store: ObjectStore | None = None, settings: SegmentsSettings = SMALL, node_id: int = NODE
+    ) -> Process:
+        """A new process, on this store or on one around it."""
+        return Process(self, self.store if store is None else store, settings, node_id)
+
+    @contextmanager
+    def process(
+        self, store: ObjectStore | None = None, settings: SegmentsSettings = SMALL, node_id: int = NODE
+    ) -> Iterator[Process]:
+        """A new process, which dies in the end."""
+        started = self.start(store, settings, node_id)
+        try:
+            yield started
+        finally:
+            started.die()
+
+    def create(
+        self,
+        segments: int = 2,
+        unit: OffsetUnit = OffsetUnit.RECORDS,
+        name: StreamName = NAME,
+        by: Process | None = None,
+    ) -> None:
+        """Make scope and stream, and their segments."""
+        if by is None:
+            with self.process() as process:
+                self.create(segments, unit, name, process)
+            return
+        by.streams.create_scope(name[0])
+        wanted = StreamConfiguration(min_segments=1, offset_unit=unit)
+        by.streams.create_stream(*name, wanted, int(self.seconds * 1000), segments=segments)
+
+    # What a reader finds
+
+    def batches(self, name: StreamName = NAME) -> dict[int, list[EventBatch]]:
+        """All that is durable of a stream: batches by segment id, from their beginning."""
+        with ObjectCatalog.open(self.store, settings=CATALOG, system=self.system) as catalog:
+            stream = StreamStore.open(self.store, system=self.system, settings=HISTORY).stream(*name)
+            unit = stream.configuration().offset_unit
+            epochs = [stream.epoch(number) for number in range(stream.current_epoch().epoch + 1)]
+            ids = {each for epoch in epochs for each in epoch.segments.ids.tolist()}
+            image = catalog.refresh()
+            found = {}
+            with ReadAccelerator(catalog.images(), self.store, system=self.system) as accelerator:
+                for segment_id in sorted(ids):
+                    stream_id = stream.segment_stream(segment_id)
+                    start = image.streams[stream_id].start_offset if stream_id in image.streams else 0
+                    reading = accelerator.read(stream_id, start) if stream_id in image.streams else ()
+                    found[segment_id] = [decode_events(batch, segment_id, unit)[0] for batch in reading]
+            return found
+
+    def payloads(self, name: StreamName = NAME) -> list[bytes]:
+        """All durable events of a stream; those of one key in their order."""
+        return [event.payload for batches in self.batches(name).values() for batch in batches for event in batch]
+
+    def check_times(self) -> None:
+        """The time indexes say the same as the batches: those of sealed segments in objects, the others restored."""
+        with self.process() as process:
+            stream = process.stream()
+            process.host.open_segments(NAME, stream.active_segments().ids.tolist())
+            active = {each.segment_id: each.index for each in process.host._segments.listed()}
+            for segment_id, batches in self.batches().items():
+                stream_id = stream.segment_stream(segment_id)
+                index = active.get(segment_id) or SegmentTimeIndex.open(self.store, stream_id, process.host.clock)
+                found = [tuple(row) for piece in index.pieces() for row in piece.rows.tolist()]
+                assert found == [(batch.next_offset, batch.value) for batch in batches], segment_id
+
+    def transaction_keys(self) -> list[str]:
+        """What lies of transactions' data."""
+        return [info.key for info in self.store.list("accel/transactions/")]
+
+
+def ids_of(*names: str) -> list[int]:
+    """Segment ids from text."""
+    return [parse_segment(each) for each in names]

@@ -1,0 +1,456 @@
+"""What tables promise on every store, as tests: a class that runs on the fixture `world`."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from threading import Barrier
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, TableMissing
+from loaders.store import CrashStore, Fault
+from loaders.store.crashing import Crash
+from loaders.store.decorated import Call
+from loaders.tables import ValueCache, Version
+from tests.loaders.tables.verbs import VERBS, picture, prepare
+from tests.loaders.tables.worlds import Recorder, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loaders.tables import Table, Tables
+
+ODD_NAMES = [
+    "a b",
+    "a/b",
+    "/",
+    ".",
+    "..",
+    "../x",
+    "a%2Fb",
+    "%",
+    "100%",
+    "ü/日本語",
+    "😀",
+    "!table",
+    "a+b",
+    "tab\t",
+    "~",
+    "A",
+]
+NOWHERE = Version("etag", 1, bytes(16))
+TOUCHES: dict[str, Callable[[Table], object]] = {
+    "get": lambda table: table.get("k"),
+    "find": lambda table: table.find("k"),
+    "exists": lambda table: table.exists("k"),
+    "get_if_newer": lambda table: table.get_if_newer("k", NOWHERE),
+    "create": lambda table: table.create("k", b""),
+    "create_if_absent": lambda table: table.create_if_absent("k", b""),
+    "update": lambda table: table.update("k", b"", NOWHERE),
+    "update_with": lambda table: table.update_with("k", lambda _: b""),
+    "update_with, left alone": lambda table: table.update_with("k", lambda _: None),
+    "delete": lambda table: table.delete("k"),
+    "delete a version": lambda table: table.delete("k", NOWHERE),
+    "erase": lambda table: table.erase("k"),
+    "keys": lambda table: list(table.keys()),
+    "keys by prefix": lambda table: list(table.keys("x", after="xa")),
+    "items": lambda table: list(table.items()),
+}
+
+
+class TableContract:
+    """Inherited by a test class; each test gets an empty store."""
+
+    # Tables
+
+    def test_without_its_marker_a_table_does_not_exist(self, world: World) -> None:
+        for name, touch in TOUCHES.items():
+            with pytest.raises(TableMissing, match="table 't'"):
+                touch(world.tables().table("t"))
+            assert list(world.store.list("")) == [], f"{name} wrote something"
+
+    def test_a_table_is_made_once_and_dropped_with_all_its_keys(self, world: World) -> None:
+        tables = world.tables()
+        assert [tables.create_table("t"), tables.create_table("t"), world.tables().create_table("t")] == [1, 0, 0]
+        assert tables.table_exists("t")
+        for key in ("a", "b/c", "gone"):
+            tables.table("t").create(key, b"x")
+        tables.table("t").delete("gone")
+        tables.create_table("t2")
+        tables.drop_table("t")
+        tables.drop_table("t")
+        assert not tables.table_exists("t")
+        assert list(tables.table_names()) == ["t2"]
+        assert [info.key for info in world.store.list("")] == ["accel/tables/t2/!table"]
+        with pytest.raises(TableMissing):
+            tables.table("t").get("a")
+        assert tables.create_table("t"), "the client that dropped it does not believe that it is still there"
+        with pytest.raises(DataNotFound):
+            tables.table("t").get("a")
+
+    def test_a_drop_that_was_cut_short_is_finished_by_another(self, world: World) -> None:
+        prepare(world.tables(), "t")
+        with pytest.raises(Crash):
+            world.tables(CrashStore(world.store, 1)).drop_table("t")
+        tables = world.tables()
+        assert not tables.table_exists("t")
+        assert list(tables.table_names()) == []
+        with pytest.raises(TableMissing):
+            list(tables.table("t").keys())
+        assert list(world.store.list("accel/tables/t/")), "the keys are still there"
+        tables.drop_table("t")
+        assert list(world.store.list("")) == []
+
+    def test_tables_are_named_in_the_order_of_their_folders(self, world: World) -> None:
+        tables = world.tables()
+        for name in ["b", "a", "a/b", "a-b", "a0", "ab", "Z", "z.z"]:
+            tables.create_table(name)
+            tables.table(name).create("k", b"")
+        assert list(tables.table_names()) == ["Z", "a/b", "a-b", "a", "a0", "ab", "b", "z.z"]
+        assert list(tables.table_names("a")) == ["a/b", "a-b", "a", "a0", "ab"]
+        assert list(tables.table_names("a/")) == ["a/b"]
+        assert list(tables.table_names("x")) == []
+
+    # One key
+
+    def test_what_is_written_is_read_and_every_write_is_another_version(self, world: World) -> None:
+        table = world.table()
+        first = table.create("k", b"")
+        assert table.get("k") == (b"", first)
+        second = table.update("k", b"\x00" * 100_000, first)
+        assert table.get("k") == (b"\x00" * 100_000, second)
+        assert (first.sequence, second.sequence) == (1, 2)
+        assert len({first.etag, second.etag}) == len({first.nonce, second.nonce}) == 2
+        assert table.exists("k")
+        assert not table.exists("another")
+        assert table.find("another") is None
+        with pytest.raises(DataNotFound) as caught:
+            table.get("another")
+        assert not isinstance(caught.value, TableMissing)
+
+    def test_what_exists_cannot_be_created(self, world: World) -> None:
+        table = world.table()
+        version = table.create("k", b"1")
+        with pytest.raises(DataExists):
+            table.create("k", b"2")
+        assert table.create_if_absent("k", b"2") == (b"1", version)
+        assert table.create_if_absent("new", b"2") == table.get("new")
+        assert table.get("k") == (b"1", version)
+
+    def test_only_the_version_that_was_read_can_be_updated(self, world: World) -> None:
+        table = world.table()
+        first = table.create("k", b"1")
+        second = table.update("k", b"2", first)
+        with pytest.raises(DataConflict) as caught:
+            table.update("k", b"3", first)
+        assert caught.value.entry == (b"2", second)
+        assert caught.value.retryable
+        with pytest.raises(DataConflict):
+            table.delete("k", first)
+        assert table.get("k") == (b"2", second)
+
+    def test_a_value_that_comes_back_is_another_version(self, world: World) -> None:
+        table = world.table()
+        empty = table.create("k", b"EMPTY")
+        full = table.update("k", b"X", empty)
+        again = table.update("k", b"EMPTY", full)
+        assert table.get("k") == (b"EMPTY", again)
+        for stale in (empty, full):
+            with pytest.raises(DataConflict):
+                table.update("k", b"Y", stale)
+
+    def test_what_is_deleted_is_gone_and_can_be_created_again(self, world: World) -> None:
+        table = world.table()
+        first = table.create("k", b"1")
+        table.delete("k", first)
+        assert table.find("k") is None
+        assert list(table.keys()) == []
+        with pytest.raises(DataNotFound):
+            table.update("k", b"2", first)
+        with pytest.raises(DataNotFound):
+            table.get_if_newer("k", first)
+        table.delete("k", first)
+        table.delete("k")
+        again = table.create("k", b"3")
+        assert again.sequence == 3
+        assert table.get("k") == (b"3", again)
+        with pytest.raises(DataConflict):
+            table.update("k", b"4", first)
+        with pytest.raises(DataConflict):
+            table.delete("k", first)
+        table.delete("k")
+        assert table.create_if_absent("k", b"5") == table.get("k")
+        assert table.get("k").version.sequence == 5
+
+    def test_deleting_what_never_was_is_a_success(self, world: World) -> None:
+        table = world.table()
+        table.delete("k")
+        table.delete("k", NOWHERE)
+        table.erase("k")
+        with pytest.raises(DataNotFound):
+            table.update("k", b"", NOWHERE)
+
+    def test_what_did_not_change_is_not_sent_again(self, world: World) -> None:
+        table = world.table()
+        first = table.create("k", b"1")
+        assert table.get_if_newer("k", first) is None
+        second = table.update("k", b"2", first)
+        assert table.get_if_newer("k", first) == (b"2", second)
+        assert table.get_if_newer("k", second) is None
+
+    def test_a_final_value_is_only_ever_erased(self, world: World) -> None:
+        table = world.table()
+        version = table.create("k", b"1", final=True)
+        assert table.get("k").version.final
+        for change in (
+            lambda: table.update("k", b"2", version),
+            lambda: table.update("k", b"2", table.get("k").version),
+            lambda: table.update_with("k", lambda _: b"2"),
+            lambda: table.delete("k"),
+            lambda: table.delete("k", version),
+        ):
+            with pytest.raises(ValueError, match="final"):
+                change()
+        assert table.update_with("k", lambda _: None) == (b"1", version)
+        table.erase("k")
+        assert table.find("k") is None
+        later = table.create("k2", b"1")
+        assert table.update("k2", b"2", later, final=True).final
+
+    # Names and listings
+
+    def test_any_name_is_a_name_like_any_other(self, world: World) -> None:
+        tables = world.tables()
+        for name in ODD_NAMES:
+            assert tables.create_table(name)
+            for key in ODD_NAMES[2:5]:
+                tables.table(name).create(key, f"{name}\0{key}".encode())
+        assert sorted(tables.table_names()) == sorted(ODD_NAMES)
+        for name in ODD_NAMES:
+            found = {key: value for key, (value, _) in tables.table(name).items()}
+            assert found == {key: f"{name}\0{key}".encode() for key in ODD_NAMES[2:5]}
+        assert tables.table("../x").get(".").value == b"../x\0."
+
+    def test_a_slash_in_a_name_is_no_border_between_names(self, world: World) -> None:
+        tables = world.tables()
+        for table, key in [("t/x", "y"), ("t", "x/y"), ("t", "x"), ("t/x", "x/y")]:
+            tables.create_table(table)
+            tables.table(table).create(key, f"{table} + {key}".encode())
+        assert list(tables.table("t").keys()) == ["x", "x/y"]
+        assert list(tables.table("t/x").keys()) == ["x/y", "y"]
+        assert tables.table("t/x").get("y").value == b"t/x + y"
+        assert tables.table("t").get("x/y").value == b"t + x/y"
+
+    def test_a_listing_shows_the_living_in_the_order_of_encoded_names(self, world: World) -> None:
+        table = world.table()
+        keys = ["10", "9", "a", "a.b", "a/b", "a-b", "ab", "B", "ä", "~", "_"]
+        for key in keys:
+            table.create(key, key.encode())
+        table.create("gone", b"")
+        table.delete("gone")
+        table.create("a/gone", b"")
+        table.delete("a/gone")
+        ordered = ["ä", "10", "9", "B", "_", "a", "a.b", "a/b", "a-b", "ab", "~"]
+        assert list(table.keys()) == ordered
+        assert [key for key, _ in table.items()] == ordered
+        assert list(table.keys("a")) == ["a", "a.b", "a/b", "a-b", "ab"]
+        assert list(table.keys("a/")) == ["a/b"]
+        assert list(table.keys(after="a/b")) == ["a-b", "ab", "~"]
+        assert list(table.keys("a", after="a.b")) == ["a/b", "a-b", "ab"]
+        assert list(table.keys("a", after="a/gone")) == ["a-b", "ab"]
+        assert list(table.keys("gone")) == []
+        assert {key: value for key, (value, _) in table.items("a")} == {key: key.encode() for key in ordered[5:10]}
+        assert dict(table.items())["9"] == table.get("9")
+
+    # Many at once
+
+    def test_eight_threads_of_a_hundred_increments_end_at_eight_hundred(self, world: World) -> None:
+        tables = world.tables(waits=True)
+        tables.create_table("t")
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(_increment, repeat(tables, 800), range(800)))
+        value, version = tables.table("t").get("counter")
+        assert (int(value), version.sequence) == (800, 800)
+
+    def test_each_of_fifty_races_to_create_has_one_winner(self, world: World) -> None:
+        table = world.table()
+        with ThreadPoolExecutor(8) as pool:
+            for number in range(50):
+                won = list(pool.map(_create, repeat(table, 8), repeat(f"{number}"), range(8), repeat(Barrier(8))))
+                assert sum(won) == 1
+                assert table.get(f"{number}").value == b"%d" % won.index(True)
+
+    def test_of_eight_updates_of_one_version_one_wins(self, world: World) -> None:
+        table = world.table()
+        table.create("k", b"")
+        with ThreadPoolExecutor(8) as pool:
+            for number in range(5):
+                read = table.get("k").version
+                won = list(pool.map(_update, repeat(table, 8), repeat(read), range(8), repeat(Barrier(8))))
+                assert sum(won) == 1
+                value, version = table.get("k")
+                assert (value, version.sequence) == (b"%d" % won.index(True), number + 2)
+
+    # Bad luck
+
+    def test_any_fault_of_any_write_ends_as_if_it_had_not_been(self, world: World) -> None:
+        clean = world.tables()
+        for verb, act in VERBS.items():
+            recorder = Recorder()
+            prepare(clean, verb)
+            act(world.tables(recorder.around(world.store)), verb)
+            expected = picture(clean, verb)
+            for position, fault in _faults(recorder.writes):
+                name = f"{verb}, {fault} in place of write {position}"
+                prepare(clean, name)
+                act(world.unlucky(*[None] * position, fault), name)
+                assert picture(clean, name) == expected, name
+
+    def test_after_a_crash_before_any_write_a_repetition_ends_the_same(self, world: World) -> None:
+        clean = world.tables()
+        for verb, act in VERBS.items():
+            whole = CrashStore(world.store, None)
+            prepare(clean, verb)
+            act(world.tables(whole), verb)
+            expected = picture(clean, verb)
+            for number in range(whole.writes):
+                name = f"{verb}, crashed before write {number}"
+                prepare(clean, name)
+                with pytest.raises(Crash):
+                    act(world.tables(CrashStore(world.store, number)), name)
+                act(world.tables(), name)
+                assert picture(clean, name) == expected, name
+
+    def test_a_write_whose_reply_was_lost_happened_although_another_followed(self, world: World) -> None:
+        table = world.table()
+
+        def third(key: str) -> Callable[[], object]:
+            return lambda: table.update_with(key, lambda old: (old or b"none") + b", third")
+
+        version = table.create("k", b"1")
+        mine = world.unlucky(Fault.LOST_REPLY, third=third("k")).table("t").update("k", b"mine", version)
+        assert mine.sequence == 2
+        assert table.get("k").value == b"mine, third"
+        with pytest.raises(DataConflict) as caught:
+            table.update("k", b"2", mine)
+        assert caught.value.entry == table.get("k"), "a version that was written over at once is out of date at once"
+
+        world.unlucky(Fault.LOST_REPLY, third=third("new")).table("t").create("new", b"mine")
+        assert table.get("new").value == b"mine, third"
+        other = world.unlucky(Fault.LOST_REPLY, third=third("new2")).table("t").create_if_absent("new2", b"mine")
+        assert other == table.get("new2")
+        assert other.value == b"mine, third"
+        world.unlucky(Fault.LOST_REPLY, third=third("k")).table("t").delete("k", table.get("k").version)
+        assert table.get("k").value == b"none, third"
+        entry = world.unlucky(Fault.LOST_REPLY, third=third("k")).table("t").update_with("k", lambda _: b"mine")
+        assert entry.value == b"mine"
+        assert table.get("k").value == b"mine, third"
+        world.unlucky(Fault.LOST_REPLY, third=lambda: table.delete("n3")).table("t").create("n3", b"mine")
+        assert table.find("n3") is None
+
+    def test_a_write_that_did_not_happen_and_never_can_is_no_success(self, world: World) -> None:
+        table = world.table()
+
+        def third(key: str) -> Callable[[], object]:
+            return lambda: table.update_with(key, lambda _: b"third")
+
+        for fault in (Fault.TIMEOUT, Fault.SERVER_ERROR, Fault.CONFLICT, Fault.PRECONDITION):
+            version = table.create_if_absent("k", b"1").version
+            with pytest.raises(DataConflict) as caught:
+                world.unlucky(fault, third=third("k")).table("t").update("k", b"mine", version)
+            assert caught.value.entry == table.get("k")
+            with pytest.raises(DataConflict):
+                world.unlucky(fault, third=third("k")).table("t").delete("k", table.get("k").version)
+            with pytest.raises(DataExists):
+                world.unlucky(fault, third=third(f"new {fault}")).table("t").create(f"new {fault}", b"mine")
+            unlucky = world.unlucky(fault, third=third(f"new2 {fault}")).table("t")
+            assert unlucky.create_if_absent(f"new2 {fault}", b"mine").value == b"third"
+            with pytest.raises(DataNotFound):
+                world.unlucky(fault, third=lambda: table.delete("k")).table("t").update(
+                    "k", b"mine", table.get("k").version
+                )
+            entry = world.unlucky(fault, third=third("k")).table("t").update_with("k", lambda old: (old or b"") + b"+")
+            assert entry.value == b"third+"
+            world.unlucky(fault, third=third("k")).table("t").delete("k")
+            assert table.find("k") is None
+
+    def test_what_nobody_can_know_is_ambiguous(self, world: World) -> None:
+        table = world.table()
+
+        def ten_others() -> None:
+            for _ in range(10):
+                table.update_with("k", lambda old: (old or b"") + b".")
+
+        for fault in (Fault.LOST_REPLY, Fault.TIMEOUT):
+            version = table.create_if_absent("k", b"1").version
+            with pytest.raises(AmbiguousWrite):
+                world.unlucky(fault, third=ten_others).table("t").update("k", b"mine", version)
+            with pytest.raises(AmbiguousWrite):
+                world.unlucky(fault, third=ten_others).table("t").delete("k", table.get("k").version)
+            with pytest.raises(AmbiguousWrite):
+                world.unlucky(fault, third=ten_others).table("t").update_with("k", lambda _: b"mine")
+            table.delete("k")
+        version = table.create("k", b"1")
+        with pytest.raises(DataConflict):  # a refusal is an answer, however many wrote since
+            world.unlucky(Fault.PRECONDITION, third=ten_others).table("t").update("k", b"mine", version)
+
+    def test_a_change_that_may_be_repeated_is_settled_by_its_meaning(self, world: World) -> None:
+        table = world.table()
+
+        def ten_others() -> None:
+            for _ in range(10):
+                table.update_with("k", lambda old: (old or b"") + b".")
+
+        def once(old: bytes | None) -> bytes | None:
+            return None if old and b"mine" in old else (old or b"") + b"mine"
+
+        for fault in (Fault.LOST_REPLY, Fault.TIMEOUT):
+            table.create_if_absent("k", b"1")
+            entry = world.unlucky(fault, third=ten_others).table("t").update_with("k", once, repeatable=True)
+            assert entry == table.get("k")
+            assert entry.value.count(b"mine") == 1
+            assert entry.value.count(b".") == 10
+            table.delete("k")
+
+    def test_two_clients_with_caches_see_each_others_writes(self, world: World) -> None:
+        clients: list[Tables] = [world.tables(cache=ValueCache(1 << 20)) for _ in range(2)]
+        clients[0].create_table("t")
+        one, two = (client.table("t") for client in clients)
+        version = one.create("k", b"1")
+        assert two.get("k") == one.get("k")
+        version = two.update("k", b"2", version)
+        assert one.get("k") == (b"2", version)
+        assert dict(one.items()) == {"k": (b"2", version)}
+        one.delete("k")
+        assert two.find("k") is None
+        two.create("k", b"3")
+        assert one.get("k") == two.get("k")
+        assert one.get("k").value == b"3"
+
+
+def _faults(writes: list[Call]) -> list[tuple[int, Fault]]:
+    return [(position, fault) for position, call in enumerate(writes) for fault in Fault if fault.hits(call)]
+
+
+def _increment(tables: Tables, _: int) -> None:
+    tables.table("t").update_with("counter", lambda old: b"%d" % (int(old or b"0") + 1))
+
+
+def _create(table: Table, key: str, number: int, barrier: Barrier) -> bool:
+    barrier.wait()
+    try:
+        table.create(key, b"%d" % number)
+    except DataExists:
+        return False
+    return True
+
+
+def _update(table: Table, version: Version, number: int, barrier: Barrier) -> bool:
+    barrier.wait()
+    try:
+        table.update("k", b"%d" % number, version)
+    except DataConflict:
+        return False
+    return True

@@ -1,0 +1,307 @@
+"""What becomes of a write that is not answered with a plain yes: errors, patience, and what is sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from loaders.errors import (
+    AccessDenied,
+    AmbiguousWrite,
+    DataConflict,
+    RequestRefused,
+    StoreUnavailable,
+    TableMissing,
+    WriteConflict,
+)
+from loaders.store import ALWAYS, Fault, FaultStore, IfMatch, MemoryStore
+from loaders.store.decorated import WRITES, Call, DecoratedStore
+from loaders.tables import RetrySettings, Tables
+from loaders.tables.retry import Patience
+from tests.loaders.tables.worlds import Recorder, World, new_nonce, no_sleep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loaders.store import Body, Condition
+
+Answer = TypeVar("Answer")
+
+SHORT = RetrySettings(attempts=3, settle_attempts=3)
+
+
+class DeniedFrom(DecoratedStore):
+    """Denies every request from number `first` on."""
+
+    def __init__(self, world: World, first: int, faults: FaultStore | None = None) -> None:
+        super().__init__(faults or world.store)
+        self._left = first
+
+    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        self._left -= 1
+        if self._left < 0:
+            raise AccessDenied(call.operation, call.key, "403")
+        return send()
+
+
+def faulty(world: World, *faults: Fault | None, operations: frozenset[str] = WRITES) -> FaultStore:
+    store = FaultStore(world.store, operations=operations)
+    store.schedule(*faults)
+    return store
+
+
+def test_every_copy_of_a_write_has_the_same_bytes(memory: World) -> None:
+    bodies: list[bytes] = []
+
+    class Bodies(DecoratedStore):
+        def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+            bodies.append(bytes(body))
+            return super().put(key, body, condition=condition)
+
+    version = memory.table().create("k", b"1")
+    store = Bodies(faulty(memory, Fault.TIMEOUT, Fault.CONFLICT, Fault.SERVER_ERROR, Fault.PRECONDITION, None))
+    memory.tables(store).table("t").update("k", b"2", version)
+    assert len(bodies) == 5
+    assert len(set(bodies)) == 1
+
+
+@pytest.mark.parametrize("fault", [Fault.TIMEOUT, Fault.SLOW_DOWN])
+def test_a_store_that_never_answers_leaves_an_ambiguity(memory: World, fault: Fault) -> None:
+    version = memory.table().create("k", b"1")
+    table = memory.tables(faulty(memory, *[fault] * 3), retry=SHORT).table("t")
+    with pytest.raises(AmbiguousWrite, match="cannot be read") as caught:
+        table.update("k", b"2", version)
+    assert isinstance(caught.value.__cause__, StoreUnavailable)
+
+
+@pytest.mark.parametrize("fault", [Fault.CONFLICT, Fault.SERVER_ERROR])
+def test_a_store_that_never_decides_leaves_things_as_they_are(memory: World, fault: Fault) -> None:
+    version = memory.table().create("k", b"1")
+    with pytest.raises(WriteConflict):
+        memory.tables(faulty(memory, *[fault] * 3), retry=SHORT).table("t").update("k", b"2", version)
+
+
+def test_a_store_that_refuses_although_nothing_changed_is_suspected_of_its_quotes(memory: World) -> None:
+    version = memory.table().create("k", b"1")
+    with pytest.raises(RequestRefused, match="quotes"):
+        memory.tables(faulty(memory, *[Fault.PRECONDITION] * 3), retry=SHORT).table("t").update("k", b"2", version)
+
+
+def test_a_read_that_fails_after_a_lost_reply_is_repeated(memory: World) -> None:
+    version = memory.table().create("k", b"1")
+    store = faulty(memory, Fault.LOST_REPLY, Fault.RESET, Fault.TIMEOUT, operations=WRITES | {"get"})
+    assert memory.tables(store, retry=SHORT).table("t").update("k", b"2", version).sequence == 2
+
+
+def test_an_error_in_settling_never_says_not_written_of_a_write_that_may_have_been(memory: World) -> None:
+    version = memory.table().create("k", b"1")
+    lost = faulty(memory, Fault.LOST_REPLY)
+    with pytest.raises(AmbiguousWrite) as caught:
+        memory.tables(DeniedFrom(memory, 1, lost)).table("t").update("k", b"2", version)
+    assert isinstance(caught.value.__cause__, AccessDenied)
+    version = memory.table().get("k").version
+    with pytest.raises(AccessDenied):
+        memory.tables(DeniedFrom(memory, 1, faulty(memory, Fault.PRECONDITION))).table("t").update("k", b"3", version)
+    with pytest.raises(AccessDenied):
+        memory.tables(DeniedFrom(memory, 0)).table("t").update("k", b"3", version)
+    assert memory.table().get("k").value == b"2"
+
+
+def test_after_a_doubtful_attempt_a_failed_repetition_is_ambiguous_too(memory: World) -> None:
+    table = memory.table()
+    table.create("k", b"1")
+
+    def ten_others() -> None:
+        for _ in range(10):
+            table.update_with("k", lambda old: (old or b"") + b".")
+
+    unlucky = memory.unlucky(Fault.LOST_REPLY, *[Fault.CONFLICT] * 8, third=ten_others)
+    with pytest.raises(AmbiguousWrite):
+        unlucky.table("t").update_with("k", lambda _: b"mine", repeatable=True)
+
+
+def test_attempts_are_bounded_and_the_last_state_comes_with_the_error(memory: World) -> None:
+    table, calls = memory.table(), []
+
+    def change(old: bytes | None) -> bytes:
+        calls.append(old)
+        table.update_with("k", lambda old: (old or b"") + b".")  # somebody else is always faster
+        return b"mine"
+
+    with pytest.raises(DataConflict, match="3 times") as caught:
+        memory.tables(retry=SHORT).table("t").update_with("k", change)
+    assert calls == [None, b".", b".."]
+    assert caught.value.entry == table.get("k")
+
+
+def test_a_change_that_raises_changes_nothing(memory: World) -> None:
+    table = memory.table()
+    table.create("k", b"1")
+    with pytest.raises(ZeroDivisionError):
+        table.update_with("k", lambda _: b"%d" % (1 // 0))
+    assert table.get("k").value == b"1"
+
+
+def test_plain_deletes_are_repeated_and_then_given_up(memory: World) -> None:
+    memory.table().create("k", b"1", final=True)
+    table = memory.tables(faulty(memory, Fault.TIMEOUT, Fault.SLOW_DOWN, None), retry=SHORT).table("t")
+    table.erase("k")
+    assert table.find("k") is None
+    with pytest.raises(StoreUnavailable):
+        memory.tables(faulty(memory, *[Fault.RESET] * 3), retry=SHORT).table("t").erase("k")
+    tables = memory.tables(faulty(memory, None, Fault.SLOW_DOWN, Fault.RESET, None), retry=SHORT)
+    tables.drop_table("t")
+    assert list(memory.store.list("")) == []
+    memory.table()
+    with pytest.raises(StoreUnavailable):
+        memory.tables(faulty(memory, *[Fault.RESET] * 3), retry=SHORT).drop_table("t")
+
+
+def test_a_drop_that_some_keys_withstand_says_so(memory: World) -> None:
+    memory.table().create("k", b"1")
+    with pytest.raises(AccessDenied):
+        memory.tables(DeniedFrom(memory, 2)).drop_table("t")
+    assert not memory.tables().table_exists("t")
+
+
+def test_a_table_whose_making_cannot_be_settled_is_ambiguous(memory: World) -> None:
+    tables = memory.tables(faulty(memory, *[Fault.TIMEOUT] * 3), retry=SHORT)
+    with pytest.raises(AmbiguousWrite, match="whether the table was made"):
+        tables.create_table("t")
+
+
+def test_pauses_grow_to_a_bound_and_are_cut_by_chance() -> None:
+    pauses: list[float] = []
+    patience = Patience(RetrySettings(backoff_seconds=0.5, backoff_seconds_max=3.0), pauses.append, lambda: 0.5)
+    for attempt in (1, 2, 3, 4, 5, 10_000):
+        patience.pause(attempt)
+    assert pauses == [0.25, 0.5, 1.0, 1.5, 1.5, 1.5]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"attempts": 0}, {"settle_attempts": 0}, {"backoff_seconds": -1.0}, {"backoff_seconds": 3.0}]
+)
+def test_bounds_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        RetrySettings(**wrong)  # type: ignore[arg-type] # one of them at a time
+
+
+def test_a_nonce_of_another_length_is_a_mistake() -> None:
+    tables = Tables(MemoryStore(), nonce=lambda: b"short", sleep=no_sleep, jitter=lambda: 0.0)
+    with pytest.raises(ValueError, match="16 bytes, this one 5"):
+        tables.create_table("t")
+
+
+def test_an_undisturbed_operation_costs_what_is_promised(memory: World) -> None:
+    recorder = Recorder()
+    tables = memory.tables(recorder.around(memory.store))
+
+    def requests(act: Callable[[], object]) -> str:
+        recorder.calls.clear()
+        act()
+        return " ".join(call.operation for call in recorder.calls)
+
+    assert requests(lambda: tables.create_table("t")) == "put"
+    assert requests(lambda: tables.create_table("t")) == "put get"
+    table = tables.table("t")
+    assert requests(lambda: table.create("k", b"1")) == "get put", "the marker, once"
+    assert requests(lambda: table.create("k2", b"1")) == "put"
+    version = table.get("k").version
+    assert requests(lambda: table.get("k")) == "get"
+    assert requests(lambda: table.get_if_newer("k", version)) == "get_if_changed"
+    assert requests(lambda: table.find("missing")) == "get"
+    assert requests(lambda: table.update("k", b"2", version)) == "put"
+    assert requests(lambda: table.update_with("k", lambda _: b"3")) == "get put"
+    assert requests(lambda: table.delete("k", table.get("k").version)) == "get put"
+    assert requests(lambda: table.delete("k2")) == "get put"
+    assert requests(lambda: table.create("k", b"4")) == "put get put", "over a tombstone"
+    assert requests(lambda: table.erase("x")) == "delete"
+    assert requests(lambda: list(table.keys())) == "list"
+    assert requests(lambda: list(table.items())) == "list get"
+    assert requests(lambda: list(tables.table_names())) == "list"
+    assert requests(lambda: tables.drop_table("t")) == "delete list delete_many list"
+    other = memory.tables(recorder.around(memory.store)).table("missing")
+    recorder.calls.clear()
+    with pytest.raises(TableMissing):
+        other.find("k")
+    assert [call.key for call in recorder.calls] == ["accel/tables/missing/k", "accel/tables/missing/!table"]
+
+
+def test_how_the_endpoint_wants_if_match_is_told_to_the_store(memory: World) -> None:
+    conditions: list[Condition] = []
+
+    class Conditions(DecoratedStore):
+        def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+            conditions.append(condition)
+            return super().put(key, body, condition=condition)
+
+    for quotes in (True, False, None):
+        tables = Tables(
+            Conditions(memory.store), nonce=new_nonce, sleep=no_sleep, jitter=lambda: 0.0, if_match_quotes=quotes
+        )
+        tables.create_table("t")
+        tables.table("t").update_with("k", lambda _: b"1")
+        tables.table("t").update_with("k", lambda _: b"2")
+        last = conditions[-1]
+        assert isinstance(last, IfMatch)
+        assert last.quotes is quotes
+
+
+def test_a_version_whose_reply_was_lost_is_as_good_as_any(memory: World) -> None:
+    table = memory.tables(faulty(memory, Fault.LOST_REPLY, Fault.LOST_REPLY)).table("t")
+    memory.table()
+    version = table.create("k", b"1")
+    assert version == memory.table().get("k").version
+    version = table.update("k", b"2", version)
+    assert memory.table().update("k", b"3", version).sequence == 3
+
+
+def test_a_copy_that_was_answered_and_did_not_write_leaves_no_doubt(memory: World) -> None:
+    table = memory.table()
+    version = table.create("k", b"1")
+
+    class OthersBeforeTheSecondCopy(DecoratedStore):
+        writes = 0
+
+        def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+            self.writes += call.operation == "put"
+            if call.operation == "put" and self.writes == 2:
+                for _ in range(10):
+                    table.update_with("k", lambda old: (old or b"") + b".")
+            return send()
+
+    store = OthersBeforeTheSecondCopy(faulty(memory, Fault.CONFLICT, None))
+    with pytest.raises(DataConflict):
+        memory.tables(store).table("t").update("k", b"mine", version)
+
+
+def test_a_version_names_eight_before_it_and_no_other(memory: World) -> None:
+    table = memory.table()
+    versions = [table.create("k", b"")]
+    for _ in range(11):
+        versions.append(table.update("k", b"", versions[-1]))
+    last = table.get("k").version
+    nonces = [last.nonce_at(sequence) for sequence in range(-20, 40)]
+    known = [version.nonce for version in versions[-9:]]
+    assert nonces == [None] * (20 + 4) + known + [None] * (39 - 12)
+    assert [versions[1].nonce_at(sequence) for sequence in range(4)] == [
+        None,
+        versions[0].nonce,
+        versions[1].nonce,
+        None,
+    ]
+
+
+def test_a_write_in_doubt_stays_in_doubt_when_the_change_makes_nothing_of_what_is_left(memory: World) -> None:
+    table = memory.table()
+    table.create("k", b"1")
+
+    def third() -> None:
+        for number in range(9):
+            table.update_with("k", lambda _, number=number: b"third %d" % number)  # type: ignore[misc] # bound now
+        table.delete("k")
+
+    tables = memory.unlucky(Fault.LOST_REPLY, third=third)
+    with pytest.raises(AmbiguousWrite):  # it was written, so nobody may be told that nothing was found
+        tables.table("t").update_with("k", lambda old: None if old in (None, b"mine") else b"mine", repeatable=True)

@@ -1,0 +1,130 @@
+"""Compaction on Spark, end to end: fewer objects, the same records, nothing lost on the way."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from accel.catalog import ObjectCatalog
+from accel.catalog.verifying import verify
+from accel.compaction import CompactionSettings, Status
+from spark_jobs.compact import compact_on_spark, plan_on_spark, report_frame
+from spark_jobs.store_spec import StoreSpec
+from tests.spark_jobs.worlds import Spans, fill, job, make_catalog, records_crc
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STREAMS = (1, 2, 3)
+
+
+def objects(count: int, first: int = 0) -> list[Spans]:
+    """Objects in which streams go on: one is in all of them, one in every other, one ends half-way."""
+    made = []
+    for number in range(first, first + count):
+        rows = [(1, number * 10, number * 10 + 10)]
+        if number % 2 == 0:
+            rows.append((2, number // 2 * 5, number // 2 * 5 + 5))
+        if number < 20:
+            rows.append((3, number, number + 1))
+        made.append(rows)
+    return made
+
+
+def test_forty_objects_become_four_and_every_record_reads_back(spark: SparkSession, bucket: StoreSpec) -> None:
+    store = bucket.open()
+    make_catalog(store)
+    fill(store, 4, objects(40))
+    with ObjectCatalog.open(store) as catalog:
+        old_image = catalog.image()
+    before = records_crc(store, old_image)
+    settings = CompactionSettings(max_objects_per_node=10, target_objects=4, min_age_seconds=0)
+    plan = plan_on_spark(spark, bucket, settings)
+    report = compact_on_spark(spark, bucket, plan, at_once=2)
+    assert (report.failed_groups, report.failed_tasks) == (0, 0)
+    assert all(each.status is Status.COMMITTED for each in report.groups)
+    with ObjectCatalog.open(store) as catalog:
+        image = catalog.refresh()
+    assert len(image.nodes[4]) == 4 == plan.nodes[0].objects_after
+    assert records_crc(store, image) == before
+    assert records_crc(store, old_image) == before
+    [row] = report_frame(spark, report).collect()
+    assert (row.rewritten_objects, row.added_objects, row.failed_groups) == (37, len(plan.groups), 0)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_dry_run_prints_what_the_run_then_does(bucket: StoreSpec) -> None:
+    store = bucket.open()
+    make_catalog(store)
+    fill(store, 4, objects(12))
+    choices = ("--max-objects-per-node", "5", "--min-age", "0s", "--output", "json")
+    dry = json.loads(job(bucket, "compact", *choices, "--dry-run").stdout)
+    assert dry["dry_run"]
+    assert dry["report"] is None
+    with ObjectCatalog.open(store) as catalog:
+        assert len(catalog.refresh().nodes[4]) == 12
+    result = job(bucket, "compact", *choices)
+    done = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert without_time(done["plan"]) == without_time(dry["plan"])
+    assert done["report"]["rewritten_objects"] == dry["plan"]["rewritten_objects"]
+    assert done["report"]["added_bytes"] == dry["plan"]["added_bytes"]
+    again = json.loads(job(bucket, "compact", *choices).stdout)
+    assert again["plan"]["groups"] == []
+
+
+def test_a_group_with_a_broken_source_fails_alone(spark: SparkSession, bucket: StoreSpec) -> None:
+    store = bucket.open()
+    make_catalog(store)
+    ids = fill(store, 4, objects(8))
+    fill(store, 7, [[(9, at, at + 1)] for at in range(8)])
+    settings = CompactionSettings(max_objects_per_node=2, target_objects=1, min_age_seconds=0)
+    plan = plan_on_spark(spark, bucket, settings)
+    with ObjectCatalog.open(store) as catalog:
+        store.delete(catalog.parts.layout.object_key(ids[3]))
+    report = compact_on_spark(spark, bucket, plan, at_once=2)
+    failed = [each for each in report.groups if each.is_failure]
+    assert [each.group.node_id for each in failed] == [4]
+    assert "KeyMissing" in failed[0].reason
+    with ObjectCatalog.open(store) as catalog:
+        image = catalog.refresh()
+        assert [len(image.nodes[node_id]) for node_id in (4, 7)] == [8, 1]
+        assert verify(catalog).counts["orphans"] == 0  # nothing is left of what the failed attempts wrote
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_partial_failure_ends_with_4(bucket: StoreSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = bucket.open()
+    make_catalog(store)
+    ids = fill(store, 4, objects(4))
+
+    def plan_then_lose(*arguments: Any, **named: Any) -> Any:
+        plan = plan_on_spark(*arguments, **named)
+        with ObjectCatalog.open(store) as catalog:
+            store.delete(catalog.parts.layout.object_key(ids[1]))
+        return plan
+
+    monkeypatch.setattr("spark_jobs.cli_compact.plan_on_spark", plan_then_lose)
+    result = job(bucket, "compact", "--max-objects-per-node", "2", "--min-age", "0s")
+    assert result.exit_code == 4
+    assert "failed: node 4" in result.stdout
+    assert "1 group and 1 task failed" in result.stdout
+
+
+def test_a_bucket_without_a_catalog_is_told_before_spark_starts(bucket: StoreSpec) -> None:
+    result = job(bucket, "compact")
+    assert result.exit_code == 1
+    assert "accel catalog init" in result.stderr
+
+
+def test_choices_that_make_no_sense_are_told_before_spark_starts(bucket: StoreSpec) -> None:
+    result = job(bucket, "compact", "--max-objects-per-node", "5", "--target-objects", "9")
+    assert result.exit_code == 2
+    assert "target_objects" in result.stderr
+
+
+def without_time(plan: dict[str, Any]) -> dict[str, Any]:
+    """A plan but for when it was made."""
+    return {name: value for name, value in plan.items() if name != "planned_at_ms"}

@@ -1,0 +1,121 @@
+"""What docs/jobs.md says runs, and means what it says."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+
+from accel.cli.main import main
+from spark_jobs.source.schemas import TABLES
+from spark_jobs.store_spec import StoreSpec
+from tests.docs.pages import ROOT, blocks, table_rows
+from tests.spark_jobs.worlds import fill, make_catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+PAGE = ROOT / "docs" / "jobs.md"
+TYPES = {"bigint", "string", "timestamp", "boolean", "binary"}
+RANGES = "node_id BIGINT, object_id BIGINT, stream_id BIGINT, start_offset BIGINT, end_offset BIGINT, holed BOOLEAN"
+
+
+@pytest.fixture
+def ranges(spark: SparkSession, bucket: StoreSpec) -> DataFrame:
+    """The ranges of a small catalog, as the queries' view."""
+    make_catalog(bucket.open())
+    fill(bucket.open(), 4, [[(1, 0, 10), (2, 0, 1)], [(1, 10, 20)], [(1, 20, 30), (3, 0, 1)]])
+    fill(bucket.open(), 7, [[(8, 0, 5), (9, 0, 50)], [(9, 50, 51)]])
+    reader = spark.read.format("streamset").option("table", "stream_ranges")
+    found = reader.option("endpoint", str(bucket.settings.endpoint_url)).load(bucket.url)
+    found.createOrReplaceTempView("ranges")
+    return found
+
+
+def query(spark: SparkSession, number: int) -> list[Row]:
+    """The rows of one of the page's queries."""
+    rows: list[Row] = spark.sql(blocks(PAGE, "sql")[number].text).collect()
+    return rows
+
+
+@pytest.mark.usefixtures("ranges")
+def test_the_first_query_names_the_largest_streams_of_each_node(spark: SparkSession) -> None:
+    rows = query(spark, 0)
+    assert [(row.node_id, row.objects) for row in rows if row.stream_id in {1, 9}] == [(4, 3), (7, 2)]
+    assert [row.node_id for row in rows] == [4, 4, 4, 7, 7]
+    assert [row.stream_id for row in rows][::3] == [1, 9]
+    for node_id in (4, 7):
+        sizes = [row.bytes for row in rows if row.node_id == node_id]
+        assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.usefixtures("ranges")
+def test_the_second_query_names_the_streams_that_are_spread_most(spark: SparkSession) -> None:
+    rows = query(spark, 1)
+    assert [(row.stream_id, row.objects, row.nodes) for row in rows[:2]] == [(1, 3, 1), (9, 2, 1)]
+    assert all(row.bytes_an_object > 0 for row in rows)
+
+
+@pytest.mark.usefixtures("ranges")
+def test_the_third_query_finds_nothing_in_a_catalog_of_ours(spark: SparkSession) -> None:
+    assert query(spark, 2) == []
+
+
+def test_the_third_query_finds_overlaps_and_holes(spark: SparkSession) -> None:
+    rows = [
+        (4, 1, 1, 5, 10, False),
+        (4, 2, 1, 10, 20, False),
+        (4, 3, 1, 18, 25, False),
+        (7, 4, 1, 30, 40, False),
+        (7, 5, 2, 0, 9, False),
+        (7, 6, 2, 9, 12, True),
+    ]
+    spark.createDataFrame(rows, RANGES).createOrReplaceTempView("ranges")
+    found = [(row.stream_id, row.object_id, row.reached, row.finding) for row in query(spark, 2)]
+    assert found == [(1, 3, 20, "overlap"), (1, 4, 25, "hole before"), (2, 6, 9, "hole inside")]
+
+
+@pytest.mark.usefixtures("ranges")
+def test_the_code_of_the_page_runs(bucket: StoreSpec) -> None:
+    namespace: dict[str, Any] = {"BUCKET": bucket, "ENDPOINT": bucket.settings.endpoint_url}
+    for block in blocks(PAGE, "python"):
+        text = block.text.replace('StoreSpec("s3://bucket/prefix")', "BUCKET")
+        text = text.replace('.load("s3://bucket/prefix")', '.option("endpoint", ENDPOINT).load(BUCKET.url)')
+        exec(compile(text, str(PAGE), "exec"), namespace)  # noqa: S102 - our own page
+    assert namespace["compacted"]["rewritten_objects"].tolist() == [0]
+    assert namespace["built"].row()["covered_objects"] == 5
+    assert namespace["total"] == 3
+
+
+def test_the_columns_of_the_page_are_those_of_the_tables() -> None:
+    rows = [row for row in table_rows(PAGE) if len(row) == 4 and row[1] in TYPES]
+    told = {name: _tables_of(row[2]) for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    actual: dict[str, set[str]] = {}
+    for table in TABLES.values():
+        for column in table.ddl.split(", "):
+            actual.setdefault(column.split()[0], set()).add(table.name)
+    assert told == actual
+
+
+def _tables_of(cell: str) -> set[str]:
+    named = set(re.findall(r"`(\w+)`", cell))
+    return TABLES.keys() - named if cell.startswith("all") else named
+
+
+@pytest.mark.parametrize("command", ["compact", "rebuild-filters", "build-snapshot", "verify", "gc", "retention"])
+def test_the_page_names_every_option_and_its_default(command: str) -> None:
+    context = click.Context(main)
+    group = main.get_command(context, "job")
+    assert isinstance(group, click.Group)
+    found = group.get_command(context, command)
+    assert found is not None
+    rows = {name: row[1] for row in table_rows(PAGE) for name in re.findall(r"`(--[a-z-]+)`", row[0])}
+    for param in found.params:
+        if not isinstance(param, click.Option):
+            continue
+        name = max(param.opts, key=len)
+        assert name in rows, name
+        if param.show_default and not param.is_flag:
+            assert str(param.default) in rows[name].strip("`"), name

