@@ -39,8 +39,7 @@ from accel.catalog.settings import CatalogSettings
 from accel.catalog.uploading import first_unproven, refuse_misplaced
 from accel.catalog.watch import Snapshot, Watch
 from accel.errors import CatalogMissing, Closed, CommitRefused
-from accel.image import MetadataImage
-from accel.image_parts import StreamImage, StreamObject
+from accel.image import MetadataImage, StreamImage, StreamObject
 from accel.image_source import PolledImages
 from accel.system import SYSTEM, Components
 from loaders.lifetime import PerProcess

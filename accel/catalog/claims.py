@@ -12,7 +12,7 @@ from accel.catalog.records import NodeList
 from accel.catalog.rows import NO_COMMIT, STREAM_OBJECT, ObjectFacts, Rows, make_rows
 from accel.catalog.stream_ends import columns_of
 from accel.errors import CommitRefused
-from accel.image_parts import StreamObject
+from accel.image import StreamObject
 from loaders.object_ref import UNKNOWN, ObjectRef
 from range_index import ObjectRanges
 

@@ -29,7 +29,7 @@ from accel.catalog.parts import CatalogParts
 from accel.catalog.records import ListVersion, NodeList, StreamBucket
 from accel.catalog.rows import Rows
 from accel.errors import AccelError, CatalogDamaged
-from accel.image_parts import StreamObject
+from accel.image import StreamObject
 from loaders.object_ref import ObjectRef
 from range_index import ObjectRanges
 

@@ -22,9 +22,7 @@ from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import STREAM_OBJECT, Rows, by_stream, no_rows
 from accel.catalog.stream_rules import buckets_of
 from accel.errors import ImageRefused
-from accel.image import MetadataImage, NodeImage
-from accel.image_parts import node_of_columns
-from accel.version import ImageVersion
+from accel.image import ImageVersion, MetadataImage, NodeImage, node_of_columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)

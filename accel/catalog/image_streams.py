@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from accel.catalog.records import StreamBucket
 from accel.catalog.rows import Rows
 from accel.catalog.stream_rules import bucket_of
-from accel.image_parts import OwnershipRange, StreamImage, StreamObject, make_stream
+from accel.image import OwnershipRange, StreamImage, StreamObject, make_stream
 from loaders.object_ref import ObjectRef
 
 INT64_MAX = 2**63 - 1

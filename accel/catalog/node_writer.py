@@ -50,7 +50,7 @@ from accel.catalog.uploading import (
     write_object,
 )
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, SessionFenced
-from accel.image_parts import StreamObject
+from accel.image import StreamObject
 from accel.lookup.ranges_given import RangesGiven, ranges_of
 from loaders.errors import StoreError, TableError
 from loaders.lifetime import Lifetime

@@ -34,7 +34,7 @@ from accel.catalog.rows import Columns, highest_of_each
 from accel.catalog.stream_rules import OPEN
 from accel.catalog.undoable import is_led_back
 from accel.errors import CatalogDamaged, CatalogWentBack
-from accel.version import VersionVector, is_newer
+from accel.image import VersionVector, is_newer
 
 T = TypeVar("T")
 U = TypeVar("U")

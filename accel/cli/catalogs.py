@@ -24,10 +24,10 @@ from accel.cli.catalog_verify import verify
 from accel.cli.image_file import image_data
 from accel.cli.options import TIME, StoreChoice, examples, option, output_options, store_options
 from accel.cli.output import Output, Rendered
+from accel.image import version_number
 from accel.lookup.explain import count_text
 from accel.system import SYSTEM
 from accel.units import size_text, time_text
-from accel.version import version_number
 from loaders.store import CountingStore
 from loaders.tables import FormatRecord
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from accel.image import MetadataImage
-from accel.image_parts import NodeImage, StreamImage
-from accel.version import version_number
+from accel.image import MetadataImage, NodeImage, StreamImage, version_number
 from loaders.object_ref import UNKNOWN, ObjectRef
 
 

@@ -14,10 +14,10 @@ from rich.text import Text
 
 from accel.cli.options import TIME, ReaderChoice, examples, output_options, range_options, reader_options
 from accel.cli.output import Output, Rendered
+from accel.image import version_number
 from accel.lookup.answer import Answer, FoundObject, Kind
 from accel.lookup.explain import Explanation, answer_text, cost_text, count_text
 from accel.system import SYSTEM
-from accel.version import version_number
 from loaders.layout import ObjectLayout
 
 Command = TypeVar("Command", bound=Callable[..., Any])

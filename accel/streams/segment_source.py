@@ -33,7 +33,7 @@ from accel.history.segments import KeyRanges
 from accel.history.states import StreamState
 from accel.history.store import Stream
 from accel.history.truncation import placed
-from accel.image import OPEN_END
+from accel.image import OPEN_END, ImageVersion
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.clock import HostClock
 from accel.streams.events import EventBatch, decode_events
@@ -42,7 +42,6 @@ from accel.streams.steps import Fill, Learn, SegmentEnd, SegmentEvents
 from accel.streams.times.part_cache import PartCache
 from accel.streams.times.segment_index import SegmentTimeIndex
 from accel.system import SYSTEM, Components
-from accel.version import ImageVersion
 from loaders.format import RecordBatch
 from loaders.lifetime import PerProcess
 from loaders.shared_chunks import SharedChunks

@@ -25,8 +25,7 @@ from accel.catalog.survey import Ids, read_survey
 from accel.catalog.verification import NOT_LOOKED_AT, Kind, Outcome, Severity, Verification
 from accel.catalog.verifying import verify
 from accel.errors import AccelError, CorruptObject, MaintenanceRefused
-from accel.image import MetadataImage
-from accel.image_parts import StreamObject
+from accel.image import MetadataImage, StreamObject
 from loaders.merge_reading import open_sources
 from loaders.merge_settings import MergeSettings
 from loaders.object_writer import ObjectWriter
