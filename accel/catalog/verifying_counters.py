@@ -11,7 +11,6 @@ from accel.catalog.parts import CatalogParts
 from accel.catalog.problems import Kind, Problem
 from accel.catalog.rows import some
 from accel.catalog.survey import Survey
-from accel.catalog.verification import Kind, Problem
 from loaders.backoff import Backoff
 from loaders.errors import FormatError, TableMissing
 from loaders.tables import RetrySettings
