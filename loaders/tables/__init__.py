@@ -23,7 +23,8 @@ from loaders.tables.names import decode_name, encode_name
 from loaders.tables.probe import probe_conditions
 from loaders.tables.table import Change, Table, Unreadable
 from loaders.tables.tables import Tables
-from loaders.tables.versions import Entry, Version
+from loaders.tables.typed_key import RecordCache, TypedKey
+from loaders.tables.versions import Entry, Version, Versioned
 
 __all__ = [
     "FORMAT_FORM",
@@ -34,13 +35,16 @@ __all__ = [
     "Form",
     "FormRegistry",
     "FormatRecord",
+    "RecordCache",
     "RecordForm",
     "RetrySettings",
     "Table",
     "Tables",
+    "TypedKey",
     "Unreadable",
     "ValueCache",
     "Version",
+    "Versioned",
     "create_format",
     "decode_name",
     "encode_name",
