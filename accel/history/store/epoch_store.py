@@ -55,7 +55,7 @@ from accel.history.store.parts import StreamParts, record_size_bytes
 from accel.history.truncation import head, segments_at
 from accel.history.walking import chunk_numbers, replay
 from loaders.errors import DataNotFound
-from loaders.reading_ahead import Reader, read_ahead
+from loaders.parallel import Reader, read_ahead
 from range_index.epoch_appends import Merge, append, merge_due, merged, show_epochs, with_leaf
 from range_index.epoch_times import Block, BlockTimes, EpochTimesRoot, epoch_in_block, first_root, locate
 
