@@ -27,7 +27,7 @@ from accel.history.store.cell import Cell, always, never
 from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction
 from loaders.epoch_records import EpochRecords
 from loaders.tables import Table, Tables
-from loaders.tables.converted import Codec
+from loaders.tables.records import Codec
 from loaders.tables.retry import Patience
 from range_index.epoch_times import Block, BlockTimes, EpochTimesRoot
 

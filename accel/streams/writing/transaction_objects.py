@@ -30,7 +30,7 @@ from loaders.errors import CorruptObject, DataConflict, KeyMissing, Precondition
 from loaders.layout import merging_key, merging_prefix, transaction_key
 from loaders.store import ObjectStore
 from loaders.store.base import CreateOnly
-from loaders.tables.forms import RecordForm
+from loaders.tables.records import RecordForm
 from loaders.tables.retry import Patience, patiently
 
 
