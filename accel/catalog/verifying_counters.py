@@ -8,9 +8,9 @@ import numpy as np
 
 from accel.catalog.object_ids import ids_of
 from accel.catalog.parts import CatalogParts
+from accel.catalog.problems import Kind, Problem
 from accel.catalog.rows import some
 from accel.catalog.survey import Survey
-from accel.catalog.verification import Kind, Problem
 from loaders.errors import FormatError, TableMissing
 from loaders.tables import RetrySettings
 from loaders.tables.retry import Patience

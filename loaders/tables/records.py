@@ -234,7 +234,7 @@ class Nested(Packing[T]):
         packings = {name: (by_field or {}).get(name) or packing_of(hints[name], by_type) for name in attributes}
         stored_names = {name: (names or {}).get(name, name) for name in attributes}
         types = {
-            stored_names[name]: hints[name] if (how := packings[name]) is None else how.stored for name in attributes
+            stored_names[name]: hints[name] if packing is None else packing.stored for name, packing in packings.items()
         }
         if order and sorted(order) != sorted(types):
             raise ValueError(f"expected the order of {', '.join(types)}, found {', '.join(order)}")
@@ -242,28 +242,29 @@ class Nested(Packing[T]):
         fields = [(name, types[name], *defaults.get(name, ())) for name in order or types]
         self.record = record
         self.stored = msgspec.defstruct(f"Stored{record.__name__}", fields, frozen=True)
-        self._fields = [(name, stored_names[name], packings[name]) for name in attributes]
+        self._same = [name for name in attributes if packings[name] is None and stored_names[name] == name]
+        self._changed = [(name, stored_names[name], packings[name]) for name in attributes if name not in self._same]
 
     @property
     def is_packed(self) -> bool:
         """Whether any field is stored as something else than it is."""
-        return any(packing is not None for _, _, packing in self._fields)
+        return bool(self._changed)
 
     def pack(self, value: T) -> msgspec.Struct:
         """The stored fields."""
-        fields = {
-            stored_name: getattr(value, name) if packing is None else packing.pack(getattr(value, name))
-            for name, stored_name, packing in self._fields
-        }
-        made: msgspec.Struct = self.stored(**fields)
-        return made
+        fields = {name: getattr(value, name) for name in self._same}
+        for name, stored_name, packing in self._changed:
+            field = getattr(value, name)
+            fields[stored_name] = field if packing is None else packing.pack(field)
+        stored: msgspec.Struct = self.stored(**fields)
+        return stored
 
     def unpack(self, stored: msgspec.Struct, where: str) -> T:
         """The record."""
-        fields = {}
-        for name, stored_name, packing in self._fields:
-            value = getattr(stored, stored_name)
-            fields[name] = value if packing is None else packing.unpack(value, f"{where}, {stored_name}")
+        fields = msgspec.structs.asdict(stored)
+        for name, stored_name, packing in self._changed:
+            field = fields.pop(stored_name)
+            fields[name] = field if packing is None else packing.unpack(field, f"{where}, {stored_name}")
         return self.record(**fields)
 
 
