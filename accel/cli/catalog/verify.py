@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.verification import NOT_LOOKED_AT, Outcome, Severity, Verification
+from accel.catalog.problems import Severity
+from accel.catalog.verification import NOT_LOOKED_AT, Outcome, Verification
 from accel.catalog.verifying import verify as verify_catalog
 from accel.cli.objects.verify import EXIT_PROBLEMS
 from accel.cli.options import StoreChoice, examples, output_options, store_options
