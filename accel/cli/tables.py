@@ -12,8 +12,8 @@ import msgspec
 
 from accel.catalog import records
 from accel.cli.options import StoreChoice, examples, output_options, store_options
-from accel.cli.output import Output, Rendered, printable
 from accel.lookup.explain import count_text
+from accel.rendering import Output, Rendered, printable
 from accel.system import SYSTEM
 from loaders.tables import FORMAT_FORM, FormRegistry, Tables, encode_name
 
