@@ -11,8 +11,8 @@ import click
 from accel.catalog import ObjectCatalog
 from accel.catalog.restoring import IDS_PASSED_OVER, RestorePlan, plan_restored, restored
 from accel.cli.options import StoreChoice, examples, output_options, store_options
-from accel.cli.output import Output, Rendered
 from accel.lookup.explain import count_text
+from accel.rendering import Output, Rendered
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ from accel.history.transactions import ActiveTransaction, CommitOrder, Completed
 from loaders.backoff import Backoff
 from loaders.epoch_records import EpochRecords
 from loaders.tables import Table, Tables
-from loaders.tables.converted import Codec
+from loaders.tables.records import Codec
 from range_index.epoch_times import Block, BlockTimes, EpochTimesRoot
 
 SCOPES: Final = "_system/scopes"
