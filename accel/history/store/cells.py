@@ -22,14 +22,14 @@ from accel.history.records import (
 )
 from accel.history.requests import WorkflowRequest
 from accel.history.states import StreamStatus
-from accel.history.store import places
 from accel.history.store.cell import Cell, always, never
 from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction
 from loaders.backoff import Backoff
 from loaders.epoch_records import EpochRecords
 from loaders.tables import Table, Tables
-from loaders.tables.converted import Codec
+from loaders.tables.records import Codec
 from range_index.epoch_times import Block, BlockTimes, EpochTimesRoot
+from tests.accel.streams.groups.test_group_form import places
 
 T = TypeVar("T")
 
