@@ -15,7 +15,7 @@ from rich.table import Table
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.records import NodeList
-from accel.catalog.watch import Snapshot
+from accel.catalog.refresh import Snapshot
 from accel.cli.catalog_gc import gc
 from accel.cli.catalog_import import import_command
 from accel.cli.catalog_restored import restored_command

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from accel.catalog.forms import register_forms
+from accel.catalog.records import register_forms
 from accel.cli.options import StoreChoice, examples, output_options, store_options
 from accel.cli.output import Output, Rendered, printable
 from accel.lookup.explain import count_text

@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from accel.catalog.refresh import Snapshot
 from accel.catalog.rows import Rows
-from accel.catalog.watch import Snapshot
 from loaders.object_ref import ObjectRef
 
 NOTHING: Final = -1

@@ -23,7 +23,7 @@ import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from accel.catalog import forms
+from accel.catalog.records import ALL_FORMS, register_forms
 from accel.errors import AccelError
 from accel.history import codecs
 from accel.history.codecs.history_form import CheckedForm
@@ -124,7 +124,7 @@ def registry() -> FormRegistry:
     """Every form that a person can look at."""
     known = FormRegistry()
     known.register(FORMAT_FORM)
-    forms.register_forms(known)
+    register_forms(known)
     codecs.register_forms(known)
     group_form.register_forms(known)
     return known
@@ -132,7 +132,7 @@ def registry() -> FormRegistry:
 
 REGISTRY = registry()
 READERS: dict[str, tuple[RecordForm[Any], Callable[[bytes, str], object]]] = {
-    **{each.name: (each.record, each.decode) for each in forms.ALL_FORMS},
+    **{each.name: (each.record, each.decode) for each in ALL_FORMS},
     **{each.name: (each.record, each.decode) for each in (*codecs.ALL_FORMS, group_form.READER_GROUP)},
     FORMAT_FORM.name: (FORMAT_FORM, FORMAT_FORM.decode),
 }

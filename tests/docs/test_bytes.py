@@ -8,9 +8,20 @@ import numpy as np
 import pytest
 import zstandard
 
-from accel.catalog import forms, import_records, places, rows
-from accel.catalog.buckets import bucket_of, buckets_of
-from accel.catalog.places import bucket_key
+from accel.catalog import records, rows
+from accel.catalog.keys import IMPORT_PROGRESS, TABLES, bucket_key
+from accel.catalog.records import (
+    CHECKPOINT,
+    IMPORT_BATCH,
+    IMPORT_RUN,
+    LIST_VERSION,
+    NODE_DIRECTORY,
+    NODE_LIST,
+    OBJECT_ID_COUNTER,
+    STREAM_BUCKET,
+    register_forms,
+)
+from accel.catalog.stream_shards import bucket_of, buckets_of
 from accel.history.codecs import ALL_FORMS
 from accel.streams import events
 from accel.streams.groups.group_form import READER_GROUP
@@ -27,14 +38,14 @@ PAGE = (ROOT / "docs" / "formats.md").read_text()
 FORMS = {
     each.record.name: each.record
     for each in (
-        forms.NODE_DIRECTORY,
-        forms.NODE_LIST,
-        forms.LIST_VERSION,
-        forms.STREAM_BUCKET,
-        forms.CHECKPOINT,
-        forms.OBJECT_ID_COUNTER,
-        forms.IMPORT_RUN,
-        forms.IMPORT_BATCH,
+        NODE_DIRECTORY,
+        NODE_LIST,
+        LIST_VERSION,
+        STREAM_BUCKET,
+        CHECKPOINT,
+        OBJECT_ID_COUNTER,
+        IMPORT_RUN,
+        IMPORT_BATCH,
     )
 }
 KINDS = {
@@ -46,8 +57,8 @@ KINDS = {
     "stream object": rows.STREAM_OBJECT,
     "retired stream object": rows.RETIRED_STREAM_OBJECT,
     "stream end": rows.STREAM_END,
-    "read object": import_records.READ_OBJECT,
-    "read range": import_records.READ_RANGE,
+    "read object": records.READ_OBJECT,
+    "read range": records.READ_RANGE,
 }
 _DUMP_LINE = re.compile(r" *(?P<at>\d+)  (?P<bytes>[0-9a-f]+( [0-9a-f]+)*)(  .*)?")
 
@@ -94,7 +105,7 @@ def test_the_record_in_full_is_a_golden_file_and_what_stands_in_its_frame() -> N
 
 
 def test_the_record_in_full_says_what_it_is_said_to_say() -> None:
-    found = forms.CHECKPOINT.decode(dumps("A record in full")[0], "docs/formats.md")
+    found = CHECKPOINT.decode(dumps("A record in full")[0], "docs/formats.md")
     assert (found.node_id, found.order_id) == (7, 39)
     assert found.ends["stream_id"].tolist() == [3, 17, 420_000]
     assert found.ends["end"].tolist() == [130, 900, 8_589_934_592]
@@ -155,12 +166,12 @@ def test_each_table_and_form_stands_in_the_page() -> None:
     rows_of_forms = [row for row in cells(section("Records")) if len(row) == 4 and code(row[0])]
     named = {code(row[0])[0]: code(row[1])[0] for row in rows_of_forms if code(row[0])[0] in FORMS}
     assert named.keys() == FORMS.keys()
-    assert set(named.values()) == {*places.TABLES, places.IMPORT_PROGRESS}
+    assert set(named.values()) == {*TABLES, IMPORT_PROGRESS}
 
 
 def test_no_form_is_left_out() -> None:
     registry = FormRegistry()
-    forms.register_forms(registry)
+    register_forms(registry)
     assert registry.names() == sorted(FORMS)
 
 

@@ -25,7 +25,7 @@ from accel import (
     StreamReader,
     StreamWriter,
 )
-from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
+from accel.catalog.rows import STREAMS_AN_OBJECT_MAX
 from accel.cli.reads import read
 from accel.cli.stream_reads import ORDERS, StreamRead
 from accel.history.configuration import StreamConfiguration

@@ -11,8 +11,18 @@ import numpy as np
 import pytest
 import zstandard
 
-from accel.catalog import forms
-from accel.catalog.records import NODES_MAX, NodeDirectory, NodeList
+from accel.catalog.records import (
+    NODE_DIRECTORY,
+    NODE_LIST,
+    NODES_MAX,
+    STREAM_BUCKET,
+    NodeDirectory,
+    NodeList,
+    StoredBucket,
+    StoredDirectory,
+    StoredList,
+    register_forms,
+)
 from accel.catalog.rows import LIVE, OWNED_RANGE, PREPARED, RETIRED, RETIRED_STREAM_OBJECT, STREAM, STREAM_OBJECT
 from accel.history import codecs
 from accel.history.codecs.epochs import RANGE, StoredTransition
@@ -41,8 +51,8 @@ def packed(dtype: np.dtype[np.void], count: int, **bases: int) -> bytes:
 
 def hostile_list(count: int) -> bytes:
     columns = {"live": LIVE, "prepared": PREPARED, "retired": RETIRED, "stream_objects": STREAM_OBJECT}
-    return forms.NODE_LIST.record.encode(
-        forms.StoredList(
+    return NODE_LIST.record.encode(
+        StoredList(
             node_id=4,
             epoch=1,
             next_order_id=1 << 40,
@@ -59,8 +69,8 @@ def hostile_bucket(count: int) -> bytes:
         "stream_objects": STREAM_OBJECT,
         "retired": RETIRED_STREAM_OBJECT,
     }
-    return forms.STREAM_BUCKET.record.encode(
-        forms.StoredBucket(0, **{name: packed(dtype, count) for name, dtype in columns.items()})
+    return STREAM_BUCKET.record.encode(
+        StoredBucket(0, **{name: packed(dtype, count) for name, dtype in columns.items()})
     )
 
 
@@ -72,8 +82,8 @@ def hostile_transition(count: int) -> bytes:
 
 Decode = Callable[[bytes, str], object]
 HOSTILE: dict[str, tuple[Callable[[int], bytes], Decode]] = {
-    "list": (hostile_list, forms.NODE_LIST.decode),
-    "bucket": (hostile_bucket, forms.STREAM_BUCKET.decode),
+    "list": (hostile_list, NODE_LIST.decode),
+    "bucket": (hostile_bucket, STREAM_BUCKET.decode),
     "transition": (hostile_transition, codecs.EPOCH_TRANSITION.decode),
 }
 
@@ -111,12 +121,12 @@ def test_a_million_rows_in_a_few_hundred_bytes_are_refused_with_both_counts(what
 
 def test_a_directory_has_a_bound_of_its_own() -> None:
     most = NodeDirectory(np.arange(NODES_MAX))
-    assert len(forms.NODE_DIRECTORY.decode(forms.NODE_DIRECTORY.encode(most), "key").node_ids) == NODES_MAX
+    assert len(NODE_DIRECTORY.decode(NODE_DIRECTORY.encode(most), "key").node_ids) == NODES_MAX
     with pytest.raises(FormatLimit, match=f"at most {NODES_MAX} nodes .*found {NODES_MAX + 1}"):
         NodeDirectory(np.arange(NODES_MAX + 1))
-    more = forms.NODE_DIRECTORY.record.encode(forms.StoredDirectory(list(range(NODES_MAX + 1)), ""))
+    more = NODE_DIRECTORY.record.encode(StoredDirectory(list(range(NODES_MAX + 1)), ""))
     with pytest.raises(CorruptObject, match="length <= 65536"):
-        forms.NODE_DIRECTORY.decode(more, "key")
+        NODE_DIRECTORY.decode(more, "key")
 
 
 @pytest.mark.usefixtures("traced")
@@ -124,9 +134,9 @@ def test_rows_that_are_not_shown_are_not_made() -> None:
     count = 200_000
     live = np.zeros(count, dtype=LIVE)
     live["object_id"] = live["order_id"] = live["last_order_id"] = np.arange(count)
-    data = forms.NODE_LIST.encode(NodeList(4, next_order_id=count, live=live))
+    data = NODE_LIST.encode(NodeList(4, next_order_id=count, live=live))
     registry = FormRegistry()
-    forms.register_forms(registry)
+    register_forms(registry)
     tracemalloc.reset_peak()
     before = tracemalloc.get_traced_memory()[0]
     left_out: dict[str, int] = {}
