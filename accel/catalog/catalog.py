@@ -29,7 +29,7 @@ from accel.catalog.parts import MILLISECONDS, CatalogParts, CatalogSettings
 from accel.catalog.records import NodeList, StreamBucket, highest_id
 from accel.catalog.refresh import Snapshot, Watch
 from accel.catalog.rows import OPEN, stream_object_rows
-from accel.catalog.session import recover_ends, open_session
+from accel.catalog.session import open_session, recover_ends
 from accel.catalog.shard_writes import read_list, refuse_undoable, trim_streams
 from accel.catalog.stream_shards import bucket_of, with_replacement
 from accel.catalog.writer import NodeWriter, first_unproven, refuse_misplaced
@@ -298,7 +298,7 @@ class ObjectCatalog:
             replaces: the ids of these.
 
         Raises:
-            CommitRefused: one of them is gone or can still be taken away by an undo (see `shard_writes`), they do not cover
+            CommitRefused: one of them is gone or an undo can take it away (see `shard_writes`), they do not cover
                 the new one exactly, its promise has run out, or it does not lie where readers look.
         """
         rows = stream_object_rows([(stream_id, stream_object)], 0, self._parts.now_ms())

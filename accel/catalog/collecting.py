@@ -37,11 +37,11 @@ from accel.catalog.keys import NODE_LISTS, STREAM_BUCKETS
 from accel.catalog.legwork import Legwork, OwnLegwork
 from accel.catalog.node_list import with_doomed, without_collected, without_expired
 from accel.catalog.parts import MILLISECONDS, CatalogParts
+from accel.catalog.problems import Severity
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import Rows
 from accel.catalog.stream_shards import with_doomed_stream_objects, without_collected_stream_objects
 from accel.catalog.survey import Ids, Progress, StoredObjects, Survey, must_read, read_survey
-from accel.catalog.verification import Severity
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
 from loaders.store.base import DELETE_BATCH_KEYS_MAX
 

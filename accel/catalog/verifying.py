@@ -38,11 +38,12 @@ from accel.catalog.keys import TABLES
 from accel.catalog.legwork import ExistingObject, Legwork, OwnLegwork
 from accel.catalog.opening import are_same_choices
 from accel.catalog.parts import MILLISECONDS, CatalogParts
+from accel.catalog.problems import Kind, Problem
 from accel.catalog.records import NodeList
 from accel.catalog.rows import NO_COMMIT, STREAM_OBJECT, Rows, joined, no_rows, refs_of
 from accel.catalog.shard_writes import kept_places
 from accel.catalog.survey import StoredObjects, Survey, T, joined_ids, list_node_ids, listed_node_ids
-from accel.catalog.verification import Kind, Orphan, Problem, Unchecked, Verification
+from accel.catalog.verification import Orphan, Unchecked, Verification
 from accel.catalog.verifying_claims import GAPS_MAX, Ends, Spans, holes, strangers, unreached
 from accel.catalog.verifying_counters import history_counter_problems
 from accel.errors import AccelError, CatalogError, FormatError, KeyMissing

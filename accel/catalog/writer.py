@@ -62,13 +62,13 @@ from accel.catalog.survey import list_node_ids
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced
 from accel.image_parts import StreamObject
 from accel.lookup.ranges_given import RangesGiven, ranges_of
+from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import StoreError, TableError
 from loaders.format import RecordBatch
 from loaders.lifetime import Lifetime
 from loaders.object_creation import stored_size_bytes
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import ObjectWriter
-from loaders.tables.retry import Patience, RetrySettings
 from range_index import ObjectRanges
 
 DOUBTFUL_MAX = 1000
@@ -101,7 +101,7 @@ class NodeWriter:
         self._ready: list[tuple[int, int]] = []
         self._doubtful: list[Claims] = []
         self._unsettled: Unsettled | None = None
-        self._patience = Patience(RetrySettings(), parts.system.sleep, parts.system.jitter)
+        self._backoff = Backoff(RetrySettings(), parts.system.sleep, parts.system.jitter)
         self._commits_since_checkpoint = recovered.opened
         self.node_id = seen.value.node_id
         self.epoch = seen.value.epoch
@@ -322,7 +322,7 @@ class NodeWriter:
         tried = []
         for _ in range(NEW_IDS_MAX):
             tried += self._prepare(1, deadline_seconds)
-            uploaded = write_object(self._parts, self.node_id, tried[-1], wanted, self._patience)
+            uploaded = write_object(self._parts, self.node_id, tried[-1], wanted, self._backoff)
             if uploaded is not None:
                 return uploaded
         raise CommitRefused(f"node {self.node_id}: expected ids without objects, found objects under all of {tried}")
@@ -553,7 +553,7 @@ def digest_of(wanted: Wanted) -> bytes:
 
 
 def write_object(
-    parts: CatalogParts, node_id: int, object_id: int, wanted: Wanted, patience: Patience
+    parts: CatalogParts, node_id: int, object_id: int, wanted: Wanted, backoff: Backoff
 ) -> Uploaded | None:
     """Write an object where readers of this catalog look for it; None if another object lies there.
 
@@ -563,7 +563,7 @@ def write_object(
         StoreError: it could not be written.
     """
     try:
-        with ObjectWriter(parts.store, parts.layout, object_id, patience=patience) as writer:
+        with ObjectWriter(parts.store, parts.layout, object_id, backoff=backoff) as writer:
             for stream_id, batches in wanted:
                 writer.write(stream_id, batches)
     except ObjectExists:

@@ -92,10 +92,10 @@ def _history_counters(catalog: ObjectCatalog, least_stream_id: int) -> dict[str,
     from accel.history.store import places  # noqa: PLC0415 - only for who needs it
     from accel.history.store.cells import SystemCells  # noqa: PLC0415 - likewise
     from accel.history.store.id_blocks import pass_over_ids  # noqa: PLC0415 - likewise
-    from loaders.tables.retry import Patience, RetrySettings  # noqa: PLC0415 - likewise
+    from loaders.backoff import Backoff, RetrySettings  # noqa: PLC0415 - likewise
 
     tables, system = catalog.parts.cells.tables, catalog.parts.system
     tables.create_table(places.COUNTERS)
-    cells = SystemCells(tables, Patience(RetrySettings(), system.sleep, system.jitter))
+    cells = SystemCells(tables, Backoff(RetrySettings(), system.sleep, system.jitter))
     least = {places.SEGMENT_STREAMS: least_stream_id, places.TRANSACTION_IDS: 0}
     return {name: pass_over_ids(cells.counter(name), each, IDS_PASSED_OVER) for name, each in least.items()}

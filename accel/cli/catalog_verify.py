@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.verification import NOT_LOOKED_AT, Outcome, Severity, Verification
+from accel.catalog.problems import Severity
+from accel.catalog.verification import NOT_LOOKED_AT, Outcome, Verification
 from accel.catalog.verifying import verify as verify_catalog
 from accel.cli.moments import age_text
 from accel.cli.objects import EXIT_PROBLEMS

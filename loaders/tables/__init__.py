@@ -8,6 +8,7 @@ that, and what else holds for a whole bucket.
 
 from __future__ import annotations
 
+from loaders.backoff import RetrySettings
 from loaders.tables.cache import ValueCache
 from loaders.tables.format_record import (
     FORMAT_FORM,
@@ -20,7 +21,6 @@ from loaders.tables.format_record import (
 from loaders.tables.forms import Fields, Form, FormRegistry, RecordForm, form_of
 from loaders.tables.names import decode_name, encode_name
 from loaders.tables.probe import probe_conditions
-from loaders.tables.retry import RetrySettings
 from loaders.tables.table import Change, Table, Unreadable
 from loaders.tables.tables import Tables
 from loaders.tables.versions import Entry, Version

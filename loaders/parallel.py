@@ -1,32 +1,100 @@
-"""Walking through many records in order, with the next ones on their way: a window bounded by count and by bytes.
+"""A few calls at a time, on an executor that others may use too.
 
-    walked        at hand              being read           not asked for
+    | function      | gives                    | bound                | left early                                    |
+    |---------------|--------------------------|----------------------|-----------------------------------------------|
+    | `map_bounded` | a list, in order         | calls under way      | after an error it waits for what runs         |
+    | `run_bounded` | futures, lazily, in      | calls that were      | cancels what did not begin, waits for nothing |
+    |               | order or as they end     | begun and not given  |                                               |
+    | `read_ahead`  | records, lazily, in      | records and bytes    | the same                                      |
+    |               | order                    |                      |                                               |
+
+A generator may be closed by the garbage collector, at any time and in any thread. A thread that waits there for a pool
+may be the one that the pool waits for, so the two generators never wait when they are left.
+
+**Reading ahead.** A window bounded by count and by bytes moves over many records:
+
+    taken         at hand              being read           not asked for
     0 1 2 3       4 5                  6 7 8                9 10 11 ...
                   └────── the window: 8 records, 16 MiB ──┘
 
-How large records are shows when they come. Until the first one has, two are read; from then on, each that is not there
-yet is taken to be as large as the largest one so far. One record is read ahead however large it is.
-
-Nobody ever waits for the pool. A read that did not begin is made by the one who walks, so a walk within a pool's own
-thread, or beside others that fill the pool, goes on. And a walk that is left early cancels what did not begin, and does
-not wait for the rest: the end of a generator may come at any time, in any thread, and a thread that waits there for a
-pool may be the one that the pool waits for.
+The size of a record is known when it comes. Until the first one has, two are read; from then on, each that is not there
+yet is taken to be as large as the largest one so far. One record is read ahead however large it is. A read that did not
+begin is made by the thread that takes the record, so a walk within a pool's own thread, or beside others that fill the
+pool, goes on.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 FIRST_READS: Final = 2
-"""So many before it is known how large records are."""
+"""Records that are read at once before it is known how large they are."""
+
+
+def run_bounded(
+    begin: Callable[[K], Future[V]], items: Iterable[K], at_once_max: int, *, in_order: bool = True
+) -> Generator[Future[V], None, None]:
+    """Begin a call for each item, a bounded number at a time, and give the futures.
+
+    Items are taken from their iterable as calls end. Left early, it cancels what did not begin.
+
+    Args:
+        begin: starts the call for an item, as ``partial(executor.submit, work)``.
+        items: what to call it with.
+        at_once_max: calls that were begun and not given, at least 1.
+        in_order: give the futures in the order of the items, done or not; otherwise give each once it is done.
+    """
+    left = iter(items)
+    running: deque[Future[V]] = deque()
+    try:
+        while True:
+            running.extend(map(begin, islice(left, at_once_max - len(running))))
+            if not running:
+                return
+            if in_order:
+                yield running.popleft()
+                continue
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                running.remove(future)
+                yield future
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def map_bounded(executor: Executor, call: Callable[[K], V], items: Iterable[K], at_once_max: int) -> list[V]:
+    """Like `map`, with a bounded number of calls at once; results come in the order of the items.
+
+    After the first error no call is begun; it is raised once those that run have ended.
+    """
+    begun: list[Future[V]] = []
+
+    def begin(item: K) -> Future[V]:
+        begun.append(executor.submit(call, item))
+        return begun[-1]
+
+    try:
+        return [future.result() for future in run_bounded(begin, items, at_once_max)]
+    finally:
+        end_all(begun)
+
+
+def end_all(futures: Iterable[Future[V]]) -> None:
+    """Cancel what has not begun, and wait for the rest."""
+    pending = list(futures)
+    for future in pending:
+        future.cancel()
+    wait(pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +205,6 @@ class _Walk(Generic[K, V]):
         return self._reader.size_of(future.result())
 
     def _submit(self, key: K) -> Future[V] | None:
-        with suppress(RuntimeError):  # the pool is shut down: whoever walks reads
+        with suppress(RuntimeError):  # the pool is shut down: the one who takes it reads it
             return self._executor.submit(self._reader.read, key)
         return None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.reading_ahead import FIRST_READS, Reader, Window, read_ahead
+from loaders.parallel import FIRST_READS, Reader, Window, read_ahead, run_bounded
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -174,3 +174,37 @@ def test_a_pool_that_was_shut_down_is_done_without() -> None:
 def test_a_window_without_room_is_refused(count_max: int, size_bytes_max: int) -> None:
     with pytest.raises(ValueError, match="window"):
         Window(count_max, size_bytes_max)
+
+
+def test_a_bounded_number_of_calls_is_under_way() -> None:
+    with ThreadPoolExecutor(4) as executor:
+        begun: list[int] = []
+
+        def begin(item: int) -> Future[int]:
+            begun.append(item)
+            return executor.submit(pow, item, 2)
+
+        futures = run_bounded(begin, range(6), 2)
+        assert next(futures).result() == 0
+        assert begun == [0, 1]
+        assert [future.result() for future in futures] == [1, 4, 9, 16, 25]
+
+
+def test_out_of_order_each_future_is_done_when_it_is_given() -> None:
+    with ThreadPoolExecutor(2) as executor:
+        futures = list(run_bounded(lambda item: executor.submit(pow, item, 1), range(5), 2, in_order=False))
+        assert all(future.done() for future in futures)
+        assert sorted(future.result() for future in futures) == [0, 1, 2, 3, 4]
+
+
+def test_bounded_calls_that_did_not_begin_are_cancelled_when_they_are_left() -> None:
+    futures: list[Future[int]] = []
+
+    def begin(_: int) -> Future[int]:
+        futures.append(Future())
+        return futures[-1]
+
+    walk = run_bounded(begin, range(9), 3)
+    next(walk)
+    walk.close()
+    assert [future.cancelled() for future in futures] == [False, True, True]
