@@ -38,22 +38,6 @@ from accel.catalog.records import (
 from loaders.tables import FormatRecord, Tables
 from loaders.tables.format_record import FORMAT_FORM
 
-# == from accel/catalog/py ==
-# Where the catalog's records lie: names of tables, and keys in them.
-#
-#     nodes               directory                      NodeDirectory
-#     nodes               format                         FormatRecord    never written again
-#     node-lists          <node>                         NodeList
-#     node-list-history   <node>-<sequence>              ListVersion     never written again
-#     stream-buckets      <bucket>                       StreamBucket
-#     node-checkpoints    <node>                         Checkpoint
-#     counters            object-ids                     ObjectIdCounter
-#     import-progress     run                            ImportRun       only while an import is under way
-#     import-progress     batch-<hash of what it covers> ReadBatch       likewise; never written again
-#
-# Numbers are padded with zeros, because listings come in the order of their characters. What stands in each record:
-# docs/formats.md, "Records".
-
 NODES = "nodes"
 NODE_LISTS = "node-lists"
 NODE_LIST_HISTORY = "node-list-history"

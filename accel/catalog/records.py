@@ -2,22 +2,22 @@
 
     NodeList            what a node has: live objects in order, prepared ids, retired objects
     ListVersion         a node's list as it was, so that a bad commit can be undone
-    StreamShard         a part of all streams: first offsets, owners, objects of their own
+    StreamBucket        a part of all streams: first offsets, owners, objects of their own
     Checkpoint          where a node's streams ended some commits ago
     NodeDirectory       which nodes have a list
     ObjectIdCounter     the next id that no object has
-    ReadBatch           an import under way: what the indexes of neighbouring objects say; never written again
-    ImportRun           an import under way: what the counter of object ids said before
+    ReadBatch           of an import: the indexes of neighbouring objects, so that a repeated import does not read them
+    ImportRun           of an import: what the counter of object ids said before it
 
-A record holds arrays of rows (see `rows`). It takes them over and makes them read-only; a change makes a new record
-(`node_list`, `stream_shards`). Making a record checks types and the order of rows, because all searches rely on it:
-bytes from outside are checked by the same code as the program's own, in O(n). What else must be true, `check_list` and
-`check_shard` look at.
+A record holds arrays of rows (see `rows`). It takes them over and makes them read-only; a change of a list or a bucket
+makes a new one (`node_list`, `stream_shards`). Making a record checks that its rows stand in their order, because all
+searches rely on it. That is O(n), and checks order and types only; what else must be true, `check_list` and
+`check_bucket` look at.
 
-Each record has one named, versioned form. Numbers and names stand as MessagePack fields; rows stand in it as packed
-columns (see `loaders.tables.columns`). A list of 5,000 objects takes about 64 kB, 20 kB of it checksums of tails. How
-many rows a value can become follows from its bytes (4,096, and 8 more a byte, 1,048,576 at most), or from its key: a
-directory has 65,536 nodes. Where each lies, its fields and their units: docs/formats.md, "Records".
+The bytes follow from the annotations (`loaders.tables.records`): numbers and names stand as MessagePack fields, rows
+as packed columns. Every field with its unit, and which release writes which version: docs/formats.md, "Records". A list
+of 5,000 objects takes about 64 kB, 20 kB of it checksums of tails. How many rows a value can become follows from its
+bytes (`loaders.tables.columns`), or from its key: a directory has 65,536 nodes.
 
 Threads: all records are immutable, any thread may read them.
 """
@@ -25,11 +25,10 @@ Threads: all records are immutable, any thread may read them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
-import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from accel.catalog.rows import (
@@ -47,10 +46,9 @@ from accel.catalog.rows import (
     no_rows,
 )
 from loaders.errors import FormatLimit
-from loaders.tables.columns import ROWS_MAX, is_packed, pack_columns, unpack_any, unpack_columns
-from loaders.tables.converted import ConvertedForm
+from loaders.tables.columns import ROWS_MAX
 from loaders.tables.format_record import check_generation
-from loaders.tables.forms import FormRegistry, RecordForm, RowsView
+from loaders.tables.records import Columns, Listed, RecordForm
 
 INT64_MAX = 2**63 - 1
 
@@ -79,11 +77,11 @@ class NodeList:
     node_id: int
     epoch: int = 0
     next_order_id: int = 0
-    live: Rows = field(default_factory=lambda: no_rows(LIVE))
-    prepared: Rows = field(default_factory=lambda: no_rows(PREPARED))
-    retired: Rows = field(default_factory=lambda: no_rows(RETIRED))
-    stream_objects: Rows = field(default_factory=lambda: no_rows(STREAM_OBJECT))
-    withdrawn_commits: tuple[int, ...] = ()
+    live: Annotated[Rows, Columns(LIVE)] = field(default_factory=lambda: no_rows(LIVE))
+    prepared: Annotated[Rows, Columns(PREPARED)] = field(default_factory=lambda: no_rows(PREPARED))
+    retired: Annotated[Rows, Columns(RETIRED)] = field(default_factory=lambda: no_rows(RETIRED))
+    stream_objects: Annotated[Rows, Columns(STREAM_OBJECT)] = field(default_factory=lambda: no_rows(STREAM_OBJECT))
+    withdrawn_commits: Annotated[tuple[int, ...], Meta(max_length=ROWS_MAX)] = ()
 
     def __post_init__(self) -> None:
         where = f"list of node {self.node_id}"
@@ -133,10 +131,12 @@ class StreamBucket:
     """
 
     bucket: int
-    streams: Rows = field(default_factory=lambda: no_rows(STREAM))
-    ranges: Rows = field(default_factory=lambda: no_rows(OWNED_RANGE))
-    stream_objects: Rows = field(default_factory=lambda: no_rows(STREAM_OBJECT))
-    retired: Rows = field(default_factory=lambda: no_rows(RETIRED_STREAM_OBJECT))
+    streams: Annotated[Rows, Columns(STREAM)] = field(default_factory=lambda: no_rows(STREAM))
+    ranges: Annotated[Rows, Columns(OWNED_RANGE)] = field(default_factory=lambda: no_rows(OWNED_RANGE))
+    stream_objects: Annotated[Rows, Columns(STREAM_OBJECT)] = field(default_factory=lambda: no_rows(STREAM_OBJECT))
+    retired: Annotated[Rows, Columns(RETIRED_STREAM_OBJECT)] = field(
+        default_factory=lambda: no_rows(RETIRED_STREAM_OBJECT)
+    )
 
     def __post_init__(self) -> None:
         where = f"bucket {self.bucket} of streams"
@@ -166,7 +166,7 @@ class Checkpoint:
 
     node_id: int
     order_id: int
-    ends: Rows = field(default_factory=lambda: no_rows(STREAM_END))
+    ends: Annotated[Rows, Columns(STREAM_END)] = field(default_factory=lambda: no_rows(STREAM_END))
 
     def __post_init__(self) -> None:
         where = f"checkpoint of node {self.node_id}"
@@ -190,8 +190,10 @@ class NodeDirectory:
         ValueError: ids out of order, or a generation that is none.
     """
 
-    node_ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    generation: str = ""
+    node_ids: Annotated[NDArray[np.int64], Listed(NODES_MAX)] = field(
+        default_factory=lambda: np.empty(0, dtype=np.int64)
+    )
+    generation: Annotated[str, Meta(max_length=47)] = ""
 
     def __post_init__(self) -> None:
         self.node_ids.flags.writeable = False
@@ -213,6 +215,95 @@ class ObjectIdCounter:
 
     def __post_init__(self) -> None:
         _check_least("counter of object ids", 0, next_object_id=self.next_object_id)
+
+
+def ids_of(record: NodeList | StreamBucket) -> NDArray[np.int64]:
+    """All object ids that stand in a list or a bucket, in no order. O(rows)."""
+    rows = [record.stream_objects, record.retired]
+    if isinstance(record, NodeList):
+        rows += [record.live, record.prepared]
+    return np.concatenate([each["object_id"] for each in rows])
+
+
+def highest_id(*records: NodeList | StreamBucket) -> int:
+    """The highest object id that stands anywhere in lists and buckets; -1 if none does. O(rows)."""
+    return max((int(ids_of(each).max(initial=-1)) for each in records), default=-1)
+
+
+READ_OBJECT: Final = np.dtype(
+    [(name, "<i8") for name in ("object_id", "size_bytes", "index_size_bytes", "tail_checksum", "streams")]
+)
+"""An object that was opened; `streams` says how many rows of ranges are its own."""
+
+READ_RANGE: Final = np.dtype([(name, "<i8") for name in ("stream_id", "start", "end", "holed")])
+"""What an object holds of one stream; `holed` is 1 where offsets in between are missing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadBatch:
+    """What the indexes of some objects say.
+
+    Args:
+        objects: READ_OBJECT rows, ascending by object id.
+        ranges: READ_RANGE rows, those of the first object first.
+
+    Raises:
+        ValueError: rows of the wrong type or out of order, or numbers that contradict one another.
+    """
+
+    objects: Annotated[Rows, Columns(READ_OBJECT)]
+    ranges: Annotated[Rows, Columns(READ_RANGE)]
+
+    def __post_init__(self) -> None:
+        _take_over("read batch", objects=(self.objects, READ_OBJECT), ranges=(self.ranges, READ_RANGE))
+        counts, ids = self.objects["streams"], self.objects["object_id"]
+        if (counts < 0).any() or int(counts.sum()) != len(self.ranges):
+            raise ValueError(f"expected {counts.tolist()[:5]}... ranges of objects, found {len(self.ranges)} in all")
+        if (ids[1:] <= ids[:-1]).any() or any(
+            (self.objects[name] < 0).any() for name in self.objects.dtype.names or ()
+        ):
+            raise ValueError("expected objects ascending by id, and no number below 0")
+        ranges = self.ranges
+        if (ranges["start"] < 0).any() or (ranges["end"] < ranges["start"]).any() or (ranges["stream_id"] < 0).any():
+            raise ValueError("expected ranges of streams that do not end before they start")
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRun:
+    """How far an import has come with the counter of object ids, so that it can be led back.
+
+    Args:
+        counter_before: what the counter said before it was raised.
+        raised_to: what this import, or a repeated one, has raised it to or was about to.
+    """
+
+    counter_before: int
+    raised_to: Annotated[tuple[int, ...], Meta(max_length=ROWS_MAX)]
+
+    def __post_init__(self) -> None:
+        if self.counter_before < 0 or not all(number > self.counter_before for number in self.raised_to):
+            raise ValueError(f"expected a counter that rises, found {self.counter_before} to {self.raised_to}")
+
+
+NODE_LIST: Final = RecordForm("node-list", 1, NodeList)
+LIST_VERSION: Final = RecordForm("list-version", 1, ListVersion)
+STREAM_BUCKET: Final = RecordForm("stream-bucket", 1, StreamBucket)
+CHECKPOINT: Final = RecordForm("node-checkpoint", 1, Checkpoint)
+NODE_DIRECTORY: Final = RecordForm("node-directory", 1, NodeDirectory)
+OBJECT_ID_COUNTER: Final = RecordForm("object-id-counter", 1, ObjectIdCounter)
+IMPORT_BATCH: Final = RecordForm("import-batch", 1, ReadBatch)
+IMPORT_RUN: Final = RecordForm("import-run", 1, ImportRun)
+
+ALL_FORMS: Final[tuple[RecordForm[Any], ...]] = (
+    NODE_LIST,
+    LIST_VERSION,
+    STREAM_BUCKET,
+    CHECKPOINT,
+    NODE_DIRECTORY,
+    OBJECT_ID_COUNTER,
+    IMPORT_BATCH,
+    IMPORT_RUN,
+)
 
 
 def _check_least(where: str, least: int, **numbers: int) -> None:
@@ -244,298 +335,3 @@ def _check_stream_order(where: str, rows: Rows, then: str) -> None:
     if len(wrong):
         pairs = [(int(streams[at]), int(keys[at])) for at in (wrong[0], wrong[0] + 1)]
         raise ValueError(f"{where}: expected ascending (stream_id, {then}), found {pairs[0]} before {pairs[1]}")
-
-
-def ids_of(record: NodeList | StreamBucket) -> NDArray[np.int64]:
-    """All object ids that stand in a list or a bucket, in no order. O(rows)."""
-    rows = [record.stream_objects, record.retired]
-    if isinstance(record, NodeList):
-        rows += [record.live, record.prepared]
-    return np.concatenate([each["object_id"] for each in rows])
-
-
-def highest_id(*records: NodeList | StreamBucket) -> int:
-    """The highest object id that stands anywhere in lists and buckets; -1 if none does. O(rows)."""
-    return max((int(ids_of(each).max(initial=-1)) for each in records), default=-1)
-
-
-# An import under way
-
-READ_OBJECT: Final = np.dtype(
-    [(name, "<i8") for name in ("object_id", "size_bytes", "index_size_bytes", "tail_checksum", "streams")]
-)
-"""An object that was opened; `streams` says how many rows of ranges are its own."""
-
-READ_RANGE: Final = np.dtype([(name, "<i8") for name in ("stream_id", "start", "end", "holed")])
-"""What an object holds of one stream; `holed` is 1 where offsets in between are missing."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadBatch:
-    """What the indexes of some objects say.
-
-    Args:
-        objects: READ_OBJECT rows, ascending by object id.
-        ranges: READ_RANGE rows, those of the first object first.
-
-    Raises:
-        ValueError: rows of the wrong type or out of order, or numbers that contradict one another.
-    """
-
-    objects: Rows
-    ranges: Rows
-
-    def __post_init__(self) -> None:
-        for rows, dtype in ((self.objects, READ_OBJECT), (self.ranges, READ_RANGE)):
-            _check_type(rows, dtype)
-            frozen(rows)
-        counts, ids = self.objects["streams"], self.objects["object_id"]
-        if (counts < 0).any() or int(counts.sum()) != len(self.ranges):
-            raise ValueError(f"expected {counts.tolist()[:5]}... ranges of objects, found {len(self.ranges)} in all")
-        if (ids[1:] <= ids[:-1]).any() or any(
-            (self.objects[name] < 0).any() for name in self.objects.dtype.names or ()
-        ):
-            raise ValueError("expected objects ascending by id, and no number below 0")
-        ranges = self.ranges
-        if (ranges["start"] < 0).any() or (ranges["end"] < ranges["start"]).any() or (ranges["stream_id"] < 0).any():
-            raise ValueError("expected ranges of streams that do not end before they start")
-
-
-@dataclass(frozen=True, slots=True)
-class ImportRun:
-    """How far an import has come with the counter of object ids, so that it can be led back.
-
-    Args:
-        counter_before: what the counter said before it was raised.
-        raised_to: what this import, or a repeated one, has raised it to or was about to.
-    """
-
-    counter_before: int
-    raised_to: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if self.counter_before < 0 or not all(each > self.counter_before for each in self.raised_to):
-            raise ValueError(f"expected a counter that rises, found {self.counter_before} to {self.raised_to}")
-
-
-def _check_type(rows: Rows, dtype: Dtype) -> None:
-    if rows.dtype != dtype or rows.ndim != 1:
-        raise ValueError(f"expected rows with the fields {dtype.names}, found {rows.dtype}")
-
-
-# Bytes
-
-T = TypeVar("T")
-S = TypeVar("S", bound=msgspec.Struct)
-
-
-class CatalogForm(ConvertedForm[T, S]):
-    """The form of a record of the catalog. Threads: immutable."""
-
-    def expand(self, fields: S) -> object:
-        """Stored fields as dicts, lists, numbers and views of rows, for people: each row a dict."""
-        return _expanded(msgspec.structs.asdict(fields))
-
-
-class StoredList(msgspec.Struct, frozen=True):
-    """The stored fields of a `NodeList`."""
-
-    node_id: int
-    epoch: int
-    next_order_id: int
-    live: bytes
-    prepared: bytes
-    retired: bytes
-    stream_objects: bytes
-    withdrawn_commits: Annotated[list[int], msgspec.Meta(max_length=ROWS_MAX)]
-
-
-class StoredListVersion(msgspec.Struct, frozen=True):
-    """The stored fields of a `ListVersion`."""
-
-    sequence: int
-    node_list: StoredList
-
-
-class StoredBucket(msgspec.Struct, frozen=True):
-    """The stored fields of a `StreamBucket`."""
-
-    bucket: int
-    streams: bytes
-    ranges: bytes
-    stream_objects: bytes
-    retired: bytes
-
-
-class StoredCheckpoint(msgspec.Struct, frozen=True):
-    """The stored fields of a `Checkpoint`."""
-
-    node_id: int
-    order_id: int
-    ends: bytes
-
-
-class StoredDirectory(msgspec.Struct, frozen=True):
-    """The stored fields of a `NodeDirectory`."""
-
-    node_ids: Annotated[list[int], msgspec.Meta(max_length=NODES_MAX)]
-    generation: Annotated[str, msgspec.Meta(max_length=47)]
-
-
-class StoredCounter(msgspec.Struct, frozen=True):
-    """The stored fields of an `ObjectIdCounter`."""
-
-    next_object_id: int
-
-
-class StoredBatch(msgspec.Struct, frozen=True):
-    """The stored fields of a `ReadBatch`."""
-
-    objects: bytes
-    ranges: bytes
-
-
-class StoredRun(msgspec.Struct, frozen=True):
-    """The stored fields of an `ImportRun`."""
-
-    counter_before: int
-    raised_to: Annotated[list[int], msgspec.Meta(max_length=ROWS_MAX)]
-
-
-def _stored_list(node_list: NodeList) -> StoredList:
-    return StoredList(
-        node_id=node_list.node_id,
-        epoch=node_list.epoch,
-        next_order_id=node_list.next_order_id,
-        live=pack_columns(node_list.live),
-        prepared=pack_columns(node_list.prepared),
-        retired=pack_columns(node_list.retired),
-        stream_objects=pack_columns(node_list.stream_objects),
-        withdrawn_commits=list(node_list.withdrawn_commits),
-    )
-
-
-def _restored_list(fields: StoredList, where: str) -> NodeList:
-    return NodeList(
-        node_id=fields.node_id,
-        epoch=fields.epoch,
-        next_order_id=fields.next_order_id,
-        live=unpack_columns(fields.live, LIVE, f"{where}, live"),
-        prepared=unpack_columns(fields.prepared, PREPARED, f"{where}, prepared"),
-        retired=unpack_columns(fields.retired, RETIRED, f"{where}, retired"),
-        stream_objects=unpack_columns(fields.stream_objects, STREAM_OBJECT, f"{where}, stream_objects"),
-        withdrawn_commits=tuple(fields.withdrawn_commits),
-    )
-
-
-def _stored_version(version: ListVersion) -> StoredListVersion:
-    return StoredListVersion(version.sequence, _stored_list(version.node_list))
-
-
-def _restored_version(fields: StoredListVersion, where: str) -> ListVersion:
-    return ListVersion(fields.sequence, _restored_list(fields.node_list, where))
-
-
-def _stored_bucket(bucket: StreamBucket) -> StoredBucket:
-    packed = partial(map, pack_columns)
-    return StoredBucket(bucket.bucket, *packed((bucket.streams, bucket.ranges, bucket.stream_objects, bucket.retired)))
-
-
-def _restored_bucket(fields: StoredBucket, where: str) -> StreamBucket:
-    return StreamBucket(
-        fields.bucket,
-        streams=unpack_columns(fields.streams, STREAM, f"{where}, streams"),
-        ranges=unpack_columns(fields.ranges, OWNED_RANGE, f"{where}, ranges"),
-        stream_objects=unpack_columns(fields.stream_objects, STREAM_OBJECT, f"{where}, stream_objects"),
-        retired=unpack_columns(fields.retired, RETIRED_STREAM_OBJECT, f"{where}, retired"),
-    )
-
-
-def _stored_checkpoint(checkpoint: Checkpoint) -> StoredCheckpoint:
-    return StoredCheckpoint(checkpoint.node_id, checkpoint.order_id, pack_columns(checkpoint.ends))
-
-
-def _restored_checkpoint(fields: StoredCheckpoint, where: str) -> Checkpoint:
-    return Checkpoint(fields.node_id, fields.order_id, unpack_columns(fields.ends, STREAM_END, f"{where}, ends"))
-
-
-def _stored_directory(directory: NodeDirectory) -> StoredDirectory:
-    return StoredDirectory(directory.node_ids.tolist(), directory.generation)
-
-
-def _restored_directory(fields: StoredDirectory, where: str) -> NodeDirectory:  # noqa: ARG001 - the others' arguments
-    return NodeDirectory(np.array(fields.node_ids, dtype=np.int64), fields.generation)
-
-
-def _stored_counter(counter: ObjectIdCounter) -> StoredCounter:
-    return StoredCounter(counter.next_object_id)
-
-
-def _restored_counter(fields: StoredCounter, where: str) -> ObjectIdCounter:  # noqa: ARG001 - the others' arguments
-    return ObjectIdCounter(fields.next_object_id)
-
-
-def _stored_batch(batch: ReadBatch) -> StoredBatch:
-    return StoredBatch(pack_columns(batch.objects), pack_columns(batch.ranges))
-
-
-def _restored_batch(fields: StoredBatch, where: str) -> ReadBatch:
-    return ReadBatch(
-        objects=unpack_columns(fields.objects, READ_OBJECT, f"{where}, objects"),
-        ranges=unpack_columns(fields.ranges, READ_RANGE, f"{where}, ranges"),
-    )
-
-
-def _stored_run(run: ImportRun) -> StoredRun:
-    return StoredRun(run.counter_before, list(run.raised_to))
-
-
-def _restored_run(fields: StoredRun, where: str) -> ImportRun:  # noqa: ARG001 - the others' arguments
-    return ImportRun(fields.counter_before, tuple(fields.raised_to))
-
-
-NODE_LIST = CatalogForm(RecordForm("node-list", 1, StoredList), _stored_list, _restored_list)
-LIST_VERSION = CatalogForm(RecordForm("list-version", 1, StoredListVersion), _stored_version, _restored_version)
-STREAM_BUCKET = CatalogForm(RecordForm("stream-bucket", 1, StoredBucket), _stored_bucket, _restored_bucket)
-CHECKPOINT = CatalogForm(RecordForm("node-checkpoint", 1, StoredCheckpoint), _stored_checkpoint, _restored_checkpoint)
-NODE_DIRECTORY = CatalogForm(RecordForm("node-directory", 1, StoredDirectory), _stored_directory, _restored_directory)
-OBJECT_ID_COUNTER = CatalogForm(RecordForm("object-id-counter", 1, StoredCounter), _stored_counter, _restored_counter)
-
-IMPORT_BATCH = CatalogForm(RecordForm("import-batch", 1, StoredBatch), _stored_batch, _restored_batch)
-IMPORT_RUN = CatalogForm(RecordForm("import-run", 1, StoredRun), _stored_run, _restored_run)
-
-ALL_FORMS: tuple[CatalogForm[Any, Any], ...] = (
-    NODE_LIST,
-    LIST_VERSION,
-    STREAM_BUCKET,
-    CHECKPOINT,
-    NODE_DIRECTORY,
-    OBJECT_ID_COUNTER,
-    IMPORT_BATCH,
-    IMPORT_RUN,
-)
-
-
-def register_forms(registry: FormRegistry) -> None:
-    """Add the catalog's forms to those that people can look at."""
-    for form in ALL_FORMS:
-        _register(registry, form)
-
-
-def _register(registry: FormRegistry, form: CatalogForm[Any, Any]) -> None:
-    registry.register(form.record, form.expand)
-
-
-def _expanded(value: object) -> object:
-    if isinstance(value, msgspec.Struct):
-        value = msgspec.structs.asdict(value)
-    if isinstance(value, dict):
-        return {name: _expanded(each) for name, each in value.items()}
-    if isinstance(value, bytes) and is_packed(value):
-        rows = unpack_any(value, "packed columns")
-        return RowsView(len(rows), partial(_first_rows, rows))
-    return value
-
-
-def _first_rows(rows: Rows, count: int) -> list[dict[str, int]]:
-    return [dict(zip(rows.dtype.names or (), row, strict=True)) for row in rows[:count].tolist()]

@@ -28,7 +28,7 @@ from accel.history.transactions import ActiveTransaction, CommitOrder, Completed
 from loaders.backoff import Backoff
 from loaders.epoch_records import EpochRecords
 from loaders.tables import Table, Tables
-from loaders.tables.converted import Codec
+from loaders.tables.records import Codec
 from range_index.epoch_times import Block, BlockTimes, EpochTimesRoot
 
 T = TypeVar("T")
