@@ -25,9 +25,8 @@ from accel import (
     StreamReader,
     StreamWriter,
 )
-from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
-from accel.cli.reads import read
-from accel.cli.stream_reads import ORDERS, StreamRead
+from accel.catalog.rows import STREAMS_AN_OBJECT_MAX
+from accel.cli.lookup.read import ORDERS, StreamRead, read
 from accel.history.configuration import StreamConfiguration
 from accel.history.store import MemorySegments, StreamStore
 from accel.streams.groups.group_state import READERS_MAX

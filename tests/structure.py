@@ -1,0 +1,265 @@
+"""The structure of the source in figures: `python -m tests.structure [--files]`.
+
+Three tables. Files, lines and imports of everything outside the tests. Rooms, floors and arrows of a folder: a room is
+a file or a folder in it, an arrow is an import of one room by another, a floor is the length of the longest chain of
+arrows below a room. And for seven operations the number of files of the project in which a function was called;
+`--files` names them.
+
+Source: docs/decisions/0029-rooms-with-doors.md, which has the figures before and after the tree was put in order.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import sys
+import threading
+import tokenize
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from accel import (
+    FormatRecord,
+    ObjectCatalog,
+    ObjectSegments,
+    ReadAccelerator,
+    StaticImages,
+    StreamConfiguration,
+    StreamStore,
+    StreamWriter,
+)
+from accel.history.store import MemorySegments
+from loaders.format import RecordBatch
+from loaders.layout import ObjectLayout
+from loaders.object_writer import ObjectWriter
+from loaders.store import MemoryStore
+
+ROOT = Path(__file__).parent.parent
+SOURCE_FOLDERS = ("accel", "bloom", "range_index", "loaders", "spark_jobs", "benchmarks")
+DRAWN_FOLDERS = ("accel", "accel/catalog", "accel/history/store", "accel/lookup", "accel/streams", "loaders")
+SMALL_LINES = 60
+OBJECTS = 400
+STREAM_ID = 420000
+LAYOUT_TOKENS = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+
+
+def source_files() -> list[Path]:
+    """All Python files outside the tests, sorted."""
+    return sorted(path for folder in SOURCE_FOLDERS for path in (ROOT / folder).rglob("*.py"))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def line_range(node: ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def docstring_lines(tree: ast.Module) -> set[int]:
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+            node
+        ):
+            lines.update(line_range(node.body[0]))
+    return lines
+
+
+def import_lines(tree: ast.Module) -> set[int]:
+    return {
+        line for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) for line in line_range(node)
+    }
+
+
+def code_lines(path: Path) -> set[int]:
+    """The lines of a file that are neither blank nor a comment nor part of a docstring."""
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if token.type not in LAYOUT_TOKENS:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return lines - docstring_lines(parsed(path))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(path: Path, modules: set[str]) -> set[str]:
+    """The project's modules that a file imports, itself left out."""
+    imported: set[str] = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            imported.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            imported.update(names & modules or {node.module})
+    return imported & modules - {module_of(path)}
+
+
+def import_graph() -> dict[str, set[str]]:
+    files = {module_of(path): path for path in source_files()}
+    return {module: imported_modules(path, set(files)) for module, path in files.items()}
+
+
+def size_figures(graph: dict[str, set[str]]) -> dict[str, int]:
+    files = source_files()
+    faces = {module_of(path) for path in files if path.name == "__init__.py"}
+    lines = {path: len(path.read_text().splitlines()) for path in files}
+    importers = {module: sum(module in imported for imported in graph.values()) for module in graph}
+    small = [path for path, count in lines.items() if count < SMALL_LINES and path.name != "__init__.py"]
+    return {
+        "files": len(files),
+        "lines": sum(lines.values()),
+        "lines of code": sum(len(code_lines(path)) for path in files),
+        "lines of imports": sum(len(import_lines(parsed(path))) for path in files),
+        f"modules under {SMALL_LINES} lines": len(small),
+        "modules with one importer": sum(count == 1 for module, count in importers.items() if module not in faces),
+    }
+
+
+def rooms_of(folder: str, graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Each file and folder directly in a folder, with those of its neighbours that it imports."""
+    inside = folder.replace("/", ".") + "."
+    rooms: dict[str, set[str]] = {}
+    for module, imported in graph.items():
+        if module.startswith(inside):
+            room = module.removeprefix(inside).split(".")[0]
+            neighbours = {name.removeprefix(inside).split(".")[0] for name in imported if name.startswith(inside)}
+            rooms.setdefault(room, set()).update(neighbours - {room})
+    return rooms
+
+
+def floors_of(rooms: dict[str, set[str]]) -> int:
+    """The number of floors: rooms that import each other stand on one."""
+    heights = dict.fromkeys(rooms, 1)
+    for _ in rooms:
+        for room, below in rooms.items():
+            lower = [under for under in below if room not in reachable(under, rooms)]
+            heights[room] = 1 + max((heights[under] for under in lower), default=0)
+    return max(heights.values(), default=0)
+
+
+def reachable(room: str, rooms: dict[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = [room]
+    while waiting:
+        for under in rooms[waiting.pop()] - seen:
+            seen.add(under)
+            waiting.append(under)
+    return seen
+
+
+@contextmanager
+def files_passed() -> Iterator[set[str]]:
+    """Collect the project's files in which a function is called, on any thread, while the block runs."""
+    passed: set[str] = set()
+    prefixes = tuple(f"{ROOT / folder}{os.sep}" for folder in SOURCE_FOLDERS)
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(prefixes) and frame.f_code.co_name != "<module>":
+            passed.add(frame.f_code.co_filename)
+
+    threading.setprofile(look)
+    sys.setprofile(look)
+    try:
+        yield passed
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def counted(operation: Callable[[], object]) -> list[str]:
+    with files_passed() as passed:
+        operation()
+    return sorted(str(Path(name).relative_to(ROOT)) for name in passed)
+
+
+def lookup_flows() -> Iterator[tuple[str, list[str]]]:
+    """Lookups and a read over a catalog of 400 objects that one node wrote; commits of an upload beside them."""
+    store = MemoryStore()
+    ObjectCatalog.init(store, FormatRecord(namespace="flows"))
+    with ObjectCatalog.open(store) as catalog:
+        node = catalog.open_node(4)
+        node.open_streams([STREAM_ID])
+        layout = ObjectLayout(namespace="flows")
+
+        def commit(number: int) -> Callable[[], None]:
+            [object_id] = node.prepare()
+            with ObjectWriter(store, layout, object_id) as writer:
+                writer.write(STREAM_ID, [RecordBatch(STREAM_ID, 1, number * 100, 100, b"some records")])
+            return lambda: node.commit_upload(writer.ref, writer.ranges)
+
+        for number in range(OBJECTS):
+            commit(number)()
+        commit_upload = commit(OBJECTS)
+        with ReadAccelerator(StaticImages(catalog.refresh()), store) as accelerator:
+            accelerator.get_objects(STREAM_ID, 0, 100)
+            cold = counted(lambda: accelerator.get_objects(STREAM_ID, 15_050, 15_250))
+            yield "warm get_objects", counted(lambda: accelerator.get_objects(STREAM_ID, 15_050, 15_250))
+            yield "cold get_objects", cold
+            yield "read of data", counted(lambda: list(accelerator.read(STREAM_ID, 15_050, 15_250)))
+        yield "commit_upload", counted(commit_upload)
+        node.close()
+
+
+def history_flows() -> Iterator[tuple[str, list[str]]]:
+    """Calls of a stream whose segments a node of the catalog holds, and one event written to it."""
+    store = MemoryStore()
+    ObjectCatalog.init(store, FormatRecord(namespace="flows"))
+    with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, node_id=4) as host:
+        streams = StreamStore.open(store, host=host)
+        streams.create_scope("shop")
+        orders = streams.create_stream("shop", "orders", StreamConfiguration(min_segments=1), segments=2)
+        yield "current_epoch", counted(streams.stream("shop", "orders").current_epoch)
+        yield "scale", scale_flow()
+        with StreamWriter(orders, host) as writer:
+            writer.write(b"tea", key="carl")
+            writer.flush()
+
+            def write() -> None:
+                writer.write(b"salt", key="carl")
+                writer.flush()
+
+            yield "write and flush", counted(write)
+
+
+def scale_flow() -> list[str]:
+    """The files of a scale whose segments are held in memory: those of the history alone."""
+    streams = StreamStore.open(MemoryStore(), host=MemorySegments())
+    streams.create_scope("shop")
+    orders = streams.create_stream("shop", "orders", StreamConfiguration(min_segments=1), segments=2)
+    [first, *_] = orders.active_segments()
+    return counted(lambda: orders.scale([first.id], [(0.0, 0.25), (0.25, 0.5)]))
+
+
+def report(*, with_files: bool) -> Iterator[str]:
+    graph = import_graph()
+    for name, figure in size_figures(graph).items():
+        yield f"{name:28} {figure:7,}"
+    yield f"\n{'folder':28} {'rooms':>7} {'floors':>7} {'arrows':>7}"
+    for folder in DRAWN_FOLDERS:
+        rooms = rooms_of(folder, graph)
+        yield f"{folder:28} {len(rooms):7} {floors_of(rooms):7} {sum(map(len, rooms.values())):7}"
+    yield f"\n{'operation':28} {'files':>7}"
+    for name, files in [*lookup_flows(), *history_flows()]:
+        yield f"{name:28} {len(files):7}"
+        yield from (f"    {file}" for file in files if with_files)
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"{line}\n" for line in report(with_files="--files" in sys.argv))
