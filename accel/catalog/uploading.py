@@ -34,9 +34,8 @@ from accel.catalog.survey import list_node_ids
 from accel.errors import CatalogDamaged, CommitRefused, ObjectExists
 from loaders.backoff import Backoff
 from loaders.format import RecordBatch
-from loaders.object_creation import stored_size_bytes
 from loaders.object_ref import UNKNOWN, ObjectRef
-from loaders.object_writer import ObjectWriter
+from loaders.object_writer import ObjectWriter, stored_size_bytes
 from range_index import ObjectRanges
 
 StreamBatches = Mapping[int, Iterable[RecordBatch]] | Iterable[tuple[int, Iterable[RecordBatch]]]
