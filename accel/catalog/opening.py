@@ -39,7 +39,7 @@ from loaders.tables import FormatRecord, RetrySettings, Tables, create_format, p
 from loaders.tables.names import table_folder
 
 if TYPE_CHECKING:
-    from accel.history.store.cells import SystemCells
+    from accel.history.store.keys import SystemCells
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
         CatalogDamaged: a catalog lies here whose format record is gone, and with it other keys that must be there.
         RequestRefused: the endpoint does not keep its word on conditional writes.
     """
-    from accel.history.store.cells import SystemCells  # noqa: PLC0415 - a lookup needs no history
+    from accel.history.store.keys import SystemCells  # noqa: PLC0415 - a lookup needs no history
 
     found = read_format(store)
     if found is None:

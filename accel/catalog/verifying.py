@@ -172,7 +172,7 @@ def _listed(
 
 def _check_beside(parts: CatalogParts, found: Verification) -> None:
     """What no reader of objects needs, and somebody will: choices, markers of tables, kept versions of lists."""
-    from accel.history.store.places import SYSTEM_TABLES  # noqa: PLC0415 - a lookup needs no history
+    from accel.history.store.keys import SYSTEM_TABLES  # noqa: PLC0415 - a lookup needs no history
 
     tables = parts.cells.tables
     choices = _read(found, Kind.CHOICES, parts.cells.format_copy())
