@@ -150,11 +150,11 @@ def _tables_after(names: Iterable[str], after: str) -> Iterator[str]:
 def _registry() -> FormRegistry:
     # Loaded here, so that other commands start without them.
     from accel.history import codecs  # noqa: PLC0415
-    from accel.streams.groups import group_form  # noqa: PLC0415
+    from accel.streams import groups  # noqa: PLC0415
 
     registry = FormRegistry()
     registry.register(FORMAT_FORM)
     register_forms(registry)
     codecs.register_forms(registry)
-    group_form.register_forms(registry)
+    groups.register_forms(registry)
     return registry

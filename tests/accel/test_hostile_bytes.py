@@ -28,9 +28,9 @@ from accel.errors import AccelError
 from accel.history import codecs
 from accel.history.codecs.history_form import CheckedForm
 from accel.image_source import load_image_file
-from accel.streams.groups import group_form
-from accel.streams.writing.transaction_data import TransactionEvents, decode_transaction, encode_transaction
-from accel.streams.writing.transaction_objects import MERGE_INTENT
+from accel.streams import groups
+from accel.streams.rules.transaction_data import TransactionEvents, decode_transaction, encode_transaction
+from accel.streams.uploads import MERGE_INTENT
 from loaders.errors import CorruptObject
 from loaders.format import (
     BlockIndex,
@@ -126,14 +126,14 @@ def registry() -> FormRegistry:
     known.register(FORMAT_FORM)
     forms.register_forms(known)
     codecs.register_forms(known)
-    group_form.register_forms(known)
+    groups.register_forms(known)
     return known
 
 
 REGISTRY = registry()
 READERS: dict[str, tuple[RecordForm[Any], Callable[[bytes, str], object]]] = {
     **{each.name: (each.record, each.decode) for each in forms.ALL_FORMS},
-    **{each.name: (each.record, each.decode) for each in (*codecs.ALL_FORMS, group_form.READER_GROUP)},
+    **{each.name: (each.record, each.decode) for each in (*codecs.ALL_FORMS, groups.READER_GROUP)},
     FORMAT_FORM.name: (FORMAT_FORM, FORMAT_FORM.decode),
 }
 STORED = {

@@ -12,10 +12,9 @@ from accel.catalog import forms, import_records, places, rows
 from accel.catalog.buckets import bucket_of, buckets_of
 from accel.catalog.places import bucket_key
 from accel.history.codecs import ALL_FORMS
-from accel.streams import events
-from accel.streams.groups.group_form import READER_GROUP
-from accel.streams.writing import transaction_data
-from accel.streams.writing.transaction_objects import MERGE_INTENT
+from accel.streams.groups import READER_GROUP
+from accel.streams.rules import events, transaction_data
+from accel.streams.uploads import MERGE_INTENT
 from loaders.tables import FORMAT_FORM, FormRegistry
 from loaders.tables.columns import COLUMNS_MAX, ROWS_A_BYTE, ROWS_FREE, ROWS_MAX, VERSION
 from loaders.tables.envelope import ENVELOPE_VERSION
