@@ -36,10 +36,10 @@ from accel.catalog.collection_plan import Collectable, CollectionPlan, Collectio
 from accel.catalog.consistency import find_contradictions
 from accel.catalog.legwork import Legwork, OwnLegwork
 from accel.catalog.parts import MILLISECONDS, CatalogParts
+from accel.catalog.problems import Severity
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import Rows
 from accel.catalog.survey import Ids, Progress, StoredObjects, Survey, must_read, read_survey
-from accel.catalog.verification import Severity
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
 from loaders.store.base import DELETE_BATCH_KEYS_MAX
 

@@ -22,6 +22,7 @@ Threads: none of its own but those of the catalog's executor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,10 +30,10 @@ from accel.catalog import list_rules, stream_rules
 from accel.catalog.buckets import buckets_of
 from accel.catalog.list_history import kept_places
 from accel.catalog.parts import CatalogParts
+from accel.catalog.problems import Kind, Problem
 from accel.catalog.records import Checkpoint, NodeList
 from accel.catalog.rows import highest_of_each, some
 from accel.catalog.survey import Survey, joined_ids, must_read
-from accel.catalog.verification import Kind, Problem
 from accel.catalog.verifying_counters import object_id_problems
 
 OPEN = -1
@@ -66,15 +67,13 @@ def contradictions_within(parts: CatalogParts, survey: Survey) -> Iterator[Probl
     for node_id, node in survey.lists.items():
         if node.value.node_id != node_id:
             yield Problem(Kind.LIST, f"list of node {node_id}", "its own rows", f"those of node {node.value.node_id}")
-        for sentence in list_rules.check_list(node.value):
-            yield _from_sentence(Kind.LIST, f"list of node {node_id}", sentence)
+        for problem in list_rules.check_list(node.value):
+            yield replace(problem, where=f"list of node {node_id}")
     is_whole = len(survey.buckets) == parts.format.stream_buckets
     for number, bucket in enumerate(survey.buckets):
-        where = f"bucket {bucket.value.bucket}"
         if is_whole and bucket.value.bucket != number:
             yield Problem(Kind.BUCKET, f"bucket {number}", "its own rows", f"those of bucket {bucket.value.bucket}")
-        for sentence in stream_rules.check_bucket(bucket.value, parts.format.stream_buckets):
-            yield _from_sentence(Kind.BUCKET, where, sentence)
+        yield from stream_rules.check_bucket(bucket.value, parts.format.stream_buckets)
 
 
 def contradictions_of_places(survey: Survey) -> Iterator[Problem]:
@@ -88,12 +87,6 @@ def contradictions_of_places(survey: Survey) -> Iterator[Problem]:
     both = np.intersect1d(ids, joined_ids(gone))
     if len(both):
         yield Problem(Kind.PLACE, "catalog", "each object live or retired", f"{some(both)} both")
-
-
-def _from_sentence(kind: Kind, where: str, sentence: str) -> Problem:
-    # The rules say "<where>: expected <this>, found <that>".
-    said, _, seen = sentence.removeprefix(f"{where}: ").partition(", found ")
-    return Problem(kind, where, said.removeprefix("expected "), seen)
 
 
 def _went_back(parts: CatalogParts, survey: Survey, excused: frozenset[int]) -> Iterator[Problem]:

@@ -11,9 +11,9 @@ import hashlib
 from dataclasses import dataclass
 
 from accel.catalog import places
-from accel.catalog.import_records import ImportRun, ReadBatch
 from accel.catalog.object_ids import check_counter
 from accel.catalog.parts import CatalogParts
+from accel.catalog.records import ImportRun, ReadBatch
 from accel.catalog.survey import StoredObjects
 from loaders.tables.columns import ROWS_MAX
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
+from accel.catalog.problems import Kind, Mismatches, Problem
 from accel.catalog.records import NodeList
 from accel.catalog.rows import CHECKSUM_MAX, Rows, some
 from accel.catalog.stream_object_rows import described, overlapping
 from loaders.object_ref import UNKNOWN
 
 
-def check_list(node_list: NodeList) -> list[str]:
-    """What is wrong with a list, one sentence each; empty if nothing is. Complexity: O(n log n)."""
+def check_list(node_list: NodeList) -> list[Problem]:
+    """What is wrong with a list; empty if nothing is. Complexity: O(n log n)."""
     where = f"list of node {node_list.node_id}"
-    return [f"{where}: {problem}" for rule in _RULES for problem in rule(node_list)]
+    return [Problem(Kind.LIST, where, *mismatch) for rule in _RULES for mismatch in rule(node_list)]
 
 
 def overlapping_spans(live: Rows) -> NDArray[np.int64]:
@@ -25,18 +24,18 @@ def overlapping_spans(live: Rows) -> NDArray[np.int64]:
     return found
 
 
-def _spans(now: NodeList) -> Iterator[str]:
+def _spans(now: NodeList) -> Mismatches:
     for at in overlapping_spans(now.live):
         pair = [tuple(now.live[place][["object_id", "order_id", "last_order_id"]].tolist()) for place in (at, at + 1)]
-        yield f"expected disjoint spans of order ids, found (object, first, last) {pair[0]} and {pair[1]}"
+        yield "disjoint spans of order ids", f"(object, first, last) {pair[0]} and {pair[1]}"
     inverted = now.live["object_id"][now.live["last_order_id"] < now.live["order_id"]]
     if len(inverted):
-        yield f"expected last order ids of at least the order id, found less for {some(inverted)}"
+        yield "last order ids of at least the order id", f"less for {some(inverted)}"
     if len(now.live) and int(now.live["last_order_id"].max()) >= now.next_order_id:
-        yield f"expected order ids below {now.next_order_id}, found {int(now.live['last_order_id'].max())}"
+        yield f"order ids below {now.next_order_id}", str(now.live["last_order_id"].max())
 
 
-def _one_place_each(now: NodeList) -> Iterator[str]:
+def _one_place_each(now: NodeList) -> Mismatches:
     places = {
         "live": now.live,
         "promised": now.prepared,
@@ -47,14 +46,14 @@ def _one_place_each(now: NodeList) -> Iterator[str]:
     for number, name in enumerate(names):
         ids, counts = np.unique(places[name]["object_id"], return_counts=True)
         if len(ids[counts > 1]):
-            yield f"expected each object once, found {some(ids[counts > 1])} {name} more than once"
+            yield "each object once", f"{some(ids[counts > 1])} {name} more than once"
         for other in names[number + 1 :]:
             both = np.intersect1d(ids, places[other]["object_id"])
             if len(both):
-                yield f"expected each id in one place, found {some(both)} both {name} and {other}"
+                yield "each id in one place", f"{some(both)} both {name} and {other}"
 
 
-def _commits(now: NodeList) -> Iterator[str]:
+def _commits(now: NodeList) -> Mismatches:
     for name, rows, column in (
         ("added", now.live, "added_by"),
         ("added", now.retired, "added_by"),
@@ -63,28 +62,28 @@ def _commits(now: NodeList) -> Iterator[str]:
     ):
         late = rows["object_id"][rows[column] >= now.next_order_id]
         if len(late):
-            yield f"expected commits below {now.next_order_id}, found later ones that {name} {some(late)}"
+            yield f"commits below {now.next_order_id}", f"later ones that {name} {some(late)}"
 
 
-def _numbers(now: NodeList) -> Iterator[str]:
+def _numbers(now: NodeList) -> Mismatches:
     for name, least in (("object_id", 0), ("size_bytes", 0), ("index_size_bytes", 0), ("data_time_ms", 0)):
         wrong = now.live["object_id"][now.live[name] < least]
         if len(wrong):
-            yield f"expected {name} of at least {least}, found less for objects {some(wrong)}"
+            yield f"{name} of at least {least}", f"less for objects {some(wrong)}"
     checksums = now.live["tail_checksum"]
     wrong = now.live["object_id"][(checksums < UNKNOWN) | (checksums > CHECKSUM_MAX)]
     if len(wrong):
-        yield f"expected checksums of -1 to 2^32 - 1, found others for objects {some(wrong)}"
+        yield "checksums of -1 to 2^32 - 1", f"others for objects {some(wrong)}"
 
 
-def _stream_objects(now: NodeList) -> Iterator[str]:
+def _stream_objects(now: NodeList) -> Mismatches:
     rows = now.stream_objects
     for at in overlapping(rows):
         pair = f"{described(rows[at])} and {described(rows[at + 1])}"
-        yield f"expected objects of a stream that do not overlap, found {pair}"
+        yield "objects of a stream that do not overlap", pair
     foreign = rows["object_id"][rows["node_id"] != now.node_id]
     if len(foreign):
-        yield f"expected stream objects of this node, found {some(foreign)} of another one"
+        yield "stream objects of this node", f"{some(foreign)} of another one"
 
 
 _RULES = (_spans, _one_place_each, _commits, _numbers, _stream_objects)

@@ -29,6 +29,7 @@ from accel.catalog.records import NodeDirectory, ObjectIdCounter, StreamBucket
 from accel.catalog.settings import CatalogSettings
 from accel.errors import CatalogDamaged, CatalogMissing, CommitRefused
 from accel.system import Components
+from loaders.backoff import Backoff
 from loaders.errors import TableMissing
 from loaders.layout import FORMAT_KEY, TABLES_PREFIX, ObjectLayout
 from loaders.lifetime import Lifetime, Threads
@@ -36,10 +37,9 @@ from loaders.object_index import ObjectIndexLoader
 from loaders.store import ObjectStore
 from loaders.tables import FormatRecord, RetrySettings, Tables, create_format, probe_conditions, read_format
 from loaders.tables.names import table_folder
-from loaders.tables.retry import Patience
 
 if TYPE_CHECKING:
-    from accel.history.store.cells import SystemCells
+    from accel.history.store.keys import SystemCells
 
 T = TypeVar("T")
 
@@ -52,14 +52,14 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
         CatalogDamaged: a catalog lies here whose format record is gone, and with it other keys that must be there.
         RequestRefused: the endpoint does not keep its word on conditional writes.
     """
-    from accel.history.store.cells import SystemCells  # noqa: PLC0415 - a lookup needs no history
+    from accel.history.store.keys import SystemCells  # noqa: PLC0415 - a lookup needs no history
 
     found = read_format(store)
     if found is None:
         wanted = msgspec.structs.replace(wanted, if_match_quotes=probe_conditions(store, system.nonce))
         with ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-init") as executor:
             cells = CatalogCells(catalog_tables(store, wanted, system, executor))
-            shared = SystemCells(cells.tables, Patience(RetrySettings(), system.sleep, system.jitter))
+            shared = SystemCells(cells.tables, Backoff(RetrySettings(), system.sleep, system.jitter))
             if _is_in_use(store, cells):
                 wanted = _of_its_life(store, cells, shared, wanted)
             else:

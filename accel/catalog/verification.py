@@ -5,44 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-
-class Severity(StrEnum):
-    """What a finding means for what may be done next."""
-
-    DAMAGE = "damage"
-    """The catalog says something that is not true: nothing may be deleted by what it says."""
-
-    ADVICE = "advice"
-    """All that the catalog says is true, and yet somebody should look after it."""
-
-
-class Kind(StrEnum):
-    """What a problem is about; see `verifying`."""
-
-    LIST = "list"
-    BUCKET = "bucket"
-    PLACE = "place"
-    DIRECTORY = "directory"
-    COUNTER = "counter"
-    CHECKPOINT = "checkpoint"
-    MISSING = "missing"
-    DAMAGED = "damaged"
-    ORDER = "order"
-    END = "end"
-    STREAM = "stream"
-    STREAM_OBJECT = "stream object"
-    MARKER = "marker"
-    VERSION = "version"
-    CHOICES = "choices"
-    HOLE = "hole"
-
-    @property
-    def severity(self) -> Severity:
-        """Damage or advice."""
-        return Severity.ADVICE if self in _ADVICE else Severity.DAMAGE
-
-
-_ADVICE = frozenset({Kind.MARKER, Kind.VERSION, Kind.CHOICES, Kind.HOLE})
+from accel.catalog.problems import Problem, Severity
 
 
 class Outcome(StrEnum):
@@ -52,24 +15,6 @@ class Outcome(StrEnum):
     ADVICE = "advice"
     PROBLEMS = "problems"
     NOT_CHECKED = "could not check"
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something that is wrong: its kind, where it stands, what was expected and what was found there."""
-
-    kind: Kind
-    where: str
-    expected: str
-    found: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: expected {self.expected}, found {self.found}"
-
-    @property
-    def severity(self) -> Severity:
-        """Damage or advice, as its kind says."""
-        return self.kind.severity
 
 
 NOT_LOOKED_AT = (

@@ -38,10 +38,11 @@ from accel.catalog.legwork import ExistingObject, Legwork, OwnLegwork
 from accel.catalog.list_history import kept_places
 from accel.catalog.opening import are_same_choices
 from accel.catalog.parts import MILLISECONDS, CatalogParts
+from accel.catalog.problems import Kind, Problem
 from accel.catalog.records import NodeList
 from accel.catalog.rows import NO_COMMIT, STREAM_OBJECT, Rows, joined, no_rows, refs_of
 from accel.catalog.survey import StoredObjects, Survey, T, joined_ids, list_node_ids, listed_node_ids
-from accel.catalog.verification import Kind, Orphan, Problem, Unchecked, Verification
+from accel.catalog.verification import Orphan, Unchecked, Verification
 from accel.catalog.verifying_claims import GAPS_MAX, Ends, Spans, holes, strangers, unreached
 from accel.catalog.verifying_counters import history_counter_problems
 from accel.errors import AccelError, CatalogError, FormatError, KeyMissing
@@ -171,7 +172,7 @@ def _listed(
 
 def _check_beside(parts: CatalogParts, found: Verification) -> None:
     """What no reader of objects needs, and somebody will: choices, markers of tables, kept versions of lists."""
-    from accel.history.store.places import SYSTEM_TABLES  # noqa: PLC0415 - a lookup needs no history
+    from accel.history.store.keys import SYSTEM_TABLES  # noqa: PLC0415 - a lookup needs no history
 
     tables = parts.cells.tables
     choices = _read(found, Kind.CHOICES, parts.cells.format_copy())

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from accel.catalog.problems import Kind, Problem
 from accel.catalog.records import Checkpoint, StreamBucket
 from accel.catalog.rows import Rows, highest_of_each, some
 from accel.catalog.survey import Ids, joined_ids
-from accel.catalog.verification import Kind, Problem
 from range_index import ObjectRanges
 
 PROBLEMS_AN_OBJECT_MAX = 5

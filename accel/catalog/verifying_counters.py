@@ -8,12 +8,12 @@ import numpy as np
 
 from accel.catalog.object_ids import ids_of
 from accel.catalog.parts import CatalogParts
+from accel.catalog.problems import Kind, Problem
 from accel.catalog.rows import some
 from accel.catalog.survey import Survey
-from accel.catalog.verification import Kind, Problem
+from loaders.backoff import Backoff
 from loaders.errors import FormatError, TableMissing
 from loaders.tables import RetrySettings
-from loaders.tables.retry import Patience
 
 _NONE = np.empty(0, dtype=np.int64)
 
@@ -53,11 +53,11 @@ def history_counter_problems(parts: CatalogParts) -> Iterator[Problem]:
     Raises:
         StoreError: a counter could not be read.
     """
-    from accel.history.store.cells import SystemCells  # noqa: PLC0415 - a lookup needs no history
     from accel.history.store.id_blocks import COUNTERS  # noqa: PLC0415 - a lookup needs no history
+    from accel.history.store.keys import SystemCells  # noqa: PLC0415 - a lookup needs no history
 
     system = parts.system
-    shared = SystemCells(parts.cells.tables, Patience(RetrySettings(), system.sleep, system.jitter))
+    shared = SystemCells(parts.cells.tables, Backoff(RetrySettings(), system.sleep, system.jitter))
     for what in COUNTERS:
         counter = shared.counter(what)
         try:

@@ -68,7 +68,7 @@ from accel.history.cuts import PlacedCut
 from accel.history.epochs import offsets_at_start
 from accel.history.id_columns import NOTHING, IdMap
 from accel.history.segments import SegmentRecord
-from accel.history.store import Stream, places
+from accel.history.store import Stream, keys
 from accel.history.store.cell import Cell
 from accel.history.store.cut_reading import as_cut
 from accel.history.store.parts import StoreParts
@@ -91,7 +91,6 @@ from accel.system import SYSTEM, Components
 from loaders.errors import TableMissing
 from loaders.tables import Table
 from loaders.tables.columns import pack_columns, unpack_columns
-from loaders.tables.forms import FormRegistry
 
 # The stored form
 
@@ -150,11 +149,6 @@ class _GroupForm(HistoryForm[GroupState, StoredGroup]):
 READER_GROUP: Final = _GroupForm("reader-group", 1, StoredGroup, _stored, _restored)
 
 
-def register_forms(registry: FormRegistry) -> None:
-    """Add the form of reader groups to those that people can look at."""
-    registry.register(READER_GROUP.record, READER_GROUP.expand)
-
-
 # The group
 
 
@@ -189,10 +183,10 @@ class ReaderGroup:
             InvalidArgument: not a name, or a cut that nobody can stand at.
             NotInHistory: a cut of segments that the stream does not have.
         """
-        places.checked_name("reader group", name)
+        keys.checked_name("reader group", name)
         parts = _parts_of(stream)
         table = _table_of(stream)
-        cell = Cell(table, name, READER_GROUP, parts.patience)
+        cell = Cell(table, name, READER_GROUP, parts.backoff)
         try:
             is_new = cell.read() is None
         except TableMissing:
@@ -227,7 +221,7 @@ class ReaderGroup:
             InvalidArgument: not a name, or there are 10,000 readers already.
             NotInHistory: the group was deleted.
         """
-        places.checked_name("reader", reader)
+        keys.checked_name("reader", reader)
         self._change(lambda now: now.joined(reader))
 
     def rebalance(self, reader: str, positions: Mapping[int, int], lag: int) -> Assignment:

@@ -38,12 +38,12 @@ from accel.streams.rules.events import HEADER, LENGTH_SIZE_BYTES, encode_events,
 from accel.streams.settings import SegmentsSettings
 from accel.streams.time_index import PartCache, SegmentTimeIndex, restore_times
 from accel.system import Components
+from loaders.backoff import Backoff
 from loaders.errors import DataNotFound, FormatLimit
 from loaders.format import RecordBatch
 from loaders.layout import time_part_prefix
 from loaders.lifetime import Threads
 from loaders.store import ObjectStore
-from loaders.tables.retry import Patience
 
 # Appends that wait for an object
 
@@ -389,7 +389,7 @@ class OpenSegments:
         directory: knows streams and segments.
         clock: of the host.
         settings: bounds.
-        patience: for writes in doubt.
+        backoff: for writes in doubt.
         system: clock, sleep and chance.
     """
 
@@ -399,7 +399,7 @@ class OpenSegments:
     directory: SegmentDirectory
     clock: HostClock
     settings: SegmentsSettings
-    patience: Patience
+    backoff: Backoff
     system: Components
 
     def __post_init__(self) -> None:
@@ -521,7 +521,7 @@ class OpenSegments:
             stream_id,
             self.clock,
             cache=self._cache,
-            patience=self.patience,
+            backoff=self.backoff,
             moved_records_max=self.settings.moved_records_max,
         )
         end = self.node.end(stream_id) or 0

@@ -44,12 +44,12 @@ from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.arrival_order import HostClock
 from accel.streams.rules.events import decode_events
 from accel.system import SYSTEM
+from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import CorruptObject, PreconditionFailed, StoreUnavailable, WriteConflict
 from loaders.format import RecordBatch
 from loaders.layout import parse_time_part_key, time_part_key, time_part_prefix
 from loaders.lifetime import PerProcess
 from loaders.store.base import CreateOnly, Fetched, ObjectStore
-from loaders.tables.retry import Patience, RetrySettings
 from range_index.segment_times import RECORD_SIZE_BYTES, SegmentTimes, TimeRecords
 from range_index.time_search import NO_TOKEN, Bracket, Located, TimesRead, locate, read
 
@@ -416,16 +416,16 @@ class SegmentTimeIndex:
     Args:
         parts: the chain in the store, none of it known yet.
         clock: gives the values.
-        patience: how often a write in doubt is settled, and the pauses.
+        backoff: how often a write in doubt is settled, and the pauses.
         moved_records_max: records of one part.
     """
 
-    def __init__(self, parts: TimeParts, clock: HostClock, patience: Patience, moved_records_max: int) -> None:
+    def __init__(self, parts: TimeParts, clock: HostClock, backoff: Backoff, moved_records_max: int) -> None:
         if moved_records_max < 1:
             raise ValueError(f"expected moved_records_max of 1 or more, found {moved_records_max}")
         self._parts = parts
         self._clock = clock
-        self._patience = patience
+        self._backoff = backoff
         self._moved_records_max = moved_records_max
         self._moving = Lock()  # around what is asked of the store
         self._lock = Lock()  # around memory; never held while the store is asked
@@ -439,7 +439,7 @@ class SegmentTimeIndex:
         clock: HostClock,
         *,
         cache: PartCache | None = None,
-        patience: Patience | None = None,
+        backoff: Backoff | None = None,
         moved_records_max: int = MOVED_RECORDS_MAX,
     ) -> SegmentTimeIndex:
         """The index of a segment as the store has it; the clock is seeded with its highest value.
@@ -451,15 +451,15 @@ class SegmentTimeIndex:
             stream_id: the stream that the segment is kept as.
             clock: of the host.
             cache: keeps parts that are read; best shared by all segments of the store. None = one of its own.
-            patience: for writes in doubt. None = that of tables.
+            backoff: for writes in doubt. None = that of tables.
             moved_records_max: records of one part.
 
         Raises:
             CorruptObject: parts that do not follow one another; and StoreError.
         """
         parts = TimeParts(store, stream_id, PartCache() if cache is None else cache)
-        patience = patience or Patience(RetrySettings(), SYSTEM.sleep, SYSTEM.jitter)
-        index = cls(parts, clock, patience, moved_records_max)
+        backoff = backoff or Backoff(RetrySettings(), SYSTEM.sleep, SYSTEM.jitter)
+        index = cls(parts, clock, backoff, moved_records_max)
         index.refresh()
         return index
 
@@ -620,11 +620,11 @@ class SegmentTimeIndex:
             except (PreconditionFailed, WriteConflict, StoreUnavailable):
                 if self._learn():
                     return False
-                if attempt >= self._patience.settings.settle_attempts:
+                if attempt >= self._backoff.settings.settle_attempts:
                     raise
             else:
                 return True
-            self._patience.pause(attempt)
+            self._backoff.pause(attempt)
             attempt += 1
 
     def _learn(self) -> int:

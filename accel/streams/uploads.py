@@ -54,6 +54,7 @@ from accel.streams.rules.transaction_data import (
     encode_transaction,
 )
 from accel.streams.settings import SegmentsSettings
+from loaders.backoff import Backoff
 from loaders.errors import (
     AccelError,
     AmbiguousWrite,
@@ -71,8 +72,7 @@ from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.store import ObjectStore
 from loaders.store.base import CreateOnly
-from loaders.tables.forms import RecordForm
-from loaders.tables.retry import Patience, patiently
+from loaders.tables.records import RecordForm
 from range_index import ObjectRanges
 
 # Data of transactions, and intents
@@ -138,12 +138,12 @@ class TransactionObjects:
 
     Args:
         store: where they lie.
-        patience: for writes whose outcome is unknown.
+        backoff: for writes whose outcome is unknown.
     """
 
-    def __init__(self, store: ObjectStore, patience: Patience) -> None:
+    def __init__(self, store: ObjectStore, backoff: Backoff) -> None:
         self._store = store
-        self._patience = patience
+        self._backoff = backoff
 
     def keep(self, name: TransactionName, events: TransactionEvents) -> None:
         """Write the data of a transaction, unless it is there. 1 request.
@@ -160,9 +160,9 @@ class TransactionObjects:
             except (PreconditionFailed, WriteConflict, StoreUnavailable):
                 if self._stands(name, body):
                     return
-                if attempt >= self._patience.settings.settle_attempts:
+                if attempt >= self._backoff.settings.settle_attempts:
                     raise
-                self._patience.pause(attempt)
+                self._backoff.pause(attempt)
                 attempt += 1
             else:
                 return
@@ -174,7 +174,7 @@ class TransactionObjects:
             CorruptObject, StoreError.
         """
         try:
-            body = patiently(self._patience, lambda: self._store.get(name.key, size_bytes_max=SIZE_BYTES_MAX)).body
+            body = self._backoff.ask(lambda: self._store.get(name.key, size_bytes_max=SIZE_BYTES_MAX)).body
         except KeyMissing:
             return None
         return decode_transaction(body, name.key)
@@ -186,7 +186,7 @@ class TransactionObjects:
     def intend(self, intent: MergeIntent) -> None:
         """Say what is about to be merged. 1 request."""
         body = MERGE_INTENT.encode(intent)
-        patiently(self._patience, lambda: self._store.put(intent.key, body))
+        self._backoff.ask(lambda: self._store.put(intent.key, body))
 
     def finish(self, intent: MergeIntent) -> None:
         """It was merged: the data goes, and then the intent. 2 requests."""
@@ -211,7 +211,7 @@ class TransactionObjects:
         return len(intents)
 
     def _intents(self, node_id: int) -> Iterator[MergeIntent]:
-        for info in patiently(self._patience, lambda: list(self._store.list(merging_prefix(node_id)))):
+        for info in self._backoff.ask(lambda: list(self._store.list(merging_prefix(node_id)))):
             fetched = self._store.get(info.key, size_bytes_max=INTENT_SIZE_BYTES_MAX)
             intent = MERGE_INTENT.decode(fetched.body, info.key)
             if intent.key != info.key:
@@ -221,7 +221,7 @@ class TransactionObjects:
 
     def _stands(self, name: TransactionName, body: bytes) -> bool:
         try:
-            stored = patiently(self._patience, lambda: self._store.get(name.key, size_bytes_max=SIZE_BYTES_MAX)).body
+            stored = self._backoff.ask(lambda: self._store.get(name.key, size_bytes_max=SIZE_BYTES_MAX)).body
         except KeyMissing:
             return False
         if stored != body:
@@ -244,7 +244,7 @@ class UploadParts:
         node: the session; one call at a time.
         transactions: data of transactions.
         settings: bounds.
-        patience: pauses between attempts.
+        backoff: pauses between attempts.
     """
 
     store: ObjectStore
@@ -252,7 +252,7 @@ class UploadParts:
     node: NodeWriter
     transactions: TransactionObjects
     settings: SegmentsSettings
-    patience: Patience
+    backoff: Backoff
 
 
 class Upload:
@@ -316,7 +316,7 @@ class Upload:
     def _write(self) -> tuple[ObjectRef, ObjectRanges]:
         parts = self._parts
         [object_id] = parts.node.prepare(deadline_seconds=parts.settings.prepared_seconds)
-        with ObjectWriter(parts.store, parts.layout, object_id, patience=parts.patience) as upload:
+        with ObjectWriter(parts.store, parts.layout, object_id, backoff=parts.backoff) as upload:
             for segment, batches in self._taken.items():
                 upload.write(segment.stream_id, batches)
         self._written = upload.ref, upload.ranges
@@ -334,7 +334,7 @@ class Upload:
                 may_help = is_unknown or isinstance(error, ObjectExists)
                 if not may_help or attempt >= self._parts.settings.commit_attempts:
                     raise
-            self._parts.patience.pause(attempt)
+            self._parts.backoff.pause(attempt)
             attempt += 1
 
     def _text(self) -> str:

@@ -15,8 +15,8 @@ import pytest
 from accel.catalog import ObjectCatalog
 from accel.catalog.collecting import collect, plan_collection
 from accel.catalog.collection_plan import Reason
+from accel.catalog.problems import Kind
 from accel.catalog.records import NodeList
-from accel.catalog.verification import Kind
 from accel.catalog.verifying import verify
 from accel.errors import CommitRefused, MaintenanceRefused, MaintenanceStopped
 from loaders.errors import StoreUnavailable

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.problems import Kind, Severity
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import joined
 from accel.catalog.stream_rules import bucket_of
 from accel.catalog.undoing import undo
-from accel.catalog.verification import Kind, Outcome, Severity, Verification
+from accel.catalog.verification import Outcome, Verification
 from accel.catalog.verifying import verify
 from loaders.errors import AccessDenied
 from loaders.store import Fetched, MemoryStore, ObjectStore
