@@ -24,7 +24,8 @@ import numpy as np
 
 from accel.catalog import NodeWriter, ObjectCatalog
 from accel.catalog.parts import CatalogParts
-from accel.catalog.stream_rules import OPEN, buckets_of
+from accel.catalog.rows import OPEN
+from accel.catalog.stream_shards import buckets_of
 from accel.errors import CommitRefused, IllegalState, InconsistentAnswer, NotInHistory, SegmentsElsewhere
 from accel.history.configuration import OffsetUnit
 from accel.history.id_columns import Integers, some_ids

@@ -77,10 +77,7 @@ class StreamRead:
     def run(self, name: str, reader: ReaderChoice, form: str, output: Output) -> None:
         """Print the events of the stream of this name."""
         # Loaded here, so that other commands start without them.
-        from accel.streams.reader import (
-            Order,
-            StreamReader,
-        )
+        from accel.streams.reader import Order, StreamReader  # noqa: PLC0415
         from accel.streams.segment_source import ObjectSegmentSource  # noqa: PLC0415
 
         stream = StreamChoice(ScopeChoice(reader.store, self.scope), name).open(output)
