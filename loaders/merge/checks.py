@@ -1,8 +1,8 @@
-"""Do copied bytes begin, row by row, with the blocks that the index promises?
+"""Proves that a merge spread no damage and lost nothing, from bytes and indexes alone.
 
-A merge moves blocks without reading the records in them. But it must not spread damage: a reader that finds a broken
-block in a merged object could no longer tell whether the source had it already. So the header of every block is
-checked, and the header of the first batch in it, which says whose block it is:
+**Blocks.** A merge moves blocks without reading the records in them. A reader that finds a broken block in a merged
+object could not tell whether the source had it already. So the header of every block is checked, and the header of the
+first batch in it, which says whose block it is:
 
     row    | header | batch ... | header | batch ... | header | batch ... |
              magic    magic       +length              +length              = size of the row
@@ -10,26 +10,32 @@ checked, and the header of the first batch in it, which says whose block it is:
              count    base offset of the first one = start of the row
 
 Most rows are one block, and the index says every byte of its headers that matters, so all rows are compared at once.
-Only those that differ are looked at more closely. They may hold several blocks, and where one begins only the one
-before it tells; so these rows are walked in step: the first block of each at once, then the second of those that have
-one, and so on.
+Those that differ may hold several blocks, and where one begins only the one before it tells; these rows are walked in
+step: the first block of each at once, then the second of those that have one, and so on.
+
+**Totals.** The plan says where each row goes; `check_conserved` compares how much there is: for each stream the bytes,
+record batches and offsets in all outputs and in what was left out are together those of the sources. It does not know
+how the plan was made, and takes the outputs' indexes as they were read back.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from loaders.format.block_index import BATCH_HEADER_SIZE_BYTES, BLOCK_HEADER_SIZE_BYTES, BLOCK_SIZE_BYTES_MIN
+from loaders.errors import FormatError
+from loaders.format.block_index import (
+    BATCH_HEADER_SIZE_BYTES,
+    BLOCK_HEADER_SIZE_BYTES,
+    BLOCK_SIZE_BYTES_MIN,
+    BlockIndex,
+)
 from loaders.format.records import BATCH_MAGIC, BLOCK_FLAGS, BLOCK_MAGIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from loaders.format.merging_rows import Copies, Numbers
+from loaders.format.spans import Numbers
+from loaders.merge.plan import Copies
 
 _HEADERS = np.dtype(
     [
@@ -160,3 +166,77 @@ class _Walk:
     def _bad(self, bad: int, expected: str, found: str) -> BadBlock:
         copy = int(self.open[bad])
         return BadBlock(copy, int(self._at[bad] - self._starts[copy]), expected, found)
+
+
+class _Totals(NamedTuple):
+    """Per stream, ascending by id: how much of it there is, and from where to where."""
+
+    stream_ids: Numbers
+    sizes: Numbers
+    records: Numbers
+    offsets: Numbers
+    starts: Numbers
+    ends: Numbers
+
+
+def check_conserved(sources: Sequence[BlockIndex], outputs: Sequence[BlockIndex], left_out: Copies) -> None:
+    """Compare what went in with what came out, stream by stream.
+
+    Complexity: O(n log n) in all rows, no loop over rows in Python.
+
+    Args:
+        sources: the indexes of the objects that were merged.
+        outputs: the indexes of what was made of them, as they stand in the store.
+        left_out: records of ``COPY_DTYPE`` that were left out on purpose.
+
+    Raises:
+        FormatError: they differ; the first stream is named.
+    """
+    before = _totals([*map(_columns, sources)])
+    after = _totals([*map(_columns, outputs), _columns_of_copies(left_out)])
+    if len(before.stream_ids) != len(after.stream_ids) or (before.stream_ids != after.stream_ids).any():
+        odd = np.setxor1d(before.stream_ids, after.stream_ids)
+        raise FormatError(f"expected the streams of the sources in the outputs, found stream {odd[0]} on one side only")
+    for name, expected, found in zip(before._fields, before, after, strict=True):
+        wrong = np.flatnonzero(expected != found)
+        if len(wrong):
+            at = wrong[0]
+            what = f"{name} of stream {before.stream_ids[at]}"
+            raise FormatError(f"expected {what} as in the sources, {expected[at]}, found {found[at]}")
+
+
+def _columns(index: BlockIndex) -> Numbers:
+    rows = index.rows
+    starts, deltas = rows["start"].astype(np.int64), rows["end_delta"].astype(np.int64)
+    numbers = (rows["stream_id"], rows["size_bytes"], rows["record_count"], deltas, starts, starts + deltas)
+    return np.array([each.astype(np.int64) for each in numbers])
+
+
+def _columns_of_copies(copies: Copies) -> Numbers:
+    deltas = copies["end"] - copies["start"]
+    numbers = (
+        copies["stream_id"],
+        copies["size_bytes"],
+        copies["record_count"],
+        deltas,
+        copies["start"],
+        copies["end"],
+    )
+    return np.array([each.astype(np.int64) for each in numbers])
+
+
+def _totals(parts: Sequence[Numbers]) -> _Totals:
+    table = np.concatenate(parts, axis=1) if parts else np.empty((6, 0), dtype=np.int64)
+    table = table[:, np.argsort(table[0], kind="stable")]
+    if not table.shape[1]:
+        return _Totals(*table)
+    firsts = np.flatnonzero(np.diff(table[0], prepend=-1))
+    sizes, records, offsets = np.add.reduceat(table[1:4], firsts, axis=1)
+    return _Totals(
+        table[0][firsts],
+        sizes,
+        records,
+        offsets,
+        np.minimum.reduceat(table[4], firsts),
+        np.maximum.reduceat(table[5], firsts),
+    )

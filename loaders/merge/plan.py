@@ -1,4 +1,4 @@
-"""What becomes of several objects when they are merged: which bytes go where, decided from their indexes alone.
+"""Decides what becomes of several objects when they are merged, from their indexes alone.
 
     sources, in list order         A: stream 3 [0, 10)  5 [7, 9)   B: stream 3 [10, 25)  4 [0, 8)   C: stream 4 [20, 30)
     one stream set object          3 [0, 25)   5 [7, 9)              streams whose rows join up, sorted
@@ -14,37 +14,44 @@ first row to the end of the last, so a hole inside would be claimed with the res
 * A run without a single offset (only link records that stand for none) beside other runs of its stream is left out: no
   object could claim it, and no read would ever ask for it.
 
-Rows are moved whole and coalesced on the way, see `merging_rows`. Nothing here reads a block.
+**Copies and rows.** A *copy* is one row of a source's index together with its source: these bytes, which hold these
+offsets. Blocks are never opened, so a copy is the smallest thing that moves. Copies become rows of the new index by
+*coalescing*: a row may cover several blocks of one stream that lie end to end. The rule is greedy, from the first copy
+of a run to the last: a copy joins the open row while the row stays below 1 MiB and its count and offsets fit their
+fields.
+
+    sizes, KiB   400   400   400   700   100           of copies of one run
+    rows         |--- 800 --|  400   |--- 800 --|      800 + 400 and 400 + 700 are not below 1,024
+
+A loop over copies is not needed: how far a row would reach is computed for every copy at once, by binary searches in
+running sums; then all runs walk in step from row to row. That takes as many steps as the longest run has rows, so one
+for half a mebibyte or more.
+
+**Sections.** A store that can copy bytes by itself puts the data sections of the sources end to end, and only the new
+index passes through here: rows are sorted by (stream, offset), but their positions need not ascend. A stream's blocks
+stay as far apart as they were, so reading one takes as many requests as before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loaders.errors import FormatError, FormatLimit
-from loaders.format.block_index import BlockIndex
+from loaders.format.block_index import ROW_DTYPE, BlockIndex
 from loaders.format.footer import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES, Footer
-from loaders.format.merging_rows import (
-    copies_of,
-    index_rows,
-    lasts_of,
-    row_firsts,
-    run_firsts,
-    sums,
-)
 from loaders.format.object_encoder import STREAMS_MAX
 from range_index.object_ranges import ObjectRanges
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+Copies: TypeAlias = NDArray[np.void]
+"""Records of ``COPY_DTYPE``."""
 
-    from numpy.typing import NDArray
-
-    from loaders.format.merging_rows import Copies, Numbers
+Numbers: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,3 +299,140 @@ def _ranges(copies: Copies) -> ObjectRanges:
     return ObjectRanges.from_columns(
         copies["stream_id"][firsts], copies["start"][firsts], copies["end"][lasts], holed if holed.any() else None
     )
+
+
+COPY_DTYPE = np.dtype(
+    [
+        ("source", np.int32),
+        ("position", np.int64),
+        ("size_bytes", np.int32),
+        ("stream_id", np.int64),
+        ("start", np.int64),
+        ("end", np.int64),
+        ("record_count", np.int32),
+    ]
+)
+"""One row of a source: the number of the source, where the bytes lie in it, and what they hold."""
+
+_INT32_MAX = 2**31 - 1
+
+
+def copies_of(sources: Sequence[BlockIndex]) -> Copies:
+    """The rows of all sources, by stream; those of one stream in the order of the sources, then of their offsets.
+
+    Complexity: O(n log sources): sorted stretches are merged. No loop over rows in Python.
+    """
+    rows = np.frombuffer(b"".join(source.data for source in sources), dtype=ROW_DTYPE)
+    stream_ids = rows["stream_id"].astype(np.int64)
+    order = np.argsort(stream_ids, kind="stable")
+    copies = np.empty(len(rows), dtype=COPY_DTYPE)
+    copies["source"] = np.repeat(np.arange(len(sources)), [len(source) for source in sources])[order]
+    copies["stream_id"] = stream_ids[order]
+    rows = rows[order]  # big endian still: rows are moved, not computed with
+    for name in ("position", "size_bytes", "start", "record_count"):
+        copies[name] = rows[name]
+    copies["end"] = copies["start"] + rows["end_delta"]
+    return copies
+
+
+def run_firsts(copies: Copies) -> Numbers:
+    """Where the runs begin: stretches of copies of one stream, each of which starts where the one before it ended."""
+    begins = np.ones(len(copies), dtype=np.bool_)
+    begins[1:] = (copies["stream_id"][1:] != copies["stream_id"][:-1]) | (copies["start"][1:] != copies["end"][:-1])
+    return np.flatnonzero(begins)
+
+
+def sums(copies: Copies, column: str, firsts: Numbers) -> Numbers:
+    """The sum of a column over each stretch of copies; the stretches begin at ``firsts`` and fill the table."""
+    values = copies[column].astype(np.int64)
+    found: Numbers = np.add.reduceat(values, firsts) if len(firsts) else np.empty(0, dtype=np.int64)
+    return found
+
+
+def lasts_of(firsts: Numbers, length: int) -> Numbers:
+    """The last copy of each stretch of a table of this length."""
+    return np.append(firsts[1:], length) - 1 if len(firsts) else firsts
+
+
+def row_firsts(copies: Copies, firsts: Numbers, row_size_bytes_max: int) -> Numbers:
+    """Where the rows of the new index begin, by the greedy rule above.
+
+    Args:
+        copies: in the order of the new index.
+        firsts: where the stretches begin that no row may go beyond, such as runs.
+        row_size_bytes_max: a row of several copies stays below it.
+
+    Complexity: O(n log n), and a step for each row of the longest stretch.
+    """
+    ends = np.repeat(np.append(firsts[1:], len(copies)), np.diff(np.append(firsts, len(copies))))
+    reach = np.minimum(ends, _reach(copies["size_bytes"].astype(np.int64), row_size_bytes_max - 1))
+    reach = np.minimum(reach, _reach(copies["record_count"].astype(np.int64), _INT32_MAX))
+    reach = np.minimum(reach, _reach(copies["end"] - copies["start"], _INT32_MAX))
+    reach = np.maximum(reach, np.arange(1, len(copies) + 1))  # a row has one copy at least, however large
+    begins = np.zeros(len(copies), dtype=np.bool_)
+    front = firsts
+    while len(front):
+        begins[front] = True
+        following = reach[front]
+        front = following[following < ends[front]]
+    return np.flatnonzero(begins)
+
+
+def index_rows(copies: Copies, firsts: Numbers, positions: Numbers) -> Copies:
+    """Rows of ``ROW_DTYPE``, one for each stretch of copies that begins at ``firsts``, at these positions."""
+    rows = np.empty(len(firsts), dtype=ROW_DTYPE)
+    rows["stream_id"] = copies["stream_id"][firsts]
+    rows["start"] = copies["start"][firsts]
+    rows["end_delta"] = copies["end"][lasts_of(firsts, len(copies))] - copies["start"][firsts]
+    rows["record_count"] = sums(copies, "record_count", firsts)
+    rows["position"] = positions
+    rows["size_bytes"] = sums(copies, "size_bytes", firsts)
+    return rows
+
+
+def _reach(values: Numbers, most: int) -> Numbers:
+    """For each value the end of the longest stretch from it on whose sum is at most this."""
+    totals = np.concatenate(([0], np.cumsum(values)))
+    if totals[-1] <= most:  # nearly always so for counts and offsets
+        return np.full(len(values), len(values))
+    return np.searchsorted(totals, totals[:-1] + most, side="right") - 1
+
+
+def index_of_sections(
+    sources: Sequence[BlockIndex], data_sizes: Sequence[int], plan: MergePlan, limits: MergeLimits
+) -> BlockIndex | None:
+    """The index of an output whose data is that of the sources end to end, or None where that is not possible.
+
+    It needs all of each source to be kept, no stream objects, and no byte of a section that belongs to no row: what is
+    copied unseen must be what the index says.
+
+    Complexity: O(n log n) in the rows of all sources, no loop over rows in Python.
+
+    Args:
+        sources: the indexes of the sources, in list order.
+        data_sizes: bytes of each one's data section.
+        plan: made of these sources.
+        limits: those of the plan.
+    """
+    if len(plan.left_out) or len(plan.outputs) != 1 or plan.outputs[0].stream_id is not None:
+        return None
+    if not all(_fills(index, size_bytes) for index, size_bytes in zip(sources, data_sizes, strict=True)):
+        return None
+    copies = plan.outputs[0].copies
+    section_starts = np.concatenate(([0], np.cumsum(np.array(data_sizes, dtype=np.int64))))
+    positions = section_starts[copies["source"]] + copies["position"]
+    begins = np.zeros(len(copies), dtype=np.bool_)
+    begins[run_firsts(copies)] = True
+    begins[1:] |= positions[1:] != positions[:-1] + copies["size_bytes"][:-1]
+    firsts = row_firsts(copies, np.flatnonzero(begins), limits.row_size_bytes_max)
+    index = BlockIndex(index_rows(copies, firsts, positions[firsts]).tobytes())
+    return index if index.nbytes <= limits.index_size_bytes_max else None
+
+
+def _fills(index: BlockIndex, data_size_bytes: int) -> bool:
+    """Whether the rows lie end to end, in whatever order, and fill the section."""
+    rows = index.rows
+    starts = rows["position"].astype(np.int64)
+    order = np.argsort(starts, kind="stable")
+    ends = np.concatenate(([0], (starts + rows["size_bytes"])[order]))
+    return bool((starts[order] == ends[:-1]).all()) and int(ends[-1]) == data_size_bytes

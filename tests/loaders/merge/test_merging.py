@@ -11,12 +11,13 @@ from accel.catalog.compaction_check import check_compaction
 from accel.catalog.rows import STREAM, make_rows
 from loaders.errors import FormatError, FormatLimit
 from loaders.format import ObjectEncoder, RecordBatch
-from loaders.format.merging import MergeLimits, plan_merge
-from loaders.format.merging_check import check_conserved
+from loaders.merge.checks import check_conserved
+from loaders.merge.plan import MergeLimits, plan_merge
 from tests.accel.catalog.building import stream_objects
 from tests.builders import COUNT_MAX, write_set_object
 from tests.examples import examples
-from tests.loaders.format.merged_objects import (
+from tests.loaders.format.objects import opened, production_bytes, production_cases
+from tests.loaders.merge.merged_objects import (
     MergeGroup,
     batches_by_stream,
     end_to_end,
@@ -25,7 +26,6 @@ from tests.loaders.format.merged_objects import (
     naive_merge,
     written_by,
 )
-from tests.loaders.format.objects import opened, production_bytes, production_cases
 
 LIMITS = MergeLimits()
 

@@ -15,11 +15,10 @@ import pytest
 
 from loaders.errors import KeyMissing
 from loaders.format.footer import Footer
-from loaders.format.merging import MergeLimits, plan_merge
 from loaders.layout import ObjectLayout
-from loaders.merge_reading import open_sources
-from loaders.merge_settings import MergeSettings
-from loaders.object_merger import merge_objects
+from loaders.merge.merger import merge_objects
+from loaders.merge.plan import MergeLimits, plan_merge
+from loaders.merge.reading import MergeSettings, open_sources
 from loaders.object_ref import ObjectRef
 from loaders.store import Body, Fetched, MemoryStore, MultipartUpload, PartReceipt
 from loaders.store.decorated import DecoratedStore
@@ -141,6 +140,6 @@ def main(streams: int) -> None:
 @pytest.mark.parametrize("streams", [11, 60])
 def test_merging_ten_objects_of_any_size_stays_below_256_mebibytes(streams: int) -> None:
     command = [sys.executable, "-c", f"from {__name__} import main; main({streams})"]
-    found = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)  # noqa: S603 - our own words
+    found = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False)  # noqa: S603 - our own words
     assert found.returncode == 0, found.stderr
     assert 100 * MEBIBYTE < int(found.stdout) < PEAK_BYTES_MAX

@@ -12,18 +12,17 @@ from hypothesis import strategies as st
 
 from loaders.errors import AccelError, CorruptObject, FormatError, FormatLimit, StoreError
 from loaders.format import BlockIndex, ObjectEncoder, RecordBatch, encode_composite, tail_checksum
-from loaders.format.merging import MergeLimits
 from loaders.layout import ObjectLayout
-from loaders.merge_reading import Source, open_sources
-from loaders.merge_settings import MergeSettings
-from loaders.object_merger import MergeResult, merge_objects
+from loaders.merge.merger import MergeResult, merge_objects
+from loaders.merge.plan import MergeLimits
+from loaders.merge.reading import MergeSettings, Source, open_sources
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.store import ALWAYS, Body, Condition, CountingStore, Fault, FaultStore, MemoryStore, ObjectStore
 from tests.builders import batches, write_set_object
 from tests.examples import examples
-from tests.loaders.format.merged_objects import MergeGroup, batches_by_stream, merge_groups, merge_limits, naive_merge
 from tests.loaders.format.objects import opened, production_bytes, production_cases
+from tests.loaders.merge.merged_objects import MergeGroup, batches_by_stream, merge_groups, merge_limits, naive_merge
 from tests.servers.stores import S3_STORES, store_on_s3
 
 LAYOUT = ObjectLayout()
@@ -304,7 +303,7 @@ def test_arguments_that_do_not_belong_together_are_refused(executor: ThreadPoolE
 
 
 def test_a_row_too_large_to_be_moved_is_refused(executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loaders.merge_bands.ROW_SIZE_BYTES_MAX", 40)
+    monkeypatch.setattr("loaders.merge.reading.ROW_SIZE_BYTES_MAX", 40)
     store, group = MemoryStore(), MergeGroup([write_set_object([(3, 0, 9)])])
     with pytest.raises(FormatLimit, match="rows of at most 40 bytes"):
         merge(store, group, put_group(store, group), executor, MergeSettings())

@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loaders.format import RecordBatch, encode_block
-from loaders.format.merging import MergeLimits
-from loaders.format.merging_blocks import find_bad_block
-from loaders.format.merging_rows import copies_of
+from loaders.merge.checks import find_bad_block
+from loaders.merge.plan import MergeLimits, copies_of
 from tests.builders import write_set_object
 from tests.examples import examples
-from tests.loaders.format.merged_objects import MergeGroup, merge_groups, written_by
 from tests.loaders.format.objects import opened, production_bytes, production_cases
+from tests.loaders.merge.merged_objects import MergeGroup, merge_groups, written_by
 
 LIMITS = MergeLimits()
 

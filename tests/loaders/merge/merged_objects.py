@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from loaders.format import BlockIndex, BlockRow, ObjectEncoder, RecordBatch
 from loaders.format.footer import MAGIC
-from loaders.format.merging import MergedOutput, MergeLimits, MergePlan, plan_merge
-from loaders.format.merging_sections import index_of_sections
+from loaders.merge.plan import MergedOutput, MergeLimits, MergePlan, index_of_sections, plan_merge
 from tests.loaders.format.objects import blocks_of, opened
 
 INT32_MAX = 2**31 - 1
