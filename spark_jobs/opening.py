@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from accel.catalog.existing import Opened, open_each
 from accel.catalog.parts import CatalogParts
 from accel.catalog.rows import Rows, refs_of
+from accel.catalog.survey import Opened, open_each
 from accel.errors import AccelError
 from loaders.object_ref import ObjectRef
 from spark_jobs.tasks import REASON_SIZE_MAX

@@ -24,8 +24,8 @@ from accel.catalog import list_rules, stream_rules
 from accel.catalog.bucket_edits import trim_streams
 from accel.catalog.cell import standing
 from accel.catalog.claims import stream_object_rows
-from accel.catalog.compacting import Compaction, CompactionRanges, commit_compaction
-from accel.catalog.discarding import discard
+from accel.catalog.compact import Compaction, CompactionRanges, commit_compaction
+from accel.catalog.discard import discard
 from accel.catalog.learning import learn_ends
 from accel.catalog.merging import refuse_undoable
 from accel.catalog.moving import read_list
@@ -229,7 +229,7 @@ class ObjectCatalog:
     def discard(self, node_id: int, object_ids: Iterable[int]) -> None:
         """Give up prepared ids and delete what was written under them; what was committed or registered stays.
 
-        Requests and errors: see `discarding`.
+        Requests and errors: see `discard`.
         """
         discard(self._parts, node_id, object_ids)
 
@@ -242,7 +242,7 @@ class ObjectCatalog:
         *,
         ranges: CompactionRanges | None = None,
     ) -> None:
-        """Swap a run of a node's objects for what was made of them; see `compacting`.
+        """Swap a run of a node's objects for what was made of them; see `compact`.
 
         Args:
             node_id: whose list.

@@ -1,7 +1,7 @@
 """The versions of a node's list that are kept, each an immutable key of its own.
 
-One is written before each commit that takes objects out of the list, and one before each undo. `compacting` writes and
-erases them; `undoing` leads back to them; and `moving` finds in them the objects of one stream that an undo took out of
+One is written before each commit that takes objects out of the list, and one before each undo. `compact` writes and
+erases them; `undo` leads back to them; and `moving` finds in them the objects of one stream that an undo took out of
 the list before they had reached their buckets.
 """
 

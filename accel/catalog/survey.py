@@ -1,13 +1,20 @@
-"""All of a catalog, read afresh, and all objects that lie in the bucket: what maintenance compares.
+"""What maintenance compares: the whole catalog, read afresh, and all objects of the bucket.
 
-Lists are read before buckets, because objects of one stream move from a list to a bucket and stand in the bucket first:
-read in this order, nothing that is listed is missed. Whoever wants to know which objects nobody lists goes through the
-bucket before that: what was promised, written and committed meanwhile is then listed for sure.
+    read_survey        every list and bucket of streams, each key read once
+    list_objects       the ids, sizes and times of all objects that a listing of the bucket shows
+    open_each          the index of each object, opened anew; nothing is taken from memory
+    BulkScan           the last two, which take time: each object by itself, so a cluster can divide them. What follows
+                       from a scan is decided in one place, by `verify` and `collect`
+
+Lists are read before buckets: an object of one stream moves from a list to a bucket and stands in the bucket first, so
+nothing that is listed is missed. To learn which objects nobody lists, go through the bucket before the catalog: what
+was promised, written and committed meanwhile is then listed for sure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -20,8 +27,11 @@ from accel.catalog.cell import Cell, Seen
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import Rows
-from accel.errors import CatalogDamaged, MaintenanceRefused
+from accel.errors import AccelError, CatalogDamaged, MaintenanceRefused
+from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
+from loaders.object_ref import ObjectRef
 from loaders.store import ObjectInfo
+from range_index import ObjectRanges
 
 T = TypeVar("T")
 Ids = NDArray[np.int64]
@@ -193,3 +203,76 @@ def _objects_of(parts: CatalogParts, page: Iterable[ObjectInfo]) -> Iterator[tup
         object_id = parts.layout.parse_object_key(info.key)
         if object_id is not None:
             yield object_id, info.size_bytes, int(info.modified_seconds * 1000)
+
+
+Opened = tuple[ObjectRef, OpenedObject | AccelError]
+"""What was said of an object, and what was found."""
+
+
+def open_each(parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[Opened]:
+    """Open indexes of (node id, object) pairs, a bounded number at once, and give them in this order.
+
+    An object that cannot be opened is given as its error, and the others go on. One ranged GET an object.
+    """
+    waiting = iter(wanted)
+    at_once = parts.settings.parallel_requests
+    executor = ThreadPoolExecutor(at_once, thread_name_prefix="accel-existing")
+    try:
+        # A loader of its own: the catalog's may remember indexes of objects that are deleted by now.
+        loader = ObjectIndexLoader(parts.store, parts.layout, executor, cache_bytes_max=0)
+        while batch := [loader.open(node_id, ref) for node_id, ref in islice(waiting, at_once)]:
+            yield from ((load.ref, _result(load)) for load in batch)
+    finally:
+        # Not waited for. Who leaves half-way leaves this to the garbage collector, which may come at any moment: even
+        # while a thread is being started, under a lock that the threads to wait for want as well.
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _result(load: Load) -> OpenedObject | AccelError:
+    try:
+        return load.result.result()
+    except AccelError as error:
+        return error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExistingObject:
+    """An object that is there and can be opened. Picklable, and small: 20 bytes a stream.
+
+    Args:
+        ranges: what it holds.
+        index_size_bytes: of its block index; -1 for a composite object, which has none of its own.
+    """
+
+    ranges: ObjectRanges
+    index_size_bytes: int
+
+    @classmethod
+    def of(cls, opened: OpenedObject) -> ExistingObject:
+        """What matters of an opened object."""
+        return cls(opened.ranges, -1 if opened.composite is not None else opened.index.nbytes)
+
+
+ScannedObject = tuple[ObjectRef, ExistingObject | AccelError]
+"""What was said of an object, and what was found: its error, if it cannot be opened."""
+
+
+class BulkScan:
+    """Goes through the bucket and opens all objects, with threads of this process; a subclass may use a cluster."""
+
+    def list_objects(self, parts: CatalogParts, progress: Progress | None = None) -> StoredObjects:
+        """All objects of the bucket; one request for 1,000 keys.
+
+        Raises:
+            AccelError: a part of the bucket could not be listed.
+        """
+        return list_objects(parts, progress)
+
+    def open_objects(self, parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[ScannedObject]:
+        """Open indexes of (node id, object) pairs, and give what was found in this order; one ranged GET an object."""
+        return (scanned(ref, opened) for ref, opened in open_each(parts, wanted))
+
+
+def scanned(ref: ObjectRef, opened: OpenedObject | AccelError) -> ScannedObject:
+    """What was found of an object, in the small form."""
+    return ref, ExistingObject.of(opened) if isinstance(opened, OpenedObject) else opened

@@ -11,8 +11,8 @@ from rich import box
 from rich.table import Table
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.undoing import KeptVersion, UndoReport, finish_undo, plan_undo, unfinished_commits, versions
-from accel.catalog.undoing import undo as undo_commits
+from accel.catalog.undo import KeptVersion, UndoReport, finish_undo, plan_undo, unfinished_commits, versions
+from accel.catalog.undo import undo as undo_commits
 from accel.cli.moments import moment_text
 from accel.cli.options import StoreChoice, examples, output_options, store_options
 from accel.cli.output import Output, Rendered

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.import_reading import ImportChoice
-from accel.catalog.importing import bucket_objects, commit_import, plan_import
+from accel.catalog.import_read import ImportChoice
+from accel.catalog.import_write import bucket_objects, commit_import, plan_import
 from accel.system import SYSTEM
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout

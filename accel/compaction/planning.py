@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
-from accel.catalog.existing import open_each
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.rows import Rows, refs_of
+from accel.catalog.survey import open_each
 from accel.compaction.facts import GroupLimits, ObjectFacts, StreamTrail, earliest_starts
 from accel.compaction.grouping import choose_groups
 from accel.compaction.joining import Run

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from accel.catalog.compaction_check import check_compaction
+from accel.catalog.compact import check_compaction
 from accel.catalog.list_rules import (
     check_list,
     opened,

@@ -23,14 +23,14 @@ import numpy as np
 from accel.catalog import list_rules
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.cell import Seen, standing
-from accel.catalog.compacting import erase_old_versions, keep_version
-from accel.catalog.existing import open_each
+from accel.catalog.compact import erase_old_versions, keep_version
 from accel.catalog.list_history import KeptList, kept_lists
 from accel.catalog.list_undo import Undo
 from accel.catalog.moving import move_stream_objects, read_list
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeList
 from accel.catalog.rows import Rows, refs_of
+from accel.catalog.survey import open_each
 from accel.errors import AccelError, CommitRefused, MaintenanceRefused
 
 KEPT_AGAIN_MAX = 8

@@ -29,8 +29,7 @@ from accel.catalog import places
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.cell import standing
 from accel.catalog.import_plan import ImportPlan, empty_plan, make_plan
-from accel.catalog.import_progress import ImportProgress
-from accel.catalog.import_reading import ImportChoice, read_objects
+from accel.catalog.import_read import ImportChoice, ImportProgress, read_objects
 from accel.catalog.object_ids import check_counter
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import Checkpoint, NodeDirectory, NodeList, ObjectIdCounter, StreamBucket
