@@ -1,8 +1,9 @@
-"""Sizes and times for people, both ways."""
+"""Sizes, times, moments and counts for people, both ways. Machines get bytes, seconds, and milliseconds since 1970."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -64,3 +65,28 @@ def _split(text: str, expected: str, units: dict[str, int] | dict[str, float]) -
     if match is None or (match[2] and match[2] not in units):
         raise ValueError(f"expected {expected} ({', '.join(units)}), found {text!r}")
     return float(match[1]), match[2]
+
+
+_LONG_AGES = ((86_400.0, "d"), (3_600.0, "h"))
+_LONG_FROM = 2.0
+
+
+def moment_text(milliseconds: int) -> str:
+    """A moment by the second, as UTC.
+
+    >>> moment_text(1_800_000_000_500)
+    '2027-01-15 08:00:00Z'
+    """
+    return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def age_text(seconds: float) -> str:
+    """A time that may be days.
+
+    >>> age_text(259_200), age_text(10_800), age_text(600), age_text(-3)
+    ('3.0 d', '3.0 h', '10.0 m', '0.0 us')
+    """
+    for factor, unit in _LONG_AGES:
+        if seconds >= _LONG_FROM * factor:
+            return f"{seconds / factor:.1f} {unit}"
+    return time_text(max(seconds, 0.0))

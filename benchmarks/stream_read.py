@@ -41,7 +41,7 @@ from accel import (
     StreamWriter,
     open_store,
 )
-from accel.cli.embedded_s3 import embedded_s3
+from accel.cli.demo.embedded_s3 import embedded_s3
 from accel.system import SYSTEM
 from benchmarks.harness import Comparison, interleave
 from loaders.store import ObjectStore

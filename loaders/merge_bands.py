@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from loaders.errors import FormatLimit
 from loaders.format.merging import MergedOutput
 from loaders.format.merging_rows import Copies
+from loaders.format.spans import join_spans
 from loaders.merge_reading import Source
 from loaders.merge_settings import ROW_SIZE_BYTES_MAX, MergeSettings
 
@@ -110,12 +111,10 @@ def spans_of(copies: Copies, most: int) -> list[Span]:
     copies = copies[np.lexsort((copies["position"], copies["source"]))]
     sources, starts = copies["source"], copies["position"]
     ends = starts + copies["size_bytes"]
-    changes = sources[1:] != sources[:-1]
     spans: list[Span] = []
     for allowance in GAP_ALLOWANCES_BYTES:
-        firsts = np.flatnonzero(np.concatenate(([True], changes | (starts[1:] - ends[:-1] > allowance))))
-        columns = (sources[firsts], starts[firsts], np.maximum.reduceat(ends, firsts))
-        spans = [Span(*numbers) for numbers in zip(*(column.tolist() for column in columns), strict=True)]
+        joined = join_spans(starts, ends, sources, gap_size_bytes_max=allowance)
+        spans = [Span(int(sources[first]), int(starts[first]), int(ends[stop - 1])) for first, stop in joined]
         if sum(span.end - span.start for span in spans) <= most:
             break
     return spans

@@ -25,10 +25,10 @@ from loaders.format import (
     tail_checksum,
 )
 from loaders.layout import ObjectLayout
-from loaders.merge_parallel import map_bounded
 from loaders.merge_settings import DEFAULT_SETTINGS, MergeSettings
 from loaders.object_index import INDEX_SIZE_BYTES_MAX
 from loaders.object_ref import UNKNOWN, ObjectRef
+from loaders.parallel import map_bounded
 from loaders.store import Fetched, ObjectStore
 
 

@@ -15,9 +15,9 @@ from typing import NamedTuple, cast
 from loaders.errors import FormatLimit, ObjectExists
 from loaders.merge_bands import Part
 from loaders.merge_buffers import PartBuffer, PartBuffers
-from loaders.merge_parallel import end_all
 from loaders.merge_settings import MergeSettings
 from loaders.object_creation import create_object, refuse_existing
+from loaders.parallel import end_all
 from loaders.store import Body, MultipartUpload, ObjectStore, PartReceipt
 from loaders.store.base import PART_NUMBER_MAX
 

@@ -33,21 +33,21 @@ from loaders.errors import (
 from loaders.store.base import CreateOnly
 
 if TYPE_CHECKING:
+    from loaders.backoff import Backoff
     from loaders.store.base import Body, ObjectStore
-    from loaders.tables.retry import Patience
 
 ATTEMPTS_MAX = 4
 """How often the same bytes are sent while the store neither has them nor says no."""
 
 
-def create_object(store: ObjectStore, key: str, body: Body, patience: Patience | None = None) -> None:
+def create_object(store: ObjectStore, key: str, body: Body, backoff: Backoff | None = None) -> None:
     """Write an object where none is; the same bytes there already count as written. One request as a rule.
 
     Args:
         store: where to.
         key: of an object that is written once.
         body: at least one byte.
-        patience: pauses before it is sent again; None = none.
+        backoff: pauses before it is sent again; None = none.
 
     Raises:
         ObjectExists: an object with other bytes lies there; it was left alone.
@@ -64,8 +64,8 @@ def create_object(store: ObjectStore, key: str, body: Body, patience: Patience |
                 raise
         else:
             return
-        if patience is not None:
-            patience.pause(attempt)
+        if backoff is not None:
+            backoff.pause(attempt)
 
 
 def refuse_existing(store: ObjectStore, key: str) -> None:

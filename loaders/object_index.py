@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 
-from loaders.errors import AccelError, CorruptObject, RangeInvalid
+from loaders.errors import CorruptObject, RangeInvalid
 from loaders.format import (
     FOOTER_SIZE_BYTES,
     BlockIndex,
@@ -29,7 +29,7 @@ from loaders.format import (
 )
 from loaders.layout import ObjectLayout
 from loaders.object_ref import UNKNOWN, ObjectRef
-from loaders.shared_loads import Flight, SharedLoads
+from loaders.shared_loads import SharedLoads
 from loaders.store import Fetched, ObjectStore
 from loaders.tail_guess import TailGuess
 from range_index import ObjectRanges
@@ -138,15 +138,8 @@ class ObjectIndexLoader:
             KeyMissing, AccessDenied, StoreUnavailable and the like: from the store.
             CorruptObject: the object is not what the format or its metadata says.
         """
-        asked = self._loads.ask(ref)
-        if not isinstance(asked, Flight):
-            return Load(ref, _done(asked), started=False)
-        if asked.started:
-            try:
-                self._executor.submit(self._fly, group, ref, asked.result)
-            except (AccelError, RuntimeError) as error:  # the executor is shut down
-                self._loads.fail(ref, asked.result, error)
-        return Load(ref, asked.result, asked.started)
+        result, started = self._loads.start(ref, self._executor, lambda: self._open(group, ref))
+        return Load(ref, result, started)
 
     def holds(self, ref: ObjectRef) -> bool:
         """Whether the object's index is in memory."""
@@ -168,19 +161,15 @@ class ObjectIndexLoader:
                 kept_bytes_max=counts.kept_bytes_max,
             )
 
-    def _fly(self, group: int, ref: ObjectRef, flight: Future[OpenedObject]) -> None:
-        try:
-            opened = self._load(group, ref)
-            if self._on_opened is not None:
-                self._on_opened(group, opened)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the waiters must hear of it
-            self._loads.fail(ref, flight, error)
-            return
+    def _open(self, group: int, ref: ObjectRef) -> OpenedObject:
+        opened = self._load(group, ref)
+        if self._on_opened is not None:
+            self._on_opened(group, opened)
         with self._lock:
             self._guess.learn(group, opened.index.nbytes)
             self._bytes_read += opened.bytes_read
             self._second_requests += opened.requests - 1
-        self._loads.land(ref, flight, opened)
+        return opened
 
     def _load(self, group: int, ref: ObjectRef) -> OpenedObject:
         key = self._layout.object_key(ref.object_id)
@@ -245,9 +234,3 @@ class ObjectIndexLoader:
         check_tail(ref.tail_checksum, checksum, object_size_bytes=size_bytes, key=key)
         ref = replace(ref, tail_checksum=checksum)
         return OpenedObject(ref, index, index.object_ranges(), composite, requests + 1, bytes_read + len(whole.body))
-
-
-def _done(opened: OpenedObject) -> Future[OpenedObject]:
-    future: Future[OpenedObject] = Future()
-    future.set_result(opened)
-    return future

@@ -35,12 +35,12 @@ from loaders.layout import ObjectLayout
 from loaders.merge_bands import Part, Span, check_whole, divide, locate, spans_of
 from loaders.merge_copying import CHECKSUM_MASK, join_copies
 from loaders.merge_memory import release_free_memory
-from loaders.merge_parallel import map_bounded
 from loaders.merge_reading import Source
 from loaders.merge_sections import SectionPart, divide_sections, send_sections
 from loaders.merge_sending import OutputSender
 from loaders.merge_settings import DEFAULT_SETTINGS, MergeSettings
 from loaders.object_ref import ObjectRef
+from loaders.parallel import map_bounded
 from loaders.store import CountingStore, ObjectStore
 from range_index import ObjectRanges
 

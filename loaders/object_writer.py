@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import TracebackType
 
+    from loaders.backoff import Backoff
     from loaders.format import RecordBatch
     from loaders.layout import ObjectLayout
     from loaders.store import ObjectStore
-    from loaders.tables.retry import Patience
     from range_index import ObjectRanges
 
 
@@ -46,7 +46,7 @@ class ObjectWriter:
         object_id: the object's id, never used before; another object that lies there already is left alone.
         part_size_bytes: size of the parts of a large object, at least 1; S3 refuses parts below 5 MiB.
         block_threshold_bytes: payload bytes that close a block, see `ObjectEncoder`.
-        patience: pauses before a put without a clear answer is sent again; None = none.
+        backoff: pauses before a put without a clear answer is sent again; None = none.
 
     The end of the block raises ObjectExists if another object lies at the key, and StoreError if it cannot be written.
 
@@ -61,13 +61,13 @@ class ObjectWriter:
         *,
         part_size_bytes: int = PART_SIZE_BYTES,
         block_threshold_bytes: int = BLOCK_THRESHOLD_BYTES,
-        patience: Patience | None = None,
+        backoff: Backoff | None = None,
     ) -> None:
         self.key = layout.object_key(object_id)
         self._object_id = object_id
         self._store = store
         self._object = StreamedObject(
-            store, self.key, part_size_bytes=part_size_bytes, is_written_once=True, patience=patience
+            store, self.key, part_size_bytes=part_size_bytes, is_written_once=True, backoff=backoff
         )
         self._encoder = ObjectEncoder(block_threshold_bytes)
         self._failure: BaseException | None = None

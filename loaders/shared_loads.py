@@ -17,13 +17,15 @@ No lock is held over a load. How it is made (in a pool, or by the one who asked 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Generic, TypeVar
 
 from cachetools import LRUCache
 
+from loaders.errors import AccelError
 from loaders.lifetime import PerProcess
 
 K = TypeVar("K")
@@ -68,6 +70,13 @@ class SharedCounts:
     kept_bytes_max: int
 
 
+def done_future(value: V) -> Future[V]:
+    """A future of a value that is there."""
+    future: Future[V] = Future()
+    future.set_result(value)
+    return future
+
+
 def any_will_do(_: object) -> bool:
     """Of things that suit everybody."""
     return True
@@ -82,12 +91,14 @@ class _State(Generic[K, V]):
         self.flights: dict[K, Future[V]] = {}
         self.landed = self.failed = self.joined = self.hits = 0
 
-    def ends(self, key: K, result: Future[V]) -> bool:
-        """A load has ended; whether it is the one that is known by its key still."""
-        is_current = self.flights.get(key) is result
-        if is_current:
+    def is_current(self, key: K, result: Future[V]) -> bool:
+        """Whether a load was not forgotten."""
+        return self.flights.get(key) is result
+
+    def end(self, key: K, result: Future[V]) -> None:
+        """A load has ended; nobody joins it any more."""
+        if self.is_current(key, result):
             del self.flights[key]
-        return is_current
 
     def keep(self, key: K, sized: _Sized[V]) -> None:
         if sized.size_bytes <= self.kept.maxsize:
@@ -102,13 +113,16 @@ class SharedLoads(Generic[K, V]):
     Args:
         size_bytes_max: bound on what is kept; a thing larger than that is never kept. 0 = nothing is.
         size_of: bytes of memory that a thing takes.
+        told_first: a load is joined until all callbacks of its future have run; for owners whose callbacks keep what
+            came themselves, so that a question finds either the load or what it brought.
     """
 
-    def __init__(self, size_bytes_max: int, size_of: Callable[[V], int]) -> None:
+    def __init__(self, size_bytes_max: int, size_of: Callable[[V], int], *, told_first: bool = False) -> None:
         if size_bytes_max < 0:
             raise ValueError(f"expected a bound of 0 or more bytes, found {size_bytes_max}")
         self._size_bytes_max = size_bytes_max
         self._size_of = size_of
+        self._told_first = told_first
         self._state: PerProcess[_State[K, V]] = PerProcess("what is kept in memory", lambda: _State(size_bytes_max))
 
     def ask(self, key: K, suits: Callable[[V], bool] = any_will_do) -> V | Flight[V]:
@@ -143,6 +157,26 @@ class SharedLoads(Generic[K, V]):
             return asked
         return self.lead(key, asked.result, load) if asked.started else asked.result.result()
 
+    def start(self, key: K, executor: Executor, load: Callable[[], V]) -> tuple[Future[V], bool]:
+        """Get it as a future: of what is kept, of the load that is under way, or of one that begins in the executor.
+
+        Returns:
+            The future, which cannot be cancelled, and whether this call began the load. It raises what the load raises.
+        """
+        asked = self.ask(key)
+        if not isinstance(asked, Flight):
+            return done_future(asked), False
+        if asked.started:
+            try:
+                executor.submit(self._lead_quietly, key, asked.result, load)
+            except (AccelError, RuntimeError) as error:  # the executor is shut down
+                self.fail(key, asked.result, error)
+        return asked.result, asked.started
+
+    def _lead_quietly(self, key: K, result: Future[V], load: Callable[[], V]) -> None:
+        with suppress(BaseException):  # those who wait are told
+            self.lead(key, result, load)
+
     def lead(self, key: K, result: Future[V], load: Callable[[], V]) -> V:
         """Make a load that was started, here, and end it either way. Raises what the load raises."""
         try:
@@ -168,15 +202,20 @@ class SharedLoads(Generic[K, V]):
             raise
         with (state := self._state()).lock:
             state.landed += 1
-            if state.ends(key, result) and sized is not None:
+            if state.is_current(key, result) and sized is not None:
                 state.keep(key, sized)
+            if not self._told_first:
+                state.end(key, result)
         result.set_result(value)
+        if self._told_first:
+            with state.lock:
+                state.end(key, result)
 
     def fail(self, key: K, result: Future[V], error: BaseException) -> None:
         """End a load with an error, which goes to all who wait."""
         with (state := self._state()).lock:
             state.failed += 1
-            state.ends(key, result)
+            state.end(key, result)
         result.set_exception(error)
 
     def keep(self, key: K, value: V) -> None:

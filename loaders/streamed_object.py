@@ -14,8 +14,8 @@ from loaders.object_creation import create_object, ends_with, refuse_existing
 from loaders.store.base import PART_NUMBER_MAX
 
 if TYPE_CHECKING:
+    from loaders.backoff import Backoff
     from loaders.store.base import Body, MultipartUpload, ObjectStore, PartReceipt
-    from loaders.tables.retry import Patience
 
 PART_SIZE_BYTES = 16 << 20
 
@@ -28,7 +28,7 @@ class StreamedObject:
         key: what lies there already is replaced when this one is finished, unless it is written once.
         part_size_bytes: of a multipart upload; S3 refuses less than 5 MiB.
         is_written_once: the key is created and never written over; see `object_creation`.
-        patience: pauses before a put of such a key is sent again; None = none.
+        backoff: pauses before a put of such a key is sent again; None = none.
 
     Threads: one at a time, in the process that began it; elsewhere it raises WrongProcess.
     """
@@ -40,7 +40,7 @@ class StreamedObject:
         *,
         part_size_bytes: int = PART_SIZE_BYTES,
         is_written_once: bool = False,
-        patience: Patience | None = None,
+        backoff: Backoff | None = None,
     ) -> None:
         if part_size_bytes < 1:
             raise ValueError(f"expected a part size of at least 1 byte, found {part_size_bytes}")
@@ -50,7 +50,7 @@ class StreamedObject:
         self._store = store
         self._part_size_bytes = part_size_bytes
         self._is_written_once = is_written_once
-        self._patience = patience
+        self._backoff = backoff
         self._pending = bytearray()
         self._upload: MultipartUpload | None = None
         self._receipts: list[PartReceipt] = []
@@ -83,7 +83,7 @@ class StreamedObject:
             self._send_part(self._pending)
             self._complete(self._upload)
         elif self._is_written_once:
-            create_object(self._store, self.key, self._pending, self._patience)
+            create_object(self._store, self.key, self._pending, self._backoff)
         else:
             self._store.put(self.key, self._pending)
         self._pending.clear()

@@ -31,9 +31,7 @@ from accel.compaction import (
     survey_nodes,
 )
 from accel.errors import AccelError
-from spark_jobs.frames import row_frame
-from spark_jobs.store_spec import StoreSpec
-from spark_jobs.tasks import Outcome, run_tasks
+from spark_jobs.tasks import Outcome, StoreSpec, row_frame, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -25,8 +25,7 @@ from accel.history.store.hosts import StreamName
 from accel.history.store.retention_outcomes import Retained
 from accel.history.store.retention_runs import StreamRetention
 from accel.system import SYSTEM
-from spark_jobs.store_spec import StoreSpec
-from spark_jobs.tasks import run_tasks
+from spark_jobs.tasks import StoreSpec, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,8 +28,8 @@ from accel.errors import AccelError
 from accel.system import SYSTEM
 from loaders.hints import COLUMN_NAMES, EntryColumns, SnapshotFile, SnapshotFileWriter, object_entries
 from loaders.hints.snapshot_root import GROUP, SnapshotFileName
-from spark_jobs.opening import FailedObject, open_patiently
-from spark_jobs.store_spec import StoreSpec
+from spark_jobs.nodes import FailedObject, open_patiently
+from spark_jobs.tasks import StoreSpec
 
 NO_STREAM = -1
 """As a stream: the row is a note."""

@@ -46,10 +46,8 @@ from loaders.hints.root_bytes import fetch_root
 from loaders.layout import HintKind, hint_file_key, hint_node_prefix, hint_root_key
 from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore
-from spark_jobs.nodes import listed_nodes
-from spark_jobs.opening import OBJECTS_A_TASK, FailedObject, chunk_count
-from spark_jobs.store_spec import StoreSpec
-from spark_jobs.tasks import failed_attempts, failure_reason
+from spark_jobs.nodes import OBJECTS_A_TASK, FailedObject, chunk_count, listed_nodes
+from spark_jobs.tasks import StoreSpec, failed_attempts, failure_reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -32,9 +32,8 @@ from accel.catalog.survey import (
 )
 from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore
-from spark_jobs.opening import OBJECTS_A_TASK
-from spark_jobs.store_spec import StoreSpec
-from spark_jobs.tasks import run_tasks, run_tasks_in_order
+from spark_jobs.nodes import OBJECTS_A_TASK
+from spark_jobs.tasks import StoreSpec, run_tasks, run_tasks_in_order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

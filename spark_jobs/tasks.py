@@ -8,25 +8,64 @@ Each value is a Spark *job* with one task, and a few of them run at once. So one
 driver can act on each result while others still run (commit a group, say), and Spark's pages show each by name. Spark
 tries a task again as it does any other, and may run a slow one twice; the function must be able to bear both.
 
-The function and the values travel to the executors, so both have to be picklable; clients of S3 are not, and are made
-inside the task (see `StoreSpec`).
+The function and the values travel to the executors, so both have to be picklable. A client of S3 holds connections and
+locks and is not; its settings are: a `StoreSpec` travels, and becomes a store where the task runs. Credentials do not
+travel: each process finds them where it runs, as every AWS tool does. Making a client takes longer than many a task, so
+the tasks of one process, which Spark keeps, share one.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import count, islice
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from accel.errors import AccelError
 from accel.system import SYSTEM
+from loaders.store import CountingStore, ObjectStore, S3Settings, open_store
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+STORES_KEPT_MAX = 8
+"""Clients that one process keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSpec:
+    """A bucket, and how to reach it.
+
+    Args:
+        url: as `open_store` takes it: s3://bucket/prefix.
+        settings: of the client.
+    """
+
+    url: str
+    settings: S3Settings = field(default_factory=S3Settings)
+
+    def open(self) -> CountingStore:
+        """The store, in this process; counts its requests anew.
+
+        Raises:
+            ValueError: not a URL of a store, or of one in the memory of this process, which no task can see.
+        """
+        if self.url.lower().startswith("memory:"):
+            raise ValueError(f"expected a store that every process can reach, found {self.url}")
+        return CountingStore(_shared_store(self))
+
+
+@lru_cache(maxsize=STORES_KEPT_MAX)
+def _shared_store(spec: StoreSpec) -> ObjectStore:
+    return open_store(spec.url, spec.settings)
+
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -223,3 +262,15 @@ def _attempt(function: Callable[[Value], Result]) -> Callable[[Value], Attempted
         return Attempted(function(value), 0 if context is None else context.attemptNumber())
 
     return run
+
+
+def row_frame(spark: SparkSession, row: Mapping[str, int | float]) -> DataFrame:
+    """One row of numbers: whole ones, and `seconds`.
+
+    Args:
+        spark: the session.
+        row: of a report: `report.row()`.
+    """
+    values = [float(value) if name == "seconds" else value for name, value in row.items()]
+    columns = ", ".join(f"{name} {'DOUBLE' if name == 'seconds' else 'BIGINT'}" for name in row)
+    return spark.createDataFrame([tuple(values)], columns)

@@ -25,10 +25,9 @@ from numpy.typing import NDArray
 
 from accel.catalog import places
 from accel.catalog.import_plan import FOUND_OBJECT, LEFT_OUT, RUN, SHOWN_MAX, FoundObjects, Hole, RunFolder, Unlistable
-from accel.catalog.import_records import READ_OBJECT, READ_RANGE, ImportRun, ReadBatch
 from accel.catalog.object_ids import check_counter
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import INT64_MAX
+from accel.catalog.records import INT64_MAX, READ_OBJECT, READ_RANGE, ImportRun, ReadBatch
 from accel.catalog.rows import Rows, make_rows, some
 from accel.catalog.survey import Progress, StoredObjects
 from accel.errors import AccelError, FormatError, KeyMissing, MaintenanceRefused

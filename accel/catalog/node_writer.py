@@ -52,10 +52,10 @@ from accel.catalog.uploading import (
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, SessionFenced
 from accel.image_parts import StreamObject
 from accel.lookup.ranges_given import RangesGiven, ranges_of
+from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import StoreError, TableError
 from loaders.lifetime import Lifetime
 from loaders.object_ref import ObjectRef
-from loaders.tables.retry import Patience, RetrySettings
 
 DOUBTFUL_MAX = 1000
 """Commits of unknown outcome that a session remembers."""
@@ -87,7 +87,7 @@ class NodeWriter:
         self._ready: list[tuple[int, int]] = []
         self._doubtful: list[Claims] = []
         self._unsettled: Unsettled | None = None
-        self._patience = Patience(RetrySettings(), parts.system.sleep, parts.system.jitter)
+        self._backoff = Backoff(RetrySettings(), parts.system.sleep, parts.system.jitter)
         self._commits_since_checkpoint = learned.opened
         self.node_id = seen.value.node_id
         self.epoch = seen.value.epoch
@@ -308,7 +308,7 @@ class NodeWriter:
         tried = []
         for _ in range(NEW_IDS_MAX):
             tried += self._prepare(1, deadline_seconds)
-            uploaded = write_object(self._parts, self.node_id, tried[-1], wanted, self._patience)
+            uploaded = write_object(self._parts, self.node_id, tried[-1], wanted, self._backoff)
             if uploaded is not None:
                 return uploaded
         raise CommitRefused(f"node {self.node_id}: expected ids without objects, found objects under all of {tried}")

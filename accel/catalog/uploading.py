@@ -32,11 +32,11 @@ from accel.catalog.parts import CatalogParts
 from accel.catalog.stream_ends import StreamEnds
 from accel.catalog.survey import list_node_ids
 from accel.errors import CatalogDamaged, CommitRefused, ObjectExists
+from loaders.backoff import Backoff
 from loaders.format import RecordBatch
 from loaders.object_creation import stored_size_bytes
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import ObjectWriter
-from loaders.tables.retry import Patience
 from range_index import ObjectRanges
 
 StreamBatches = Mapping[int, Iterable[RecordBatch]] | Iterable[tuple[int, Iterable[RecordBatch]]]
@@ -129,7 +129,7 @@ def digest_of(wanted: Wanted) -> bytes:
 
 
 def write_object(
-    parts: CatalogParts, node_id: int, object_id: int, wanted: Wanted, patience: Patience
+    parts: CatalogParts, node_id: int, object_id: int, wanted: Wanted, backoff: Backoff
 ) -> Uploaded | None:
     """Write an object where readers of this catalog look for it; None if another object lies there.
 
@@ -139,7 +139,7 @@ def write_object(
         StoreError: it could not be written.
     """
     try:
-        with ObjectWriter(parts.store, parts.layout, object_id, patience=patience) as writer:
+        with ObjectWriter(parts.store, parts.layout, object_id, backoff=backoff) as writer:
             for stream_id, batches in wanted:
                 writer.write(stream_id, batches)
     except ObjectExists:

@@ -9,6 +9,13 @@ Exit codes, the same for every command:
     | 2    | the command line is wrong                                      |
     | 3    | a verification was carried out, and found problems             |
     | 4    | a job did some of its work, and could not do the rest          |
+
+Another package offers a command by an entry point of the group `accel.commands`, which names a click command:
+
+    [project.entry-points."accel.commands"]
+    job = "spark_jobs.cli:job_group"
+
+A command that cannot be loaded stands in the list with the reason, and does not disturb the others.
 """
 
 from __future__ import annotations
@@ -23,18 +30,17 @@ from typing import Any, TextIO
 
 import click
 
-from accel.cli.catalogs import catalog_group
-from accel.cli.demo import demo
-from accel.cli.history_scopes import scope_group
-from accel.cli.history_streams import stream_group
-from accel.cli.history_transactions import transaction_group
-from accel.cli.lookups import explain, get_objects
+from accel.cli.catalog import catalog_group
+from accel.cli.demo.report import demo
+from accel.cli.lookup.lookups import explain, get_objects
+from accel.cli.lookup.read import read
 from accel.cli.objects import object_group
-from accel.cli.output import show_error, shown_text
-from accel.cli.plugins import find_plugins, load_plugin
-from accel.cli.reads import read
+from accel.cli.stream import stream_group
+from accel.cli.stream.streams import scope_group
+from accel.cli.stream.transactions import transaction_group
 from accel.cli.tables import table_group
 from accel.errors import AccelError
+from accel.rendering import show_error, shown_text
 from loaders.errors import redacted
 
 EXIT_FAILURE = 1
@@ -142,3 +148,43 @@ for command in (get_objects, explain, read, object_group, catalog_group, table_g
     main.add_command(command)
 for group in (scope_group, stream_group, transaction_group):
     main.add_command(group)
+
+
+GROUP = "accel.commands"
+
+
+def find_plugins() -> dict[str, metadata.EntryPoint]:
+    """The offered commands by name; of two with one name that of the package that comes first in the alphabet."""
+    found: dict[str, metadata.EntryPoint] = {}
+    for each in sorted(metadata.entry_points(group=GROUP), key=_package):
+        found.setdefault(each.name, each)
+    return found
+
+
+def load_plugin(found: metadata.EntryPoint) -> click.Command:
+    """The command behind an entry point, or one in its place that says why there is none."""
+    try:
+        command = found.load()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a stranger's module raises, ours go on
+        return _broken(found, f"{type(error).__name__}: {error}")
+    if not isinstance(command, click.Command):
+        return _broken(found, f"expected a click command, found {type(command).__name__}")
+    return command
+
+
+def _package(found: metadata.EntryPoint) -> str:
+    return found.dist.name if found.dist is not None else ""
+
+
+def _broken(found: metadata.EntryPoint, reason: str) -> click.Command:
+    def explain() -> None:
+        where = f"{found.value} of package {_package(found)}"
+        raise click.ClickException(f"the command {found.name} ({where}) could not be loaded: {reason}")
+
+    return click.Command(
+        found.name,
+        callback=explain,
+        help=f"Not available: {reason}",
+        short_help=f"(not available: {reason})",
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )

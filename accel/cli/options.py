@@ -9,6 +9,8 @@ A command takes a group of them by a decorator, and gets one value:
     @reader_options         # reader: ReaderChoice, with image, store and policy
     @output_options         # output: Output
     def command(reader, output): ...
+
+With `--verbose` the store that is opened tells of each request as it comes back.
 """
 
 from __future__ import annotations
@@ -23,18 +25,51 @@ from typing import Any, TypeVar
 import click
 
 from accel.catalog import ObjectCatalog
-from accel.cli.output import Output
-from accel.cli.tracing import TracingStore
 from accel.errors import CatalogMissing, MissingExtra
 from accel.image import MetadataImage
 from accel.image_source import ImageSource, StaticImages, load_image_file
 from accel.lookup.accelerator import ReadAccelerator
+from accel.rendering import Output
 from accel.settings import Settings
 from accel.system import SYSTEM
-from accel.units import parse_size, parse_time
+from accel.units import parse_size, parse_time, size_text, time_text
+from loaders.errors import StoreError
 from loaders.layout import ObjectLayout
 from loaders.plan import policy_of
-from loaders.store import CountingStore, S3Settings, open_store
+from loaders.store import CountingStore, ObjectStore, S3Settings, open_store
+from loaders.store.decorated import Call, DecoratedStore, received_bytes
+
+Answer = TypeVar("Answer")
+
+
+class TracingStore(DecoratedStore):
+    """Tells of each request: operation, key, bytes, time. As safe for threads as ``tell`` is.
+
+    Args:
+        store: the store that does the work.
+        timer: seconds from any start.
+        tell: is given one line a request.
+    """
+
+    def __init__(self, store: ObjectStore, timer: Callable[[], float], tell: Callable[[str], object]) -> None:
+        super().__init__(store)
+        self._timer = timer
+        self._tell = tell
+
+    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        started = self._timer()
+        try:
+            answer = send()
+        except StoreError as error:
+            self._tell(f"{call.operation} {call.key}: {type(error).__name__} after {self._since(started)}")
+            raise
+        size = size_text(call.sent_bytes or received_bytes(answer))
+        self._tell(f"{call.operation} {call.key}: {size} in {self._since(started)}")
+        return answer
+
+    def _since(self, started: float) -> str:
+        return time_text(self._timer() - started)
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -10,10 +10,10 @@ from typing import Any
 import click
 import msgspec
 
-from accel.catalog.forms import register_forms
+from accel.catalog import records
 from accel.cli.options import StoreChoice, examples, output_options, store_options
-from accel.cli.output import Output, Rendered, printable
 from accel.lookup.explain import count_text
+from accel.rendering import Output, Rendered, printable
 from accel.system import SYSTEM
 from loaders.tables import FORMAT_FORM, FormRegistry, Tables, encode_name
 
@@ -153,8 +153,5 @@ def _registry() -> FormRegistry:
     from accel.streams.groups import group_form  # noqa: PLC0415
 
     registry = FormRegistry()
-    registry.register(FORMAT_FORM)
-    register_forms(registry)
-    codecs.register_forms(registry)
-    group_form.register_forms(registry)
+    registry.register(FORMAT_FORM, *records.ALL_FORMS, *codecs.ALL_FORMS, group_form.READER_GROUP)
     return registry

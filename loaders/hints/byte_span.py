@@ -1,17 +1,8 @@
-"""A stretch of bytes of one object, and how many small stretches become few large ones.
-
-A request costs about as much as a few hundred kilobytes of transfer. So stretches that lie close to each other are
-read together, the bytes between them thrown away, as long as the gaps and the whole stay small.
-"""
+"""A stretch of bytes of one object: one ranged GET."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
-
-Numbers = NDArray[np.int64]
 
 
 class ByteSpan(NamedTuple):
@@ -37,28 +28,3 @@ class ByteSpan(NamedTuple):
     def size_bytes(self) -> int:
         """How many bytes."""
         return self.end - self.start
-
-
-def join_stretches(
-    starts: Numbers, ends: Numbers, *, gap_size_bytes_max: int, span_size_bytes_max: int
-) -> list[tuple[int, int]]:
-    """Which neighbours to read together: ``(first, stop)`` numbers of stretches.
-
-    Complexity: O(stretches), a loop in Python over the few spans that come out.
-
-    Args:
-        starts: first byte of each stretch, ascending.
-        ends: one past the last byte of each, ascending.
-        gap_size_bytes_max: bytes that may be read in vain between two neighbours.
-        span_size_bytes_max: length of a span; one stretch alone may be longer.
-    """
-    breaks = np.flatnonzero(starts[1:] - ends[:-1] > gap_size_bytes_max) + 1
-    spans: list[tuple[int, int]] = []
-    first, runs = 0, [*breaks.tolist(), len(starts)]
-    for run_stop in runs:
-        while first < run_stop:
-            limit = int(starts[first]) + span_size_bytes_max
-            stop = min(max(int(ends.searchsorted(limit, side="right")), first + 1), run_stop)
-            spans.append((first, stop))
-            first = stop
-    return spans

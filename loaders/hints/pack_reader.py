@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bloom import StreamFilter
-from loaders.hints.byte_span import ByteSpan, join_stretches
+from loaders.format.spans import join_spans
+from loaders.hints.byte_span import ByteSpan
 from loaders.hints.errors import HintProblem, HintTrouble
 from loaders.hints.pack_root import PackRoot, decode_pack_root
 from loaders.hints.root_bytes import fetch_root
@@ -168,11 +169,10 @@ def load_pack(
 def _spans_of(
     root: PackRoot, part: int, wanted: NDArray[np.void], gap_size_bytes_max: int, span_size_bytes_max: int
 ) -> Iterator[ByteSpan]:
-    starts, ends = wanted["offset"], wanted["offset"] + wanted["length"]
+    starts = wanted["offset"].astype(np.int64)
+    ends = starts + wanted["length"]
     key, size = root.part_key(part), root.parts[part].size_bytes
-    joined = join_stretches(
-        starts, ends, gap_size_bytes_max=gap_size_bytes_max, span_size_bytes_max=span_size_bytes_max
-    )
+    joined = join_spans(starts, ends, gap_size_bytes_max=gap_size_bytes_max, span_size_bytes_max=span_size_bytes_max)
     for first, stop in joined:
         yield ByteSpan(key, int(starts[first]), int(ends[stop - 1]), size, part, part + 1)
 

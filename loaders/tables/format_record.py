@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import AmbiguousWrite, CorruptObject, DataConflict, FormatTooNew, KeyMissing
 from loaders.layout import ACCEL_PREFIX, FORMAT_KEY, check_namespace
 from loaders.store.base import ObjectStore
 from loaders.tables.envelope import VALUE_START, Stored, decode_stored
-from loaders.tables.forms import RecordForm
 from loaders.tables.names import place_of
-from loaders.tables.retry import Patience, RetrySettings
+from loaders.tables.records import RecordForm
 from loaders.tables.settle import ConditionalWriter, Outcome
 
 FORMAT_VERSION = 1
@@ -153,11 +153,11 @@ def renew_format(
     if generation <= record.generation:
         raise ValueError(f"expected a generation above {record.generation!r}, found {generation!r}")
     renewed = msgspec.structs.replace(record, generation=generation)
-    patience = Patience(RetrySettings(), sleep, jitter)
+    backoff = Backoff(RetrySettings(), sleep, jitter)
     writer = ConditionalWriter(
         store,
         nonce,
-        patience,
+        backoff,
         ACCEL_PREFIX,
         value_size_bytes_max=FORMAT_SIZE_BYTES_MAX,
         if_match_quotes=record.if_match_quotes,
@@ -192,7 +192,7 @@ def create_format(
         AmbiguousWrite: the reply was lost, and the record cannot be read.
         FormatTooNew, CorruptObject: as `read_format`.
     """
-    writer = ConditionalWriter(store, nonce, Patience(RetrySettings(), sleep, jitter), ACCEL_PREFIX).limited(
+    writer = ConditionalWriter(store, nonce, Backoff(RetrySettings(), sleep, jitter), ACCEL_PREFIX).limited(
         FORMAT_SIZE_BYTES_MAX
     )
     settled = writer.write(FORMAT_KEY, FORMAT_FORM.encode(record), None)

@@ -33,11 +33,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from loaders.backoff import Backoff
 from loaders.errors import AccelError, KeyMissing, PreconditionFailed, RequestRefused, StoreUnavailable, WriteConflict
 from loaders.store.base import CreateOnly, Fetched, IfMatch, ObjectStore
 from loaders.tables.envelope import VALUE_SIZE_BYTES_MAX, VALUE_START, Stored, decode_stored, encode_stored
 from loaders.tables.names import place_of
-from loaders.tables.retry import Patience, patiently
 from loaders.tables.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Version
 
 
@@ -79,7 +79,7 @@ class ConditionalWriter:
     Args:
         store: which never repeats a conditional write by itself.
         nonce: draws 16 bytes, each time others.
-        patience: how often, and how long in between.
+        backoff: how often, and how long in between.
         root: what every key begins with; the rest of a key is the place that its value is bound to.
         value_size_bytes_max: longer values are neither written nor read.
         if_match_quotes: how this endpoint wants If-Match; None = what the store's settings say.
@@ -89,7 +89,7 @@ class ConditionalWriter:
         self,
         store: ObjectStore,
         nonce: Callable[[], bytes],
-        patience: Patience,
+        backoff: Backoff,
         root: str,
         *,
         value_size_bytes_max: int = VALUE_SIZE_BYTES_MAX,
@@ -97,7 +97,7 @@ class ConditionalWriter:
     ) -> None:
         self._store = store
         self._nonce = nonce
-        self.patience = patience
+        self.backoff = backoff
         self._root = root
         self.value_size_bytes_max = value_size_bytes_max
         self._quotes = if_match_quotes
@@ -138,7 +138,7 @@ class ConditionalWriter:
         return ConditionalWriter(
             self._store,
             self._nonce,
-            self.patience,
+            self.backoff,
             self._root,
             value_size_bytes_max=value_size_bytes_max,
             if_match_quotes=self._quotes,
@@ -158,7 +158,7 @@ class ConditionalWriter:
 
     def read_surely(self, store_key: str) -> Stored | None:
         """The same, patiently: a write waits for it."""
-        return patiently(self.patience, lambda: self.read(store_key))
+        return self.backoff.ask(lambda: self.read(store_key))
 
     def send(self, store_key: str, body: bytes, base: Version | None) -> str:
         """Send one PUT, once."""
@@ -190,9 +190,9 @@ class _Write:
         self._error: AccelError | None = None
 
     def settle(self) -> Settled:
-        for attempt in range(self._writer.patience.settings.settle_attempts):
+        for attempt in range(self._writer.backoff.settings.settle_attempts):
             if attempt:
-                self._writer.patience.pause(attempt)
+                self._writer.backoff.pause(attempt)
             try:
                 settled = self._send() or self._look()
             except AccelError as error:

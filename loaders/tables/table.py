@@ -34,7 +34,6 @@ from loaders.errors import (
 from loaders.store.base import ObjectInfo
 from loaders.tables.envelope import SEQUENCE_JUMP, Stored, sequence_beyond
 from loaders.tables.folder import TableFolder
-from loaders.tables.retry import patiently
 from loaders.tables.settle import Outcome, Settled
 from loaders.tables.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Entry, Version
 
@@ -195,7 +194,7 @@ class Table:
             if settled.outcome is not Outcome.LOST:
                 return
             stored = settled.current
-            self._writer.patience.pause(attempt)
+            self._writer.backoff.pause(attempt)
         raise self._others_were_faster(key, stored)
 
     def erase(self, key: str) -> None:
@@ -211,7 +210,7 @@ class Table:
         self._folder.check_exists()
         self._folder.forget(key)
         try:
-            patiently(self._writer.patience, lambda: self._folder.parts.store.delete(store_key))
+            self._writer.backoff.ask(lambda: self._folder.parts.store.delete(store_key))
         finally:
             self._folder.forget(key)
 
@@ -336,7 +335,7 @@ class Table:
 
     @property
     def _attempts(self) -> int:
-        return self._writer.patience.settings.attempts
+        return self._writer.backoff.settings.attempts
 
     def _fetch_listed(self, listed: tuple[str, ObjectInfo]) -> Entry | None:
         key, info = listed
@@ -354,7 +353,7 @@ class Table:
             if settled.outcome is not Outcome.LOST or not settled.is_gone:
                 return settled
             if base is not None:
-                self._writer.patience.pause(attempt)
+                self._writer.backoff.pause(attempt)
             # Creating over a tombstone is an update of it.
             base = None if settled.current is None else settled.current.version
         raise self._others_were_faster(key, None)
@@ -377,7 +376,7 @@ class Table:
             settled = self._write(key, value, stored.version) if stored else self._create(key, value)
             if settled.outcome is not Outcome.LOST:
                 return self._rewritten(key, value, settled, change if repeatable else None, attempts - attempt)
-            self._writer.patience.pause(attempt)
+            self._writer.backoff.pause(attempt)
             # What was read while settling saves a request, unless so many write that it is out of date after the pause.
             stored = settled.current if attempt < FRESH_FROM_ATTEMPT else self._folder.look(key)
         raise self._others_were_faster(key, stored)

@@ -23,6 +23,7 @@ from threading import Lock
 
 from cachetools import LRUCache
 
+from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import AmbiguousWrite, StoreUnavailable
 from loaders.layout import TABLE_MARKER, TABLES_PREFIX
 from loaders.lifetime import InlineElsewhere, PerProcess
@@ -31,7 +32,6 @@ from loaders.tables.cache import ValueCache
 from loaders.tables.envelope import VALUE_SIZE_BYTES_MAX
 from loaders.tables.folder import TableFolder, TableParts, TableState
 from loaders.tables.names import decode_name, encode_prefix, marker_key, table_folder
-from loaders.tables.retry import Patience, RetrySettings, patiently
 from loaders.tables.settle import ConditionalWriter, Outcome
 from loaders.tables.table import Table
 
@@ -74,8 +74,8 @@ class Tables:
     ) -> None:
         self._store = store
         self._prefix = prefix
-        self._patience = Patience(retry, sleep, jitter)
-        self._writer = ConditionalWriter(store, nonce, self._patience, prefix, if_match_quotes=if_match_quotes)
+        self._backoff = Backoff(retry, sleep, jitter)
+        self._writer = ConditionalWriter(store, nonce, self._backoff, prefix, if_match_quotes=if_match_quotes)
         self._parts = TableParts(store, self._writer, cache, executor and InlineElsewhere(executor))
         self._states = PerProcess("tables", _TableStates)
 
@@ -119,7 +119,7 @@ class Tables:
         state = self._state(name)
         state.forget()
         try:
-            patiently(self._patience, lambda: self._store.delete(marker_key(folder)))
+            self._backoff.ask(lambda: self._store.delete(marker_key(folder)))
             while batch := [info.key for info in self._store.list(folder, limit=DELETE_BATCH_KEYS_MAX)]:
                 self._delete(batch)
         finally:
@@ -159,7 +159,7 @@ class Tables:
                 raise next(failure.error for failure in failures if isinstance(failure.error, StoreUnavailable))
             return failures
 
-        for failure in patiently(self._patience, delete):
+        for failure in self._backoff.ask(delete):
             raise failure.error
 
 

@@ -20,8 +20,7 @@ from loaders.format import decode_block_bytes
 from loaders.layout import ObjectLayout
 from loaders.object_index import OpenedObject
 from loaders.store import ObjectStore
-from spark_jobs.source.bounds import Bounds
-from spark_jobs.source.listing import STREAM_SET, Listed
+from spark_jobs.source.listing import STREAM_SET, Bounds, Listed
 
 SPAN_SIZE_BYTES = 8 << 20
 """Bytes of blocks that one request fetches, and about what one batch of records holds."""

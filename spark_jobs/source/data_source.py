@@ -7,7 +7,7 @@
     | option           | meaning                                                            | default         |
     |------------------|--------------------------------------------------------------------|-----------------|
     | path             | s3://bucket/prefix, where the catalog lies; the argument of `load` |                 |
-    | table            | objects, stream_ranges, blocks or records; see `schemas`           | objects         |
+    | table            | objects, stream_ranges, blocks or records; see `TABLES`           | objects         |
     | node-id          | only rows of these nodes: numbers with commas between              | all             |
     | object-id        | only rows of these objects                                         | all             |
     | stream-id        | only rows of these streams                                         | all             |
@@ -46,14 +46,80 @@ from loaders.object_index import ObjectIndexLoader
 from loaders.store import S3Settings
 from loaders.store.settings import Client
 from spark_jobs.source.batches import OpenedListed, block_batch, object_batch, range_batch, record_batches
-from spark_jobs.source.bounds import Bounds, Span
-from spark_jobs.source.listing import Listed, chosen_columns, listed_objects, ref_of
-from spark_jobs.source.schemas import TableSchema, table_of
-from spark_jobs.store_spec import StoreSpec
+from spark_jobs.source.listing import Bounds, Listed, Span, chosen_columns, listed_objects, ref_of
+from spark_jobs.tasks import StoreSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+
+OBJECT_COLUMNS = "node_id BIGINT, object_id BIGINT, order_id BIGINT"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """One table.
+
+    Args:
+        name: as the option `table` has it.
+        ddl: its columns, as Spark reads them.
+        opens_objects: whether a row takes more than the catalog; then the objects are divided among tasks.
+        objects_a_task: how many of them a task opens.
+    """
+
+    name: str
+    ddl: str
+    opens_objects: bool
+    objects_a_task: int = 1_000_000
+
+
+TABLES: dict[str, TableSchema] = {
+    each.name: each
+    for each in (
+        TableSchema(
+            "objects",
+            f"{OBJECT_COLUMNS}, kind STRING, stream_id BIGINT, start_offset BIGINT, end_offset BIGINT, "
+            "size_bytes BIGINT, index_size_bytes BIGINT, data_time TIMESTAMP, key STRING",
+            opens_objects=False,
+        ),
+        TableSchema(
+            "stream_ranges",
+            f"{OBJECT_COLUMNS}, kind STRING, stream_id BIGINT, start_offset BIGINT, end_offset BIGINT, holed BOOLEAN, "
+            "data_size_bytes BIGINT, record_count BIGINT",
+            opens_objects=True,
+            objects_a_task=64,
+        ),
+        TableSchema(
+            "blocks",
+            f"{OBJECT_COLUMNS}, kind STRING, stream_id BIGINT, start_offset BIGINT, end_offset BIGINT, "
+            "record_count BIGINT, position BIGINT, size_bytes BIGINT, holder_id BIGINT",
+            opens_objects=True,
+            objects_a_task=64,
+        ),
+        TableSchema(
+            "records",
+            f"{OBJECT_COLUMNS}, stream_id BIGINT, start_offset BIGINT, end_offset BIGINT, epoch BIGINT, "
+            "is_link BOOLEAN, payload BINARY",
+            opens_objects=True,
+            objects_a_task=4,
+        ),
+    )
+}
+"""By name."""
+
+
+def table_of(name: str) -> TableSchema:
+    """The table of a name, in any case.
+
+    Raises:
+        ValueError: there is no such table; the message has those that there are.
+    """
+    found = TABLES.get(name.lower())
+    if found is None:
+        raise ValueError(f"expected the option table to be one of {', '.join(TABLES)}, found {name!r}")
+    return found
+
 
 OPEN_AT_ONCE = 8
 """Objects that one task opens side by side."""

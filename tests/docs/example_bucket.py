@@ -13,7 +13,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from accel.cli.embedded_s3 import embedded_s3
+from accel.cli.demo.embedded_s3 import embedded_s3
 from loaders.layout import ObjectLayout
 from loaders.store import ObjectStore, S3Settings, S3Store
 from tests.docs.pages import ROOT

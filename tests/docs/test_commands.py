@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from accel.cli.main import EXIT_FAILURE, EXIT_USAGE, main
-from accel.cli.objects import EXIT_PROBLEMS
+from accel.cli.objects.verify import EXIT_PROBLEMS
 from benchmarks.__main__ import BENCHMARKS
 from loaders.store import S3Settings, S3Store
-from spark_jobs.cli_options import EXIT_PARTIAL
+from spark_jobs.cli.options import EXIT_PARTIAL
 from tests.docs.example_bucket import BUCKET, fill
 from tests.docs.pages import PAGES, ROOT, blocks, inline_code, name, table_rows
 from tests.servers.fixtures import Endpoint

@@ -9,8 +9,7 @@ import pytest
 
 from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.buckets import buckets_of
-from accel.catalog.forms import STREAM_BUCKET
-from accel.catalog.records import StreamBucket
+from accel.catalog.records import STREAM_BUCKET, StreamBucket
 from accel.catalog.rows import OWNED_RANGE, STREAM, make_rows
 from benchmarks import catalog_refresh
 from loaders.layout import ObjectLayout

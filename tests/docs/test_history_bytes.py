@@ -32,7 +32,7 @@ from tests.accel.history.records.golden import golden_bytes
 from tests.docs.test_bytes import cells, code, dumps, section
 
 TEXT = section("Stream history")
-FORMS = {form.name: form.record for form in ALL_FORMS}
+FORMS = {form.name: form for form in ALL_FORMS}
 ROWS: dict[str, np.dtype[np.void]] = {
     "segment": segment_columns.ROW,
     "key": segment_columns.KEY,

@@ -26,8 +26,7 @@ from accel import (
     StreamWriter,
 )
 from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
-from accel.cli.reads import read
-from accel.cli.stream_reads import ORDERS, StreamRead
+from accel.cli.lookup.read import ORDERS, StreamRead, read
 from accel.history.configuration import StreamConfiguration
 from accel.history.store import MemorySegments, StreamStore
 from accel.streams.groups.group_state import READERS_MAX

@@ -9,6 +9,7 @@ from pickle import dumps, loads
 import numpy as np
 import pytest
 
+from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import ObjectExists, RequestRefused, StoreError, StoreUnavailable, WriteConflict
 from loaders.format import RecordBatch
 from loaders.format.merging import plan_merge
@@ -20,7 +21,6 @@ from loaders.object_merger import merge_objects
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.store import CountingStore, Fault, FaultStore, MemoryStore, ObjectStore
-from loaders.tables.retry import Patience, RetrySettings
 from tests.builders import write_set_object
 
 LAYOUT = ObjectLayout(namespace="cluster")
@@ -60,7 +60,7 @@ def test_replies_that_say_nothing_are_settled(faults: tuple[Fault, ...]) -> None
     store = FaultStore(inner, operations={"put"})
     store.schedule(*faults)
     paused: list[float] = []
-    create_object(store, KEY, BODY, Patience(RetrySettings(), paused.append, lambda: 0.5))
+    create_object(store, KEY, BODY, Backoff(RetrySettings(), paused.append, lambda: 0.5))
     assert inner.get(KEY).body == BODY
     unwritten = faults.index(Fault.LOST_REPLY) if Fault.LOST_REPLY in faults else len(faults)
     assert len(paused) == unwritten

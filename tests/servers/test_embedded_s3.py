@@ -8,7 +8,7 @@ from itertools import repeat
 
 import pytest
 
-from accel.cli.embedded_s3 import embedded_s3
+from accel.cli.demo.embedded_s3 import embedded_s3
 from loaders.errors import PreconditionFailed, StoreUnavailable
 from loaders.store import IfMatch, S3Settings, S3Store
 from tests.servers.fixtures import aws_environment

@@ -11,7 +11,7 @@ import pytest
 from loaders.store import S3Settings
 from spark_jobs.session import session
 from spark_jobs.source import register
-from spark_jobs.store_spec import StoreSpec
+from spark_jobs.tasks import StoreSpec
 from tests.servers.fixtures import Endpoint, new_bucket
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.verify import verify
 from accel.compaction import CompactionSettings, Status
 from spark_jobs.compact import compact_on_spark, plan_on_spark, report_frame
-from spark_jobs.store_spec import StoreSpec
+from spark_jobs.tasks import StoreSpec
 from tests.spark_jobs.worlds import Spans, fill, job, make_catalog, records_crc
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def test_a_partial_failure_ends_with_4(bucket: StoreSpec, monkeypatch: pytest.Mo
             store.delete(catalog.parts.layout.object_key(ids[1]))
         return plan
 
-    monkeypatch.setattr("spark_jobs.cli_compact.plan_on_spark", plan_then_lose)
+    monkeypatch.setattr("spark_jobs.cli.compact.plan_on_spark", plan_then_lose)
     result = job(bucket, "compact", "--max-objects-per-node", "2", "--min-age", "0s")
     assert result.exit_code == 4
     assert "failed: node 4" in result.stdout

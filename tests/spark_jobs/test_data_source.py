@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions
 
 from accel.catalog import ObjectCatalog
-from spark_jobs.store_spec import StoreSpec
+from spark_jobs.tasks import StoreSpec
 from tests.spark_jobs.worlds import fill, make_catalog, split_off
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from loaders.hints import SnapshotReader, read_pack_root
 from loaders.layout import HINTS_PREFIX
 from loaders.store import ObjectStore
 from spark_jobs.session import active_session
-from spark_jobs.store_spec import StoreSpec
 from spark_jobs.survey import SparkBulkScan
+from spark_jobs.tasks import StoreSpec
 from tests.spark_jobs.worlds import NAMESPACE, Spans, fill, job, make_catalog, records_crc
 
 COUNTS = {4: 300, 7: 100}

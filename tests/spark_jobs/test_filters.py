@@ -13,10 +13,8 @@ from bloom import StreamFilter
 from loaders.hints import PackRoot, load_pack, read_pack_root, write_pack
 from loaders.object_ref import ObjectRef
 from loaders.store import ObjectStore
-from spark_jobs.filter_needs import Depth
-from spark_jobs.filters import FilterReport, build_filters_on_spark, plan_filters_on_spark
-from spark_jobs.frames import row_frame
-from spark_jobs.store_spec import StoreSpec
+from spark_jobs.filters import Depth, FilterReport, build_filters_on_spark, plan_filters_on_spark
+from spark_jobs.tasks import StoreSpec, row_frame
 from tests.spark_jobs.worlds import NAMESPACE, fill, job, live_rows, lose, make_catalog, split_off
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from accel import ReadAccelerator, Settings, StaticImages
 from accel.catalog import ObjectCatalog
 from accel.image import MetadataImage
 from loaders.store import CountingStore
-from spark_jobs.store_spec import StoreSpec
+from spark_jobs.tasks import StoreSpec
 from tests.spark_jobs.worlds import fill, job, make_catalog
 
 NODE, STREAM, RARE = 4, 1, 2

@@ -9,8 +9,8 @@ import click
 import pytest
 
 from accel.cli.main import main
-from spark_jobs.source.schemas import TABLES
-from spark_jobs.store_spec import StoreSpec
+from spark_jobs.source.data_source import TABLES
+from spark_jobs.tasks import StoreSpec
 from tests.docs.pages import ROOT, blocks, table_rows
 from tests.spark_jobs.worlds import fill, make_catalog
 

@@ -13,8 +13,8 @@ from accel.catalog.survey import BulkScan
 from accel.catalog.verify import verify
 from accel.errors import AccelError, CorruptObject, KeyMissing
 from loaders.layout import ObjectLayout
-from spark_jobs.store_spec import StoreSpec
 from spark_jobs.survey import SparkBulkScan, key_prefixes
+from spark_jobs.tasks import StoreSpec
 from tests.accel.cli.worlds import run
 from tests.spark_jobs.worlds import fill, job, live_rows, lose, make_catalog, split_off
 

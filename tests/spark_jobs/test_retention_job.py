@@ -16,7 +16,7 @@ from accel.history.id_columns import Integers
 from accel.history.states import StreamState
 from accel.history.store import GivenSizes, Retained, StreamStore
 from spark_jobs.retention import list_streams, retain_on_spark
-from spark_jobs.store_spec import StoreSpec
+from spark_jobs.tasks import StoreSpec
 from tests.spark_jobs.worlds import job
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def test_people_see_a_table_and_a_sentence(bucket: StoreSpec) -> None:
 def test_a_scope_that_is_not_there_is_told_before_spark_is_started(
     bucket: StoreSpec, streams: StreamStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_jobs.cli_options.session", lambda *_, **__: pytest.fail("it was started"))
+    monkeypatch.setattr("spark_jobs.cli.options.session", lambda *_, **__: pytest.fail("it was started"))
     assert list(streams.scopes()) == ["bills", "shop"]
     found = job(bucket, "retention", "--scope", "nope")
     assert (found.exit_code, "nope" in found.stderr) == (1, True)
@@ -107,7 +107,7 @@ def test_a_scope_that_is_not_there_is_told_before_spark_is_started(
 def test_without_a_host_nothing_is_begun(
     bucket: StoreSpec, streams: StreamStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_jobs.cli_options.session", lambda *_, **__: pytest.fail("it was started"))
+    monkeypatch.setattr("spark_jobs.cli.options.session", lambda *_, **__: pytest.fail("it was started"))
     found = job(bucket, "retention", "--scope", "shop", "--output", "json")
     assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "HostMissing")
     assert not len(streams.stream("shop", "orders").recorded_cuts())

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from accel.errors import MissingExtra
-from spark_jobs import java
-from spark_jobs.java import find_java_home
-from spark_jobs.session import is_submitted, session, session_config, start_session, with_attempts
-from spark_jobs.store_spec import StoreSpec
+from spark_jobs import session as session_module
+from spark_jobs.session import find_java_home, is_submitted, session, session_config, start_session, with_attempts
+from spark_jobs.tasks import StoreSpec
 from tests.accel.cli.worlds import run
 from tests.spark_jobs.worlds import job, make_catalog
 
@@ -63,7 +62,7 @@ def test_without_a_java_the_packaged_one_starts_although_spark_asks_for_a_module
 
 
 def test_without_any_java_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "_packaged_java", lambda: None)
+    monkeypatch.setattr(session_module, "_packaged_java", lambda: None)
     with pytest.raises(MissingExtra, match=r"pip install 'accel-streams\[spark,jvm\]'"):
         find_java_home({"PATH": str(tmp_path)})
 
@@ -118,7 +117,7 @@ def test_without_a_java_a_job_says_what_to_install(bucket: StoreSpec, monkeypatc
     def refuse(*_: object, **__: object) -> None:
         raise MissingExtra("Spark needs Java 17 or newer, found none")
 
-    monkeypatch.setattr("spark_jobs.cli_options.session", refuse)
+    monkeypatch.setattr("spark_jobs.cli.options.session", refuse)
     result = job(bucket, "rebuild-filters")
     assert result.exit_code == 2
     assert "Spark needs Java 17" in result.stderr

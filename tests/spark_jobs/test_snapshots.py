@@ -16,10 +16,9 @@ from accel.system import SYSTEM
 from loaders.hints import EntryColumns, SnapshotReader, SnapshotRoot, decode_snapshot_root, object_entries
 from loaders.layout import HintKind, hint_file_key, hint_root_key
 from loaders.store import ObjectStore
-from spark_jobs.frames import row_frame
 from spark_jobs.snapshot_tasks import Batches, SnapshotWork, Tally, file_writer
 from spark_jobs.snapshots import SnapshotReport, build_snapshots_on_spark
-from spark_jobs.store_spec import StoreSpec
+from spark_jobs.tasks import StoreSpec, row_frame
 from tests.spark_jobs.worlds import NAMESPACE, Spans, fill, job, live_rows, lose, make_catalog, split_off
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from spark_jobs.java import find_java_home
+from spark_jobs.session import find_java_home
 from tests.accel.cli.worlds import run
 from tests.docs.pages import ROOT
 

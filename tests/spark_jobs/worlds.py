@@ -17,7 +17,7 @@ from loaders.object_ref import ObjectRef
 from loaders.store import ObjectStore
 from loaders.tables import FormatRecord
 from range_index import ObjectRanges
-from spark_jobs.store_spec import StoreSpec
+from spark_jobs.tasks import StoreSpec
 from tests.accel.cli.worlds import run
 from tests.builders import write_set_object
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from loaders.backoff import Backoff
 from loaders.epoch_records import EpochRecords, RecordPlace, Seen, never_enough
 from loaders.errors import (
     AmbiguousWrite,
@@ -30,8 +31,7 @@ from loaders.errors import (
     TableMissing,
 )
 from loaders.tables import Table, Unreadable
-from loaders.tables.converted import Codec
-from loaders.tables.retry import Patience
+from loaders.tables.records import Codec
 
 __all__ = ["Cell", "Inspected", "Seen", "always", "never"]
 
@@ -85,7 +85,7 @@ class Cell(Generic[T]):
         table: where it lies.
         key: in that table.
         codec: turns its records into bytes.
-        patience: pauses between attempts.
+        backoff: pauses between attempts.
         is_final: whether a record is never written again, so that it may be cached for ever.
         records: keeps records decoded; None = they are decoded at each read.
     """
@@ -95,14 +95,14 @@ class Cell(Generic[T]):
         table: Table,
         key: str,
         codec: Codec[T],
-        patience: Patience,
+        backoff: Backoff,
         is_final: Callable[[T], bool] = never,
         records: EpochRecords | None = None,
     ) -> None:
         self._table = table
         self._key = key
         self._codec = codec
-        self._patience = patience
+        self._backoff = backoff
         self._is_final = is_final
         self._records = records
         self._place: Final = RecordPlace(table, key, codec)
@@ -229,7 +229,7 @@ class Cell(Generic[T]):
             DataNotFound: nothing is there, and nothing came of it.
             DataConflict: too many lost races.
         """
-        attempts = self._patience.settings.attempts
+        attempts = self._backoff.settings.attempts
         for attempt in range(1, attempts + 1):
             if seen is None:
                 seen = self.read()
@@ -242,7 +242,7 @@ class Cell(Generic[T]):
                 raise
             except (DataConflict, DataExists, DataNotFound, AmbiguousWrite):
                 seen = None
-            self._patience.pause(attempt)
+            self._backoff.pause(attempt)
         raise DataConflict(self._table.name, self._key, f"others wrote first, {attempts} times in a row")
 
     def delete(self, seen: Seen[T] | None = None) -> None:

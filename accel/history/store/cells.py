@@ -25,10 +25,10 @@ from accel.history.states import StreamStatus
 from accel.history.store import places
 from accel.history.store.cell import Cell, always, never
 from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction
+from loaders.backoff import Backoff
 from loaders.epoch_records import EpochRecords
 from loaders.tables import Table, Tables
-from loaders.tables.converted import Codec
-from loaders.tables.retry import Patience
+from loaders.tables.records import Codec
 from range_index.epoch_times import Block, BlockTimes, EpochTimesRoot
 
 T = TypeVar("T")
@@ -52,12 +52,12 @@ class SystemCells:
 
     Args:
         tables: where they lie.
-        patience: pauses between attempts.
+        backoff: pauses between attempts.
     """
 
-    def __init__(self, tables: Tables, patience: Patience) -> None:
+    def __init__(self, tables: Tables, backoff: Backoff) -> None:
         self.tables = tables
-        self._patience = patience
+        self._backoff = backoff
 
     @property
     def scopes(self) -> Table:
@@ -66,12 +66,12 @@ class SystemCells:
 
     def scope(self, name: str) -> Cell[ScopeEntry]:
         """Which scope has a name."""
-        return Cell(self.scopes, places.entry_key(name), codecs.SCOPE_ENTRY, self._patience)
+        return Cell(self.scopes, places.entry_key(name), codecs.SCOPE_ENTRY, self._backoff)
 
     def stream(self, scope: str, scope_id: UUID, name: str) -> Cell[StreamEntry]:
         """Which stream has a name."""
         table = self.streams(scope, scope_id)
-        return Cell(table, places.entry_key(name), codecs.STREAM_ENTRY, self._patience)
+        return Cell(table, places.entry_key(name), codecs.STREAM_ENTRY, self._backoff)
 
     def streams(self, scope: str, scope_id: UUID) -> Table:
         """The streams of a scope."""
@@ -80,11 +80,11 @@ class SystemCells:
     def last_number(self, scope: str, name: str) -> Cell[int]:
         """The last segment number of a deleted stream."""
         table = self.tables.table(places.DELETED_STREAMS)
-        return Cell(table, f"{scope}/{name}", codecs.LAST_NUMBER, self._patience)
+        return Cell(table, f"{scope}/{name}", codecs.LAST_NUMBER, self._backoff)
 
     def counter(self, what: str) -> Cell[int]:
         """The next id that nobody has."""
-        return Cell(self.tables.table(places.COUNTERS), what, codecs.ID_COUNTER, self._patience)
+        return Cell(self.tables.table(places.COUNTERS), what, codecs.ID_COUNTER, self._backoff)
 
     @property
     def batches(self) -> Table:
@@ -94,7 +94,7 @@ class SystemCells:
     def completed(self, batch: int, stream: places.StreamIdentity, transaction_id: UUID) -> Cell[CompletedTransaction]:
         """How a transaction ended, in one of the batches."""
         table, key = self.tables.table(places.completed_table(batch)), places.completed_key(stream, transaction_id)
-        return Cell(table, key, codecs.COMPLETED_TRANSACTION, self._patience, always)
+        return Cell(table, key, codecs.COMPLETED_TRANSACTION, self._backoff, always)
 
 
 class StreamCells:
@@ -103,16 +103,14 @@ class StreamCells:
     Args:
         tables: where they lie.
         stream: which one.
-        patience: pauses between attempts.
+        backoff: pauses between attempts.
         records: reads and keeps the records of its history.
     """
 
-    def __init__(
-        self, tables: Tables, stream: places.StreamIdentity, patience: Patience, records: EpochRecords
-    ) -> None:
+    def __init__(self, tables: Tables, stream: places.StreamIdentity, backoff: Backoff, records: EpochRecords) -> None:
         self.tables = tables
         self.stream = stream
-        self._patience = patience
+        self._backoff = backoff
         self._records = records
         self._metadata = tables.table(stream.metadata_table)
 
@@ -217,7 +215,7 @@ class StreamCells:
 
     def epoch_mark(self, epoch: int) -> Cell[bytes]:
         """What says that an epoch may have transactions."""
-        return Cell(self.epochs, str(epoch), _BYTES, self._patience)
+        return Cell(self.epochs, str(epoch), _BYTES, self._backoff)
 
     def transactions(self, epoch: int) -> Table:
         """Transactions that began in an epoch."""
@@ -225,10 +223,10 @@ class StreamCells:
 
     def transaction(self, epoch: int, transaction_id: UUID) -> Cell[ActiveTransaction]:
         """One of them."""
-        return Cell(self.transactions(epoch), str(transaction_id), codecs.ACTIVE_TRANSACTION, self._patience)
+        return Cell(self.transactions(epoch), str(transaction_id), codecs.ACTIVE_TRANSACTION, self._backoff)
 
     def _cell(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> Cell[T]:
-        return Cell(self._metadata, key, codec, self._patience, is_final)
+        return Cell(self._metadata, key, codec, self._backoff, is_final)
 
     def _kept(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> Cell[T]:
-        return Cell(self._metadata, key, codec, self._patience, is_final, self._records)
+        return Cell(self._metadata, key, codec, self._backoff, is_final, self._records)

@@ -37,7 +37,7 @@ from accel.history.store.record_sizes import record_size_bytes
 from accel.history.truncation import head, segments_at
 from accel.history.walking import chunk_numbers, replay
 from loaders.errors import DataNotFound
-from loaders.reading_ahead import Reader, read_ahead
+from loaders.parallel import Reader, read_ahead
 from range_index.epoch_times import Block, EpochTimesRoot, epoch_in_block, locate
 
 Found = TypeVar("Found")

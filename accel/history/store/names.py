@@ -116,7 +116,7 @@ class Names:
                 made = self._finish_scope(scope, seen) is not None
                 continue
             self._finish_deleting(scope, seen)
-            self._parts.patience.pause(attempt)
+            self._parts.backoff.pause(attempt)
         raise _busy(f"scope {scope!r}")
 
     def delete_scope(self, scope: str) -> None:
@@ -134,12 +134,12 @@ class Names:
                 self._refuse_streams(scope, seen.value)  # before anything is written
                 closing = _moved(cell, seen, seen.value.moved(NamePhase.CLOSING))
                 if closing is None:
-                    self._parts.patience.pause(attempt)
+                    self._parts.backoff.pause(attempt)
                     continue
                 seen = closing
             if self._finish_deleting(scope, seen):
                 return
-            self._parts.patience.pause(attempt)
+            self._parts.backoff.pause(attempt)
         raise _busy(f"scope {scope!r}")
 
     def settle_scope(self, scope: str) -> str | None:
@@ -221,7 +221,7 @@ class Names:
                 seen = None
             if self._is_still(scope, scope_id) and seen is not None:
                 return _named(scope, name, scope_id, seen)
-            self._parts.patience.pause(attempt)
+            self._parts.backoff.pause(attempt)
         raise _busy(f"stream {scope}/{name}")
 
     def acknowledge(self, named: NamedStream) -> bool:
@@ -316,7 +316,7 @@ class Names:
             if seen.value.phase is NamePhase.LIVE:
                 return seen.value.unique_id
             self.settle_scope(scope)
-            self._parts.patience.pause(attempt)
+            self._parts.backoff.pause(attempt)
         raise _busy(f"scope {scope!r}")
 
     def _is_still(self, scope: str, scope_id: UUID) -> bool:

@@ -83,7 +83,7 @@ class Ownership:
             AmbiguousWrite: the reply was lost, and so many others wrote since that nothing tells who had the stream.
             What `plan` and `adopt` raise; likewise.
         """
-        attempts = self._parts.store.patience.settings.attempts
+        attempts = self._parts.store.backoff.settings.attempts
         for attempt in range(1, attempts + 1):
             seen = self._parts.status()
             running = self.running(seen)
@@ -99,7 +99,7 @@ class Ownership:
                 request = WorkflowRequest(workflow_id, planned, base=seen.version.nonce)
                 if self._is_taken(request, status, seen):
                     return request
-            self._parts.store.patience.pause(attempt)
+            self._parts.store.backoff.pause(attempt)
         raise OperationNotAllowed(f"expected to take the stream, found others first {attempts} times in a row")
 
     def running(self, seen: Seen[StreamStatus]) -> WorkflowRequest | None:
@@ -147,7 +147,7 @@ class Ownership:
             OperationNotAllowed: another workflow has the stream.
         """
         cell = self._cells.request(workflow_id)
-        attempts = self._parts.store.patience.settings.attempts
+        attempts = self._parts.store.backoff.settings.attempts
         for attempt in range(1, attempts + 1):
             found = cell.read()
             if found is None:
@@ -168,7 +168,7 @@ class Ownership:
                 return found.value, False
             if found is not None and not isinstance(wanted, str) and self._is_written(wanted, seen):
                 return found.value, True
-            self._parts.store.patience.pause(attempt)
+            self._parts.store.backoff.pause(attempt)
         raise OperationNotAllowed(f"expected to take the stream, found others first {attempts} times in a row")
 
     def erase_spent(self, workflow_id: UUID) -> bool:

@@ -22,11 +22,11 @@ from accel.history.store.id_blocks import IdBlocks
 from accel.history.store.record_sizes import record_size_bytes
 from accel.history.store.settings import MILLISECONDS, HistorySettings
 from accel.system import Components
+from loaders.backoff import Backoff
 from loaders.epoch_records import EpochRecords
 from loaders.errors import DataNotFound
 from loaders.lifetime import InlineElsewhere, Lazy
 from loaders.tables import RetrySettings, Tables
-from loaders.tables.retry import Patience
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -61,14 +61,14 @@ class StoreParts:
         object.__setattr__(self, "executor", self.executor and InlineElsewhere(self.executor))
 
     @Lazy
-    def patience(self) -> Patience:
+    def backoff(self) -> Backoff:
         """Pauses between attempts."""
-        return Patience(RetrySettings(), self.system.sleep, self.system.jitter)
+        return Backoff(RetrySettings(), self.system.sleep, self.system.jitter)
 
     @Lazy
     def cells(self) -> SystemCells:
         """Keys that streams share."""
-        return SystemCells(self.tables, self.patience)
+        return SystemCells(self.tables, self.backoff)
 
     @Lazy
     def transaction_counters(self) -> IdBlocks:
@@ -126,7 +126,7 @@ class StreamParts:
     @Lazy
     def cells(self) -> StreamCells:
         """Its keys."""
-        return StreamCells(self.store.tables, self.stream, self.store.patience, self.store.records)
+        return StreamCells(self.store.tables, self.stream, self.store.backoff, self.store.records)
 
     @property
     def name(self) -> StreamName:

@@ -277,7 +277,7 @@ class StreamStore:
         """
         if time_ms is not None:
             time_ms = checked_time("the time of a run", time_ms)
-        pause = self._parts.patience.pause
+        pause = self._parts.backoff.pause
         return retain(lambda: self.stream(scope, name), f"{scope}/{name}", time_ms, pause, is_dry_run=is_dry_run)
 
     def recover(self, scope: str | None = None) -> Recovered:

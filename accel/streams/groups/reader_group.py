@@ -81,7 +81,7 @@ class ReaderGroup:
         places.checked_name("reader group", name)
         parts = _parts_of(stream)
         table = _table_of(stream)
-        cell = Cell(table, name, READER_GROUP, parts.patience)
+        cell = Cell(table, name, READER_GROUP, parts.backoff)
         try:
             is_new = cell.read() is None
         except TableMissing:

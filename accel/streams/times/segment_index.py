@@ -31,8 +31,8 @@ from accel.streams.times.index_view import IndexView, check_same
 from accel.streams.times.part_cache import PartCache
 from accel.streams.times.time_parts import ListedPart, PartEnd, TimeParts
 from accel.system import SYSTEM
+from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import PreconditionFailed, StoreUnavailable, WriteConflict
-from loaders.tables.retry import Patience, RetrySettings
 from range_index.segment_times import SegmentTimes, TimeRecords
 from range_index.time_search import NO_TOKEN, Located, TimesRead, locate, read
 
@@ -54,16 +54,16 @@ class SegmentTimeIndex:
     Args:
         parts: the chain in the store, none of it known yet.
         clock: gives the values.
-        patience: how often a write in doubt is settled, and the pauses.
+        backoff: how often a write in doubt is settled, and the pauses.
         moved_records_max: records of one part.
     """
 
-    def __init__(self, parts: TimeParts, clock: HostClock, patience: Patience, moved_records_max: int) -> None:
+    def __init__(self, parts: TimeParts, clock: HostClock, backoff: Backoff, moved_records_max: int) -> None:
         if moved_records_max < 1:
             raise ValueError(f"expected moved_records_max of 1 or more, found {moved_records_max}")
         self._parts = parts
         self._clock = clock
-        self._patience = patience
+        self._backoff = backoff
         self._moved_records_max = moved_records_max
         self._moving = Lock()  # around what is asked of the store
         self._lock = Lock()  # around memory; never held while the store is asked
@@ -77,7 +77,7 @@ class SegmentTimeIndex:
         clock: HostClock,
         *,
         cache: PartCache | None = None,
-        patience: Patience | None = None,
+        backoff: Backoff | None = None,
         moved_records_max: int = MOVED_RECORDS_MAX,
     ) -> SegmentTimeIndex:
         """The index of a segment as the store has it; the clock is seeded with its highest value.
@@ -89,15 +89,15 @@ class SegmentTimeIndex:
             stream_id: the stream that the segment is kept as.
             clock: of the host.
             cache: keeps parts that are read; best shared by all segments of the store. None = one of its own.
-            patience: for writes in doubt. None = that of tables.
+            backoff: for writes in doubt. None = that of tables.
             moved_records_max: records of one part.
 
         Raises:
             CorruptObject: parts that do not follow one another; and StoreError.
         """
         parts = TimeParts(store, stream_id, PartCache() if cache is None else cache)
-        patience = patience or Patience(RetrySettings(), SYSTEM.sleep, SYSTEM.jitter)
-        index = cls(parts, clock, patience, moved_records_max)
+        backoff = backoff or Backoff(RetrySettings(), SYSTEM.sleep, SYSTEM.jitter)
+        index = cls(parts, clock, backoff, moved_records_max)
         index.refresh()
         return index
 
@@ -258,11 +258,11 @@ class SegmentTimeIndex:
             except (PreconditionFailed, WriteConflict, StoreUnavailable):
                 if self._learn():
                     return False
-                if attempt >= self._patience.settings.settle_attempts:
+                if attempt >= self._backoff.settings.settle_attempts:
                     raise
             else:
                 return True
-            self._patience.pause(attempt)
+            self._backoff.pause(attempt)
             attempt += 1
 
     def _learn(self) -> int:

@@ -27,10 +27,10 @@ from accel.streams.writing.tail_times import restore_times
 from accel.streams.writing.transaction_objects import erase_keys
 from accel.streams.writing.writer_settings import SegmentsSettings
 from accel.system import Components
+from loaders.backoff import Backoff
 from loaders.layout import time_part_prefix
 from loaders.lifetime import Threads
 from loaders.store import ObjectStore
-from loaders.tables.retry import Patience
 
 
 class FoundSegments(NamedTuple):
@@ -68,7 +68,7 @@ class OpenSegments:
         directory: knows streams and segments.
         clock: of the host.
         settings: bounds.
-        patience: for writes in doubt.
+        backoff: for writes in doubt.
         system: clock, sleep and chance.
     """
 
@@ -78,7 +78,7 @@ class OpenSegments:
     directory: SegmentDirectory
     clock: HostClock
     settings: SegmentsSettings
-    patience: Patience
+    backoff: Backoff
     system: Components
 
     def __post_init__(self) -> None:
@@ -194,7 +194,7 @@ class OpenSegments:
             stream_id,
             self.clock,
             cache=self._cache,
-            patience=self.patience,
+            backoff=self.backoff,
             moved_records_max=self.settings.moved_records_max,
         )
         end = self.node.end(stream_id) or 0

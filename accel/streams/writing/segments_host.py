@@ -45,9 +45,9 @@ from accel.streams.writing.upload import UploadParts
 from accel.streams.writing.upload_queue import UploadQueue
 from accel.streams.writing.writer_settings import SegmentsSettings
 from accel.system import SYSTEM, Components
+from loaders.backoff import Backoff, RetrySettings
 from loaders.lifetime import Lifetime
 from loaders.store import ObjectStore
-from loaders.tables.retry import Patience, RetrySettings
 
 
 class ObjectSegments:
@@ -83,14 +83,14 @@ class ObjectSegments:
         self._lock = Lock()  # around whatever calls the session, which takes one call at a time
         self._catalog, self._node = catalog, catalog.open_node(node_id)
         self._directory = SegmentDirectory(store, system)
-        patience = Patience(RetrySettings(), system.sleep, system.jitter)
-        self._transactions = TransactionObjects(store, patience)
+        backoff = Backoff(RetrySettings(), system.sleep, system.jitter)
+        self._transactions = TransactionObjects(store, backoff)
         self._segments = OpenSegments(
-            catalog, self._node, store, self._directory, self.clock, settings, patience, system
+            catalog, self._node, store, self._directory, self.clock, settings, backoff, system
         )
         self._buffer = AppendBuffer(self._node.epoch, system.timer)
         layout = catalog.parts.layout
-        parts = UploadParts(store, layout, self._node, self._transactions, settings, patience)
+        parts = UploadParts(store, layout, self._node, self._transactions, settings, backoff)
         self._uploads = UploadQueue(parts, self._segments, self._buffer)
         self._merging = Merging(parts, self._segments, self._buffer)
         try:

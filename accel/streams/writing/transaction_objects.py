@@ -26,12 +26,12 @@ from accel.streams.writing.transaction_data import (
     decode_transaction,
     encode_transaction,
 )
+from loaders.backoff import Backoff
 from loaders.errors import CorruptObject, DataConflict, KeyMissing, PreconditionFailed, StoreUnavailable, WriteConflict
 from loaders.layout import merging_key, merging_prefix, transaction_key
 from loaders.store import ObjectStore
 from loaders.store.base import CreateOnly
-from loaders.tables.forms import RecordForm
-from loaders.tables.retry import Patience, patiently
+from loaders.tables.records import RecordForm
 
 
 class TransactionName(NamedTuple):
@@ -94,12 +94,12 @@ class TransactionObjects:
 
     Args:
         store: where they lie.
-        patience: for writes whose outcome is unknown.
+        backoff: for writes whose outcome is unknown.
     """
 
-    def __init__(self, store: ObjectStore, patience: Patience) -> None:
+    def __init__(self, store: ObjectStore, backoff: Backoff) -> None:
         self._store = store
-        self._patience = patience
+        self._backoff = backoff
 
     def keep(self, name: TransactionName, events: TransactionEvents) -> None:
         """Write the data of a transaction, unless it is there. 1 request.
@@ -116,9 +116,9 @@ class TransactionObjects:
             except (PreconditionFailed, WriteConflict, StoreUnavailable):
                 if self._stands(name, body):
                     return
-                if attempt >= self._patience.settings.settle_attempts:
+                if attempt >= self._backoff.settings.settle_attempts:
                     raise
-                self._patience.pause(attempt)
+                self._backoff.pause(attempt)
                 attempt += 1
             else:
                 return
@@ -130,7 +130,7 @@ class TransactionObjects:
             CorruptObject, StoreError.
         """
         try:
-            body = patiently(self._patience, lambda: self._store.get(name.key, size_bytes_max=SIZE_BYTES_MAX)).body
+            body = self._backoff.ask(lambda: self._store.get(name.key, size_bytes_max=SIZE_BYTES_MAX)).body
         except KeyMissing:
             return None
         return decode_transaction(body, name.key)
@@ -142,7 +142,7 @@ class TransactionObjects:
     def intend(self, intent: MergeIntent) -> None:
         """Say what is about to be merged. 1 request."""
         body = MERGE_INTENT.encode(intent)
-        patiently(self._patience, lambda: self._store.put(intent.key, body))
+        self._backoff.ask(lambda: self._store.put(intent.key, body))
 
     def finish(self, intent: MergeIntent) -> None:
         """It was merged: the data goes, and then the intent. 2 requests."""
@@ -167,7 +167,7 @@ class TransactionObjects:
         return len(intents)
 
     def _intents(self, node_id: int) -> Iterator[MergeIntent]:
-        for info in patiently(self._patience, lambda: list(self._store.list(merging_prefix(node_id)))):
+        for info in self._backoff.ask(lambda: list(self._store.list(merging_prefix(node_id)))):
             found = self._store.get(info.key, size_bytes_max=INTENT_SIZE_BYTES_MAX)
             intent = MERGE_INTENT.decode(found.body, info.key)
             if intent.key != info.key:
@@ -177,7 +177,7 @@ class TransactionObjects:
 
     def _stands(self, name: TransactionName, body: bytes) -> bool:
         try:
-            found = patiently(self._patience, lambda: self._store.get(name.key, size_bytes_max=SIZE_BYTES_MAX)).body
+            found = self._backoff.ask(lambda: self._store.get(name.key, size_bytes_max=SIZE_BYTES_MAX)).body
         except KeyMissing:
             return False
         if found != body:

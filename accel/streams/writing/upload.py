@@ -21,12 +21,12 @@ from accel.errors import CommitRefused
 from accel.streams.writing.append_buffer import Taken
 from accel.streams.writing.transaction_objects import MergeIntent, TransactionObjects
 from accel.streams.writing.writer_settings import SegmentsSettings
+from loaders.backoff import Backoff
 from loaders.errors import AccelError, AmbiguousWrite, ObjectExists
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.store import ObjectStore
-from loaders.tables.retry import Patience
 from range_index import ObjectRanges
 
 Answer = TypeVar("Answer")
@@ -42,7 +42,7 @@ class UploadParts:
         node: the session; one call at a time.
         transactions: data of transactions.
         settings: bounds.
-        patience: pauses between attempts.
+        backoff: pauses between attempts.
     """
 
     store: ObjectStore
@@ -50,7 +50,7 @@ class UploadParts:
     node: NodeWriter
     transactions: TransactionObjects
     settings: SegmentsSettings
-    patience: Patience
+    backoff: Backoff
 
 
 class Upload:
@@ -114,7 +114,7 @@ class Upload:
     def _write(self) -> tuple[ObjectRef, ObjectRanges]:
         parts = self._parts
         [object_id] = parts.node.prepare(deadline_seconds=parts.settings.promise_seconds)
-        with ObjectWriter(parts.store, parts.layout, object_id, patience=parts.patience) as upload:
+        with ObjectWriter(parts.store, parts.layout, object_id, backoff=parts.backoff) as upload:
             for segment, batches in self._taken.items():
                 upload.write(segment.stream_id, batches)
         self._written = upload.ref, upload.ranges
@@ -132,7 +132,7 @@ class Upload:
                 may_help = is_unknown or isinstance(error, ObjectExists)
                 if not may_help or attempt >= self._parts.settings.commit_attempts:
                     raise
-            self._parts.patience.pause(attempt)
+            self._parts.backoff.pause(attempt)
             attempt += 1
 
     def _text(self) -> str:

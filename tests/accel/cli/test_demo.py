@@ -12,10 +12,9 @@ from random import Random
 import pytest
 
 from accel import ObjectCatalog
-from accel.cli import demo_runs
-from accel.cli.demo_catalog import NODE_ID, Contents
-from accel.cli.demo_nodes import ISSUE_OBJECTS, STREAM_ID, generated_nodes, issue_node
-from accel.cli.demo_runs import POLICIES, NodeRun, plain_walk, run_node
+from accel.cli.demo import runs
+from accel.cli.demo.nodes import ISSUE_OBJECTS, NODE_ID, STREAM_ID, Contents, generated_nodes, issue_node
+from accel.cli.demo.runs import POLICIES, NodeRun, plain_walk, run_node
 from accel.lookup.answer import Request
 from loaders.store import MemoryStore
 from tests.accel.cli.worlds import PRODUCTION, run
@@ -28,7 +27,7 @@ FOUR_READS = ["[100, 200)", "[400, 600)", "[1000, 1600)", "[1980, …)"]
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulated latency is no test's business but its being there."""
-    monkeypatch.setattr(demo_runs, "DRAWS", 1)
+    monkeypatch.setattr(runs, "DRAWS", 1)
 
 
 def test_the_demo_as_json() -> None:
@@ -134,7 +133,7 @@ def test_a_different_answer_is_told_and_ends_with_1(monkeypatch: pytest.MonkeyPa
     def wrong(contents: Iterable[tuple[int, Contents]], request: Request) -> list[tuple[int, int, int]]:
         return plain_walk(contents, request)[1:]
 
-    monkeypatch.setattr(demo_runs, "plain_walk", wrong)
+    monkeypatch.setattr(runs, "plain_walk", wrong)
     result = run("demo", *SMALL)
     assert result.exit_code == 1
     assert "DIFFERENT  load-all, cold, stream 420000 [100, 200): expected [(2, 105, 128)" in result.stdout

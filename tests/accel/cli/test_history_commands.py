@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 import pytest
 from click.testing import Result
 
-from accel.cli.history_texts import (
+from accel.cli.stream.notation import (
     MOMENT_MS_MAX,
     moment_ms_text,
     numbers_by_segment,

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from accel import MetadataImage
 from accel.cli.main import AccelGroup
-from accel.cli.output import Output, printable, shown_text
 from accel.errors import ImageRefused, NameRefused
+from accel.rendering import Output, printable, shown_text
 from accel.system import SYSTEM
 from loaders.errors import RequestRefused
 from loaders.layout import KEY_SIZE_BYTES_MAX, ObjectLayout

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from accel.cli import history_repair
+from accel.cli.stream import repair
 from loaders.store import ObjectStore, open_store
 from tests.accel.cli.test_history_commands import Shop
 from tests.accel.cli.worlds import run
@@ -68,7 +68,7 @@ def test_what_cannot_be_rebuilt_is_named_and_the_command_ends_with_1(shop: Shop)
 
 
 def test_the_text_names_the_first_findings_only(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_repair, "SHOWN_FINDINGS_MAX", 1)
+    monkeypatch.setattr(repair, "SHOWN_FINDINGS_MAX", 1)
     for each in ("historyIndex", "creationTime"):
         damage(shop, each)
     text = shop.done("stream repair")

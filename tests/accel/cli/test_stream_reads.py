@@ -19,8 +19,8 @@ import pytest
 from click.testing import Result
 
 from accel import StreamWriter
-from accel.cli.history_texts import cut_text, parse_moment
-from accel.cli.stream_reads import parse_cut
+from accel.cli.lookup.read import parse_cut
+from accel.cli.stream.notation import cut_text, parse_moment
 from accel.history.ids import parse_segment
 from accel.system import SYSTEM
 from loaders.store import S3Settings, open_store

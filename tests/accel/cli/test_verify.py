@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel.cli import options
-from accel.cli.order_check import OrderCheck
+from accel.cli.objects.verify import OrderCheck
 from loaders.format import BlockIndex, BlockRow, LinkedObject, encode_composite
 from loaders.store import Fault, FaultStore, ObjectStore, open_store
 from range_index import ObjectRanges

@@ -269,7 +269,7 @@ class Run:
             assert told.entry is None or told.entry.value == self.model.values.get(step.key)
         else:
             assert isinstance(told, StoreError)
-            assert len([fault for fault in step.faults if fault is not None]) >= 3, "patience was not used up"
+            assert len([fault for fault in step.faults if fault is not None]) >= 3, "attempts were not used up"
 
 
 @settings(max_examples=examples(400))

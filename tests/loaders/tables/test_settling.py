@@ -1,4 +1,4 @@
-"""What becomes of a write that is not answered with a plain yes: errors, patience, and what is sent."""
+"""What becomes of a write that is not answered with a plain yes: errors, backoff, and what is sent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
+from loaders.backoff import Backoff
 from loaders.errors import (
     AccessDenied,
     AmbiguousWrite,
@@ -18,7 +19,6 @@ from loaders.errors import (
 from loaders.store import ALWAYS, Fault, FaultStore, IfMatch, MemoryStore
 from loaders.store.decorated import WRITES, Call, DecoratedStore
 from loaders.tables import RetrySettings, Tables
-from loaders.tables.retry import Patience
 from tests.loaders.tables.worlds import Recorder, World, new_nonce, no_sleep
 
 if TYPE_CHECKING:
@@ -173,9 +173,9 @@ def test_a_table_whose_making_cannot_be_settled_is_ambiguous(memory: World) -> N
 
 def test_pauses_grow_to_a_bound_and_are_cut_by_chance() -> None:
     pauses: list[float] = []
-    patience = Patience(RetrySettings(backoff_seconds=0.5, backoff_seconds_max=3.0), pauses.append, lambda: 0.5)
+    backoff = Backoff(RetrySettings(backoff_seconds=0.5, backoff_seconds_max=3.0), pauses.append, lambda: 0.5)
     for attempt in (1, 2, 3, 4, 5, 10_000):
-        patience.pause(attempt)
+        backoff.pause(attempt)
     assert pauses == [0.25, 0.5, 1.0, 1.5, 1.5, 1.5]
 
 

@@ -60,7 +60,7 @@ class World:
             around: what it uses in place of the store itself: something around it.
             cache: its cache.
             executor: its executor.
-            retry: its patience.
+            retry: its backoff.
             waits: whether it really pauses, as it must where threads compete for one key on a server.
         """
         return Tables(

@@ -56,7 +56,7 @@ class LongHistory:
         made = cls(epochs, segments, store)
         tables = Tables(store, nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
         parts = StoreParts(tables, HistorySettings(), SYSTEM)
-        cells = keys.StreamCells(tables, StreamIdentity(SCOPE, NAME, unique_id), parts.patience, parts.records)
+        cells = keys.StreamCells(tables, StreamIdentity(SCOPE, NAME, unique_id), parts.backoff, parts.records)
         for number in range(epochs // CHUNK):
             chunk = made.chunk(number)
             cells.chunk(number, CHUNK).change(lambda _, chunk=chunk: chunk)  # type: ignore[misc]  # bound for the loop

@@ -25,7 +25,7 @@ from loaders.epoch_records import RECORD_OVERHEAD_BYTES, EpochRecords, RecordPla
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Call, DecoratedStore
 from loaders.tables import Tables
-from loaders.tables.converted import Codec
+from loaders.tables.records import Codec
 from range_index.epoch_times import Block, BlockKind, BlockTimes, first_root
 from tests.accel.history.store.bench import SETTINGS, START_MS, Bench, cut
 from tests.accel.history.store.long_history import LongHistory

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from accel.streams import HostClock, PartCache, SegmentTimeIndex
-from loaders.tables.retry import Patience, RetrySettings
+from loaders.backoff import Backoff, RetrySettings
 
 if TYPE_CHECKING:
     from loaders.store import ObjectStore
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 STREAM_ID = 7
 SETTLE_ATTEMPTS = 4
 
-NO_PAUSES = Patience(RetrySettings(settle_attempts=SETTLE_ATTEMPTS), lambda _: None, lambda: 0.0)
+NO_PAUSES = Backoff(RetrySettings(settle_attempts=SETTLE_ATTEMPTS), lambda _: None, lambda: 0.0)
 
 Answer = tuple[int, list[int], int]
 
@@ -41,7 +41,7 @@ def open_index(
 ) -> SegmentTimeIndex:
     clock = HostClock(source or Source())
     return SegmentTimeIndex.open(
-        store, stream_id, clock, cache=cache, patience=NO_PAUSES, moved_records_max=moved_records_max
+        store, stream_id, clock, cache=cache, backoff=NO_PAUSES, moved_records_max=moved_records_max
     )
 
 

@@ -1,0 +1,235 @@
+"""`accel catalog undo` and `accel catalog restored`: go back to an earlier state, or cope with somebody having done so.
+
+`undo` takes bad compactions of one node back. `restored` says that keys of the bucket were put back from a copy, so
+that nothing of the lost time is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+from rich import box
+from rich.table import Table
+
+from accel.catalog import ObjectCatalog
+from accel.catalog.restore import IDS_PASSED_OVER, RestorePlan, plan_restored, restored
+from accel.catalog.undo import KeptVersion, UndoReport, finish_undo, plan_undo, unfinished_commits, versions
+from accel.catalog.undo import undo as undo_commits
+from accel.cli.options import StoreChoice, examples, output_options, store_options
+from accel.lookup.explain import count_text
+from accel.rendering import Output, Rendered
+from accel.units import moment_text, size_text
+
+IDS_SHOWN_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ShownVersions:
+    """The earlier versions of a list, and what an undo that ended half-way has left to do."""
+
+    node_id: int
+    versions: list[KeptVersion]
+    unfinished: tuple[int, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        rows = [
+            {
+                "sequence": each.sequence,
+                "kept_at_ms": each.kept_at_ms,
+                "objects": each.live,
+                "bytes": each.size_bytes,
+                "way": each.way.value,
+                "reason": each.reason,
+            }
+            for each in self.versions
+        ]
+        return {"node_id": self.node_id, "versions": rows, "unfinished_commits": list(self.unfinished)}
+
+    def render(self) -> Iterator[Rendered]:
+        """A table, oldest first, and the reasons why not below it."""
+        if not self.versions:
+            yield f"node {self.node_id}: no earlier version is kept"
+        else:
+            yield self._table()
+            yield ""
+        for each in self.versions:
+            if each.reason:
+                yield f"{each.sequence}: {each.reason}"
+        if self.unfinished:
+            half = f"an earlier undo of {_commits(self.unfinished)} ended half-way"
+            yield f"node {self.node_id}: {half} (--yes without --to finishes it)"
+
+    def _table(self) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        table.add_column("sequence", justify="right", no_wrap=True)
+        table.add_column("replaced at", no_wrap=True)
+        for name in ("objects", "size"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("put back", no_wrap=True)
+        for each in self.versions:
+            facts = (str(each.sequence), moment_text(each.kept_at_ms), str(each.live), size_text(each.size_bytes))
+            table.add_row(*facts, each.way.value)
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class ShownUndo:
+    """What an undo did, or would do."""
+
+    report: UndoReport
+    is_dry_run: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"dry_run": self.is_dry_run, **asdict(self.report), "changed": self.report.is_changed}
+
+    def render(self) -> Iterator[Rendered]:
+        """What comes back, what goes, and a sentence."""
+        report = self.report
+        if report.revived:
+            yield f"back    {_objects(report.revived)}"
+        if report.withdrawn:
+            yield f"gone    {_objects(report.withdrawn)}"
+        where, ending = f"node {report.node_id}", " (--yes does it)" if self.is_dry_run else ""
+        if report.finished:
+            verb = "would be finished" if self.is_dry_run else "is finished"
+            yield f"{where}: an earlier undo of {_commits(report.finished)} had ended half-way and {verb}"
+        if report.commits:
+            verb = "would be taken back" if self.is_dry_run else "taken back"
+            yield f"{where}: {_commits(report.commits)} {verb}, which leads to version {report.sequence}{ending}"
+        elif report.sequence is not None:
+            yield f"{where}: the list has just the objects of version {report.sequence} and what was uploaded since"
+
+
+@click.command(
+    short_help="Put an earlier version of a node's list back; a dry run without --yes.",
+    epilog=examples(
+        "accel catalog undo --node 4 --store s3://bucket",
+        "accel catalog undo --node 4 --to 1713 --store s3://bucket",
+        "accel catalog undo --node 4 --to 1713 --yes --store s3://bucket",
+    ),
+)
+@click.option("--node", "node_id", type=click.IntRange(min=0), required=True, help="Whose list.")
+@click.option("--to", "sequence", type=click.IntRange(min=1), help="The version, by its sequence number.")
+@click.option("--yes", is_flag=True, help="Do it; without it nothing is changed.")
+@store_options
+@output_options
+def undo(*, node_id: int, sequence: int | None, yes: bool, store: StoreChoice, output: Output) -> None:
+    """Take bad compactions of a node's objects back, while the objects that they replaced still exist.
+
+    Without --to it lists the versions of the node's list that are kept, and which of them can be put back: no object of
+    it is gone or being deleted. With --to it shows what would come back and what would go; with --yes besides it does
+    that. What was uploaded since stays. An undo that ended half-way is finished by --yes without --to.
+    """
+    with ObjectCatalog.open(store.open(output)) as catalog:
+        if sequence is not None:
+            act = undo_commits if yes else plan_undo
+            output.show(ShownUndo(act(catalog, node_id, sequence), is_dry_run=not yes))
+            return
+        unfinished = unfinished_commits(catalog, node_id)
+        if not yes:
+            output.show(ShownVersions(node_id, versions(catalog, node_id), unfinished))
+            return
+        if not unfinished:
+            raise click.UsageError("Missing option '--to': which version? (No undo of this node ended half-way.)")
+        output.show(ShownUndo(finish_undo(catalog, node_id), is_dry_run=False))
+
+
+def _commits(numbers: tuple[int, ...]) -> str:
+    return count_text(len(numbers), "commit")
+
+
+def _objects(ids: tuple[int, ...]) -> str:
+    shown = ", ".join(map(str, ids[:IDS_SHOWN_MAX]))
+    more = f", … and {len(ids) - IDS_SHOWN_MAX} more" if len(ids) > IDS_SHOWN_MAX else ""
+    return f"{count_text(len(ids), 'object')}: {shown}{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRestore:
+    """What is changed, or was.
+
+    Args:
+        plan: what was found.
+        generation: the new one; empty for a dry run.
+        counters: of histories: name -> (before, after).
+    """
+
+    plan: RestorePlan
+    generation: str
+    counters: dict[str, tuple[int | None, int]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        plan = self.plan
+        return {
+            "dry_run": not self.generation,
+            "generation_before": plan.generation,
+            "generation": self.generation,
+            "highest_object_id": plan.highest_object_id,
+            "next_object_id_before": plan.next_object_id,
+            "next_object_id": plan.next_object_id_after,
+            "epochs_before": {str(node_id): epoch for node_id, epoch in plan.epochs.items()},
+            "unnamed_nodes": list(plan.unnamed_nodes),
+            "counters": {name: {"before": before, "after": after} for name, (before, after) in self.counters.items()},
+        }
+
+    def render(self) -> Iterator[Rendered]:
+        """A line for each thing that changes, and a sentence."""
+        plan, verb = self.plan, "is" if self.generation else "would be"
+        yield f"highest object id found {plan.highest_object_id}"
+        yield f"next object id          {plan.next_object_id} {verb} {plan.next_object_id_after}"
+        for name, (before, after) in self.counters.items():
+            yield f"{name:<24}{before} {verb} {after}"
+        nodes = ", ".join(map(str, plan.unnamed_nodes))
+        if nodes:
+            yield f"directory of nodes      nodes {nodes} {verb} named again"
+        nodes = count_text(len(plan.epochs), "node")
+        yield f"sessions                of {nodes} {'are' if self.generation else verb} fenced"
+        if self.generation:
+            yield f"generation {self.generation}: readers go on with what is there now; open writers anew"
+        else:
+            yield "dry run: nothing was changed (--yes does it)"
+
+
+@click.command(
+    short_help="After a bucket was put back from a copy; a dry run without --yes.",
+    epilog=examples("accel catalog restored --store s3://bucket", "accel catalog restored --store s3://bucket --yes"),
+)
+@click.option("--yes", is_flag=True, help="Do it; without it nothing is changed.")
+@store_options
+@output_options
+def restored_command(*, yes: bool, store: StoreChoice, output: Output) -> None:
+    """Say that the bucket, or keys of its catalog, were put back from a copy. Stop all writers before.
+
+    The catalog gets a new generation: readers drop what they know and go on with what is there now. Counters of ids are
+    raised far above every id that is found, and sessions of writers that lived through it are fenced. Nothing is
+    deleted. Without --yes it shows what would change.
+    """
+    with ObjectCatalog.open(store.open(output)) as catalog:
+        output.note("going through the bucket")
+        plan = plan_restored(catalog)
+        if not yes:
+            output.show(ShownRestore(plan, "", {}))
+            return
+        counters = _history_counters(catalog, plan.highest_stream_id + 1)
+        report = restored(catalog, plan)
+        output.show(ShownRestore(plan, report.generation, counters))
+
+
+def _history_counters(catalog: ObjectCatalog, least_stream_id: int) -> dict[str, tuple[int | None, int]]:
+    """Raise the counters of streams and transactions; what is gone of them, the marker of their table too, is made."""
+    from accel.history.store import places  # noqa: PLC0415 - only for who needs it
+    from accel.history.store.cells import SystemCells  # noqa: PLC0415 - likewise
+    from accel.history.store.id_blocks import pass_over_ids  # noqa: PLC0415 - likewise
+    from loaders.backoff import Backoff, RetrySettings  # noqa: PLC0415 - likewise
+
+    tables, system = catalog.parts.cells.tables, catalog.parts.system
+    tables.create_table(places.COUNTERS)
+    cells = SystemCells(tables, Backoff(RetrySettings(), system.sleep, system.jitter))
+    least = {places.SEGMENT_STREAMS: least_stream_id, places.TRANSACTION_IDS: 0}
+    return {name: pass_over_ids(cells.counter(name), each, IDS_PASSED_OVER) for name, each in least.items()}

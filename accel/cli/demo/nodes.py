@@ -1,0 +1,291 @@
+"""The nodes of the demo: their objects, the catalogs that list them, and the reads that are made.
+
+Each node comes with the plain truth of what was written into it, so that answers can be checked by walking over it.
+
+Every image comes from versioned tables beside the objects. A bucket is filled as a broker fills it, through a session
+of writing; or, where objects exist already, with ids that others gave them and holes that no session would commit, by
+an import. Then it is opened once more, as a reader would that knows nothing, and what reading the image costs is
+counted. The catalog is open for as long as the node is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from accel.catalog import ObjectCatalog
+from accel.catalog.import_read import ImportChoice
+from accel.catalog.import_write import bucket_objects, commit_import, plan_import
+from accel.errors import AccelError
+from accel.image_source import ImageSource
+from accel.lookup.answer import Request
+from accel.system import SYSTEM
+from loaders.format import RecordBatch
+from loaders.layout import ObjectLayout
+from loaders.object_writer import ObjectWriter
+from loaders.store import CountingStore, ObjectStore
+from loaders.tables import FormatRecord
+
+NODE_ID = 4
+
+FORMAT = FormatRecord(namespace=ObjectLayout().namespace, stream_buckets=4)
+"""Buckets enough for some hundred streams."""
+
+FIXED_CLOCK = replace(SYSTEM, clock=lambda: 1_800_000_000.0)
+"""The same seed gives the same tables: a list would be some bytes longer or shorter with the time of day in it."""
+
+Contents = Mapping[int, tuple[int, int]]
+"""Stream id -> (start, end): what one object holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageCost:
+    """What reading a whole image took, and finding out at once that nothing is new."""
+
+    cold_requests: int
+    cold_bytes: int
+    unchanged_requests: int
+    unchanged_bytes: int
+
+
+def upload(store: ObjectStore, contents: Sequence[Contents]) -> list[int]:
+    """Make a catalog, and write and commit objects one after another, as a broker does; gives their ids."""
+    with _made(store) as catalog, catalog.open_node(NODE_ID) as writer:
+        streams = {stream_id for held in contents for stream_id in held}
+        writer.open_streams(streams)
+        object_ids = []
+        for held in contents:
+            [object_id] = writer.prepare()
+            written = write_object(store, object_id, held)
+            writer.commit_upload(written.ref, written.ranges)
+            object_ids.append(object_id)
+        writer.close_streams(streams)
+    return object_ids
+
+
+def import_objects(store: ObjectStore, stream_id: int) -> None:
+    """Make a catalog of the objects that are there, all of one node; its stream is closed, so that it has an end."""
+    with _made(store) as catalog:
+        commit_import(catalog, plan_import(catalog, bucket_objects(catalog), ImportChoice(NODE_ID)))
+        with catalog.open_node(NODE_ID) as writer:
+            writer.close_streams([stream_id])
+
+
+def write_object(store: ObjectStore, object_id: int, held: Contents) -> ObjectWriter:
+    """Write an object with the project's own writer."""
+    with ObjectWriter(store, ObjectLayout(), object_id) as writer:
+        for stream_id, (start, end) in sorted(held.items()):
+            writer.write(stream_id, [RecordBatch(stream_id, 1, start, end - start, b"demo" * 16)])
+    return writer
+
+
+@contextmanager
+def opened(store: ObjectStore) -> Iterator[tuple[ObjectCatalog, ImageCost]]:
+    """The catalog as a reader opens it, and what its image cost; requests for objects are not made through it."""
+    counting = CountingStore(store)
+    with ObjectCatalog.open(counting) as catalog:
+        catalog.refresh()
+        cold = counting.reset().total
+        catalog.refresh()
+        unchanged = counting.reset().total
+        yield (
+            catalog,
+            ImageCost(cold.requests, cold.received_bytes, unchanged.requests, unchanged.received_bytes),
+        )
+
+
+@contextmanager
+def _made(store: ObjectStore) -> Iterator[ObjectCatalog]:
+    ObjectCatalog.init(store, FORMAT, system=FIXED_CLOCK)
+    with ObjectCatalog.open(store, system=FIXED_CLOCK) as catalog:
+        yield catalog
+
+
+STREAM_ID = 420_000
+RARE_STREAM_ID = 420_001
+RARE_SHARE = 0.1
+LIMIT = 4
+RANDOM_READS = 6
+
+ISSUE_READS = ((100, 200), (400, 600), (1000, 1600), (1980, -1))
+"""The four reads of AutoMQ issue 2731, sections 3.1 to 3.4."""
+
+ISSUE_OBJECTS = (
+    *((0, 0, 105), (2, 105, 128), (3, 128, 259), (5, 259, 394), (7, 394, 456), (9, 456, 528), (10, 528, 636)),
+    *((12, 636, 686), (14, 686, 833), (16, 833, 974), (18, 974, 1017), (20, 1017, 1056), (22, 1056, 1085)),
+    *((26, 1128, 1196), (28, 1196, 1241), (30, 1241, 1350), (32, 1350, 1491), (34, 1491, 1624), (36, 1624, 1678)),
+    *((38, 1678, 1732), (42, 1850, 2000)),
+)
+"""Object id, start and end offset of stream 420000: the example node of AutoMQ issue 2731."""
+
+Found = list[tuple[int, int, int]]
+"""Object id, start, end: what a read gets."""
+
+
+class NoProductionObjects(AccelError):
+    """The folder that was named does not hold objects with their manifest."""
+
+    advice = "name the folder with manifest.json and get_objects_answers.json: tests/data/stream_set_objects"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One line of a table: a read, or several of a kind whose cost is averaged."""
+
+    name: str
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DemoNode:
+    """One node.
+
+    Args:
+        title: for people.
+        images: of the catalog that lists its objects.
+        image_cost: what such an image costs.
+        store: holds the objects.
+        contents: what each object holds, in the order of the list.
+        reads: what is asked of it.
+        recorded: answers that somebody else gave, by request.
+    """
+
+    title: str
+    images: ImageSource
+    image_cost: ImageCost
+    store: ObjectStore
+    contents: Sequence[tuple[int, Contents]]
+    reads: tuple[Read, ...]
+    recorded: Mapping[Request, Found]
+
+
+@contextmanager
+def issue_node(store: ObjectStore, rng: random.Random) -> Iterator[DemoNode]:
+    """The example of the issue, with a few other streams in each object, written by this project's own writer.
+
+    The example has holes, which a session would refuse to commit: its objects are imported, as they came to be there.
+    """
+    filler = _Filler(rng, streams=200, per_object=20)
+    contents = [(object_id, {**filler.next(), STREAM_ID: (start, end)}) for object_id, start, end in ISSUE_OBJECTS]
+    for object_id, held in contents:
+        write_object(store, object_id, held)
+    import_objects(store, STREAM_ID)
+    title = "the example node of AutoMQ issue 2731: 21 objects on the embedded S3"
+    with opened(store) as (catalog, cost):
+        yield DemoNode(title, catalog.images(), cost, store, contents, _issue_reads(), {})
+
+
+@contextmanager
+def production_node(folder: Path, store: ObjectStore) -> Iterator[DemoNode]:
+    """Objects that a production writer wrote, copied to the store as they are and imported into a catalog.
+
+    Raises:
+        NoProductionObjects: the folder holds something else.
+    """
+    try:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        answers = json.loads((folder / "get_objects_answers.json").read_bytes())
+        rows = [row for row in manifest["objects"] if row["nodeId"] == NODE_ID]
+        contents = [(row["objectId"], {each[0]: (each[1], each[2]) for each in row["streamRanges"]}) for row in rows]
+        recorded = _recorded(answers)
+        bodies = [(folder / f"{row['objectId']}.bin").read_bytes() for row in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise NoProductionObjects(f"{folder}: expected a manifest of objects and their answers: {error}") from error
+    for row, body in zip(rows, bodies, strict=True):
+        store.put(ObjectLayout().object_key(row["objectId"]), body)
+    import_objects(store, STREAM_ID)
+    title = f"a node of a production writer: {len(rows)} objects on the embedded S3"
+    with opened(store) as (catalog, cost):
+        yield DemoNode(title, catalog.images(), cost, store, contents, _issue_reads(), recorded)
+
+
+@contextmanager
+def generated_nodes(store: ObjectStore, objects: int, rng: random.Random) -> Iterator[list[DemoNode]]:
+    """A large node, as two: seen by a stream that every object holds, and by one that a tenth of them hold.
+
+    The rates of the streams wander, so that an offset does not tell a position in the list.
+    """
+    filler = _Filler(rng, streams=400, per_object=24)
+    dense, rare = _Wandering(rng), _Wandering(rng)
+    holders = set(rng.sample(range(objects), max(1, round(objects * RARE_SHARE))))
+    written: list[Contents] = []
+    for number in range(objects):
+        held = {**filler.next(), STREAM_ID: dense.next()}
+        written.append({**held, RARE_STREAM_ID: rare.next()} if number in holders else held)
+    contents = list(zip(upload(store, written), written, strict=True))
+    every, some = (f"a generated node: {objects} objects in memory, the stream in {n}" for n in ("all", len(holders)))
+    with opened(store) as (catalog, cost):
+        images = catalog.images()
+        yield [
+            DemoNode(every, images, cost, store, contents, _spread_reads(STREAM_ID, dense.end, rng), {}),
+            DemoNode(some, images, cost, store, contents, _spread_reads(RARE_STREAM_ID, rare.end, rng), {}),
+        ]
+
+
+class _Wandering:
+    """Gives the ranges of a stream object by object, at a rate that wanders."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._rate = 100.0
+        self.end = 0
+
+    def next(self) -> tuple[int, int]:
+        """The next range."""
+        self._rate = min(10_000.0, max(1.0, self._rate * math.exp(self._rng.gauss(0, 0.2))))
+        start, self.end = self.end, self.end + self._rng.randint(1, int(self._rate) + 1)
+        return start, self.end
+
+
+class _Filler:
+    """Gives each object ranges of some other streams, as real ones have."""
+
+    def __init__(self, rng: random.Random, *, streams: int, per_object: int) -> None:
+        self._rng = rng
+        self._per_object = per_object
+        self._streams = {STREAM_ID - 1000 + 5 * number: _Wandering(rng) for number in range(streams // 2)}
+        self._streams |= {STREAM_ID + 1000 + 5 * number: _Wandering(rng) for number in range(streams // 2)}
+        self._ids = sorted(self._streams)
+
+    def next(self) -> dict[int, tuple[int, int]]:
+        """What the next object holds of them."""
+        chosen = sorted(self._rng.sample(self._ids, self._rng.randint(1, self._per_object * 2 - 1)))
+        return {stream_id: self._streams[stream_id].next() for stream_id in chosen}
+
+
+def _issue_reads() -> tuple[Read, ...]:
+    requests = [Request(STREAM_ID, start, end, LIMIT) for start, end in ISSUE_READS]
+    return tuple(Read(_offsets(each.start, each.end), (each,)) for each in requests)
+
+
+def _spread_reads(stream_id: int, end: int, rng: random.Random) -> tuple[Read, ...]:
+    def at(*offsets: int) -> tuple[Request, ...]:
+        return tuple(Request(stream_id, offset, -1, LIMIT) for offset in offsets)
+
+    anywhere = [rng.randrange(end) for _ in range(RANDOM_READS)]
+    return (
+        Read("head", at(0)),
+        Read("middle", at(end // 2)),
+        Read("tail", at(end - 1)),
+        Read(f"random (mean of {RANDOM_READS})", at(*anywhere)),
+    )
+
+
+def _recorded(answers: dict[str, Any]) -> dict[Request, Found]:
+    wanted = {(STREAM_ID, *span, LIMIT) for span in ISSUE_READS}
+    queries = [query for case in answers["cases"] for query in case["queries"] if not case["streamObjects"]]
+    found = {tuple(query["q"]): query["cold"]["objects"] for query in queries if tuple(query["q"]) in wanted}
+    return {
+        Request(*question): [(object_id, start, end) for object_id, _, start, end in objects]
+        for question, objects in found.items()
+    }
+
+
+def _offsets(start: int, end: int) -> str:
+    return f"[{start}, {'…' if end == -1 else end})"

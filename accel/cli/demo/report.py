@@ -1,0 +1,267 @@
+"""`accel demo`: the main job on this machine alone, and what each policy costs.
+
+Three nodes: the example of the issue that Accel began with, written by the project's own writer; objects that a
+production writer wrote; both on an S3 server inside this process. And a large generated node in memory. The image of
+each comes from the catalog beside its objects. Shown are a table a node, what is simulated in it, and whether all
+answers were the same.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import click
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from accel.cli.demo.embedded_s3 import embedded_s3
+from accel.cli.demo.nodes import DemoNode, ImageCost, generated_nodes, issue_node, production_node
+from accel.cli.demo.runs import CONNECTIONS, MODEL, POLICIES, Cost, NodeRun, Row, run_node
+from accel.cli.options import examples, output_options
+from accel.errors import MissingExtra
+from accel.rendering import Output, Rendered
+from accel.system import SYSTEM
+from accel.units import size_text, time_text
+from loaders.store import MemoryStore, S3Settings, S3Store
+
+DIFFERENCES_SHOWN_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class DemoReport:
+    """Everything that the demo measured."""
+
+    runs: list[NodeRun]
+    seed: int
+
+    @property
+    def same_answers(self) -> bool:
+        """Whether every policy gave the answer of the plain walk, cold and warm."""
+        return not any(run.differences for run in self.runs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "seed": self.seed,
+            "simulated": {
+                "first_byte_median_seconds": MODEL.first_byte_median_seconds,
+                "first_byte_p99_seconds": MODEL.first_byte_p99_seconds,
+                "bytes_per_second": MODEL.bytes_per_second,
+                "connections": CONNECTIONS,
+            },
+            "nodes": [
+                {"node": run.title, "image": asdict(run.image), "rows": [_row_dict(row) for row in run.rows]}
+                for run in self.runs
+            ],
+            "answers_checked": sum(run.answers for run in self.runs),
+            "recorded_answers_checked": sum(run.recorded_answers for run in self.runs),
+            "same_answers": self.same_answers,
+            "differences": [asdict(each) for run in self.runs for each in run.differences],
+        }
+
+    def render(self) -> Iterator[Rendered]:
+        """As tables and sentences."""
+        for run in self.runs:
+            yield ""
+            yield Text(run.title, style="bold")
+            yield _image_text(run.image)
+            yield _table(run.rows)
+        yield ""
+        yield (
+            f"GETs and bytes are counted. Latency is simulated, the mean of many draws: a first byte within "
+            f"{time_text(MODEL.first_byte_median_seconds)} (median),"
+        )
+        yield (
+            f"{time_text(MODEL.first_byte_p99_seconds)} (99 %), then {MODEL.bytes_per_second / 1e6:.0f} MB/s a "
+            f"connection; {CONNECTIONS} requests at once, rounds one after another."
+        )
+        yield ""
+        yield from self._verdict()
+
+    def _verdict(self) -> Iterator[Rendered]:
+        answers = sum(run.answers for run in self.runs)
+        recorded = sum(run.recorded_answers for run in self.runs)
+        differences = [each for run in self.runs for each in run.differences]
+        for each in differences[:DIFFERENCES_SHOWN_MAX]:
+            question = f"stream {each.request.stream_id} [{each.request.start}, {each.request.end})"
+            yield f"DIFFERENT  {each.policy}, {each.state}, {question}: expected {each.expected}, found {each.found}"
+        if differences:
+            text = f"{len(differences)} of {answers} answers differ from a plain walk over the objects."
+            yield Text(text, style="bold red")
+            return
+        yield Text("Every policy gave the same answer, cold and warm.", style="bold green")
+        also = f", {recorded} of them to those that the production system recorded" if recorded else ""
+        yield f"{answers} answers were compared to a plain walk over all objects{also}."
+
+
+def _image_text(cost: ImageCost) -> str:
+    cold, unchanged = size_text(cost.cold_bytes), size_text(cost.unchanged_bytes)
+    return (
+        f"its image, from the catalog beside it: {cost.cold_requests} requests, {cold}; "
+        f"asked again with nothing new: {cost.unchanged_requests} requests, {unchanged}"
+    )
+
+
+def _table(rows: list[Row]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("read")
+    table.add_column("policy")
+    for name in ("cold GETs", "rounds", "bytes", "latency (simulated)", "warm GETs"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for read, group in groupby(rows, key=attrgetter("read")):
+        same = list(group)
+        fewest = min(row.cold.gets for row in same)
+        for number, row in enumerate(same):
+            cells = (read if not number else "", row.policy, *_cells(row.cold), _number(row.warm.gets))
+            style = "bold" if row.cold.gets == fewest else None
+            table.add_row(*cells, style=style, end_section=number == len(same) - 1)
+    return table
+
+
+def _cells(cost: Cost) -> tuple[str, str, str, str]:
+    size, latency = size_text(round(cost.size_bytes)), time_text(cost.latency_seconds)
+    return _number(cost.gets), _number(cost.rounds), size, latency
+
+
+def _number(value: float) -> str:
+    """A count, with one digit after the point where it is a mean."""
+    return f"{value:.0f}" if value == int(value) else f"{value:.1f}"
+
+
+def _row_dict(row: Row) -> dict[str, Any]:
+    return {
+        "policy": row.policy,
+        "read": row.read,
+        "cold_gets": row.cold.gets,
+        "rounds": row.cold.rounds,
+        "bytes": row.cold.size_bytes,
+        "simulated_latency_seconds": row.cold.latency_seconds,
+        "warm_gets": row.warm.gets,
+    }
+
+
+_OF_ITS_OWN: Mapping[str, str | None] = {
+    "AWS_ACCESS_KEY_ID": "demo",
+    "AWS_SECRET_ACCESS_KEY": "demo",
+    "AWS_SESSION_TOKEN": None,
+    "AWS_PROFILE": None,
+    "AWS_CONFIG_FILE": os.devnull,
+    "NO_PROXY": "127.0.0.1",
+}
+"""The server takes any credentials, so nobody's real ones are looked for; and no proxy leads to it."""
+
+
+@click.command(
+    short_help="Run the main job on an embedded S3, and compare policies.",
+    epilog=examples("accel demo", "accel demo --objects tests/data/stream_set_objects", "accel demo --output json"),
+)
+@click.option(
+    "--objects",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Objects of a production writer, with their manifest; without it that part is left out.",
+)
+@click.option(
+    "--nodes-objects",
+    type=click.IntRange(min=20),
+    default=2000,
+    show_default=True,
+    help="Objects of the generated node.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same tables.")
+@output_options
+@click.pass_context
+def demo(ctx: click.Context, *, objects: Path | None, nodes_objects: int, seed: int, output: Output) -> None:
+    """Find the objects of some reads, cold and warm, under each policy, and print what that costs.
+
+    Needs no account and leaves nothing behind: the S3 server runs inside this command. Ends with 1 if any policy gave
+    another answer than a plain walk over all objects does.
+    """
+    rng = random.Random(seed)  # noqa: S311 - a demo that can be repeated, no secrets
+    runs: list[NodeRun] = []
+    with _embedded_buckets(output) as bucket, ExitStack() as opened:
+        with _stage(output, "writing the example node of the issue to it, and a catalog of it"):
+            node = opened.enter_context(issue_node(bucket("issue"), rng))
+        runs += _run_all(output, [node], seed)
+        if objects is not None:
+            with _stage(output, "copying the objects of a production writer to it, and making a catalog of them"):
+                node = opened.enter_context(production_node(objects, bucket("production")))
+            runs += _run_all(output, [node], seed)
+    with ExitStack() as opened:
+        with _stage(output, f"writing and committing a node of {nodes_objects} objects to memory"):
+            nodes = opened.enter_context(generated_nodes(MemoryStore(), nodes_objects, rng))
+        runs += _run_all(output, nodes, seed)
+    report = DemoReport(runs, seed)
+    output.show(report)
+    ctx.exit(0 if report.same_answers else 1)
+
+
+def _run_all(output: Output, nodes: list[DemoNode], seed: int) -> list[NodeRun]:
+    runs = []
+    for node in nodes:
+        questions = sum(len(read.requests) for read in node.reads)
+        with _stage(output, f"{questions} reads, cold and warm, under each policy: {node.title}"):
+            runs.append(_run(output, node, seed))
+    return runs
+
+
+def _run(output: Output, node: DemoNode, seed: int) -> NodeRun:
+    with output.progress("reading", len(node.reads) * len(POLICIES)) as advance:
+        return run_node(node, seed, advance)
+
+
+@contextmanager
+def _stage(output: Output, what: str) -> Iterator[None]:
+    """Tell what is being done, once it is done, and how long it took."""
+    started = SYSTEM.timer()
+    yield
+    output.note(f"{time_text(SYSTEM.timer() - started):>9}  {what}")
+
+
+@contextmanager
+def _embedded_buckets(output: Output) -> Iterator[Callable[[str], S3Store]]:
+    """An S3 server, and a function that creates an empty bucket on it."""
+    with ExitStack() as stack:
+        stack.enter_context(_environment(_OF_ITS_OWN))
+        with _stage(output, "starting an S3 server in this process"):
+            try:
+                url = stack.enter_context(embedded_s3())
+            except ModuleNotFoundError as error:
+                raise MissingExtra(str(error)) from error
+
+        def create(name: str) -> S3Store:
+            # Servers of one process share their buckets, and an earlier demo in it has left its own.
+            unique_name = f"{name}-{SYSTEM.nonce().hex()}"
+            store = S3Store(unique_name, S3Settings(endpoint_url=url, region="us-east-1"))
+            store.create_bucket()
+            return store
+
+        yield create
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
+    """Variables of this process set, or with None unset, for a while."""
+    before = {name: os.environ.get(name) for name in changes}
+    _set_environment(changes)
+    try:
+        yield
+    finally:
+        _set_environment(before)
+
+
+def _set_environment(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -1,0 +1,1 @@
+"""The commands that read: `accel get-objects`, `accel explain` and `accel read`."""

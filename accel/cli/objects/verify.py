@@ -1,0 +1,451 @@
+"""`accel object verify`: index against bytes, bytes against blocks, and all of it against the image.
+
+It also checks that each stream's offsets ascend through a node's list, which lookups rely on: from two objects they
+infer what lies between them, which is sound only if each object's range of a stream starts at or after the end of every
+earlier one. The catalog guarantees it; a foreign image may break it for some streams, and names these in its
+``unordered_streams``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.cli.objects.opening import LookedInto, Readable, Target, Targets, look_into
+from accel.cli.options import Place, examples, output_options, place_options
+from accel.errors import AccelError
+from accel.image import MetadataImage, ObjectRef, StreamObject
+from accel.lookup.explain import count_text
+from accel.rendering import Output
+from accel.units import size_text
+from loaders.errors import CorruptObject, KeyMissing, RangeInvalid
+from loaders.format import BlockRow, decode_block_bytes
+from loaders.object_ref import UNKNOWN
+from range_index import ObjectRanges
+
+Column = NDArray[np.int64]
+
+
+EXIT_PROBLEMS = 3
+AHEAD_PER_THREAD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Disorder:
+    """An object whose range of a stream starts before an earlier object's range ended."""
+
+    stream_id: int
+    node_id: int
+    object_id: int
+    start: int
+    earlier_object_id: int
+    earlier_end: int
+
+
+class OrderCheck:
+    """Walks through one node's list. One thread at a time.
+
+    It keeps 24 bytes a stream, not a range, so that a list of any length can be walked.
+    """
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._ids = np.empty(0, dtype=np.int64)
+        self._ends = np.empty(0, dtype=np.int64)
+        self._holders = np.empty(0, dtype=np.int64)
+
+    def add(self, object_id: int, ranges: ObjectRanges) -> list[Disorder]:
+        """The next object of the list; gives the streams that it breaks.
+
+        Complexity: O(streams seen so far), no loop in Python but over what is given.
+        """
+        ids, starts, ends = ranges.stream_ids, ranges.starts, ranges.ends
+        at = np.searchsorted(self._ids, ids)
+        known = np.zeros(len(ids), dtype=np.bool_)
+        inside = at < len(self._ids)
+        known[inside] = self._ids[at[inside]] == ids[inside]
+        slots = at[known]
+        late = np.flatnonzero(starts[known] < self._ends[slots])
+        rows = zip(
+            ids[known][late], starts[known][late], self._holders[slots][late], self._ends[slots][late], strict=True
+        )
+        found = [
+            Disorder(int(stream_id), self._node_id, object_id, int(start), int(holder), int(end))
+            for stream_id, start, holder, end in rows
+        ]
+        later = ends[known] >= self._ends[slots]
+        self._ends[slots[later]] = ends[known][later]
+        self._holders[slots[later]] = object_id
+        self._insert(at[~known], object_id, ids[~known], ends[~known])
+        return found
+
+    def _insert(self, at: NDArray[np.intp], object_id: int, ids: Column, ends: Column) -> None:
+        if len(ids):
+            self._ids = np.insert(self._ids, at, ids)
+            self._ends = np.insert(self._ends, at, ends)
+            self._holders = np.insert(self._holders, at, object_id)
+
+
+DISORDERS_SHOWN_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something is wrong with an object.
+
+    ``check`` is one of: missing, index, size, index-size, stream-range, block.
+    """
+
+    object_id: int | None
+    key: str
+    check: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unchecked:
+    """An object that could not be looked at, and why."""
+
+    object_id: int | None
+    key: str
+    type: str
+    message: str
+
+
+@dataclass(slots=True)
+class Verification:
+    """Everything that a verification found. One thread at a time."""
+
+    with_data: bool
+    quiet: bool = False
+    objects_checked: int = 0
+    blocks_checked: int = 0
+    requests: int = 0
+    bytes_read: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    unchecked: list[Unchecked] = field(default_factory=list)
+    disorders: list[Disorder] = field(default_factory=list)
+
+    @property
+    def found_problems(self) -> bool:
+        """Whether anything is wrong."""
+        return bool(self.problems or self.disorders)
+
+    @property
+    def unordered_streams(self) -> list[int]:
+        """The streams that break the order of some node's list, ascending."""
+        return sorted({each.stream_id for each in self.disorders})
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "ok": not self.found_problems and not self.unchecked,
+            "objects_checked": self.objects_checked,
+            "blocks_checked": self.blocks_checked,
+            "requests": self.requests,
+            "bytes": self.bytes_read,
+            "problems": [asdict(each) for each in self.problems],
+            "unchecked": [asdict(each) for each in self.unchecked],
+            "disorders": [asdict(each) for each in self.disorders],
+            "unordered_streams": self.unordered_streams,
+        }
+
+    def render(self) -> Iterator[str]:
+        """As lines; none if all is well and nobody wants to hear of it."""
+        for problem in self.problems:
+            yield f"{problem.check.upper():<13} {_name(problem.object_id, problem.key)}"
+            yield f"              {problem.message}"
+        for each in self.unchecked:
+            yield f"UNCHECKED     {_name(each.object_id, each.key)}"
+            yield f"              {each.type}: {each.message}"
+        yield from self._disorder_lines()
+        if self.found_problems or self.unchecked or not self.quiet:
+            yield self._sentence()
+
+    def _disorder_lines(self) -> Iterator[str]:
+        streams = self.unordered_streams
+        for each in self.disorders[:DISORDERS_SHOWN_MAX]:
+            yield f"ORDER         stream {each.stream_id} in the list of node {each.node_id}"
+            earlier = f"after object {each.earlier_object_id}, which ends at {each.earlier_end}"
+            yield f"              object {each.object_id} starts at {each.start}, {earlier}"
+        if len(self.disorders) > DISORDERS_SHOWN_MAX:
+            yield f"              … and {len(self.disorders) - DISORDERS_SHOWN_MAX} more of the kind"
+        if streams:
+            yield "              lookups open everything for streams that the image names at its top:"
+            yield f'              "unordered_streams": {streams}'
+
+    def _sentence(self) -> str:
+        what = f"{count_text(self.objects_checked, 'object')} checked"
+        if self.with_data:
+            what += f", {count_text(self.blocks_checked, 'row')} of blocks"
+        cost = f"{count_text(self.requests, 'request')}, {size_text(self.bytes_read)}"
+        found = count_text(len(self.problems), "problem") if self.problems else "no problem"
+        if self.disorders:
+            found += f", {count_text(len(self.unordered_streams), 'stream')} out of order"
+        if self.unchecked:
+            found += f", {len(self.unchecked)} could not be checked"
+        return f"{what} ({cost}): {found}"
+
+
+def _name(object_id: int | None, key: str) -> str:
+    return key if object_id is None else f"object {object_id} at {key}"
+
+
+SPAN_SIZE_BYTES = 8 << 20
+"""Neighbouring blocks are read together up to this size."""
+
+PROBLEMS_PER_OBJECT_MAX = 5
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One object to verify, and what the image says of it.
+
+    Args:
+        target: the object.
+        listed: its sizes, where an image gives them.
+        node_id: the node that lists it, if one does.
+        holds: the stream and range that the image promises of a stream object.
+    """
+
+    target: Target
+    listed: ObjectRef | None = None
+    node_id: int | None = None
+    holds: tuple[int, StreamObject] | None = None
+
+
+@dataclass(slots=True)
+class Checked:
+    """What became of one subject."""
+
+    subject: Subject
+    ranges: ObjectRanges | None = None
+    blocks: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    unchecked: list[Unchecked] = field(default_factory=list)
+
+    def problem(self, check: str, message: str) -> None:
+        """Something is wrong."""
+        target = self.subject.target
+        self.problems.append(Problem(target.object_id, target.key, check, message))
+
+
+def subjects_of_image(image: MetadataImage, targets: Targets) -> Iterator[Subject]:
+    """Every object of an image: each node's list in order, then the stream objects."""
+    for node in image.nodes.values():
+        for position in range(len(node)):
+            ref = node.ref(position)
+            yield Subject(targets.of_id(ref.object_id), ref, node.node_id)
+    for stream in image.streams.values():
+        for each in stream.stream_objects:
+            yield Subject(targets.of_id(each.ref.object_id), each.ref, holds=(stream.stream_id, each))
+
+
+def subjects_of_names(names: Iterable[str], image: MetadataImage | None, targets: Targets) -> list[Subject]:
+    """The objects that names mean, each as the image lists it, if it does; those of a node in the order of its list."""
+    found = [targets.find(name) for name in dict.fromkeys(names)]
+    if image is None:
+        return [Subject(target) for target in found]
+    wanted = {target.object_id for target in found if not target.is_file}
+    listed = [each for each in subjects_of_image(image, targets) if each.target.object_id in wanted] if wanted else []
+    known = {each.target.object_id for each in listed}
+    return listed + [Subject(target) for target in found if target.is_file or target.object_id not in known]
+
+
+class Verifier:
+    """Verifies objects one by one. Threads: any may check; one adds up.
+
+    Args:
+        targets: where linked objects of composites lie.
+        with_data: read every block, too.
+    """
+
+    def __init__(self, targets: Targets, *, with_data: bool) -> None:
+        self._targets = targets
+        self._with_data = with_data
+
+    def check(self, subject: Subject) -> Checked:
+        """Read one object and compare it with itself and with what the image says of it."""
+        checked = Checked(subject)
+        target = subject.target
+        try:
+            opened = look_into(target.source, target.key)
+            checked.ranges = opened.index.object_ranges()
+            _compare_with_image(checked, opened)
+            if self._with_data:
+                self._check_blocks(checked, opened)
+        except CorruptObject as error:
+            checked.problem("index", f"expected {error.expected}, found {error.found}")
+        except KeyMissing:
+            checked.problem("missing", "there is no such object")
+        except (AccelError, OSError) as error:
+            row = Unchecked(target.object_id, target.key, type(error).__name__, str(error))
+            checked.unchecked.append(row)
+        return checked
+
+    def _check_blocks(self, checked: Checked, opened: LookedInto) -> None:
+        for link_id, rows in _spans(opened):
+            where = self._targets.of_id(link_id) if link_id is not None else checked.subject.target
+            try:
+                body = _read_span(where.source, where.key, rows)
+            except (KeyMissing, RangeInvalid) as error:
+                checked.problem("block", f"blocks at {rows[0].position} of {where.key!r} are gone: {error.detail}")
+            else:
+                _decode_span(checked, body, rows, where.key, opened.size_bytes)
+            if len(checked.problems) >= PROBLEMS_PER_OBJECT_MAX:
+                return
+
+
+def add_up(results: Iterable[Checked], image: MetadataImage | None, found: Verification) -> None:
+    """Add results to what was found so far; those of a node have to come in the order of its list."""
+    orders: dict[int, OrderCheck] = {}
+    broken: set[tuple[int, int]] = set()
+    known = image.unordered_streams if image is not None else frozenset()
+    for checked in results:
+        found.objects_checked += not checked.unchecked
+        found.blocks_checked += checked.blocks
+        found.problems += checked.problems
+        found.unchecked += checked.unchecked
+        node_id, object_id = checked.subject.node_id, checked.subject.target.object_id
+        if node_id is None or object_id is None or checked.ranges is None:
+            continue
+        for each in orders.setdefault(node_id, OrderCheck(node_id)).add(object_id, checked.ranges):
+            if each.stream_id not in known and (node_id, each.stream_id) not in broken:
+                broken.add((node_id, each.stream_id))
+                found.disorders.append(each)
+
+
+def in_order(executor: Executor, work: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
+    """Results in the order of the items, worked on by many threads, at most ``ahead`` of them waiting."""
+    pending: deque[Future[R]] = deque()
+    for item in items:
+        pending.append(executor.submit(work, item))
+        if len(pending) >= ahead:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
+
+
+def _compare_with_image(checked: Checked, opened: LookedInto) -> None:
+    listed, holds = checked.subject.listed, checked.subject.holds
+    # The image's size of a composite object is that of what it links, not its own.
+    if listed is not None and opened.composite is None:
+        _compare(checked, "size", "bytes", listed.size_bytes, opened.size_bytes)
+        _compare(checked, "index-size", "bytes of index", listed.index_size_bytes, opened.index.nbytes)
+    if holds is not None and checked.ranges is not None:
+        stream_id, promised = holds
+        held = checked.ranges.range_of(stream_id)
+        if held is None or held.start > promised.start or held.end < promised.end:
+            what = "nothing of it" if held is None else f"[{held.start}, {held.end})"
+            text = f"the image promises [{promised.start}, {promised.end}) of stream {stream_id}, found {what}"
+            checked.problem("stream-range", text)
+
+
+def _compare(checked: Checked, check: str, noun: str, expected: int, found: int) -> None:
+    if expected not in (UNKNOWN, found):
+        checked.problem(check, f"the image says {expected} {noun}, found {found}")
+
+
+def _spans(opened: LookedInto) -> Iterator[tuple[int | None, list[BlockRow]]]:
+    """Rows whose blocks lie end to end in one object, with the linked object's id where it is another one."""
+    pending: list[BlockRow] = []
+    holder: int | None = None
+    for number, row in enumerate(opened.index):
+        link_id = opened.composite.locate(number).object_id if opened.composite else None
+        joins = pending and link_id == holder and pending[-1].position + pending[-1].size_bytes == row.position
+        if pending and not (joins and row.position + row.size_bytes - pending[0].position <= SPAN_SIZE_BYTES):
+            yield holder, pending
+            pending = []
+        holder = link_id
+        pending.append(row)
+    if pending:
+        yield holder, pending
+
+
+def _read_span(source: Readable, key: str, rows: list[BlockRow]) -> memoryview:
+    start, end = rows[0].position, rows[-1].position + rows[-1].size_bytes
+    return memoryview(source.get_range(key, start, end).body)
+
+
+def _decode_span(checked: Checked, body: memoryview, rows: list[BlockRow], key: str, size_bytes: int) -> None:
+    for row in rows:
+        at = row.position - rows[0].position
+        try:
+            decode_block_bytes(body[at : at + row.size_bytes], row, key=key, object_size_bytes=size_bytes)
+        except CorruptObject as error:
+            where = f"stream {row.stream_id} [{row.start}, {row.end})"
+            checked.problem("block", f"{where}: expected {error.expected}, found {error.found}")
+            if len(checked.problems) >= PROBLEMS_PER_OBJECT_MAX:
+                return
+        else:
+            checked.blocks += 1
+
+
+@click.command(
+    short_help="Check objects against the format, themselves, and the image.",
+    epilog=examples(
+        "accel object verify --all --store s3://bucket --image image.json",
+        "accel object verify 42 43 --store s3://bucket --data",
+        "accel object verify ./42.bin --data --quiet",
+    ),
+)
+@click.argument("names", metavar="[ID|KEY|FILE]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Every object of the image.")
+@click.option("--data", is_flag=True, help="Read every block, too, not only the indexes.")
+@click.option("--parallel", type=click.IntRange(1, 1024), default=32, show_default=True, help="Objects at once.")
+@place_options
+@output_options
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    *,
+    names: tuple[str, ...],
+    everything: bool,
+    data: bool,
+    parallel: int,
+    place: Place,
+    output: Output,
+) -> None:
+    """Check objects against the format, against themselves, and against the image.
+
+    Reads every index; with --data every block. With --image it also compares sizes, and finds the streams whose
+    offsets do not ascend through a node's list. Ends with 3 if there are problems, else with 1 if something could not
+    be checked. With --quiet it says nothing when all is well.
+    """
+    targets = Targets(place, output)
+    subjects = _subjects(names, everything=everything, image=place.image, targets=targets)
+    found = Verification(with_data=data, quiet=output.is_quiet)
+    verifier = Verifier(targets, with_data=data)
+    with ThreadPoolExecutor(parallel) as executor, output.progress("verifying", len(subjects)) as advance:
+
+        def check(subject: Subject) -> Checked:
+            checked = verifier.check(subject)
+            advance()
+            return checked
+
+        add_up(in_order(executor, check, subjects, parallel * AHEAD_PER_THREAD), place.image, found)
+    found.requests, found.bytes_read = targets.reads
+    output.show(found)
+    ctx.exit(EXIT_PROBLEMS if found.found_problems else int(bool(found.unchecked)))
+
+
+def _subjects(
+    names: tuple[str, ...], *, everything: bool, image: MetadataImage | None, targets: Targets
+) -> list[Subject]:
+    if everything == bool(names):
+        raise click.UsageError("Expected either objects to verify or --all.")
+    if not everything:
+        return subjects_of_names(names, image, targets)
+    if image is None:
+        raise click.UsageError("Missing option '--image' (or ACCEL_IMAGE): --all means the objects that it lists.")
+    return list(subjects_of_image(image, targets))

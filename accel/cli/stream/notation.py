@@ -1,0 +1,189 @@
+"""How moments, segments, key ranges and cuts of a history are written and read by people.
+
+    | what      | written                                                                                    |
+    |-----------|--------------------------------------------------------------------------------------------|
+    | moment    | milliseconds since 1970, 2026-11-21T17:00:00Z, 2026-11-21, or an age such as "24h ago"      |
+    | segment   | 3@1: number 3, created in epoch 1                                                          |
+    | number    | 3@1=120: an offset or a size of a segment                                                  |
+    | key range | 0.0:0.5: from a key up to, but not including, another one                                  |
+    | cut       | a file with {"3@1": 120, "4@2": -1}, or {"cut": ...} around it, as `cuts show` prints it   |
+
+Functions that read raise ValueError with a text for the user.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from accel.history.checks import TIME_MS_END
+from accel.history.ids import parse_segment, segment_text
+from accel.system import SYSTEM
+from accel.units import parse_time
+
+if TYPE_CHECKING:
+    from accel.history.segments import SegmentRecord
+
+
+MOMENT_MS_MAX: Final = TIME_MS_END - 1
+"""The last millisecond that a history takes, in the year 5138."""
+
+OFFSET_MAX: Final = 2**63 - 1
+
+_AGO = " ago"
+
+
+def parse_moment(text: str) -> int:
+    """Milliseconds since 1970.
+
+    >>> parse_moment("1800000000500"), parse_moment("2027-01-15T08:00:00.500Z"), parse_moment("1970-01-01 00:01")
+    (1800000000500, 1800000000500, 60000)
+
+    Raises:
+        ValueError: no moment, or one before 1970 or after 5138.
+    """
+    if text.isascii() and text.isdigit():
+        found = int(text)
+    elif text.endswith(_AGO):
+        found = int((SYSTEM.clock() - parse_time(text.removesuffix(_AGO))) * 1000)
+    else:
+        found = _from_iso(text)
+    if not 0 <= found <= MOMENT_MS_MAX:
+        raise ValueError(f"expected a moment from 1970 to 5138, found {text!r}")
+    return found
+
+
+def moment_ms_text(milliseconds: int) -> str:
+    """A moment by the millisecond, as UTC; `parse_moment` reads it.
+
+    >>> moment_ms_text(1_800_000_000_500)
+    '2027-01-15T08:00:00.500Z'
+    """
+    if not 0 <= milliseconds <= MOMENT_MS_MAX:
+        return str(milliseconds)
+    seconds, rest = divmod(milliseconds, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03}Z"
+
+
+def parse_number(text: str) -> tuple[int, int]:
+    """A segment and a number of it.
+
+    >>> parse_number("3@0=-1")
+    (3, -1)
+
+    Raises:
+        ValueError: anything else, or a number that no offset can have.
+    """
+    segment, equals, number = text.partition("=")
+    if not equals:
+        raise ValueError(f"expected a segment and a number, such as 3@1=120, found {text!r}")
+    try:
+        found = int(number)
+    except ValueError as error:
+        raise ValueError(f"expected a whole number after {segment}=, found {number!r}") from error
+    return parse_segment(segment), _checked(found)
+
+
+def parse_range(text: str) -> tuple[float, float]:
+    """A key range; whether its bounds fit is for a scale to say.
+
+    >>> parse_range("0.25:0.5")
+    (0.25, 0.5)
+
+    Raises:
+        ValueError: not two numbers.
+    """
+    try:
+        start, end = map(float, text.split(":"))
+    except ValueError as error:
+        raise ValueError(f"expected a key range such as 0.0:0.5, found {text!r}") from error
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise ValueError(f"expected keys from 0 to 1, found {text!r}")
+    return start, end
+
+
+def read_cut(text: str) -> dict[int, int]:
+    """A cut from a file; ``text`` is its path.
+
+    Raises:
+        ValueError: it cannot be read, or is no cut.
+    """
+    try:
+        found = json.loads(Path(text).read_bytes())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"expected a JSON file with a cut, found {text!r}: {error}") from error
+    cut = found.get("cut", found.get("position", found)) if isinstance(found, dict) else found
+    if not isinstance(cut, dict) or not all(type(each) is int for each in cut.values()):
+        raise ValueError(f'expected offsets by segment in {text!r}, such as {{"3@1": 120}}')
+    return {parse_segment(name): _checked(offset) for name, offset in cut.items()}
+
+
+def numbers_by_segment(numbers: Mapping[int, int]) -> dict[str, int]:
+    """A cut, or sizes, as machines get them and `read_cut` reads them."""
+    return {segment_text(each): value for each, value in numbers.items()}
+
+
+def cut_text(cut: Mapping[int, int]) -> str:
+    """A cut as people read it.
+
+    >>> cut_text({3: 120, 4: -1})
+    '3@0=120 4@0=-1'
+    """
+    return " ".join(f"{segment_text(each)}={offset}" for each, offset in cut.items()) or "the very beginning"
+
+
+def _from_iso(text: str) -> int:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        expected = "milliseconds since 1970, a moment such as 2026-11-21T17:00:00Z, or an age such as '24h ago'"
+        raise ValueError(f"expected {expected}, found {text!r}") from error
+    known = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return round(known.timestamp() * 1000)
+
+
+def _checked(number: int) -> int:
+    if abs(number) > OFFSET_MAX:
+        raise ValueError(f"expected at most {OFFSET_MAX}, found {number}")
+    return number
+
+
+SHOWN_SEGMENTS_MAX: Final = 8
+"""Segments of an epoch in one line of text; JSON has all of them."""
+
+
+def segment_data(segment: SegmentRecord) -> dict[str, Any]:
+    """A segment for machines."""
+    return {
+        "segment": str(segment),
+        "id": segment.id,
+        "key_start": segment.key_start,
+        "key_end": segment.key_end,
+        "creation_time_ms": segment.creation_time_ms,
+    }
+
+
+def keys_text(segment: SegmentRecord) -> str:
+    """A segment's keys.
+
+    >>> from accel.history.segments import SegmentRecord
+    >>> keys_text(SegmentRecord(3, 0, 0.25, 0.5))
+    '[0.25, 0.5)'
+    """
+    return f"[{segment.key_start}, {segment.key_end})"
+
+
+def segments_text(segments: Iterable[SegmentRecord], count: int) -> str:
+    """The first few of so many segments, and their keys."""
+    shown = ", ".join(f"{each} {keys_text(each)}" for each in islice(segments, SHOWN_SEGMENTS_MAX))
+    return f"{shown}, and {count - SHOWN_SEGMENTS_MAX} more" if count > SHOWN_SEGMENTS_MAX else shown
+
+
+def epoch_line(number: int, time_ms: int, notes: str, segments: str) -> str:
+    """An epoch in one line."""
+    return f"epoch {number:<6}{moment_ms_text(time_ms)}  {notes}{segments}"

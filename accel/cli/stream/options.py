@@ -1,0 +1,217 @@
+"""Options that commands on scopes, streams and transactions share.
+
+    @stream_group.command()
+    @stream_options             # stream: StreamChoice, with store, scope and name
+    @output_options
+    def command(stream, output): ...
+
+The store of streams is loaded when a command opens it, so that other commands start without it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+
+from accel.cli.options import Command, StoreChoice, option, store_options
+from accel.cli.stream.notation import parse_moment, parse_number, read_cut
+from accel.rendering import Output
+
+if TYPE_CHECKING:
+    from accel.history.store import Stream, StreamStore
+
+data_elsewhere_option = option(
+    "--data-elsewhere",
+    is_flag=True,
+    help="You hold the segments' data, not in this bucket's catalog, and do with them what the command says.",
+)
+
+Callback: TypeAlias = Callable[[click.Context, click.Parameter, Any], Any]
+
+
+def read_by(parse: Callable[[str], Any]) -> Callback:
+    """A callback that reads an option's text, or each of several; ValueError is the user's message."""
+
+    def read(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        try:
+            if isinstance(value, tuple):
+                return tuple(map(parse, value))
+            return None if value is None else parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, param) from error
+
+    return read
+
+
+def parse_name(text: str) -> str:
+    """Any text but the empty one, which no name can be.
+
+    Raises:
+        ValueError: it is empty.
+    """
+    if not text:
+        raise ValueError("expected a name, found nothing")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeChoice:
+    """Which scope the user means.
+
+    Args:
+        store: where it lies.
+        name: the scope's; None where a command can do without.
+    """
+
+    store: StoreChoice
+    name: str | None = None
+
+    def open(self, output: Output, sizes: Mapping[int, int] | None = None) -> StreamStore:
+        """The streams of the store.
+
+        Args:
+            output: tells of requests, if that is wanted.
+            sizes: how far segments reach, by id; those that are missing count 0. None = the user does not hold the
+                segments, and what needs a host is refused.
+        """
+        from accel.history.store import GivenSizes, StreamStore  # noqa: PLC0415 - only for who needs it
+
+        return StreamStore.open(self.store.open(output), host=None if sizes is None else GivenSizes(sizes))
+
+    @property
+    def scope(self) -> str:
+        """The scope's name.
+
+        Raises:
+            click.UsageError: none was given.
+        """
+        if not self.name:
+            raise click.UsageError("Missing option '--scope' (or ACCEL_SCOPE).")
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class StreamChoice:
+    """Which stream the user means.
+
+    Args:
+        scope: its scope.
+        name: its name.
+    """
+
+    scope: ScopeChoice
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.scope.scope}/{self.name}"
+
+    def open(self, output: Output, sizes: Mapping[int, int] | None = None) -> Stream:
+        """The stream; arguments as `ScopeChoice.open` takes them.
+
+        Raises:
+            NotInHistory: there is none, or its creation was cut short.
+        """
+        return self.scope.open(output, sizes).stream(self.scope.scope, self.name)
+
+
+def scope_options(command: Command) -> Command:
+    """`--scope` and all of `store_options` -> ``scope``."""
+
+    @option("--scope", callback=read_by(parse_name), help="The scope.")
+    @store_options
+    @functools.wraps(command)
+    def wrapped(*args: Any, scope: str | None, store: StoreChoice, **others: Any) -> Any:
+        return command(*args, scope=ScopeChoice(store, scope), **others)
+
+    return wrapped  # type: ignore[return-value]  # the same command with other arguments
+
+
+def stream_options(command: Command) -> Command:
+    """`--scope`, `--stream` and all of `store_options` -> ``stream``."""
+
+    @scope_options
+    @option("--stream", required=True, callback=read_by(parse_name), help="The stream, within its scope.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, scope: ScopeChoice, stream: str, **others: Any) -> Any:
+        return command(*args, stream=StreamChoice(scope, stream), **others)
+
+    return wrapped  # type: ignore[return-value]  # likewise
+
+
+def moment_option(name: str, help_text: str, **attributes: Any) -> Callable[[Command], Command]:
+    """An option that takes a moment -> milliseconds since 1970, None if it is not given."""
+    return click.option(name, metavar="MOMENT", callback=read_by(parse_moment), help=help_text, **attributes)
+
+
+def cut_options(
+    file: str = "--cut", offset: str = "--at", into: str = "cut", what: str = "The cut", *, required: bool = True
+) -> Callable[[Command], Command]:
+    """A cut as a file, or as offsets -> ``into``: offsets by segment id, empty if it is not required and not given."""
+
+    def decorate(command: Command) -> Command:
+        @click.option(file, f"{into}_file", metavar="FILE", callback=read_by(read_cut), help=f"{what}, a JSON file.")
+        @click.option(
+            offset,
+            f"{into}_offsets",
+            metavar="N@E=OFFSET",
+            multiple=True,
+            callback=read_by(parse_number),
+            help=f"{what}, segment by segment; -1 for a future one; repeated.",
+        )
+        @functools.wraps(command)
+        def wrapped(*args: Any, **others: Any) -> Any:
+            from_file, from_offsets = others.pop(f"{into}_file"), others.pop(f"{into}_offsets")
+            if from_file is not None and from_offsets:
+                raise click.UsageError(f"Expected '{file}' or '{offset}', found both.")
+            cut = _once(offset, from_offsets) if from_file is None else from_file
+            if required and not cut:
+                raise click.UsageError(f"Missing option '{file}' or '{offset}'.")
+            return command(*args, **{into: cut}, **others)
+
+        return wrapped  # type: ignore[return-value]  # likewise
+
+    return decorate
+
+
+def holder_option(command: Command) -> Command:
+    """`--data-elsewhere` -> ``sizes``: none if it is given; None if the user holds no segments."""
+
+    @data_elsewhere_option
+    @functools.wraps(command)
+    def wrapped(*args: Any, data_elsewhere: bool, **others: Any) -> Any:
+        return command(*args, sizes={} if data_elsewhere else None, **others)
+
+    return wrapped  # type: ignore[return-value]  # likewise
+
+
+def size_options(command: Command) -> Command:
+    """`--size` and `--data-elsewhere` -> ``sizes``, by segment id; None if neither is given."""
+
+    @click.option(
+        "--size",
+        "sizes",
+        metavar="N@E=SIZE",
+        multiple=True,
+        callback=read_by(parse_number),
+        help="How far a segment reaches, in the stream's offset unit; repeated. 0 for those that are not named.",
+    )
+    @data_elsewhere_option
+    @functools.wraps(command)
+    def wrapped(*args: Any, sizes: tuple[tuple[int, int], ...], data_elsewhere: bool, **others: Any) -> Any:
+        found = _once("--size", sizes)
+        if min(found.values(), default=0) < 0:
+            raise click.UsageError("Expected sizes of at least 0 with '--size'.")
+        return command(*args, sizes=found if found or data_elsewhere else None, **others)
+
+    return wrapped  # type: ignore[return-value]  # likewise
+
+
+def _once(name: str, numbers: tuple[tuple[int, int], ...]) -> dict[int, int]:
+    found = dict(numbers)
+    if len(found) < len(numbers):
+        raise click.UsageError(f"Expected each segment once with '{name}'.")
+    return found

@@ -1,0 +1,257 @@
+"""`accel scope`, and `accel stream create`, `list` and `describe`."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from accel.cli.options import TIME, StoreChoice, examples, output_options, store_options
+from accel.cli.stream.notation import cut_text, moment_ms_text, numbers_by_segment
+from accel.cli.stream.options import ScopeChoice, StreamChoice, moment_option, scope_options, stream_options
+from accel.cli.tables import Names
+from accel.errors import IllegalState, NotInHistory
+from accel.history.configuration import (
+    SEGMENTS_MAX,
+    OffsetUnit,
+    RetentionKind,
+    RetentionPolicy,
+    ScalingKind,
+    ScalingPolicy,
+    StreamConfiguration,
+)
+from accel.lookup.explain import count_text
+from accel.rendering import Output, Shown, field_lines, said
+from accel.units import age_text
+
+if TYPE_CHECKING:
+    from accel.history.store import Stream
+
+
+LIMIT = click.option(
+    "--limit", type=click.IntRange(min=0), default=1000, show_default=True, help="At most so many; 0 for all."
+)
+
+
+@click.group("scope")
+def scope_group() -> None:
+    """Make, list and delete scopes, which hold streams."""
+
+
+@scope_group.command(
+    "create", short_help="Make a scope.", epilog=examples("accel scope create --store s3://bucket --scope shop")
+)
+@scope_options
+@output_options
+def create_scope(*, scope: ScopeChoice, output: Output) -> None:
+    """Make a scope; one that is there stays as it is."""
+    is_new = scope.open(output).create_scope(scope.scope)
+    output.show(said(f"scope {scope.scope} {'created' if is_new else 'was there'}", scope=scope.scope, created=is_new))
+
+
+@scope_group.command(
+    "list", short_help="List scopes.", epilog=examples("accel scope list --store s3://bucket --output json")
+)
+@LIMIT
+@store_options
+@output_options
+def list_scopes(*, limit: int, store: StoreChoice, output: Output) -> None:
+    """List all scopes, in the order of their encoded names."""
+    found = list(islice(ScopeChoice(store).open(output).scopes(), limit + 1 if limit else None))
+    more = bool(limit) and len(found) > limit
+    output.show(Names("scopes", found[:limit] if more else found, more))
+
+
+@scope_group.command(
+    "delete",
+    short_help="Delete a scope without streams; a dry run without --yes.",
+    epilog=examples("accel scope delete --store s3://bucket --scope shop --yes"),
+)
+@click.option("--yes", is_flag=True, help="Delete; without it nothing is changed.")
+@scope_options
+@output_options
+def delete_scope(*, yes: bool, scope: ScopeChoice, output: Output) -> None:
+    """Delete a scope without streams; one that is not there counts as deleted."""
+    store, name = scope.open(output), scope.scope
+    if yes:
+        store.delete_scope(name)
+        output.show(said(f"scope {name} deleted", scope=name, dry_run=False, exists=False))
+        return
+    try:
+        first = next(store.streams(name), None)
+    except NotInHistory:
+        output.show(said(f"dry run: there is no scope {name}", scope=name, dry_run=True, exists=False))
+        return
+    if first is not None:
+        raise IllegalState(f"expected a scope without streams, found {name!r} with {first!r}")
+    output.show(said(f"dry run: scope {name} would be deleted (--yes does it)", scope=name, dry_run=True, exists=True))
+
+
+def configuration_options(command: Any) -> Any:
+    """Options for what the owner of a stream wants; `_configuration` reads them."""
+    for decorate in (
+        click.option("--tag", "tags", multiple=True, help="A word to find it by; may be repeated."),
+        click.option(
+            "--unit",
+            type=click.Choice([each.value for each in OffsetUnit]),
+            default=OffsetUnit.RECORDS.value,
+            show_default=True,
+            help="What offsets and sizes count; never changes afterwards.",
+        ),
+        click.option("--keep-size-max", type=int, metavar="SIZE", help="Keep no more than that, with --keep-size."),
+        click.option("--keep-size", type=int, metavar="SIZE", help="Keep at least so much, in the offset unit."),
+        click.option("--keep-max", type=TIME, metavar="TIME", help="Keep no more than that, with --keep."),
+        click.option("--keep", type=TIME, metavar="TIME", help="Keep at least that much time, such as 7d."),
+        click.option(
+            "--scale-factor", type=int, default=2, show_default=True, help="Into how many a hot one is split."
+        ),
+        click.option("--scale-kilobytes", type=int, metavar="RATE", help="Kilobytes a second that a segment may have."),
+        click.option("--scale-events", type=int, metavar="RATE", help="Events a second that a segment may have."),
+        click.option("--min-segments", type=int, default=1, show_default=True, help="It never has fewer."),
+    ):
+        command = decorate(command)
+    return command
+
+
+@click.command(
+    short_help="Make a stream.",
+    epilog=examples(
+        "accel stream create --store s3://bucket --scope shop --stream orders --min-segments 2",
+        "accel stream create --store s3://bucket --scope shop --stream clicks --keep 7d --tag web",
+    ),
+)
+@configuration_options
+@click.option("--segments", type=click.IntRange(1, SEGMENTS_MAX), help="So many at first; --min-segments by default.")
+@moment_option("--time", "When it is created; now by default.")
+@stream_options
+@output_options
+def create(*, segments: int | None, time: int | None, stream: StreamChoice, output: Output, **wanted: Any) -> None:
+    """Make a stream, or finish one whose creation was cut short; one that is there stays as it is."""
+    configuration = _configuration(wanted)
+    store = stream.scope.open(output)
+    made = store.create_stream(stream.scope.scope, stream.name, configuration, time, segments=segments)
+    data = described(made).data
+    since = moment_ms_text(data["epoch_time_ms"])
+    sentence = f"stream {stream}: {count_text(data['segments'], 'segment')} of epoch {data['epoch']}, since {since}"
+    output.show(Shown(data, (sentence,)))
+
+
+@click.command(
+    "list",
+    short_help="List the streams of a scope.",
+    epilog=examples("accel stream list --store s3://bucket --scope shop"),
+)
+@LIMIT
+@scope_options
+@output_options
+def list_streams(*, limit: int, scope: ScopeChoice, output: Output) -> None:
+    """List the streams of a scope, half-created ones included, in the order of their encoded names."""
+    found = list(islice(scope.open(output).streams(scope.scope), limit + 1 if limit else None))
+    more = bool(limit) and len(found) > limit
+    output.show(Names("streams", found[:limit] if more else found, more))
+
+
+@click.command(
+    short_help="Show what a stream is and where it stands.",
+    epilog=examples("accel stream describe --store s3://bucket --scope shop --stream orders"),
+)
+@stream_options
+@output_options
+def describe(*, stream: StreamChoice, output: Output) -> None:
+    """Show a stream's state, configuration, current epoch, and where it begins."""
+    output.show(described(stream.open(output)))
+
+
+def described(stream: Stream) -> Shown:
+    """A stream as it stands."""
+    current, truncation = stream.current_epoch(), stream.truncation()
+    wanted, created_ms, state, head = stream.configuration(), stream.creation_time_ms(), stream.state(), stream.head()
+    data = {
+        "stream": stream.name,
+        "unique_id": str(stream.unique_id),
+        "state": state.value,
+        "creation_time_ms": created_ms,
+        "epoch": current.epoch,
+        "epoch_time_ms": current.creation_time_ms,
+        "segments": len(current.segments),
+        "head": numbers_by_segment(head),
+        "truncated_size": truncation.size_till,
+        "deleted_segments": truncation.deleted_count,
+        "truncating": truncation.updating,
+        "configuration": _configuration_data(wanted),
+    }
+    fields = {
+        "stream": stream.name,
+        "unique id": stream.unique_id,
+        "state": state.value,
+        "created": moment_ms_text(created_ms),
+        "epoch": f"{current.epoch}, since {moment_ms_text(current.creation_time_ms)}",
+        "segments": f"{len(current.segments)}, at least {wanted.min_segments}",
+        "begins at": _head_text(head),
+        "truncated": f"{truncation.size_till} {wanted.offset_unit.value}" if len(truncation.cut) else None,
+        "keeps": _retention_text(wanted.retention),
+        "tags": ", ".join(wanted.tags) or None,
+    }
+    return Shown(data, field_lines(fields))
+
+
+def _head_text(head: Any) -> str:
+    return cut_text(head) if len(head) <= 8 else count_text(len(head), "segment")
+
+
+def _configuration(wanted: dict[str, Any]) -> StreamConfiguration:
+    try:
+        return StreamConfiguration(
+            min_segments=wanted["min_segments"],
+            scaling=_scaling(wanted["scale_events"], wanted["scale_kilobytes"], wanted["scale_factor"]),
+            retention=_retention(wanted),
+            offset_unit=OffsetUnit(wanted["unit"]),
+            tags=tuple(sorted(set(wanted["tags"]))),
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _scaling(events: int | None, kilobytes: int | None, factor: int) -> ScalingPolicy:
+    if events is not None and kilobytes is not None:
+        raise click.UsageError("Expected --scale-events or --scale-kilobytes, found both.")
+    if events is not None:
+        return ScalingPolicy(ScalingKind.EVENTS, events, factor)
+    return ScalingPolicy() if kilobytes is None else ScalingPolicy(ScalingKind.BYTES, kilobytes, factor)
+
+
+def _retention(wanted: dict[str, Any]) -> RetentionPolicy | None:
+    times, sizes = (wanted["keep"], wanted["keep_max"]), (wanted["keep_size"], wanted["keep_size_max"])
+    if sum(each is not None for each in (times[0], sizes[0])) > 1:
+        raise click.UsageError("Expected --keep or --keep-size, found both.")
+    for (least, most), name in ((times, "--keep"), (sizes, "--keep-size")):
+        if least is None and most is not None:
+            raise click.UsageError(f"Expected {name} with {name}-max.")
+    if times[0] is not None:
+        most_ms = None if times[1] is None else round(times[1] * 1000)
+        return RetentionPolicy(RetentionKind.TIME, round(times[0] * 1000), most_ms)
+    return None if sizes[0] is None else RetentionPolicy(RetentionKind.SIZE, *sizes)
+
+
+def _configuration_data(wanted: StreamConfiguration) -> dict[str, Any]:
+    kept, scaling = wanted.retention, wanted.scaling
+    rate, factor = scaling.target_rate, scaling.scale_factor
+    return {
+        "min_segments": wanted.min_segments,
+        "scaling": {"kind": scaling.kind.value, "target_rate": rate, "scale_factor": factor},
+        "retention": kept and {"kind": kept.kind.value, "minimum": kept.minimum, "maximum": kept.maximum},
+        "offset_unit": wanted.offset_unit.value,
+        "tags": list(wanted.tags),
+    }
+
+
+def _retention_text(kept: RetentionPolicy | None) -> str:
+    if kept is None:
+        return "everything"
+    least, most = _kept_text(kept, kept.minimum), kept.maximum
+    return f"at least {least}" + ("" if most is None else f", at most {_kept_text(kept, most)}")
+
+
+def _kept_text(kept: RetentionPolicy, limit: int) -> str:
+    return age_text(limit / 1000) if kept.kind is RetentionKind.TIME else str(limit)

@@ -1,0 +1,232 @@
+"""What commands print, and where.
+
+A command hands over one result, which knows its plain data and how a person wants to see it. Results go to stdout, as
+text or as JSON; progress, notes and errors go to stderr, so that a pipe gets nothing but data.
+
+    |          | text                          | json                                                     |
+    |----------|-------------------------------|----------------------------------------------------------|
+    | result   | lines and tables              | one document; of streams of results one a line           |
+    | note     | a line; not with --quiet      | the same                                                 |
+    | summary  | a line; not with --quiet      | one line of JSON; not with --quiet                       |
+    | error    | error: ... and advice: ...    | {"type", "message", "advice", "retryable"}               |
+
+Names, tags and keys that are printed come from a bucket, where anybody may have written them. So all text passes
+`shown_text` on its way out: characters that would move the cursor, change the terminal or the direction of writing are
+escaped, as they are in JSON anyway.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import click
+from rich import box
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from accel.errors import AccelError
+from loaders.errors import redacted
+
+_KEPT = "\n\t"
+
+PIPE_WIDTH = 160
+"""Columns of a table that no terminal limits."""
+
+Rendered: TypeAlias = str | Text | Table
+"""What a person can be shown."""
+
+
+class Result(Protocol):
+    """What a command found."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data; its keys are part of the interface."""
+        ...
+
+    def render(self) -> Iterable[Rendered]:
+        """As lines and tables."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Something that was found or done.
+
+    Args:
+        data: as machines get it.
+        lines: as people read it.
+    """
+
+    data: dict[str, Any]
+    lines: tuple[Rendered, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return self.data
+
+    def render(self) -> Iterator[Rendered]:
+        """As lines and tables."""
+        yield from self.lines
+
+
+def said(sentence: str, **data: Any) -> Shown:
+    """One sentence, and what it says as data."""
+    return Shown(data, (sentence,))
+
+
+def field_lines(fields: Mapping[str, object]) -> tuple[str, ...]:
+    """A line for each field that is there."""
+    return tuple(f"{name:<20}{value}" for name, value in fields.items() if value is not None)
+
+
+def table_of(names: Mapping[str, bool], rows: Iterable[Iterable[str]]) -> Table:
+    """A table; for each column its name, and whether it holds numbers."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name, is_number in names.items():
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Prints results and notes the way the user wants them. One thread at a time.
+
+    Args:
+        is_json: JSON instead of text.
+        is_quiet: no notes, no progress, nothing that only says that all is well.
+        is_verbose: details such as each request.
+    """
+
+    is_json: bool = False
+    is_quiet: bool = False
+    is_verbose: bool = False
+
+    def show(self, result: Result) -> None:
+        """Print the result of a command."""
+        if self.is_json:
+            click.echo(json.dumps(result.to_dict(), indent=2))
+            return
+        for each in result.render():
+            _print(each)
+
+    def show_each(self, results: Iterable[Result], *, at_once: bool = False) -> None:
+        """Print results as they come, one a line.
+
+        Args:
+            results: what is printed.
+            at_once: whether each is to reach who reads it before the next one comes, through a pipe as well.
+        """
+        stdout = sys.stdout
+        for result in results:
+            lines = [json.dumps(result.to_dict())] if self.is_json else result.render()
+            stdout.writelines(f"{shown_text(str(line))}\n" for line in lines)
+            if at_once:
+                stdout.flush()
+        stdout.flush()  # here, where a closed pipe can still be answered for
+
+    def summary(self, result: Result) -> None:
+        """Say in the end how it went, beside the data."""
+        if self.is_quiet:
+            return
+        lines = [json.dumps(result.to_dict())] if self.is_json else result.render()
+        for line in lines:
+            click.echo(shown_text(str(line)), err=True)
+
+    def note(self, text: str) -> None:
+        """Tell what is going on."""
+        if not self.is_quiet:
+            click.echo(shown_text(redacted(text)), err=True)
+
+    def detail(self, text: str) -> None:
+        """Tell what only those who look for a fault want to know."""
+        if self.is_verbose:
+            click.secho(shown_text(redacted(text)), err=True, dim=True)
+
+    @contextmanager
+    def progress(self, what: str, total: int) -> Iterator[Callable[[], None]]:
+        """A bar on stderr while something long runs, if a person watches; gives a function that moves it on by one."""
+        if self.is_quiet or not sys.stderr.isatty():
+            yield lambda: None
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(printable(what), total=total)
+            yield lambda: bar.advance(task)
+
+
+def show_error(error: BaseException, *, is_json: bool) -> None:
+    """Print an error and what to do about it."""
+    advice = _advice(error)
+    retryable = isinstance(error, AccelError) and error.retryable
+    message = redacted("; ".join([_message(error), *getattr(error, "__notes__", ())]))
+    if is_json:
+        row = {"type": type(error).__name__, "message": message, "advice": advice, "retryable": retryable}
+        click.echo(json.dumps(row), err=True)
+        return
+    click.echo(click.style("error: ", fg="red", bold=True) + shown_text(message), err=True)
+    if advice:
+        click.echo(click.style("advice: ", bold=True) + advice, err=True)
+
+
+def printable(text: str) -> str:
+    """Text for one line: nothing in it moves a terminal's cursor, turns the direction of writing or ends the line."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+
+
+def shown_text(text: str) -> str:
+    """Text of several lines, in which nothing else than `printable` characters and tabs stays."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in _KEPT else _escaped(each) for each in text)
+
+
+def _escaped(each: str) -> str:
+    # As in JSON, so that a record that is shown as JSON stays what it is; beyond 16 bits JSON takes two.
+    return json.dumps(each)[1:-1] if not each.isascii() or each < " " else f"\\u{ord(each):04x}"
+
+
+def _advice(error: BaseException) -> str:
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"see {error.ctx.command_path} --help"
+    return error.advice if isinstance(error, AccelError) else ""
+
+
+def _message(error: BaseException) -> str:
+    return error.format_message() if isinstance(error, click.ClickException) else str(error)
+
+
+def _print(each: Rendered) -> None:
+    if isinstance(each, str):
+        click.echo(shown_text(each))
+        return
+    console = Console(markup=False, highlight=False, soft_wrap=isinstance(each, Text))
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    console.print(_Shown(each))
+
+
+class _Shown:
+    """Text or a table whose words pass `shown_text` when it is rendered; its own styles stay."""
+
+    def __init__(self, inner: Text | Table) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self._inner, options):
+            yield segment if segment.control else Segment(shown_text(segment.text), segment.style)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self._inner)

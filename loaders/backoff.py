@@ -1,0 +1,104 @@
+"""Backoff: how often something is tried again, and how long the pause before each repetition is.
+
+The longest pause doubles with each repetition up to a bound, and the pause is a random part of it ("full jitter"):
+writers who lost one race together do not meet again in the next one. Nothing here sleeps or draws by itself.
+
+    for attempt in backoff.attempts(8):
+        if write():
+            return
+    raise DataConflict(...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from loaders.errors import AccelError, StoreUnavailable
+
+Answer = TypeVar("Answer")
+
+_DOUBLINGS_MAX = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrySettings:
+    """Bounds on repetition.
+
+    Attributes:
+        attempts: how often a change is applied before its writer gives up.
+        settle_attempts: how often one write is sent, and how often it is read again to learn what became of it.
+        backoff_seconds: longest pause before the first repetition; doubled with each further one.
+        backoff_seconds_max: where the doubling ends.
+    """
+
+    attempts: int = 32
+    settle_attempts: int = 8
+    backoff_seconds: float = 0.02
+    backoff_seconds_max: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name in ("attempts", "settle_attempts"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is at least 1: {getattr(self, name)}")
+        if not 0 <= self.backoff_seconds <= self.backoff_seconds_max:
+            bounds = f"{self.backoff_seconds} and {self.backoff_seconds_max}"
+            raise ValueError(f"backoff_seconds lies between 0 and backoff_seconds_max: {bounds}")
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Settings, and what carries them out.
+
+    Args:
+        settings: the bounds.
+        sleep: waits for this number of seconds.
+        jitter: a number in [0, 1), each time another.
+    """
+
+    settings: RetrySettings
+    sleep: Callable[[float], object]
+    jitter: Callable[[], float]
+
+    def pause(self, attempt: int) -> None:
+        """Wait before repetition number `attempt`, the first of which is 1."""
+        longest = self.settings.backoff_seconds * 2 ** min(attempt - 1, _DOUBLINGS_MAX)
+        self.sleep(self.jitter() * min(longest, self.settings.backoff_seconds_max))
+
+    def attempts(self, count: int | None = None) -> Iterator[int]:
+        """Number attempts from 1, with a pause before each but the first; `settings.attempts` of them by default."""
+        for attempt in range(1, (self.settings.attempts if count is None else count) + 1):
+            if attempt > 1:
+                self.pause(attempt - 1)
+            yield attempt
+
+    def repeat(
+        self, request: Callable[[], Answer], helps: Callable[[AccelError], bool], count: int | None = None
+    ) -> Answer:
+        """Send a request until it is answered, or fails with an error that another attempt does not help against.
+
+        Args:
+            request: may be sent any number of times.
+            helps: whether another attempt may help after this error.
+            count: bounds the attempts; None = `settings.attempts`.
+
+        Raises:
+            AccelError: that of the last attempt.
+        """
+        last = self.settings.attempts if count is None else count
+        for attempt in self.attempts(last):
+            try:
+                return request()
+            except AccelError as error:
+                if attempt == last or not helps(error):
+                    raise
+        raise ValueError(f"expected at least 1 attempt, found {last}")
+
+    def ask(self, request: Callable[[], Answer]) -> Answer:
+        """Send a request that may be sent twice until the store answers; `settings.settle_attempts` times at most.
+
+        Raises:
+            StoreUnavailable: that of the last attempt.
+        """
+        return self.repeat(request, lambda error: isinstance(error, StoreUnavailable), self.settings.settle_attempts)

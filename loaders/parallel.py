@@ -1,0 +1,210 @@
+"""A few calls at a time, on an executor that others may use too.
+
+    | function      | gives                    | bound                | left early                                    |
+    |---------------|--------------------------|----------------------|-----------------------------------------------|
+    | `map_bounded` | a list, in order         | calls under way      | after an error it waits for what runs         |
+    | `run_bounded` | futures, lazily, in      | calls that were      | cancels what did not begin, waits for nothing |
+    |               | order or as they end     | begun and not given  |                                               |
+    | `read_ahead`  | records, lazily, in      | records and bytes    | the same                                      |
+    |               | order                    |                      |                                               |
+
+A generator may be closed by the garbage collector, at any time and in any thread. A thread that waits there for a pool
+may be the one that the pool waits for, so the two generators never wait when they are left.
+
+**Reading ahead.** A window bounded by count and by bytes moves over many records:
+
+    taken         at hand              being read           not asked for
+    0 1 2 3       4 5                  6 7 8                9 10 11 ...
+                  └────── the window: 8 records, 16 MiB ──┘
+
+The size of a record is known when it comes. Until the first one has, two are read; from then on, each that is not there
+yet is taken to be as large as the largest one so far. One record is read ahead however large it is. A read that did not
+begin is made by the thread that takes the record, so a walk within a pool's own thread, or beside others that fill the
+pool, goes on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+FIRST_READS: Final = 2
+"""Records that are read at once before it is known how large they are."""
+
+
+def run_bounded(
+    begin: Callable[[K], Future[V]], items: Iterable[K], at_once_max: int, *, in_order: bool = True
+) -> Generator[Future[V], None, None]:
+    """Begin a call for each item, a bounded number at a time, and give the futures.
+
+    Items are taken from their iterable as calls end. Left early, it cancels what did not begin.
+
+    Args:
+        begin: starts the call for an item, as ``partial(executor.submit, work)``.
+        items: what to call it with.
+        at_once_max: calls that were begun and not given, at least 1.
+        in_order: give the futures in the order of the items, done or not; otherwise give each once it is done.
+    """
+    left = iter(items)
+    running: deque[Future[V]] = deque()
+    try:
+        while True:
+            running.extend(map(begin, islice(left, at_once_max - len(running))))
+            if not running:
+                return
+            if in_order:
+                yield running.popleft()
+                continue
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                running.remove(future)
+                yield future
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def map_bounded(executor: Executor, call: Callable[[K], V], items: Iterable[K], at_once_max: int) -> list[V]:
+    """Like `map`, with a bounded number of calls at once; results come in the order of the items.
+
+    After the first error no call is begun; it is raised once those that run have ended.
+    """
+    begun: list[Future[V]] = []
+
+    def begin(item: K) -> Future[V]:
+        begun.append(executor.submit(call, item))
+        return begun[-1]
+
+    try:
+        return [future.result() for future in run_bounded(begin, items, at_once_max)]
+    finally:
+        end_all(begun)
+
+
+def end_all(futures: Iterable[Future[V]]) -> None:
+    """Cancel what has not begun, and wait for the rest."""
+    pending = list(futures)
+    for future in pending:
+        future.cancel()
+    wait(pending)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How far to read ahead.
+
+    Args:
+        count_max: records.
+        size_bytes_max: bytes of memory that they take.
+    """
+
+    count_max: int = 8
+    size_bytes_max: int = 16 << 20
+
+    def __post_init__(self) -> None:
+        if self.count_max < 1 or self.size_bytes_max < 0:
+            raise ValueError(f"expected a window of at least 1 record, found {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reader(Generic[K, V]):
+    """What is read.
+
+    Args:
+        read: reads one; called in the pool's threads or in that of the walk.
+        size_of: bytes of memory that it takes.
+        has: whether reading it costs nothing, so that it is not worth a pool's while.
+    """
+
+    read: Callable[[K], V]
+    size_of: Callable[[V], int]
+    has: Callable[[K], bool]
+
+
+def read_ahead(
+    reader: Reader[K, V],
+    keys: Sequence[K],
+    executor: Executor | None,
+    window: Window = Window(),
+) -> Generator[V, None, None]:
+    """Read records in order. Lazy: nothing is read before the first one is asked for.
+
+    Args:
+        reader: reads one.
+        keys: which ones.
+        executor: reads ahead; None, or only one key: they are read one by one when they are asked for.
+        window: how far.
+
+    Raises:
+        What `read` raises, in the place of that record.
+    """
+    if executor is None or len(keys) < 2:
+        yield from map(reader.read, keys)
+        return
+    walk = _Walk(reader, keys, executor, window)
+    try:
+        for _ in range(len(keys)):
+            yield walk.take()
+    finally:
+        walk.leave()
+
+
+class _Walk(Generic[K, V]):
+    """Threads: one, but for `leave`, which may come from another one once no more is taken."""
+
+    def __init__(self, reader: Reader[K, V], keys: Sequence[K], executor: Executor, window: Window) -> None:
+        self._reader = reader
+        self._executor = executor
+        self._window = window
+        self._keys = keys
+        self._asked = 0
+        self._ahead: deque[tuple[K, Future[V] | None]] = deque()
+        self._largest_bytes = 0
+
+    def take(self) -> V:
+        """The next record."""
+        self._fill()
+        key, future = self._ahead.popleft()
+        value = self._reader.read(key) if future is None or future.cancel() else future.result()
+        self._largest_bytes = max(self._largest_bytes, self._reader.size_of(value))
+        self._fill()  # before the caller begins to work with this one
+        return value
+
+    def leave(self) -> None:
+        """Cancel what did not begin. Does not wait."""
+        for _, future in self._ahead:
+            if future is not None:
+                future.cancel()
+        self._ahead.clear()
+
+    def _fill(self) -> None:
+        while self._asked < len(self._keys) and (not self._ahead or self._has_room()):
+            key = self._keys[self._asked]
+            self._asked += 1
+            self._ahead.append((key, None if self._reader.has(key) else self._submit(key)))
+
+    def _has_room(self) -> bool:
+        if not self._largest_bytes:
+            return len(self._ahead) < min(FIRST_READS, self._window.count_max)
+        if len(self._ahead) >= self._window.count_max:
+            return False
+        return sum(map(self._size_of, self._ahead)) + self._largest_bytes <= self._window.size_bytes_max
+
+    def _size_of(self, ahead: tuple[K, Future[V] | None]) -> int:
+        _, future = ahead
+        if future is None or not future.done() or future.cancelled() or future.exception() is not None:
+            return self._largest_bytes
+        return self._reader.size_of(future.result())
+
+    def _submit(self, key: K) -> Future[V] | None:
+        with suppress(RuntimeError):  # the pool is shut down: the one who takes it reads it
+            return self._executor.submit(self._reader.read, key)
+        return None

@@ -1,0 +1,135 @@
+"""Options that all jobs share: which bucket, which Spark, how to print."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from accel.catalog import ObjectCatalog
+from accel.cli.options import option, output_options
+from accel.errors import MissingExtra
+from accel.rendering import Output
+from loaders.store import S3Settings, open_store
+from spark_jobs.nodes import listed_nodes
+from spark_jobs.session import session
+from spark_jobs.tasks import StoreSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXIT_PARTIAL = 4
+"""Some of the work was done, and some could not be."""
+
+Command = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobChoice:
+    """Where a job runs, and on what.
+
+    Args:
+        store: the bucket.
+        master: of Spark; None = what spark-submit says, else all cores of this machine.
+        tasks: how many run at the same time.
+        ui: whether Spark serves its pages meanwhile.
+        output: how to print.
+    """
+
+    store: StoreSpec
+    master: str | None
+    tasks: int
+    ui: bool
+    output: Output
+
+    @contextmanager
+    def spark(self) -> Iterator[SparkSession]:
+        """The session that the job runs in.
+
+        Raises:
+            click.UsageError: there is no Java that will do.
+        """
+        self.output.note("starting Spark")
+        with ExitStack() as stack:
+            try:
+                started = stack.enter_context(session(self.master, ui=self.ui))
+            except MissingExtra as error:
+                raise click.UsageError(str(error)) from error
+            if self.ui:
+                self.output.note(f"Spark's pages are at {started.sparkContext.uiWebUrl}")
+            yield started
+
+    def check_nodes(self, nodes: frozenset[int] | None) -> None:
+        """Tell of a bucket without a catalog, and of nodes that it does not have, before Spark is started.
+
+        Raises:
+            click.UsageError: a node that the catalog does not have.
+            CatalogMissing, StoreError: the catalog cannot be read now.
+        """
+        with ObjectCatalog.open(self.store.open()) as catalog:
+            if nodes is None:
+                return
+            try:
+                listed_nodes(catalog, nodes)
+            except ValueError as error:
+                raise click.BadParameter(str(error), param_hint="'--node'") from error
+
+    @contextmanager
+    def progress(self, what: str, total: int) -> Iterator[Callable[[int, int], None]]:
+        """A bar that is told (done, in all)."""
+        with self.output.progress(what, total) as advance:
+            shown = 0
+
+            def tell(done: int, _: int) -> None:
+                nonlocal shown
+                for _step in range(done - shown):
+                    advance()
+                shown = done
+
+            yield tell
+
+
+def node_option(command: Command) -> Command:
+    """`--node`, as often as wanted -> ``nodes``; None for all."""
+
+    @click.option("--node", "nodes", type=click.IntRange(min=0), multiple=True, help="Only this node; may be repeated.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, nodes: tuple[int, ...], **others: Any) -> Any:
+        return command(*args, nodes=frozenset(nodes) or None, **others)
+
+    return wrapped
+
+
+def job_options(command: Command) -> Command:
+    """The bucket's URL and how to reach it, Spark, and how to print -> ``job``."""
+
+    @click.argument("url", metavar="URL")
+    @option("--endpoint-url", metavar="URL", help="An S3 endpoint other than AWS.")
+    @option("--profile", help="A profile of the AWS configuration.")
+    @option("--region", help="An AWS region.")
+    @option("--client", type=click.Choice(["boto3", "obstore"]), default="boto3", show_default=True, help="S3 client.")
+    @option("--master", help="Where Spark runs: local[*] (the default), local[4], yarn, k8s://..., spark://...")
+    @option("--tasks", type=click.IntRange(min=1), default=8, show_default=True, help="Tasks at the same time.")
+    @click.option("--ui", is_flag=True, help="Let Spark serve its pages meanwhile.")
+    @output_options
+    @functools.wraps(command)
+    def wrapped(*args: Any, url: str, master: str | None, tasks: int, ui: bool, output: Output, **others: Any) -> Any:
+        names = ("endpoint_url", "profile", "region", "client")
+        settings = S3Settings(**{name: others.pop(name) for name in names})
+        return command(*args, job=JobChoice(_spec(url, settings), master, tasks, ui, output), **others)
+
+    return wrapped
+
+
+def _spec(url: str, settings: S3Settings) -> StoreSpec:
+    try:
+        open_store(url, settings)
+        spec = StoreSpec(url, settings)
+        spec.open()
+    except (ValueError, ModuleNotFoundError) as error:
+        raise click.BadParameter(str(error), param_hint="'URL'") from error
+    return spec

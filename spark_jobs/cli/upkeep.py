@@ -1,0 +1,144 @@
+"""`accel job verify`, `gc` and `retention`: commands of the same meaning as without Spark, their bulk work in tasks."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import click
+
+from accel.catalog import ObjectCatalog
+from accel.catalog.verify import verify as verify_catalog
+from accel.cli.catalog.gc import Collection, collection_options
+from accel.cli.catalog.verify import EXIT_CODES, ShownVerification, VerificationBar
+from accel.cli.options import examples
+from accel.cli.stream.options import data_elsewhere_option, moment_option, parse_name, read_by
+from accel.cli.stream.retention import ShownRetention, yes_option
+from accel.errors import HostMissing
+from accel.history.store import GivenSizes
+from accel.lookup.explain import count_text
+from accel.units import time_text
+from spark_jobs.cli.options import Command, JobChoice, job_options
+from spark_jobs.retention import STREAMS_A_TASK, list_streams, retain_on_spark
+from spark_jobs.survey import SparkBulkScan
+
+
+def _prefix_option(command: Command) -> Command:
+    return click.option(
+        "--prefix-digits",
+        type=click.IntRange(1, 2),
+        default=1,
+        show_default=True,
+        help="First digits of keys that divide the listing: 1 for 16 tasks, 2 for 256.",
+    )(command)
+
+
+@click.command(
+    short_help="Check a catalog against itself and its bucket.",
+    epilog=examples("accel job verify s3://bucket/prefix", "accel job verify s3://bucket/prefix --output json"),
+)
+@_prefix_option
+@job_options
+@click.pass_context
+def verify(ctx: click.Context, /, *, job: JobChoice, prefix_digits: int) -> None:
+    """Check a whole catalog: its lists, its streams, and every object that is live. Nothing is written.
+
+    The same as `accel catalog verify`; tasks go through the bucket and open the objects. Ends with 3 if there are
+    problems, else with 1 if something could not be checked.
+    """
+    store = job.store.open()
+    with ObjectCatalog.open(store) as catalog, job.spark() as spark, ExitStack() as stack:
+        scan = SparkBulkScan(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
+        found = verify_catalog(catalog, progress=VerificationBar(job.output, stack), scan=scan)
+    total = store.snapshot().total
+    requests, bytes_read = total.requests + scan.requests, total.received_bytes + scan.bytes_read
+    job.output.show(ShownVerification(found, requests, bytes_read, job.output.is_quiet))
+    ctx.exit(EXIT_CODES[found.outcome])
+
+
+@click.command(
+    short_help="Delete what nobody needs any more; a dry run without --yes.",
+    epilog=examples("accel job gc s3://bucket/prefix", "accel job gc s3://bucket/prefix --yes --quiet"),
+)
+@collection_options
+@_prefix_option
+@job_options
+@click.pass_context
+def gc(ctx: click.Context, /, *, job: JobChoice, wanted: Collection, prefix_digits: int) -> None:
+    """Delete retired objects past their time, promised ones past their deadline, and old orphans.
+
+    The same as `accel catalog gc`; tasks go through the bucket, and the driver deletes, 1,000 objects a request. Ends
+    with 1 if something could not be deleted.
+    """
+    with ObjectCatalog.open(job.store.open()) as catalog, job.spark() as spark:
+        scan = SparkBulkScan(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
+        code = wanted.carry_out(catalog, job.output, scan)
+    ctx.exit(code)
+
+
+@click.command(
+    short_help="Truncate streams as their owners want; a dry run without --yes.",
+    epilog=examples(
+        "accel job retention s3://bucket/prefix --scope shop",
+        "accel job retention s3://bucket/prefix --scope shop --scope billing --yes --output json",
+    ),
+)
+@yes_option
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    callback=read_by(parse_name),
+    help="All streams of this scope; may be repeated.",
+)
+@moment_option("--time", "When; by default when it is a stream's turn.")
+@data_elsewhere_option
+@click.option(
+    "--streams-per-task",
+    type=click.IntRange(min=1),
+    default=STREAMS_A_TASK,
+    show_default=True,
+    help="How many streams a task takes at most.",
+)
+@job_options
+@click.pass_context
+def retention(
+    ctx: click.Context,
+    /,
+    *,
+    yes: bool,
+    job: JobChoice,
+    scopes: tuple[str, ...],
+    time: int | None,
+    data_elsewhere: bool,
+    streams_per_task: int,
+) -> None:
+    """Record a cut at the end of each stream of some scopes, and truncate each as its policy asks for.
+
+    Without --yes it writes nothing, and shows what would be recorded and truncated, in the same form.
+    Streams without a policy, and sealed ones, are left alone. Those that another workflow has are busy, and left to the
+    next run. One that fails does not hold up the others; the job then ends with 1.
+
+    How far segments reach is for those to say who hold them: without --data-elsewhere the job is refused, and a broker
+    runs retention in the streams that it holds. With it segments count as empty until they are sealed, so that streams
+    are truncated by whole segments.
+    """
+    streams = list_streams(job.store, scopes)
+    if streams and not data_elsewhere:
+        raise HostMissing("run retention in streams", ", ".join(scopes))
+    with job.spark() as spark, job.progress("retention", len(streams)) as tell:
+        report = retain_on_spark(
+            spark,
+            job.store,
+            streams,
+            time_ms=time,
+            host=GivenSizes if data_elsewhere else None,
+            streams_a_task=streams_per_task,
+            at_once=job.tasks,
+            is_dry_run=not yes,
+            progress=tell,
+        )
+    cost = f"{count_text(report.requests, 'request')}, {time_text(report.seconds)}"
+    shown = ShownRetention(report.streams, not yes, report.row(), cost)
+    job.output.show(shown)
+    ctx.exit(shown.exit_code)
