@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.parts import CatalogParts
+from accel.catalog.parts import CatalogParts, Opened, open_each
 from accel.catalog.rows import Rows, refs_of
-from accel.catalog.survey import Opened, open_each
 from accel.errors import AccelError
 from loaders.object_ref import ObjectRef
 from spark_jobs.tasks import REASON_SIZE_MAX

@@ -19,7 +19,7 @@ from itertools import islice, product
 from typing import TYPE_CHECKING
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.parts import CatalogParts
+from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.survey import (
     BulkScan,
     Progress,
@@ -27,7 +27,6 @@ from accel.catalog.survey import (
     StoredObjects,
     joined_objects,
     list_objects,
-    open_each,
     scanned,
 )
 from loaders.object_ref import ObjectRef

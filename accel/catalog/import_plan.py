@@ -36,11 +36,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.buckets import buckets_of
 from accel.catalog.records import INT64_MAX, Checkpoint, NodeList, StreamBucket
 from accel.catalog.rows import (
     LIVE,
     NO_COMMIT,
+    OPEN,
     OWNED_RANGE,
     PREPARED,
     STREAM,
@@ -50,6 +50,7 @@ from accel.catalog.rows import (
     make_rows,
     no_rows,
 )
+from accel.catalog.stream_shards import buckets_of
 from accel.errors import MaintenanceRefused
 from loaders.object_ref import UNKNOWN
 
@@ -61,8 +62,6 @@ LEFT_OUT_MAX = 5000
 
 NEVER_MS = INT64_MAX
 """The deadline of a promise that does not run out."""
-
-OPEN = -1
 
 FOUND_OBJECT: Dtype = np.dtype(
     [

@@ -14,7 +14,6 @@ was promised, written and committed meanwhile is then listed for sure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -22,13 +21,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog import places
 from accel.catalog.cell import Cell, Seen
-from accel.catalog.parts import CatalogParts
+from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
+from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import Rows
 from accel.errors import AccelError, CatalogDamaged, MaintenanceRefused
-from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
+from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.store import ObjectInfo
 from range_index import ObjectRanges
@@ -141,8 +140,8 @@ def refuse_during_import(parts: CatalogParts) -> None:
     Raises:
         MaintenanceRefused: one is.
     """
-    if parts.cells.tables.table_exists(places.IMPORT_PROGRESS):
-        found = f"an import that is under way or was broken off (table {places.IMPORT_PROGRESS!r})"
+    if parts.cells.tables.table_exists(IMPORT_PROGRESS):
+        found = f"an import that is under way or was broken off (table {IMPORT_PROGRESS!r})"
         raise MaintenanceRefused(f"expected a catalog at rest, found {found}: repeat the import, or abandon it")
 
 
@@ -154,8 +153,8 @@ def list_node_ids(parts: CatalogParts) -> list[int]:
 
 def listed_node_ids(parts: CatalogParts) -> Iterator[int]:
     """All nodes that have a list, ascending. One request for 1,000 of them."""
-    keys = parts.cells.tables.table(places.NODE_LISTS).keys()
-    return (node_id for node_id in map(places.parse_node_key, keys) if node_id is not None)
+    keys = parts.cells.tables.table(NODE_LISTS).keys()
+    return (node_id for node_id in map(parse_node_key, keys) if node_id is not None)
 
 
 def must_read(cell: Cell[T]) -> Seen[T]:
@@ -203,36 +202,6 @@ def _objects_of(parts: CatalogParts, page: Iterable[ObjectInfo]) -> Iterator[tup
         object_id = parts.layout.parse_object_key(info.key)
         if object_id is not None:
             yield object_id, info.size_bytes, int(info.modified_seconds * 1000)
-
-
-Opened = tuple[ObjectRef, OpenedObject | AccelError]
-"""What was said of an object, and what was found."""
-
-
-def open_each(parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[Opened]:
-    """Open indexes of (node id, object) pairs, a bounded number at once, and give them in this order.
-
-    An object that cannot be opened is given as its error, and the others go on. One ranged GET an object.
-    """
-    waiting = iter(wanted)
-    at_once = parts.settings.parallel_requests
-    executor = ThreadPoolExecutor(at_once, thread_name_prefix="accel-existing")
-    try:
-        # A loader of its own: the catalog's may remember indexes of objects that are deleted by now.
-        loader = ObjectIndexLoader(parts.store, parts.layout, executor, cache_bytes_max=0)
-        while batch := [loader.open(node_id, ref) for node_id, ref in islice(waiting, at_once)]:
-            yield from ((load.ref, _result(load)) for load in batch)
-    finally:
-        # Not waited for. Who leaves half-way leaves this to the garbage collector, which may come at any moment: even
-        # while a thread is being started, under a lock that the threads to wait for want as well.
-        executor.shutdown(wait=False, cancel_futures=True)
-
-
-def _result(load: Load) -> OpenedObject | AccelError:
-    try:
-        return load.result.result()
-    except AccelError as error:
-        return error
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,15 +32,16 @@ from itertools import count
 
 import numpy as np
 
-from accel.catalog import consistency, places
+from accel.catalog import consistency
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.cell import Cell, Seen
-from accel.catalog.list_history import kept_places
+from accel.catalog.keys import TABLES
 from accel.catalog.opening import are_same_choices
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.problems import Kind, Problem, Severity
 from accel.catalog.records import Checkpoint, NodeList, StreamBucket
-from accel.catalog.rows import NO_COMMIT, STREAM_OBJECT, Rows, highest_of_each, joined, no_rows, refs_of, some
+from accel.catalog.rows import NO_COMMIT, OPEN, STREAM_OBJECT, Rows, highest_of_each, joined, no_rows, refs_of, some
+from accel.catalog.shard_writes import kept_places
 from accel.catalog.survey import (
     BulkScan,
     ExistingObject,
@@ -263,14 +264,14 @@ def _listed(
 
 def _check_beside(parts: CatalogParts, found: Verification) -> None:
     """What no reader of objects needs, and somebody will: choices, markers of tables, kept versions of lists."""
-    from accel.history.store.places import SYSTEM_TABLES  # noqa: PLC0415 - a lookup needs no history
+    from accel.history.store.keys import SYSTEM_TABLES  # noqa: PLC0415 - a lookup needs no history
 
     tables = parts.cells.tables
     choices = _read(found, Kind.CHOICES, parts.cells.format_copy())
     if choices is not None and not are_same_choices(choices.value, parts.format):
         where = parts.cells.format_copy().where
         found.problems.append(Problem(Kind.CHOICES, where, f"those of {parts.format}", f"{choices.value}"))
-    for name in (*places.TABLES, *SYSTEM_TABLES):
+    for name in (*TABLES, *SYSTEM_TABLES):
         try:
             is_there, seen = tables.table_exists(name), "none: nothing can be created or listed there"
         except FormatError as error:
@@ -426,8 +427,6 @@ PROBLEMS_AN_OBJECT_MAX = 5
 
 GAPS_MAX = 100_000
 """Gaps in a list that are compared with ranges and stream objects; with more of them it is not checked for holes."""
-
-OPEN = -1
 
 
 class Ends:
@@ -591,8 +590,8 @@ def history_counter_problems(parts: CatalogParts) -> Iterator[Problem]:
     Raises:
         StoreError: a counter could not be read.
     """
-    from accel.history.store.cells import SystemCells  # noqa: PLC0415 - a lookup needs no history
     from accel.history.store.id_blocks import COUNTERS  # noqa: PLC0415 - a lookup needs no history
+    from accel.history.store.keys import SystemCells  # noqa: PLC0415 - a lookup needs no history
 
     system = parts.system
     shared = SystemCells(parts.cells.tables, Backoff(RetrySettings(), system.sleep, system.jitter))

@@ -22,9 +22,9 @@ from accel.catalog.import_plan import (
     RunFolder,
     make_plan,
 )
-from accel.catalog.list_rules import check_list
+from accel.catalog.node_list import check_list
 from accel.catalog.rows import make_rows
-from accel.catalog.stream_rules import check_bucket
+from accel.catalog.stream_shards import check_bucket
 from accel.errors import MaintenanceRefused
 
 BUCKETS = 3
