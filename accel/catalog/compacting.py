@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 
 from accel.catalog.cell import Seen, standing
-from accel.catalog.compaction_check import refuse_lossy_compaction
+from accel.catalog.compact import refuse_lossy_compaction
 from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix
 from accel.catalog.node_list import with_compaction
 from accel.catalog.parts import CatalogParts
