@@ -15,20 +15,18 @@ An object that cannot be read may be of any stream: all buckets are asked for it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.cell import standing
 from accel.catalog.node_list import without_prepared
-from accel.catalog.parts import CatalogParts
+from accel.catalog.parts import CatalogParts, open_bounded
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.shard_writes import read_list
 from accel.catalog.stream_shards import bucket_of
 from accel.catalog.survey import must_read
 from accel.errors import FormatError, KeyMissing
-from loaders.object_index import Load
 from loaders.object_ref import ObjectRef
 
 _MANY = -1
@@ -56,22 +54,18 @@ def discard(parts: CatalogParts, node_id: int, object_ids: Iterable[int]) -> Non
 def _written(parts: CatalogParts, node_id: int, object_ids: list[int]) -> dict[int, int | None]:
     """Object id -> the only stream that it holds, or _MANY; None if it cannot be read. Without those that are not."""
     found: dict[int, int | None] = {}
-    waiting = iter(object_ids)
-    while batch := list(islice(waiting, parts.settings.parallel_requests)):
-        for load in [parts.loader.open(node_id, ObjectRef(each)) for each in batch]:
-            try:
-                found[load.ref.object_id] = _stream_of(load)
-            except KeyMissing as error:
-                if error.key != parts.layout.object_key(load.ref.object_id):  # it links objects that are gone
-                    found[load.ref.object_id] = None
-            except FormatError:
-                found[load.ref.object_id] = None
+    wanted = ((node_id, ObjectRef(object_id)) for object_id in object_ids)
+    for ref, load in open_bounded(parts.loader, wanted, parts.settings.parallel_requests):
+        try:
+            stream_ids = load.result().ranges.stream_ids
+        except KeyMissing as error:
+            if error.key != parts.layout.object_key(ref.object_id):  # it links objects that are gone
+                found[ref.object_id] = None
+        except FormatError:
+            found[ref.object_id] = None
+        else:
+            found[ref.object_id] = int(stream_ids[0]) if len(stream_ids) == 1 else _MANY
     return found
-
-
-def _stream_of(load: Load) -> int:
-    stream_ids = load.result.result().ranges.stream_ids
-    return int(stream_ids[0]) if len(stream_ids) == 1 else _MANY
 
 
 def _taken_back(parts: CatalogParts, node_id: int, object_ids: list[int]) -> list[int]:

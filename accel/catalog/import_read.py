@@ -14,10 +14,9 @@ import: it is repeated later and goes on from there.
 from __future__ import annotations
 
 import hashlib
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
@@ -26,12 +25,12 @@ from numpy.typing import NDArray
 from accel.catalog.import_plan import FOUND_OBJECT, LEFT_OUT, RUN, SHOWN_MAX, FoundObjects, Hole, RunFolder, Unlistable
 from accel.catalog.keys import IMPORT_PROGRESS
 from accel.catalog.object_ids import check_counter
-from accel.catalog.parts import CatalogParts
+from accel.catalog.parts import CatalogParts, open_bounded
 from accel.catalog.records import INT64_MAX, READ_OBJECT, READ_RANGE, ImportRun, ReadBatch
 from accel.catalog.rows import Rows, make_rows, some
 from accel.catalog.survey import Progress, StoredObjects
 from accel.errors import AccelError, FormatError, KeyMissing, MaintenanceRefused
-from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
+from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.tables.columns import ROWS_MAX
 
@@ -202,27 +201,19 @@ class _Reader:
             return known, []
         opened: list[OpenedObject] = []
         bad: list[Unlistable] = []
-        for ref, found in self._open(stored, owners):
-            if isinstance(found, OpenedObject):
-                opened.append(found)
+        refs = map(ObjectRef, stored.ids.tolist(), stored.sizes_bytes.tolist())
+        wanted = zip(owners.tolist(), refs, strict=True)
+        for ref, load in open_bounded(self._loader, wanted, self._parts.settings.parallel_requests):
+            outcome = _result(ref, load)
+            if isinstance(outcome, OpenedObject):
+                opened.append(outcome)
             else:
-                bad.append(Unlistable(ref.object_id, self._parts.layout.object_key(ref.object_id), found))
+                bad.append(Unlistable(ref.object_id, self._parts.layout.object_key(ref.object_id), outcome))
             self._tell()
         batch = _batch_of(opened)
         if self._keep and not bad:  # what is damaged may be repaired until the import is repeated
             self._table.keep(stored, batch)
         return batch, bad
-
-    def _open(self, stored: StoredObjects, owners: NDArray[np.int64]) -> Iterator[tuple[ObjectRef, OpenedObject | str]]:
-        wanted = zip(owners.tolist(), map(ObjectRef, stored.ids.tolist(), stored.sizes_bytes.tolist()), strict=True)
-        window: deque[Load] = deque()
-        while True:
-            room = self._parts.settings.parallel_requests - len(window)
-            window.extend(self._loader.open(node_id, ref) for node_id, ref in islice(wanted, room))
-            if not window:
-                return
-            load = window.popleft()
-            yield load.ref, _result(load)
 
     def _tell(self) -> None:
         self._done += 1
@@ -230,16 +221,16 @@ class _Reader:
             self._progress(self._done)
 
 
-def _result(load: Load) -> OpenedObject | str:
+def _result(ref: ObjectRef, load: Future[OpenedObject]) -> OpenedObject | str:
     try:
-        opened = load.result.result()
+        opened = load.result()
     except FormatError as error:
         return str(error)
     except KeyMissing as error:
         found = "it gone: is somebody deleting?"
-        raise MaintenanceRefused(f"expected object {load.ref.object_id} to stay where it is, found {found}") from error
+        raise MaintenanceRefused(f"expected object {ref.object_id} to stay where it is, found {found}") from error
     except AccelError as error:
-        error.add_note(f"while reading the index of object {load.ref.object_id}; the import can be repeated")
+        error.add_note(f"while reading the index of object {ref.object_id}; the import can be repeated")
         raise
     return "a composite object: it only links blocks of other ones" if opened.composite is not None else opened
 
