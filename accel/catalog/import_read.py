@@ -80,11 +80,11 @@ class ImportProgress:
         if before >= least:
             return None
 
-        def noted(found: ImportRun | None) -> ImportRun | None:
-            if found is None or before not in (found.counter_before, *found.raised_to):
+        def noted(run: ImportRun | None) -> ImportRun | None:
+            if run is None or before not in (run.counter_before, *run.raised_to):
                 return ImportRun(before, (least,))
-            raised = tuple(sorted({*found.raised_to, least}))
-            return None if raised == found.raised_to else ImportRun(found.counter_before, raised)
+            raised = tuple(sorted({*run.raised_to, least}))
+            return None if raised == run.raised_to else ImportRun(run.counter_before, raised)
 
         return self.parts.cells.import_run().change(noted).value
 
@@ -130,15 +130,15 @@ def nodes_of(ids: NDArray[np.int64], choice: ImportChoice) -> NDArray[np.int64]:
         MaintenanceRefused: objects without a node, or nodes that cannot be.
     """
     find = _finder(choice.nodes)
-    found = [find(object_id) for object_id in ids.tolist()]
+    owners = [find(object_id) for object_id in ids.tolist()]
     is_named = np.isin(ids, np.fromiter(choice.leave_out, dtype=np.int64))
-    missing = ids[np.array([each is None for each in found], dtype=np.bool_) & ~is_named]
+    missing = ids[np.array([owner is None for owner in owners], dtype=np.bool_) & ~is_named]
     if len(missing):
         raise MaintenanceRefused(f"expected a node for each object of the bucket, found none for {some(missing)}")
-    wrong = [each for each in found if each is not None and not 0 <= each <= NODE_ID_MAX]
+    wrong = [owner for owner in owners if owner is not None and not 0 <= owner <= NODE_ID_MAX]
     if wrong:
         raise MaintenanceRefused(f"expected node ids of 0 to {NODE_ID_MAX}, found {wrong[0]}")
-    return np.array([-1 if each is None else each for each in found], dtype=np.int64)
+    return np.array([-1 if owner is None else owner for owner in owners], dtype=np.int64)
 
 
 def read_objects(
@@ -236,23 +236,23 @@ def _result(ref: ObjectRef, load: Future[OpenedObject]) -> OpenedObject | str:
 
 
 def _batch_of(opened: list[OpenedObject]) -> ReadBatch:
-    ranges = [each.ranges for each in opened]
-    holed = [np.isin(np.arange(len(each)), each.holed) for each in ranges]
+    ranges = [one.ranges for one in opened]
+    holed = [np.isin(np.arange(len(held)), held.holed) for held in ranges]
     return ReadBatch(
         make_rows(
             READ_OBJECT,
-            object_id=[each.ref.object_id for each in opened],
-            size_bytes=[each.ref.size_bytes for each in opened],
-            index_size_bytes=[each.ref.index_size_bytes for each in opened],
-            tail_checksum=[each.ref.tail_checksum for each in opened],
-            streams=[len(each) for each in ranges],
+            object_id=[one.ref.object_id for one in opened],
+            size_bytes=[one.ref.size_bytes for one in opened],
+            index_size_bytes=[one.ref.index_size_bytes for one in opened],
+            tail_checksum=[one.ref.tail_checksum for one in opened],
+            streams=[len(held) for held in ranges],
         ),
         make_rows(
             READ_RANGE,
-            stream_id=_joined([each.stream_ids for each in ranges]),
-            start=_joined([each.starts for each in ranges]),
-            end=_joined([each.ends for each in ranges]),
-            holed=_joined([each.astype(np.int64) for each in holed]),
+            stream_id=_joined([held.stream_ids for held in ranges]),
+            start=_joined([held.starts for held in ranges]),
+            end=_joined([held.ends for held in ranges]),
+            holed=_joined([is_holed.astype(np.int64) for is_holed in holed]),
         ),
     )
 
@@ -284,7 +284,7 @@ class _Gathered:
         self.objects.append(_found_objects(batch, owners[at], stored.modified_ms[at]))
         self._fold(batch, owners[at])
         self.count += len(batch.objects)
-        bad_ids = np.array([each.object_id for each in bad], dtype=np.int64)
+        bad_ids = np.array([unlistable.object_id for unlistable in bad], dtype=np.int64)
         self.leave_out(bad_ids, owners[np.searchsorted(stored.ids, bad_ids)])
         self.unlistable += bad[: SHOWN_MAX - len(self.unlistable)]
         self.unlistable_count += len(bad)
@@ -303,15 +303,15 @@ class _Gathered:
         )
 
     def _fold(self, batch: ReadBatch, owners: NDArray[np.int64]) -> None:
-        each = np.repeat(np.arange(len(batch.objects)), batch.objects["streams"])
-        ranges, positions = batch.ranges, each + self.count
+        owner_rows = np.repeat(np.arange(len(batch.objects)), batch.objects["streams"])
+        ranges, positions = batch.ranges, owner_rows + self.count
         columns = {name: ranges[name] for name in ("stream_id", "start", "end")}
-        self.folded.add(make_rows(RUN, node_id=owners[each], first=positions, last=positions, **columns))
+        self.folded.add(make_rows(RUN, node_id=owners[owner_rows], first=positions, last=positions, **columns))
         holed = np.flatnonzero(ranges["holed"])
         self.holed_count += len(holed)
         for at in holed[: SHOWN_MAX - len(self.holed)].tolist():
             stream_id, start, end, _ = ranges[at].tolist()
-            self.holed.append(Hole(stream_id, start, end, int(batch.objects["object_id"][each[at]])))
+            self.holed.append(Hole(stream_id, start, end, int(batch.objects["object_id"][owner_rows[at]])))
 
 
 def _found_objects(batch: ReadBatch, owners: NDArray[np.int64], modified_ms: NDArray[np.int64]) -> Rows:
