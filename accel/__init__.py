@@ -59,7 +59,7 @@ from loaders.store import S3Settings, open_store
 
 if TYPE_CHECKING:
     from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
-    from accel.history.configuration import StreamConfiguration
+    from accel.history.rules.configuration import StreamConfiguration
     from accel.history.store import HistorySettings, Stream, StreamStore
     from accel.streams.async_reader import AsyncStreamReader
     from accel.streams.events import Event
@@ -174,7 +174,7 @@ _LOADED_WHEN_ASKED_FOR = {
     "ReaderGroup": "accel.streams.groups.reader_group",
     "ReaderSettings": "accel.streams.steps",
     "Stream": "accel.history.store",
-    "StreamConfiguration": "accel.history.configuration",
+    "StreamConfiguration": "accel.history.rules.configuration",
     "StreamReader": "accel.streams.reader",
     "StreamStore": "accel.history.store",
     "StreamWriter": "accel.streams.writing.writer",

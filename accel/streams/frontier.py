@@ -9,7 +9,7 @@ At each key the reader stands in exactly one segment, the oldest one there that 
 the successors take its place. One of those begins once no older segment is left at any of its keys: where two segments
 were merged, both must have been read. So each key's events come in the order in which they were written.
 
-Source: PDP-32, on stream cuts; `accel.history.cuts`.
+Source: PDP-32, on stream cuts; `accel.history.rules.cuts`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from accel.errors import InvalidArgument
-from accel.history.cuts import PlacedCut
-from accel.history.id_columns import IdMap
-from accel.history.ids import segment_text
-from accel.history.key_profile import KeyProfile
-from accel.history.segments import SegmentRecord, Segments
+from accel.history.rules.cuts import PlacedCut
+from accel.history.rules.ids import IdMap, segment_text
+from accel.history.rules.segments import KeyProfile, SegmentRecord, Segments
 from accel.streams.later import later, placed
 
 FUTURE: Final = -1

@@ -19,10 +19,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.history.cuts import PlacedCut
-from accel.history.id_columns import IdMap
-from accel.history.records import CutSpan
-from accel.history.segments import Segments
+from accel.history.rules.cuts import CutSpan, PlacedCut
+from accel.history.rules.ids import IdMap
+from accel.history.rules.segments import Segments
 
 _FUTURE: Final = -1
 

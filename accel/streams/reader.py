@@ -15,7 +15,7 @@ from queue import Empty
 from types import TracebackType
 from typing import Self
 
-from accel.history.id_columns import IdMap
+from accel.history.rules.ids import IdMap
 from accel.streams.events import Event, EventBatch
 from accel.streams.reader_base import CutReader, ReaderBase
 

@@ -10,9 +10,8 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from accel.errors import ReaderStalled
-from accel.history.cuts import refuse_unordered
-from accel.history.id_columns import IdMap
-from accel.history.ids import segment_text
+from accel.history.rules.cuts import refuse_unordered
+from accel.history.rules.ids import IdMap, segment_text
 from accel.history.store import Stream
 from accel.streams.events import Event, EventBatch
 from accel.streams.frontier import Frontier

@@ -28,8 +28,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from accel.history.id_columns import IdMap
-from accel.history.segments import SegmentRecord
+from accel.history.rules.ids import IdMap
+from accel.history.rules.segments import SegmentRecord
 from accel.streams.events import EventBatch
 from accel.streams.frontier import Frontier
 from accel.streams.orderer import Lag

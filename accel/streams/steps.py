@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from accel.history.checks import check_settings
-from accel.history.segments import SegmentRecord
+from accel.history.rules.checks import check_settings
+from accel.history.rules.segments import SegmentRecord
 from accel.streams.events import EventBatch
 from range_index.time_search import NO_TOKEN
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from accel.history.configuration import OffsetUnit
+from accel.history.rules.configuration import OffsetUnit
 from accel.streams.events import HEADER, MAGIC, decode_events, encode_events
 from accel.streams.groups.group_form import READER_GROUP
 from loaders.errors import CorruptObject

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from accel.history.codecs import EPOCH_TIMES_BLOCK, HISTORY_CHUNK, SEALED_SIZES
-from accel.history.configuration import StreamConfiguration
-from accel.history.ids import parse_segment
-from accel.history.states import TRANSITIONS
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.ids import parse_segment
+from accel.history.rules.states import TRANSITIONS
 from accel.history.store import HistorySettings, MemorySegments, Stream, StreamStore
 from loaders.store import CountingStore, MemoryStore
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, Block, BlockKind, BlockTimes

@@ -27,7 +27,7 @@ from accel import (
 )
 from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
 from accel.cli.lookup.read import ORDERS, StreamRead, read
-from accel.history.configuration import StreamConfiguration
+from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import MemorySegments, StreamStore
 from accel.streams.groups.group_state import READERS_MAX
 from accel.streams.orderer import Standing, choose

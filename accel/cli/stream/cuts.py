@@ -10,7 +10,7 @@ from accel.cli.options import examples, output_options
 from accel.cli.stream.notation import cut_text, keys_text, moment_ms_text, numbers_by_segment, segment_data
 from accel.cli.stream.options import StreamChoice, cut_options, moment_option, stream_options
 from accel.errors import InvalidArgument
-from accel.history.ids import segment_text
+from accel.history.rules.ids import segment_text
 from accel.lookup.explain import count_text
 from accel.rendering import Output, Shown, said, table_of
 

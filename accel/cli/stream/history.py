@@ -17,15 +17,14 @@ from accel.cli.stream.notation import (
     segments_text,
 )
 from accel.cli.stream.options import StreamChoice, moment_option, read_by, stream_options
-from accel.history.ids import parse_segment, segment_text
+from accel.history.rules.ids import parse_segment, segment_text
 from accel.lookup.explain import count_text
 from accel.rendering import Output, Shown, table_of
 
 if TYPE_CHECKING:
-    from accel.history.epochs import EpochSummary
-    from accel.history.id_columns import IdMap
-    from accel.history.records import EpochRecord
-    from accel.history.segments import Segments
+    from accel.history.rules.epochs import EpochRecord, EpochSummary
+    from accel.history.rules.ids import IdMap
+    from accel.history.rules.segments import Segments
     from accel.history.store import Stream
 
 EPOCHS_SHOWN = 20

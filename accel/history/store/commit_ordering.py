@@ -1,7 +1,7 @@
 """In which order transactions are committed: one key, written by compare-and-set.
 
-A transaction gets a position first, and is marked COMMITTING with it afterwards; `accel.history.commit_order` has the
-rules. Positions never fall, so one that was removed does not come again.
+A transaction gets a position first, and is marked COMMITTING with it afterwards; `accel.history.rules.transactions` has
+the rules. Positions never fall, so one that was removed does not come again.
 """
 
 from __future__ import annotations
@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from uuid import UUID
 
-from accel.history.commit_order import ReadTransactions, next_commit, with_transaction, without_positions
-from accel.history.records import CommittingTransactions
+from accel.history.rules.transactions import (
+    CommitOrder,
+    CommittingTransactions,
+    ReadTransactions,
+    next_commit,
+    with_transaction,
+    without_positions,
+)
 from accel.history.store.parts import StreamParts
-from accel.history.transactions import CommitOrder
 
 
 class CommitOrdering:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from accel.history.rules.transactions import CompletedTransaction, droppable_batches
 from accel.history.store import places
 from accel.history.store.epoch_writing import MARK
 from accel.history.store.parts import StoreParts
 from accel.history.store.settings import MILLISECONDS
-from accel.history.transaction_rules import droppable_batches
-from accel.history.transactions import CompletedTransaction
 from loaders.errors import TableMissing
 
 

@@ -16,14 +16,15 @@ Source: PDP-35, docs/history.md, "Creating, sealing, deleting".
 
 from __future__ import annotations
 
-from accel.history.configuration import ConfigurationRecord, StreamConfiguration
-from accel.history.creation import CreationOutcome, creation_outcome, first_epoch
-from accel.history.id_columns import NOTHING
-from accel.history.records import NO_COMMIT, NO_TRANSITION, NO_TRUNCATION, RetentionSet
-from accel.history.states import StreamState, StreamStatus
+from accel.history.rules.configuration import ConfigurationRecord, StreamConfiguration
+from accel.history.rules.creation import CreationOutcome, creation_outcome, first_epoch
+from accel.history.rules.epochs import NO_TRANSITION
+from accel.history.rules.ids import NOTHING
+from accel.history.rules.retention import NO_TRUNCATION, RetentionSet
+from accel.history.rules.states import StreamState, StreamStatus
+from accel.history.rules.transactions import NO_COMMIT, CommitOrder
 from accel.history.store.epoch_writing import EpochWriting
 from accel.history.store.parts import StreamParts
-from accel.history.transactions import CommitOrder
 
 
 class Creating:

@@ -24,18 +24,18 @@ from __future__ import annotations
 from contextlib import suppress
 
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed
-from accel.history.checks import checked_time
-from accel.history.creation import last_number
-from accel.history.id_columns import Integers
-from accel.history.states import StreamState, StreamStatus, refuse_undeletable, sealed, sealing
+from accel.history.rules.checks import checked_time
+from accel.history.rules.creation import last_number
+from accel.history.rules.ids import Integers
+from accel.history.rules.retention import placed
+from accel.history.rules.states import StreamState, StreamStatus, refuse_undeletable, sealed, sealing
+from accel.history.rules.transactions import TransactionStatus
 from accel.history.store.commit_workflow import CommitWorkflow
 from accel.history.store.cut_reading import CutReading
 from accel.history.store.epoch_reading import EpochReading
 from accel.history.store.epoch_writing import EpochWriting
 from accel.history.store.parts import StreamParts
 from accel.history.store.transaction_store import TransactionStore
-from accel.history.transactions import TransactionStatus
-from accel.history.truncation import placed
 from loaders.errors import TableMissing
 
 SEAL_ROUNDS_MAX = 100

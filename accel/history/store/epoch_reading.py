@@ -22,20 +22,16 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from accel.errors import IllegalState, NotInHistory, Sought
-from accel.history import epochs as rules
-from accel.history.epochs import EpochSummary
-from accel.history.history_chunk import HistoryChunk
-from accel.history.id_columns import IdMap, Integers
-from accel.history.ids import EPOCH_MAX, epoch_of, is_segment_id, segment_text
-from accel.history.records import EpochRecord, TruncationRecord
-from accel.history.segments import SegmentRecord, Segments
-from accel.history.states import StreamState, refuse_uncreated
+from accel.history.rules import epochs as rules
+from accel.history.rules.epochs import EpochRecord, EpochSummary, HistoryChunk, chunk_numbers, replay
+from accel.history.rules.ids import EPOCH_MAX, IdMap, Integers, epoch_of, is_segment_id, segment_text
+from accel.history.rules.retention import TruncationRecord, head, segments_at
+from accel.history.rules.segments import SegmentRecord, Segments
+from accel.history.rules.states import StreamState, refuse_uncreated
 from accel.history.store import places
 from accel.history.store.epoch_walk import EpochWalk
 from accel.history.store.parts import StreamParts
 from accel.history.store.record_sizes import record_size_bytes
-from accel.history.truncation import head, segments_at
-from accel.history.walking import chunk_numbers, replay
 from loaders.errors import DataNotFound
 from loaders.parallel import Reader, read_ahead
 from range_index.epoch_times import Block, EpochTimesRoot, epoch_in_block, locate

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from accel.history.history_chunk import HistoryChunk
-from accel.history.id_columns import Integers
-from accel.history.records import EpochRecord
+from accel.history.rules.epochs import EpochRecord, HistoryChunk
+from accel.history.rules.ids import Integers
 
 
 class EpochSource(Protocol):

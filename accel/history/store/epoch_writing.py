@@ -23,13 +23,11 @@ from contextlib import suppress
 from functools import partial
 
 from accel.errors import AccelError
-from accel.history.checks import checked_numbers
-from accel.history.epochs import advanced, delta_of, sealed_by
-from accel.history.history_chunk import HistoryChunk, HistoryDelta
-from accel.history.id_columns import IdMap, Integers
-from accel.history.records import EpochRecord
-from accel.history.segments import Segments
-from accel.history.sizes import by_shard, with_sizes
+from accel.history.rules.checks import checked_numbers
+from accel.history.rules.epochs import EpochRecord, HistoryChunk, HistoryDelta, advanced, delta_of, sealed_by
+from accel.history.rules.ids import IdMap, Integers
+from accel.history.rules.retention import by_shard, with_sizes
+from accel.history.rules.segments import Segments
 from accel.history.store.cell import Seen
 from accel.history.store.parts import StreamParts
 from range_index.epoch_appends import Merge, append, merge_due, merged, show_epochs, with_leaf

@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Final
 from uuid import UUID
 
-from accel.history.name_entries import NamePhase
+from accel.history.rules.creation import NamePhase
 from accel.history.store.parts import StoreParts
 from loaders.errors import TableMissing
 

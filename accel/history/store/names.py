@@ -1,7 +1,7 @@
 """Names of scopes and streams, and which scope or stream has each.
 
-A name has one entry (`accel.history.name_entries`), written by compare-and-set, and what has the name is listed under a
-key of its own, with the unique id in it:
+A name has one entry (`accel.history.rules.creation`), written by compare-and-set, and what has the name is listed under
+a key of its own, with the unique id in it:
 
     entry/<name>         which one has the name, and its phase         written again and again, never listed
     listed/<name>/<id>   nothing                                       written once, erased plainly
@@ -33,8 +33,8 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought, StreamDeleted
-from accel.history.configuration import StreamConfiguration
-from accel.history.name_entries import NamePhase, ScopeEntry, StreamEntry
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.creation import NamePhase, ScopeEntry, StreamEntry
 from accel.history.store import places
 from accel.history.store.cell import Cell, Seen
 from accel.history.store.epoch_writing import MARK

@@ -10,10 +10,10 @@ from typing import TypeVar
 from uuid import UUID
 
 from accel.errors import HostMissing, InvalidArgument
-from accel.history.checks import checked_time
-from accel.history.creation import start_number
-from accel.history.layout import HistoryLayout
-from accel.history.states import ACTIVE, StreamState, StreamStatus, moved_by_hand
+from accel.history.rules.checks import checked_time
+from accel.history.rules.configuration import HistoryLayout
+from accel.history.rules.creation import start_number
+from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, moved_by_hand
 from accel.history.store import places
 from accel.history.store.cell import Seen
 from accel.history.store.cells import StreamCells, SystemCells

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.history.history_chunk import HistoryChunk
-from accel.history.id_columns import IdMap
-from accel.history.records import EpochRecord, StreamCutRecord
-from accel.history.segments import Segments
+from accel.history.rules.epochs import EpochRecord, HistoryChunk
+from accel.history.rules.ids import IdMap
+from accel.history.rules.retention import StreamCutRecord
+from accel.history.rules.segments import Segments
 from range_index.epoch_times import BlockTimes, EpochTimesRoot
 
 Column: TypeAlias = "NDArray[Any] | array[int]"

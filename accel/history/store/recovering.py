@@ -25,8 +25,8 @@ from typing import Final
 from uuid import UUID
 
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought
-from accel.history.requests import REQUESTS_KEPT_MAX, ScalePlan, WorkflowRequest
-from accel.history.states import StreamState, StreamStatus
+from accel.history.rules.requests import REQUESTS_KEPT_MAX, ScalePlan, WorkflowRequest
+from accel.history.rules.states import StreamState, StreamStatus
 from accel.history.store.parts import StreamParts
 from accel.history.store.requested import Requested
 from accel.history.store.workflows import Workflows

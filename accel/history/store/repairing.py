@@ -34,11 +34,12 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from accel.errors import IllegalState, OperationNotAllowed
-from accel.history.layout import HistoryLayout
-from accel.history.records import NO_COMMIT, NO_TRANSITION, RetentionSet
-from accel.history.requests import RequestStatus
-from accel.history.sizes import shard_numbers
-from accel.history.states import ACTIVE, StreamState, StreamStatus
+from accel.history.rules.configuration import HistoryLayout
+from accel.history.rules.epochs import NO_TRANSITION
+from accel.history.rules.requests import RequestStatus
+from accel.history.rules.retention import RetentionSet, shard_numbers
+from accel.history.rules.states import ACTIVE, StreamState, StreamStatus
+from accel.history.rules.transactions import NO_COMMIT, CommitOrder, TransactionStatus
 from accel.history.store import places
 from accel.history.store.cell import Cell, Inspected
 from accel.history.store.epoch_writing import MARK
@@ -46,7 +47,6 @@ from accel.history.store.hosts import NoHost
 from accel.history.store.parts import StoreParts, StreamParts
 from accel.history.store.repair_epochs import AT_REST, EpochsRepair, Sizes
 from accel.history.store.repair_findings import NOTHING, Finding, Findings, RepairOutcome, RunIsFull
-from accel.history.transactions import CommitOrder, TransactionStatus
 from loaders.errors import TableMissing
 from loaders.tables import Unreadable
 

@@ -20,8 +20,8 @@ from threading import Lock
 from uuid import UUID
 
 from accel.errors import NotInHistory, OperationNotAllowed
-from accel.history.requests import RequestStatus, WorkflowRequest
-from accel.history.states import StreamState
+from accel.history.rules.requests import RequestStatus, WorkflowRequest
+from accel.history.rules.states import StreamState
 from accel.history.store.parts import StreamParts
 from accel.history.store.workflows import Workflows
 from loaders.errors import DataConflict

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from accel.errors import NotInHistory, OperationNotAllowed
-from accel.history.records import RetentionEntry
-from accel.history.states import StreamState
+from accel.history.rules.retention import RetentionEntry
+from accel.history.rules.states import StreamState
 from accel.history.store.retention_outcomes import Retained
 from loaders.errors import DataConflict, DataNotFound
 

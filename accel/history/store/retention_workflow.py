@@ -11,7 +11,7 @@ No run fails for its purge, and none depends on it: whatever is left is purged b
 cut changes no answer, as the stream begins behind it already. One whose record is erased, but which still stands in the
 set because a purge was cut short, counts as what it is: a cut that everything left of the stream lies behind.
 
-Source: PDP-32; which cut it is: `accel.history.retention`.
+Source: PDP-32; which cut it is: `accel.history.rules.retention`.
 """
 
 from __future__ import annotations
@@ -21,28 +21,30 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed, Sought
-from accel.history.checks import checked_integer, checked_numbers, checked_time
-from accel.history.configuration import RetentionPolicy
-from accel.history.cuts import PlacedCut, is_equal_or_after
-from accel.history.id_columns import IdMap
-from accel.history.records import RetentionEntry, RetentionSet, StreamCutRecord
-from accel.history.retention import (
+from accel.history.rules.checks import checked_integer, checked_numbers, checked_time
+from accel.history.rules.configuration import RetentionPolicy
+from accel.history.rules.cuts import PlacedCut, is_equal_or_after
+from accel.history.rules.ids import IdMap
+from accel.history.rules.retention import (
+    RetentionEntry,
+    RetentionSet,
+    StreamCutRecord,
     find_by_size,
     find_by_time,
+    placed,
     reference_before,
     truncation_point,
     up_to,
     with_entry,
     without_up_to,
 )
-from accel.history.states import StreamState
+from accel.history.rules.states import StreamState
 from accel.history.store import places
 from accel.history.store.cut_reading import CutReading, as_cut
 from accel.history.store.epoch_reading import EpochReading
 from accel.history.store.parts import StreamParts
 from accel.history.store.retention_outcomes import Retained
 from accel.history.store.truncation_workflow import TruncationWorkflow
-from accel.history.truncation import placed
 from loaders.errors import DataNotFound
 
 logger = logging.getLogger(__name__)

@@ -24,16 +24,16 @@ from itertools import islice
 from uuid import UUID
 
 from accel.errors import CatalogDamaged, IllegalState, NotInHistory, Sought
-from accel.history import transaction_rules as rules
-from accel.history.checks import checked_duration, checked_numbers, checked_text, checked_time
-from accel.history.ids import make_transaction_id, transaction_epoch
-from accel.history.states import refuse_sealed
+from accel.history.rules import transactions as rules
+from accel.history.rules.checks import checked_duration, checked_numbers, checked_text, checked_time
+from accel.history.rules.ids import make_transaction_id, transaction_epoch
+from accel.history.rules.states import refuse_sealed
+from accel.history.rules.transactions import ActiveTransaction, CompletedTransaction, TransactionStatus
 from accel.history.store.commit_ordering import CommitOrdering
 from accel.history.store.completed import CompletedTransactions
 from accel.history.store.epoch_reading import EpochReading
 from accel.history.store.epoch_writing import MARK
 from accel.history.store.parts import StreamParts
-from accel.history.transactions import ActiveTransaction, CompletedTransaction, TransactionStatus
 from loaders.errors import TableMissing
 
 BEGIN_ATTEMPTS_MAX = 16

@@ -10,9 +10,9 @@ from __future__ import annotations
 from uuid import UUID
 
 from accel.errors import InvalidArgument, OperationNotAllowed
-from accel.history.configuration import ConfigurationRecord, StreamConfiguration
-from accel.history.requests import UpdatePlan, WorkflowRequest
-from accel.history.states import StreamState
+from accel.history.rules.configuration import ConfigurationRecord, StreamConfiguration
+from accel.history.rules.requests import UpdatePlan, WorkflowRequest
+from accel.history.rules.states import StreamState
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 

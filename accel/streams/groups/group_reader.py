@@ -35,7 +35,7 @@ from __future__ import annotations
 from typing import Final
 
 from accel.errors import IllegalState, InvalidArgument
-from accel.history.id_columns import IdMap
+from accel.history.rules.ids import IdMap
 from accel.history.store import Stream
 from accel.streams.events import Event, EventBatch
 from accel.streams.frontier import Frontier

@@ -29,10 +29,9 @@ from typing import Final
 import numpy as np
 
 from accel.errors import IllegalState, InvalidArgument
-from accel.history.cuts import PlacedCut
-from accel.history.id_columns import NOTHING, IdMap, Integers
-from accel.history.ids import segment_text
-from accel.history.segments import NO_SEGMENTS, SegmentRecord, Segments
+from accel.history.rules.cuts import PlacedCut
+from accel.history.rules.ids import NOTHING, IdMap, Integers, segment_text
+from accel.history.rules.segments import NO_SEGMENTS, SegmentRecord, Segments
 from accel.streams.frontier import FUTURE, Frontier
 from accel.streams.later import later, placed
 

@@ -36,8 +36,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.history.id_columns import Integers
-from accel.history.segments import SegmentRecord
+from accel.history.rules.ids import Integers
+from accel.history.rules.segments import SegmentRecord
 from accel.streams.frontier import FUTURE
 from accel.streams.groups.group_state import GroupState
 

@@ -16,8 +16,8 @@ from threading import Lock
 from typing import Final
 
 from accel.errors import IllegalState
-from accel.history.configuration import OffsetUnit
-from accel.history.ids import segment_text
+from accel.history.rules.configuration import OffsetUnit
+from accel.history.rules.ids import segment_text
 from accel.history.store.hosts import StreamName
 from accel.streams.events import HEADER, LENGTH_SIZE_BYTES, encode_events, span_of
 from accel.streams.times.segment_index import SegmentTimeIndex

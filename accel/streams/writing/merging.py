@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
-from accel.history.segments import Segments
+from accel.history.rules.segments import Segments
 from accel.history.store.hosts import StreamName
 from accel.streams.writing.append_buffer import AppendBuffer, SegmentSealed
 from accel.streams.writing.open_segments import OpenSegments

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from accel.catalog import NodeWriter, ObjectCatalog
 from accel.errors import CommitRefused, InconsistentAnswer, SegmentsElsewhere
-from accel.history.id_columns import some_ids
-from accel.history.ids import segment_text
+from accel.history.rules.ids import segment_text, some_ids
 from accel.history.store.hosts import StreamName
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.clock import HostClock

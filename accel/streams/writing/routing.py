@@ -20,8 +20,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from accel.history.id_columns import Integers
-from accel.history.segments import Keys, Segments
+from accel.history.rules.ids import Integers
+from accel.history.rules.segments import Keys, Segments
 
 HASH_SIZE_BYTES: Final = 8
 POSITION_BITS: Final = 53

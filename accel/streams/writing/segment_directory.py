@@ -12,9 +12,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from accel.errors import NotInHistory
-from accel.history.configuration import OffsetUnit
-from accel.history.id_columns import Integers
-from accel.history.segments import SegmentRecord, Segments
+from accel.history.rules.configuration import OffsetUnit
+from accel.history.rules.ids import Integers
+from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.store import Stream, StreamStore
 from accel.history.store.hosts import StreamName
 from accel.system import Components

@@ -29,8 +29,8 @@ from uuid import UUID
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.bucket_edits import trim_streams
-from accel.history.id_columns import IdMap, Integers
-from accel.history.segments import Segments
+from accel.history.rules.ids import IdMap, Integers
+from accel.history.rules.segments import Segments
 from accel.history.store.hosts import StreamName
 from accel.streams.clock import HostClock
 from accel.streams.replies import StreamSegmentInfo

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from accel.errors import InconsistentAnswer
-from accel.history.configuration import OffsetUnit
+from accel.history.rules.configuration import OffsetUnit
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.events import decode_events
 from accel.streams.times.segment_index import SegmentTimeIndex

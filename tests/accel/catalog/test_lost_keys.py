@@ -13,7 +13,7 @@ from accel.catalog.import_reading import ImportChoice
 from accel.catalog.importing import bucket_objects, commit_import, plan_import
 from accel.catalog.places import bucket_key, list_version_key, node_key
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
-from accel.history.configuration import StreamConfiguration
+from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
 from loaders.store import Crash, CrashStore, MemoryStore
 from loaders.tables import FormatRecord, read_format

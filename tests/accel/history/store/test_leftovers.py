@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from accel.errors import AccelError
-from accel.history.states import StreamState
+from accel.history.rules.states import StreamState
 from accel.history.store.leftovers import Leftovers
 from loaders.store import Crash, CrashStore
 from tests.accel.history.store.acts import WORKS, Work

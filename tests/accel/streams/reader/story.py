@@ -8,8 +8,8 @@ from random import Random
 
 import numpy as np
 
-from accel.history.ids import make_id
-from accel.history.segments import SegmentRecord, Segments
+from accel.history.rules.ids import make_id
+from accel.history.rules.segments import SegmentRecord, Segments
 from accel.streams.events import Event, EventBatch
 from accel.streams.frontier import Frontier
 from accel.streams.reader_core import ReaderCore

@@ -20,8 +20,8 @@ from accel.errors import (
     SegmentsElsewhere,
     SessionFenced,
 )
-from accel.history.configuration import OffsetUnit
-from accel.history.states import StreamState
+from accel.history.rules.configuration import OffsetUnit
+from accel.history.rules.states import StreamState
 from accel.streams.clock import HostClock
 from accel.streams.times.segment_index import SegmentTimeIndex
 from accel.streams.writing.append_buffer import SegmentSealed
