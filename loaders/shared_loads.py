@@ -89,7 +89,7 @@ class _State(Generic[K, V]):
         self.lock = Lock()
         self.kept: LRUCache[K, _Sized[V]] = LRUCache(size_bytes_max, getsizeof=lambda each: each.size_bytes)
         self.flights: dict[K, Future[V]] = {}
-        self.landed = self.failed = self.joined = self.hits = 0
+        self.landed = self.failed = self.joined = self.hits = self.forgotten = 0
 
     def is_current(self, key: K, result: Future[V]) -> bool:
         """Whether a load was not forgotten."""
@@ -218,17 +218,29 @@ class SharedLoads(Generic[K, V]):
             state.end(key, result)
         result.set_exception(error)
 
-    def keep(self, key: K, value: V) -> None:
-        """Keep what was loaded without asking here: a thing that may change, say, which nobody waits for."""
+    def ticket(self) -> int:
+        """To be taken before a thing is made that is kept."""
+        return self._state().forgotten
+
+    def keep(self, key: K, value: V, ticket: int | None = None) -> None:
+        """Keep what was loaded or made without asking here: a thing that may change, say, which nobody waits for.
+
+        Args:
+            key: of what.
+            value: it.
+            ticket: it is not kept if anything was forgotten since this was taken.
+        """
         sized = _Sized(value, self._size_of(value))
         with (state := self._state()).lock:
-            state.keep(key, sized)
+            if ticket is None or ticket == state.forgotten:
+                state.keep(key, sized)
 
     def forget(self, key: K) -> None:
         """Drop what is kept, and whatever a load that is under way would bring."""
         with (state := self._state()).lock:
             state.kept.pop(key, None)
             state.flights.pop(key, None)
+            state.forgotten += 1
 
     def forget_all(self, chosen: Callable[[K], bool]) -> None:
         """Likewise all whose keys are chosen. O(everything that is kept)."""
@@ -236,6 +248,7 @@ class SharedLoads(Generic[K, V]):
             for key in [each for each in (*state.kept, *state.flights) if chosen(each)]:
                 state.kept.pop(key, None)
                 state.flights.pop(key, None)
+            state.forgotten += 1
 
     def counts(self) -> SharedCounts:
         """Counts so far."""

@@ -21,10 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
-from accel.catalog.existing import open_each
-from accel.catalog.parts import MILLISECONDS, CatalogParts
-from accel.catalog.rows import Rows, refs_of
+from accel.catalog.parts import MILLISECONDS, CatalogParts, open_each
+from accel.catalog.rows import STREAMS_AN_OBJECT_MAX, Rows, refs_of
 from accel.compaction.facts import GroupLimits, ObjectFacts, StreamTrail, earliest_starts
 from accel.compaction.grouping import choose_groups
 from accel.compaction.joining import Run

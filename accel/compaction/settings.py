@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
+from accel.catalog.rows import STREAMS_AN_OBJECT_MAX
 from loaders.format.merging import MergeLimits
 from loaders.merge_settings import DEFAULT_SETTINGS, MergeSettings
 

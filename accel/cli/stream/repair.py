@@ -14,7 +14,7 @@ from accel.lookup.explain import count_text
 from accel.rendering import Output, Rendered
 
 if TYPE_CHECKING:
-    from accel.history.store.repairing import Repair
+    from accel.history.store.repair import Repair
 
 SHOWN_FINDINGS_MAX: Final = 50
 """Findings in the text; JSON has all of them."""
@@ -35,7 +35,7 @@ class ShownRepair:
     @property
     def exit_code(self) -> int:
         """1 if a record cannot be rebuilt, or is to be looked at again."""
-        from accel.history.store.repair_findings import RepairOutcome  # noqa: PLC0415 - only for who needs it
+        from accel.history.store.repair_epochs import RepairOutcome  # noqa: PLC0415 - only for who needs it
 
         left = self.repair.count(RepairOutcome.LOST) + self.repair.count(RepairOutcome.CHANGED)
         return EXIT_FAILED if left or not self.repair.is_complete else 0
@@ -73,7 +73,7 @@ class ShownRepair:
         yield self._sentence()
 
     def _sentence(self) -> str:
-        from accel.history.store.repair_findings import RepairOutcome  # noqa: PLC0415 - likewise
+        from accel.history.store.repair_epochs import RepairOutcome  # noqa: PLC0415 - likewise
 
         if not self.repair.findings:
             return f"stream {self.repair.stream}: nothing is damaged"

@@ -25,7 +25,7 @@ from accel.lookup.explain import count_text
 from accel.rendering import Output, Rendered, table_of
 
 if TYPE_CHECKING:
-    from accel.history.store.retention_runs import StreamRetention
+    from accel.history.store.retention_workflow import StreamRetention
 
 SHOWN_STREAMS_MAX: Final = 50
 """Streams in the text; JSON has all of them."""
@@ -54,7 +54,7 @@ class ShownRetention:
     @property
     def exit_code(self) -> int:
         """1 if something failed."""
-        from accel.history.store.retention_outcomes import Retained  # noqa: PLC0415 - only for who needs it
+        from accel.history.store.retention_workflow import Retained  # noqa: PLC0415 - only for who needs it
 
         return EXIT_FAILED if any(each.outcome is Retained.FAILED for each in self.streams) else 0
 
@@ -80,7 +80,7 @@ class ShownRetention:
         yield self._sentence()
 
     def _totals(self) -> dict[str, int]:
-        from accel.history.store.retention_runs import totals  # noqa: PLC0415 - likewise
+        from accel.history.store.retention_workflow import totals  # noqa: PLC0415 - likewise
 
         return totals(self.streams)
 
@@ -150,7 +150,7 @@ def run(
     if stream is None:
         shown = ShownRetention(store.run_retention(scope.scope, time, is_dry_run=not yes), not yes)
     else:
-        from accel.history.store.retention_runs import StreamRetention  # noqa: PLC0415 - only for who needs it
+        from accel.history.store.retention_workflow import StreamRetention  # noqa: PLC0415 - only for who needs it
 
         workflow = store.stream(scope.scope, stream).workflows.retention
         act = workflow.retain if yes else workflow.plan

@@ -13,8 +13,8 @@
     complete           say how each ended, remove its entry, drop older epochs' tables
     end                state ACTIVE, or SEALING
 
-A transaction is said to be committed only when its data can be read. `accel.history.rules.transactions` says what T
-and N are.
+A transaction is said to be committed only when its data can be read. `accel.history.rules.transactions` says what T and
+N are.
 
 A commit can be carried out step by step, too, as PDP-32 describes: `start` stores which transactions, `start_rolling`
 from which epoch it rolls, `complete` empties the record. `run` and `recover` carry out one that was started so.
@@ -42,8 +42,7 @@ from accel.history.rules.transactions import (
     with_rolling,
 )
 from accel.history.store.cell import Seen
-from accel.history.store.epoch_reading import EpochReading
-from accel.history.store.epoch_writing import EpochWriting
+from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 from accel.history.store.transaction_store import TransactionStore

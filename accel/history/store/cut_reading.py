@@ -21,7 +21,7 @@ from accel.history.rules.epochs import creation_epochs, place, segments_of
 from accel.history.rules.ids import NOTHING, IdMap, Integers, some_ids
 from accel.history.rules.retention import TruncationRecord
 from accel.history.rules.segments import Segments
-from accel.history.store.epoch_reading import EpochReading
+from accel.history.store.epoch_store import EpochReading
 from accel.history.store.parts import StreamParts
 
 SHARDS_KEPT_MAX = 64

@@ -44,8 +44,7 @@ from accel.history.rules.scaling import (
 from accel.history.rules.segments import KeyRanges
 from accel.history.rules.states import StreamState, refuse_uncreated
 from accel.history.store.cell import Seen
-from accel.history.store.epoch_reading import EpochReading
-from accel.history.store.epoch_writing import EpochWriting
+from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 
@@ -169,7 +168,8 @@ class ScaleWorkflow:
         Raises:
             OperationNotAllowed: another workflow has the stream.
             ScaleConflict: another scale has it, or was submitted.
-            What `accel.history.rules.scaling.submitted` raises. By then nothing of the stream changed.
+            What `accel.history.rules.scaling.submitted` raises. Whatever is raised by then, nothing of the stream
+            changed.
         """
         self._parts.require_host("scale")
 

@@ -20,7 +20,7 @@ from accel.history.rules.cuts import CutOrder
 from accel.history.rules.ids import IdMap
 from accel.history.rules.retention import StreamCutRecord
 from accel.history.store import HistorySettings, Stream, StreamStore
-from accel.history.store.record_sizes import record_size_bytes
+from accel.history.store.parts import record_size_bytes
 from loaders.epoch_records import RECORD_OVERHEAD_BYTES, EpochRecords, RecordPlace
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Call, DecoratedStore

@@ -13,7 +13,7 @@ from accel.errors import (
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import NO_COMMIT, ActiveTransaction, TransactionStatus
 from accel.history.store import HistorySettings, MemorySegments, transaction_store
-from accel.history.store.places import completed_table
+from accel.history.store.keys import completed_table
 from loaders.store import Crash, CrashStore, ObjectStore
 from tests.accel.history.store.acts import WORKS
 from tests.accel.history.store.bench import NAME, START_MS, Bench, ids

@@ -1,12 +1,12 @@
-"""Notes that processors leave with a stream: which segments are cold, and who waits for the stream.
+"""Notes that processors leave with a stream: cold markers of its segments, and who waits for the stream.
 
-A cold mark says until when a segment has so little load that it may be merged with its neighbours. Marks belong to
-active segments, and go when their segment is sealed: by the scale, the rolling commit or the sealing that does so. Who
-marks a segment at that very moment would come too late, so they look afterwards whether it was sealed, and take their
-mark away again.
+A cold marker says until when a segment has so little load that it may be merged with its neighbours. Markers belong to
+active segments, and go when their segment is sealed: by the scale, the rolling commit or the sealing that does so. A
+marker that is written at that very moment would come too late, so its writer looks afterwards whether the segment was
+sealed, and takes the marker away again.
 
-Who waits for a stream to be free of other workflows leaves a name, so that others let them go first; nobody else takes
-it away.
+A processor that waits for a stream to be free of other workflows leaves its name, so that others let it go first;
+nobody else takes the name away.
 
 Source: PDP-35.
 """
@@ -23,8 +23,8 @@ from accel.history.store.parts import StreamParts
 from loaders.errors import DataConflict
 
 
-class Marks:
-    """Marks of one stream. Threads: any.
+class ColdMarkers:
+    """Cold markers of one stream, and its waiting processor. Threads: any.
 
     Args:
         parts: of the stream.
@@ -35,16 +35,16 @@ class Marks:
         self._cells = parts.cells
 
     def cold_until(self, segment_id: int) -> int | None:
-        """Until when a segment is cold, milliseconds since 1970; None = nobody marked it. 1 call."""
+        """Until when a segment is cold, milliseconds since 1970; None = it has no marker. 1 call."""
         seen = self._cells.marker(checked_id(segment_id)).read()
         return None if seen is None else seen.value
 
     def mark_cold(self, segment_id: int, until_ms: int) -> None:
-        """Mark an active segment, or give its mark another time. 5 calls.
+        """Mark an active segment, or give its marker another time. 5 calls.
 
         Raises:
             InvalidArgument: no segment id, or no time.
-            IllegalState: the segment is not active; no mark stays.
+            IllegalState: the segment is not active; no marker stays.
         """
         until_ms, segment_id = checked_time("the end of a mark", until_ms), checked_id(segment_id)
         if self._cells.current_epoch().get().value.find(segment_id) is None:
@@ -87,7 +87,7 @@ class Marks:
         return True
 
     def _is_sealed(self, segment_id: int) -> bool:
-        # Both are written before whoever seals a segment removes its mark.
+        # Both are written before the marker of a sealed segment is removed.
         if self._cells.sealed_epoch(segment_id).read() is not None:
             return True
         return self._parts.state() in (StreamState.SEALING, StreamState.SEALED)

@@ -40,13 +40,21 @@ from accel.history.rules.requests import RequestStatus
 from accel.history.rules.retention import RetentionSet, shard_numbers
 from accel.history.rules.states import ACTIVE, StreamState, StreamStatus
 from accel.history.rules.transactions import NO_COMMIT, CommitOrder, TransactionStatus
-from accel.history.store import places
+from accel.history.store import keys
 from accel.history.store.cell import Cell, Inspected
-from accel.history.store.epoch_writing import MARK
 from accel.history.store.hosts import NoHost
+from accel.history.store.keys import MARK
 from accel.history.store.parts import StoreParts, StreamParts
-from accel.history.store.repair_epochs import AT_REST, EpochsRepair, Sizes
-from accel.history.store.repair_findings import NOTHING, Finding, Findings, RepairOutcome, RunIsFull
+from accel.history.store.repair_epochs import (
+    AT_REST,
+    NOTHING,
+    EpochsRepair,
+    Finding,
+    Findings,
+    RepairOutcome,
+    RunIsFull,
+    Sizes,
+)
 from loaders.errors import TableMissing
 from loaders.tables import Unreadable
 
@@ -91,7 +99,7 @@ class Repairing:
         sizes: gives the sizes of sealed segments, of as many as are known.
     """
 
-    def __init__(self, store: StoreParts, stream: places.StreamIdentity, sizes: Sizes) -> None:
+    def __init__(self, store: StoreParts, stream: keys.StreamIdentity, sizes: Sizes) -> None:
         self._store = store
         self._stream = stream
         self._sizes = sizes
@@ -154,9 +162,9 @@ class Repairing:
     def _check_creation(self, findings: Findings) -> None:
         first, time = self._cells.epoch(0).inspect().value, self._cells.creation_time().inspect()
         if first is not None:
-            self._expect(self._cells.creation_time(), time, first.creation_time_ms, places.epoch_key(0), findings)
+            self._expect(self._cells.creation_time(), time, first.creation_time_ms, keys.epoch_key(0), findings)
         elif time.value is None:
-            findings.lose(self._cells.creation_time(), time, f"repair again once {places.epoch_key(0)} is there")
+            findings.lose(self._cells.creation_time(), time, f"repair again once {keys.epoch_key(0)} is there")
         wanted = self._cells.configuration().inspect()
         if wanted.value is None:
             advice = f"{_COPY}; the stream's entry in its scope tells only how it was configured when it was created"
@@ -170,7 +178,7 @@ class Repairing:
     # Recorded cuts and marks
 
     def _check_retention(self, findings: Findings) -> None:
-        prefix = places.cut_key(0)[:-1]
+        prefix = keys.cut_key(0)[:-1]
         entries = []
         for time_ms in sorted(int(each) for each in self._numbered(prefix)):
             cut = self._cells.cut(time_ms).inspect()
@@ -183,7 +191,7 @@ class Repairing:
         if found.value is None:
             known = RetentionSet([each.recording_time_ms for each in entries], [each.recorded_size for each in entries])
             findings.rebuild(self._cells.retention(), found, known, "the recorded cuts that are there")
-        for segment_id in map(int, self._numbered(places.marker_key(0)[:-1])):
+        for segment_id in map(int, self._numbered(keys.marker_key(0)[:-1])):
             self._drop_unreadable(self._cells.marker(segment_id), findings)
         self._drop_unreadable(self._cells.waiting_processor(), findings)
 
@@ -266,7 +274,7 @@ class Repairing:
         """Look at the requests; gives why one of them may have the stream, empty if none can."""
         owner = None if status.value is None else status.value.workflow_id
         reason = ""
-        prefix = places.REQUESTS_PREFIX
+        prefix = keys.REQUESTS_PREFIX
         names = [_uuid(each.removeprefix(prefix)) for each in self._cells.metadata.keys(prefix)]
         for workflow_id in filter(None, names):
             cell = self._cells.request(workflow_id)

@@ -4,58 +4,72 @@
         writer.open_streams([420000])
         writer.upload({420000: batches})
 
-`upload` promises an id, writes the object where readers look, and commits it. A broker that writes objects by itself
-takes these steps one by one: `prepare`, an `ObjectWriter` with the layout of the catalog, `commit_upload`.
+`upload` prepares an id, writes the object where readers look, and commits it. A broker that writes objects by itself
+takes these steps one by one: `prepare`, an `ObjectWriter` with the layout of the catalog, `commit_upload`. Its object
+is committed only if it lies where readers of this catalog look for it: in the store and under the key that its writer
+says, or else its key is looked at.
 
 The session knows in memory where each of its streams ended and what the node's list holds, so an upload is checked
-without a request, and committed by one conditional write, whatever its number of streams. Somebody else's change of the
-list (a compaction, the collector) costs one more read. A newer session of the same node ends this one: `SessionFenced`.
+without a request, and committed by one conditional write, whatever its number of streams. A change of the list by
+another process (a compaction, the collector) costs one more read. A newer session of the same node ends this one:
+`SessionFenced`. A commit that fails with an error of the store may have happened. The session finds out before it
+commits anything else, so the same object may be committed again, and an object that took its place is refused if it did
+happen.
 
-A commit that fails with an error of the store may have happened. The session finds out before it commits anything else,
-so the same object may be committed again, and an object that took its place is refused if it did happen.
+What goes wrong in an upload:
+
+| what goes wrong                     | what follows                                                                |
+|-------------------------------------|-----------------------------------------------------------------------------|
+| another object lies at the id's key | the counter is compared with all lists; if it is right, another id is taken |
+| the reply to the put is lost        | the key is read: written, or sent again                                     |
+| the reply to the commit is lost     | the list is read: committed, or sent again                                  |
+| that fails, too                     | the session remembers the object: an upload of the same batches commits it  |
+| the process dies                    | the id's time runs out, and the collector deletes the object if it is there |
 """
 
 from __future__ import annotations
 
 import logging
+import struct
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
+from xxhash import xxh3_128
 
-from accel.catalog import list_rules
-from accel.catalog.bucket_edits import close_ranges, open_ranges, trim_streams
 from accel.catalog.cell import Seen
-from accel.catalog.claims import Claims, make_claims
-from accel.catalog.learning import Learned
-from accel.catalog.moving import move_stream_objects
-from accel.catalog.object_ids import highest_id
+from accel.catalog.node_list import with_prepared, with_upload
 from accel.catalog.parts import MILLISECONDS, CatalogParts
-from accel.catalog.records import Checkpoint, NodeList
-from accel.catalog.rows import STREAM_END, make_rows
-from accel.catalog.uploading import (
-    NEW_IDS_MAX,
-    StreamBatches,
-    Unsettled,
-    Uploaded,
-    Wanted,
-    digest_of,
-    first_unproven,
-    ordered,
-    refuse_discontinuous,
-    refuse_misplaced,
-    write_object,
+from accel.catalog.records import Checkpoint, NodeList, highest_id, ids_of
+from accel.catalog.rows import (
+    STREAM_END,
+    STREAMS_AN_OBJECT_MAX,
+    ObjectFacts,
+    Rows,
+    facts_of,
+    make_rows,
+    stream_object_rows,
 )
-from accel.errors import AccelError, CatalogDamaged, CommitRefused, SessionFenced
+from accel.catalog.session import Recovered, StreamEnds, columns_of
+from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_ranges, trim_streams
+from accel.catalog.survey import list_node_ids
+from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced
 from accel.image_parts import StreamObject
 from accel.lookup.ranges_given import RangesGiven, ranges_of
 from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import StoreError, TableError
+from loaders.format import RecordBatch
 from loaders.lifetime import Lifetime
-from loaders.object_ref import ObjectRef
+from loaders.object_creation import stored_size_bytes
+from loaders.object_ref import UNKNOWN, ObjectRef
+from loaders.object_writer import ObjectWriter
+from range_index import ObjectRanges
 
 DOUBTFUL_MAX = 1000
 """Commits of unknown outcome that a session remembers."""
@@ -77,18 +91,18 @@ class NodeWriter:
     one another, because each continues its streams where the one before ended them.
     """
 
-    def __init__(self, parts: CatalogParts, seen: Seen[NodeList], learned: Learned) -> None:
+    def __init__(self, parts: CatalogParts, seen: Seen[NodeList], recovered: Recovered) -> None:
         self._lifetime = Lifetime(f"a session of node {seen.value.node_id}", parts.system.process_id)
         self._parts = parts
         self._seen = seen
-        self._ends = learned.ends
+        self._ends = recovered.ends
         self._cell = parts.cells.node_list(seen.value.node_id)
         self._busy = threading.Lock()
         self._ready: list[tuple[int, int]] = []
         self._doubtful: list[Claims] = []
         self._unsettled: Unsettled | None = None
         self._backoff = Backoff(RetrySettings(), parts.system.sleep, parts.system.jitter)
-        self._commits_since_checkpoint = learned.opened
+        self._commits_since_checkpoint = recovered.opened
         self.node_id = seen.value.node_id
         self.epoch = seen.value.epoch
 
@@ -140,7 +154,7 @@ class NodeWriter:
         """Write batches of streams as a new object, and commit it. What it returns is durable, and readers find it.
 
         One put and one conditional write as a rule; a large object goes out by multipart. All batches are in memory
-        meanwhile. What happens when something fails: see `uploading`.
+        meanwhile. What happens when something fails: see the module.
 
         Args:
             streams: {stream id: batches} or (stream id, batches) pairs, in any order of the streams; the batches of a
@@ -323,10 +337,10 @@ class NodeWriter:
             now = self._found(found)
             if any(each.are_listed(now) for each in self._doubtful if each is not claims):
                 raise _LandedError
-            changed = list_rules.with_upload(now, self.epoch, claims.facts, claims.rows)
+            changed = with_upload(now, self.epoch, claims.facts, claims.rows)
             if changed is None or not more:
                 return changed
-            return list_rules.with_prepared(changed, more, deadline_ms, self.epoch)
+            return with_prepared(changed, more, deadline_ms, self.epoch)
 
         before = self._seen
         self._doubtful.append(claims)
@@ -391,7 +405,7 @@ class NodeWriter:
         if claims.to_look_at is None or claims.are_listed(self._seen.value):
             return
         # What the list refuses is refused without a request.
-        list_rules.with_upload(self._seen.value, self.epoch, claims.facts, claims.rows)
+        with_upload(self._seen.value, self.epoch, claims.facts, claims.rows)
         refuse_misplaced(self._parts, claims.to_look_at)
 
     def _ids_ahead(self) -> list[int]:
@@ -408,7 +422,7 @@ class NodeWriter:
         ids = self._parts.ids.take(count)
 
         def change(found: NodeList | None) -> NodeList | None:
-            return list_rules.with_prepared(self._found(found), ids, deadline_ms, self.epoch)
+            return with_prepared(self._found(found), ids, deadline_ms, self.epoch)
 
         self._seen = self._cell.change(change, seen=self._seen)
         return ids
@@ -445,3 +459,238 @@ class NodeWriter:
 
 def _is_promised(node_list: NodeList, object_id: int) -> bool:
     return object_id in node_list.prepared["object_id"]
+
+
+# An upload's batches and object
+
+StreamBatches = Mapping[int, Iterable[RecordBatch]] | Iterable[tuple[int, Iterable[RecordBatch]]]
+"""What is uploaded: {stream id: batches}, or (stream id, batches) pairs; batches in the order of their offsets."""
+
+NEW_IDS_MAX = 8
+"""So many ids are tried for one object, if other objects lie at their keys."""
+
+_BATCH = struct.Struct(">qqqqq")
+
+Wanted = Sequence[tuple[int, Sequence[RecordBatch]]]
+"""Batches by stream, ascending, each stream once, none empty."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Uploaded:
+    """An object that was written and committed.
+
+    Args:
+        ref: the object, with its sizes.
+        ranges: what it holds.
+    """
+
+    ref: ObjectRef
+    ranges: ObjectRanges
+
+    @property
+    def object_id(self) -> int:
+        """The object's id."""
+        return self.ref.object_id
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unsettled:
+    """An object that was written, and of which is not known whether it is committed.
+
+    Args:
+        uploaded: the object.
+        claims: with which it was to be committed.
+        digest: of its batches.
+    """
+
+    uploaded: Uploaded
+    claims: Claims
+    digest: bytes
+
+
+def ordered(streams: StreamBatches) -> Wanted:
+    """Batches by stream, ascending; streams without batches are left out. All of them are in memory then.
+
+    Raises:
+        CommitRefused: no batch at all, a stream twice, or more than 20,000 streams.
+    """
+    pairs = streams.items() if isinstance(streams, Mapping) else streams
+    kept = sorted(((stream_id, tuple(batches)) for stream_id, batches in pairs), key=lambda pair: pair[0])
+    wanted = [(stream_id, batches) for stream_id, batches in kept if batches]
+    if not wanted:
+        raise CommitRefused("expected batches to upload, found none")
+    for (before, _), (after, _) in pairwise(wanted):
+        if before == after:
+            raise CommitRefused(f"expected each stream once, found stream {after} twice")
+    if len(wanted) > STREAMS_AN_OBJECT_MAX:
+        raise CommitRefused(f"expected at most {STREAMS_AN_OBJECT_MAX} streams in an object, found {len(wanted)}")
+    return wanted
+
+
+def refuse_discontinuous(wanted: Wanted, ends: StreamEnds) -> None:
+    """See to it that batches go on where their streams ended, and leave nothing out. No request.
+
+    Raises:
+        CommitRefused: they do not.
+    """
+    for stream_id, batches in wanted:
+        for before, after in pairwise(batches):
+            if before.end_offset != after.base_offset:
+                found = f"[{before.base_offset}, {before.end_offset}) and then {after.base_offset}"
+                raise CommitRefused(f"stream {stream_id}: expected batches without holes, found {found}")
+    rows = [(stream_id, batches[0].base_offset, batches[-1].end_offset) for stream_id, batches in wanted]
+    ends.continued_by(*np.array(rows, dtype=np.int64).T)
+
+
+def digest_of(wanted: Wanted) -> bytes:
+    """A hash of batches: equal ones make the same object. O(bytes)."""
+    hashed = xxh3_128()
+    for stream_id, batches in wanted:
+        for each in batches:
+            hashed.update(_BATCH.pack(stream_id, each.epoch, each.base_offset, each.count, len(each.payload)))
+            hashed.update(each.payload)
+    return hashed.digest()
+
+
+def write_object(
+    parts: CatalogParts, node_id: int, object_id: int, wanted: Wanted, backoff: Backoff
+) -> Uploaded | None:
+    """Write an object where readers of this catalog look for it; None if another object lies there.
+
+    Raises:
+        CatalogDamaged: another object lies there because the counter of ids went back.
+        FormatError, FormatLimit: batches that the format cannot hold.
+        StoreError: it could not be written.
+    """
+    try:
+        with ObjectWriter(parts.store, parts.layout, object_id, backoff=backoff) as writer:
+            for stream_id, batches in wanted:
+                writer.write(stream_id, batches)
+    except ObjectExists:
+        _refuse_given_twice(parts, node_id, object_id)
+        return None
+    return Uploaded(writer.ref, writer.ranges)
+
+
+def _refuse_given_twice(parts: CatalogParts, node_id: int, object_id: int) -> None:
+    """Find out whether an id that has an object already was given to another node as well. One request a list.
+
+    Raises:
+        CatalogDamaged: it was, or the counter is not above all ids in use: it went back.
+    """
+    for each in list_node_ids(parts):
+        seen = parts.cells.node_list(each).read()
+        if seen is None:
+            continue
+        if each != node_id and object_id in ids_of(seen.value):
+            found = f"that node {each} has it, too: the counter went back"
+            raise CatalogDamaged(f"object id {object_id}: expected to be given to node {node_id} alone, found {found}")
+        parts.ids.note(highest_id(seen.value))
+    parts.ids.refuse_lost()
+
+
+def first_unproven(parts: CatalogParts, refs: Iterable[ObjectRef]) -> ObjectRef | None:
+    """The first object of which this process does not know that it lies where readers look; None if there is none.
+
+    Raises:
+        CommitRefused: one was written somewhere else.
+    """
+    found = None
+    for ref in refs:
+        key = parts.layout.object_key(ref.object_id)
+        if ref.proof is not None and ref.proof.key != key:
+            raise CommitRefused(
+                f"object {ref.object_id}: expected it at {key!r}, where readers look, found it written at "
+                f"{ref.proof.key!r}: write it with the layout of this catalog, namespace {parts.layout.namespace!r}"
+            )
+        if found is None and (ref.proof is None or ref.proof.store is not parts.store):
+            found = ref
+    return found
+
+
+def refuse_misplaced(parts: CatalogParts, ref: ObjectRef) -> None:
+    """See to it that an object lies where readers look for it, with its size. One request.
+
+    Raises:
+        CommitRefused: it does not.
+        StoreError: the store could not say.
+    """
+    key = parts.layout.object_key(ref.object_id)
+    size_bytes = stored_size_bytes(parts.store, key)
+    if size_bytes is None or (size_bytes != ref.size_bytes and not ref.is_composite and ref.size_bytes != UNKNOWN):
+        found = "none" if size_bytes is None else f"one of {size_bytes}"
+        raise CommitRefused(
+            f"object {ref.object_id}: expected an object of {ref.size_bytes} bytes at {key!r}, where readers of "
+            f"namespace {parts.layout.namespace!r} look, found {found}"
+        )
+
+
+# What a commit adds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claims:
+    """Objects of one commit with all that they hold.
+
+    Args:
+        facts: the stream set object, if there is one.
+        rows: STREAM_OBJECT rows.
+        stream_ids: the streams of all of them, ascending, each once.
+        starts: of the same length.
+        ends: of the same length.
+        to_look_at: one of the objects, if nobody has seen yet that it lies where readers look.
+    """
+
+    facts: ObjectFacts | None
+    rows: Rows
+    stream_ids: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    to_look_at: ObjectRef | None = None
+
+    def object_ids(self) -> NDArray[np.int64]:
+        """The ids of all these objects."""
+        own = [] if self.facts is None else [self.facts.object_id]
+        return np.concatenate((np.array(own, dtype=np.int64), self.rows["object_id"]))
+
+    def are_listed(self, node_list: NodeList) -> bool:
+        """Whether a list has some of these objects: then it has them all, for one write brings them."""
+        places = (node_list.live, node_list.retired, node_list.stream_objects)
+        ids = self.object_ids()
+        return any(bool(np.isin(ids, rows["object_id"]).any()) for rows in places)
+
+
+def make_claims(
+    ref: ObjectRef | None,
+    ranges: ObjectRanges,
+    own: Mapping[int, StreamObject],
+    node_id: int,
+    time_ms: int,
+    to_look_at: ObjectRef | None = None,
+) -> Claims:
+    """Put together what a commit adds.
+
+    Raises:
+        CommitRefused: an object without its sizes, a range with a hole, too many streams, or a stream in two objects.
+    """
+    stream_ids, starts, ends = columns_of(ranges)
+    if ref is None and len(ranges.stream_ids):
+        raise CommitRefused(f"expected an object for {len(ranges.stream_ids)} streams, found none")
+    if len(stream_ids) > STREAMS_AN_OBJECT_MAX:
+        raise CommitRefused(f"expected at most {STREAMS_AN_OBJECT_MAX} streams in an object, found {len(stream_ids)}")
+    if len(ranges.holed):
+        raise CommitRefused(f"expected streams without holes, found one in stream {stream_ids[ranges.holed[0]]}")
+    rows = stream_object_rows(own.items(), node_id, time_ms)
+    all_ids = np.concatenate((stream_ids, rows["stream_id"]))
+    order = np.argsort(all_ids, kind="stable")
+    twice = np.flatnonzero(np.diff(all_ids[order]) == 0)
+    if len(twice):
+        raise CommitRefused(f"expected each stream in one object, found {all_ids[order][twice[0]]} in two")
+    return Claims(
+        None if ref is None else facts_of(ref, time_ms),
+        rows,
+        all_ids[order],
+        np.concatenate((starts, rows["start"]))[order],
+        np.concatenate((ends, rows["end"]))[order],
+        to_look_at,
+    )

@@ -9,7 +9,7 @@ import pytest
 
 from accel.errors import AccelError
 from accel.history.rules.states import StreamState
-from accel.history.store.leftovers import Leftovers
+from accel.history.store.names import OrphanedTables
 from loaders.store import Crash, CrashStore
 from tests.accel.history.store.acts import WORKS, Work
 from tests.accel.history.store.bench import Bench
@@ -55,7 +55,7 @@ def test_tables_that_nobody_names_are_dropped_and_no_others(bench: Bench) -> Non
     before = bench.live_keys()
     streams = bench.streams()
     names = list(streams._parts.tables.table_names())
-    assert Leftovers(streams._parts).drop() == []
+    assert OrphanedTables(streams._parts).drop() == []
     stale = [
         f"{SCOPE}/{STREAM}/metadata.#.{UUID(int=7)}",
         f"{SCOPE}/{STREAM}/transactionsInEpoch-0.#.{UUID(int=7)}",
@@ -67,8 +67,8 @@ def test_tables_that_nobody_names_are_dropped_and_no_others(bench: Bench) -> Non
     for each in stale:
         streams._parts.tables.create_table(each)
     assert bench.live_keys() != before
-    assert sorted(Leftovers(bench.streams()._parts).drop(SCOPE)) == sorted(stale[:4])
-    assert sorted(Leftovers(bench.streams()._parts).drop()) == sorted(stale[4:])
+    assert sorted(OrphanedTables(bench.streams()._parts).drop(SCOPE)) == sorted(stale[:4])
+    assert sorted(OrphanedTables(bench.streams()._parts).drop()) == sorted(stale[4:])
     assert list(bench.streams()._parts.tables.table_names()) == names
     assert bench.live_keys() == before
 

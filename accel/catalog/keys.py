@@ -1,10 +1,10 @@
-"""Where the catalog's records lie: names of tables, and keys in them.
+"""Every key of the catalog: its table, its name there, and the form of its value.
 
     nodes               directory                      NodeDirectory
     nodes               format                         FormatRecord    never written again
     node-lists          <node>                         NodeList
     node-list-history   <node>-<sequence>              ListVersion     never written again
-    stream-buckets      <bucket>                       StreamBucket
+    stream-buckets      <shard>                        StreamShard
     node-checkpoints    <node>                         Checkpoint
     counters            object-ids                     ObjectIdCounter
     import-progress     run                            ImportRun       only while an import is under way
@@ -15,6 +15,28 @@ docs/formats.md, "Records".
 """
 
 from __future__ import annotations
+
+from accel.catalog.cell import Cell
+from accel.catalog.records import (
+    CHECKPOINT,
+    IMPORT_BATCH,
+    IMPORT_RUN,
+    LIST_VERSION,
+    NODE_DIRECTORY,
+    NODE_LIST,
+    OBJECT_ID_COUNTER,
+    STREAM_BUCKET,
+    Checkpoint,
+    ImportRun,
+    ListVersion,
+    NodeDirectory,
+    NodeList,
+    ObjectIdCounter,
+    ReadBatch,
+    StreamBucket,
+)
+from loaders.tables import FormatRecord, Tables
+from loaders.tables.format_record import FORMAT_FORM
 
 NODES = "nodes"
 NODE_LISTS = "node-lists"
@@ -98,3 +120,56 @@ def _padded(what: str, number: int, digits: int) -> str:
 
 def _parsed(text: str, digits: int) -> int | None:
     return int(text) if len(text) == digits and text.isascii() and text.isdigit() else None
+
+
+DIRECTORY_SIZE_BYTES_MAX = 1 << 20
+"""Of the directory: a node takes up to 9 bytes."""
+
+COUNTER_SIZE_BYTES_MAX = 1 << 12
+"""Of a counter, which is one number."""
+
+
+class CatalogCells:
+    """The catalog's keys. Threads: any."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+
+    def directory(self) -> Cell[NodeDirectory]:
+        """Which nodes have a list."""
+        table = self.tables.table(NODES, value_size_bytes_max=DIRECTORY_SIZE_BYTES_MAX)
+        return Cell(table, DIRECTORY_KEY, NODE_DIRECTORY)
+
+    def format_copy(self) -> Cell[FormatRecord]:
+        """The choices with which the catalog was begun, beside the format record itself."""
+        return Cell(self.tables.table(NODES), FORMAT_COPY_KEY, FORMAT_FORM)
+
+    def node_list(self, node_id: int) -> Cell[NodeList]:
+        """A node's objects."""
+        return Cell(self.tables.table(NODE_LISTS), node_key(node_id), NODE_LIST)
+
+    def list_version(self, node_id: int, sequence: int) -> Cell[ListVersion]:
+        """A node's list as it stood at one of its sequence numbers."""
+        key = list_version_key(node_id, sequence)
+        return Cell(self.tables.table(NODE_LIST_HISTORY), key, LIST_VERSION)
+
+    def bucket(self, number: int) -> Cell[StreamBucket]:
+        """A part of the streams."""
+        return Cell(self.tables.table(STREAM_BUCKETS), bucket_key(number), STREAM_BUCKET)
+
+    def checkpoint(self, node_id: int) -> Cell[Checkpoint]:
+        """Where a node's streams ended some commits ago."""
+        return Cell(self.tables.table(NODE_CHECKPOINTS), node_key(node_id), CHECKPOINT)
+
+    def object_ids(self) -> Cell[ObjectIdCounter]:
+        """The next object id that nobody has."""
+        table = self.tables.table(COUNTERS, value_size_bytes_max=COUNTER_SIZE_BYTES_MAX)
+        return Cell(table, OBJECT_IDS_KEY, OBJECT_ID_COUNTER)
+
+    def import_run(self) -> Cell[ImportRun]:
+        """What an import that is under way has done to the counter of ids."""
+        return Cell(self.tables.table(IMPORT_PROGRESS), IMPORT_RUN_KEY, IMPORT_RUN)
+
+    def import_batch(self, key: str) -> Cell[ReadBatch]:
+        """Indexes that an import has read."""
+        return Cell(self.tables.table(IMPORT_PROGRESS), key, IMPORT_BATCH)
