@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from accel.history.rules.cuts import CutOrder
 from accel.history.rules.segments import KeyRanges, SegmentRecord, split_range
 from accel.history.store import Stream
-from accel.streams.groups.reader_group import ReaderGroup
-from accel.streams.later import placed
+from accel.streams.groups import ReaderGroup
+from accel.streams.rules.reader_core import placed
 from tests.accel.history.store.bench import NAME, Bench
 
 if TYPE_CHECKING:

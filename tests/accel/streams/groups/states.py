@@ -7,8 +7,8 @@ import numpy as np
 from accel.history.rules.cuts import PlacedCut
 from accel.history.rules.ids import IdMap, make_id, parse_segment
 from accel.history.rules.segments import SegmentRecord, Segments
-from accel.streams.groups.group_state import FREE, GroupState, Reader
-from accel.streams.later import placed
+from accel.streams.rules.group_state import FREE, GroupState, Reader
+from accel.streams.rules.reader_core import placed
 
 CREATED_MS = 1_760_000_000_123
 
