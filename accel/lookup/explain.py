@@ -30,7 +30,7 @@ from accel.errors import AccelError
 from accel.image import OPEN_END
 from accel.lookup.answer import Answer, Ending, Kind, Request
 from accel.lookup.story import Ended, HintRead, Hopped, Opened, Picked, Round, Story
-from accel.units import size_text, time_text
+from accel.units import count_text, size_text, time_text
 from accel.version import version_number
 from loaders.hints import HintTrouble
 
@@ -195,15 +195,6 @@ def ending_text(answer: Answer) -> str:
 def cost_text(requests: int, size_bytes: int, seconds: float) -> str:
     """Requests, bytes and time for a person."""
     return f"{count_text(requests, 'request')}, {size_text(size_bytes)}, {time_text(seconds)}"
-
-
-def count_text(number: int, noun: str) -> str:
-    """A number of things, in the plural where it is one.
-
-    >>> count_text(1, "object"), count_text(2, "object")
-    ('1 object', '2 objects')
-    """
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _justified(left: str, right: str) -> str:
