@@ -27,7 +27,7 @@ from accel.history.id_columns import IdMap
 from accel.history.ids import NUMBER_BITS
 from accel.history.records import EpochRecord, RetentionSet, StreamCutRecord
 from accel.history.segments import Segments
-from accel.history.store import places
+from accel.history.store import keys
 from loaders.errors import KeyMissing
 from loaders.layout import TABLES_PREFIX
 from loaders.store import MemoryStore
@@ -191,10 +191,10 @@ class YearStore(DecoratedStore):
         cuts = np.arange(CUTS, dtype=np.int64) * CUT_EPOCHS
         self._cut_numbers = {time: number for number, time in enumerate(cut_times().tolist())}
         recorded = [size_till(epoch) for epoch in cuts.tolist()]
-        self._overwrite(places.CURRENT_EPOCH, codecs.EPOCH_RECORD.encode(epoch_record(EPOCHS - 1)))
-        self._overwrite(places.TIMES_ROOT, codecs.EPOCH_TIMES.encode(self.root))
-        self._overwrite(places.RETENTION, codecs.RETENTION_SET.encode(RetentionSet(cut_times(), recorded)))
-        for key in (places.epoch_key(0), places.chunk_key(0), places.shard_key(0)):
+        self._overwrite(keys.CURRENT_EPOCH, codecs.EPOCH_RECORD.encode(epoch_record(EPOCHS - 1)))
+        self._overwrite(keys.TIMES_ROOT, codecs.EPOCH_TIMES.encode(self.root))
+        self._overwrite(keys.RETENTION, codecs.RETENTION_SET.encode(RetentionSet(cut_times(), recorded)))
+        for key in (keys.epoch_key(0), keys.chunk_key(0), keys.shard_key(0)):
             self._store.delete(self._prefix + key)
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:

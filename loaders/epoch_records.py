@@ -32,7 +32,7 @@ from typing import Final, Generic, TypeAlias, TypeVar, cast
 from loaders.errors import DataNotFound, TableMissing
 from loaders.shared_loads import Flight, SharedLoads
 from loaders.tables import Entry, Table, Version
-from loaders.tables.converted import Codec
+from loaders.tables.records import Codec
 
 T = TypeVar("T")
 

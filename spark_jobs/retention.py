@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from accel.errors import HostMissing
 from accel.history.store import SegmentHost, StreamStore
 from accel.history.store.hosts import StreamName
-from accel.history.store.retention_outcomes import Retained
-from accel.history.store.retention_runs import StreamRetention
+from accel.history.store.retention_workflow import Retained, StreamRetention
 from accel.system import SYSTEM
 from spark_jobs.tasks import StoreSpec, run_tasks
 

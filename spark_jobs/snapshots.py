@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.existing import open_each
-from accel.catalog.parts import CatalogParts
+from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.rows import Rows, refs_of
 from accel.errors import AccelError
 from loaders.format.footer import ROW_SIZE_BYTES

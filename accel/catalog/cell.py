@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from accel.errors import CatalogDamaged, CatalogWentBack
 from loaders.errors import AmbiguousWrite, DataConflict, DataNotFound
 from loaders.tables import Entry, Table, Version
-from loaders.tables.converted import Codec
+from loaders.tables.records import Codec
 
 T = TypeVar("T")
 

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 
 from accel.catalog.import_plan import FOUND_OBJECT, LEFT_OUT, SHOWN_MAX, FoundObjects, Hole, Unlistable
 from accel.catalog.import_progress import BATCH_OBJECTS, ImportProgress
-from accel.catalog.import_records import READ_OBJECT, READ_RANGE, ReadBatch
 from accel.catalog.import_runs import RUN, RunFolder
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import INT64_MAX
+from accel.catalog.records import INT64_MAX, READ_OBJECT, READ_RANGE, ReadBatch
 from accel.catalog.rows import Rows, make_rows, some
 from accel.catalog.survey import Progress, StoredObjects
 from accel.errors import AccelError, FormatError, KeyMissing, MaintenanceRefused

@@ -1,18 +1,23 @@
-"""The records that the catalog keeps, one a key of its tables.
+"""The records that the catalog keeps, one a key of its tables, and their bytes.
 
-    NodeList            what a node has: live objects in order, promised ids, retired objects
+    NodeList            what a node has: live objects in order, prepared ids, retired objects
     ListVersion         a node's list as it was, so that a bad commit can be undone
     StreamBucket        a part of all streams: first offsets, owners, objects of their own
     Checkpoint          where a node's streams ended some commits ago
     NodeDirectory       which nodes have a list
     ObjectIdCounter     the next id that no object has
+    ReadBatch           of an import: the indexes of neighbouring objects, so that a repeated import does not read them
+    ImportRun           of an import: what the counter of object ids said before it
 
-A record holds arrays of rows (see `rows`). It takes them over and makes them read-only; whoever changes a list or a
-bucket makes a new one (`list_rules`, `stream_rules`). Making a record checks that its rows stand in their order,
-because all searches rely on it: bytes from outside are checked by the same code as the program's own. That is O(n), and
-checks order and types only; what else must be true, `list_checks` and `stream_checks` look at.
+A record holds arrays of rows (see `rows`). It takes them over and makes them read-only; a change of a list or a bucket
+makes a new one (`node_list`, `stream_shards`). Making a record checks that its rows stand in their order, because all
+searches rely on it. That is O(n), and checks order and types only; what else must be true, `check_list` and
+`check_bucket` look at.
 
-Where each lies, and its bytes: docs/formats.md, "Records".
+The bytes follow from the annotations (`loaders.tables.records`): numbers and names stand as MessagePack fields, rows
+as packed columns. Every field with its unit, and which release writes which version: docs/formats.md, "Records". A list
+of 5,000 objects takes about 64 kB, 20 kB of it checksums of tails. How many rows a value can become follows from its
+bytes (`loaders.tables.columns`), or from its key: a directory has 65,536 nodes.
 
 Threads: all records are immutable, any thread may read them.
 """
@@ -20,8 +25,10 @@ Threads: all records are immutable, any thread may read them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from accel.catalog.rows import (
@@ -39,7 +46,9 @@ from accel.catalog.rows import (
     no_rows,
 )
 from loaders.errors import FormatLimit
+from loaders.tables.columns import ROWS_MAX
 from loaders.tables.format_record import check_generation
+from loaders.tables.records import Columns, Listed, RecordForm
 
 INT64_MAX = 2**63 - 1
 
@@ -68,11 +77,11 @@ class NodeList:
     node_id: int
     epoch: int = 0
     next_order_id: int = 0
-    live: Rows = field(default_factory=lambda: no_rows(LIVE))
-    prepared: Rows = field(default_factory=lambda: no_rows(PREPARED))
-    retired: Rows = field(default_factory=lambda: no_rows(RETIRED))
-    stream_objects: Rows = field(default_factory=lambda: no_rows(STREAM_OBJECT))
-    withdrawn_commits: tuple[int, ...] = ()
+    live: Annotated[Rows, Columns(LIVE)] = field(default_factory=lambda: no_rows(LIVE))
+    prepared: Annotated[Rows, Columns(PREPARED)] = field(default_factory=lambda: no_rows(PREPARED))
+    retired: Annotated[Rows, Columns(RETIRED)] = field(default_factory=lambda: no_rows(RETIRED))
+    stream_objects: Annotated[Rows, Columns(STREAM_OBJECT)] = field(default_factory=lambda: no_rows(STREAM_OBJECT))
+    withdrawn_commits: Annotated[tuple[int, ...], Meta(max_length=ROWS_MAX)] = ()
 
     def __post_init__(self) -> None:
         where = f"list of node {self.node_id}"
@@ -122,10 +131,12 @@ class StreamBucket:
     """
 
     bucket: int
-    streams: Rows = field(default_factory=lambda: no_rows(STREAM))
-    ranges: Rows = field(default_factory=lambda: no_rows(OWNED_RANGE))
-    stream_objects: Rows = field(default_factory=lambda: no_rows(STREAM_OBJECT))
-    retired: Rows = field(default_factory=lambda: no_rows(RETIRED_STREAM_OBJECT))
+    streams: Annotated[Rows, Columns(STREAM)] = field(default_factory=lambda: no_rows(STREAM))
+    ranges: Annotated[Rows, Columns(OWNED_RANGE)] = field(default_factory=lambda: no_rows(OWNED_RANGE))
+    stream_objects: Annotated[Rows, Columns(STREAM_OBJECT)] = field(default_factory=lambda: no_rows(STREAM_OBJECT))
+    retired: Annotated[Rows, Columns(RETIRED_STREAM_OBJECT)] = field(
+        default_factory=lambda: no_rows(RETIRED_STREAM_OBJECT)
+    )
 
     def __post_init__(self) -> None:
         where = f"bucket {self.bucket} of streams"
@@ -155,7 +166,7 @@ class Checkpoint:
 
     node_id: int
     order_id: int
-    ends: Rows = field(default_factory=lambda: no_rows(STREAM_END))
+    ends: Annotated[Rows, Columns(STREAM_END)] = field(default_factory=lambda: no_rows(STREAM_END))
 
     def __post_init__(self) -> None:
         where = f"checkpoint of node {self.node_id}"
@@ -179,8 +190,10 @@ class NodeDirectory:
         ValueError: ids out of order, or a generation that is none.
     """
 
-    node_ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    generation: str = ""
+    node_ids: Annotated[NDArray[np.int64], Listed(NODES_MAX)] = field(
+        default_factory=lambda: np.empty(0, dtype=np.int64)
+    )
+    generation: Annotated[str, Meta(max_length=47)] = ""
 
     def __post_init__(self) -> None:
         self.node_ids.flags.writeable = False
@@ -202,6 +215,95 @@ class ObjectIdCounter:
 
     def __post_init__(self) -> None:
         _check_least("counter of object ids", 0, next_object_id=self.next_object_id)
+
+
+def ids_of(record: NodeList | StreamBucket) -> NDArray[np.int64]:
+    """All object ids that stand in a list or a bucket, in no order. O(rows)."""
+    rows = [record.stream_objects, record.retired]
+    if isinstance(record, NodeList):
+        rows += [record.live, record.prepared]
+    return np.concatenate([each["object_id"] for each in rows])
+
+
+def highest_id(*records: NodeList | StreamBucket) -> int:
+    """The highest object id that stands anywhere in lists and buckets; -1 if none does. O(rows)."""
+    return max((int(ids_of(each).max(initial=-1)) for each in records), default=-1)
+
+
+READ_OBJECT: Final = np.dtype(
+    [(name, "<i8") for name in ("object_id", "size_bytes", "index_size_bytes", "tail_checksum", "streams")]
+)
+"""An object that was opened; `streams` says how many rows of ranges are its own."""
+
+READ_RANGE: Final = np.dtype([(name, "<i8") for name in ("stream_id", "start", "end", "holed")])
+"""What an object holds of one stream; `holed` is 1 where offsets in between are missing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadBatch:
+    """What the indexes of some objects say.
+
+    Args:
+        objects: READ_OBJECT rows, ascending by object id.
+        ranges: READ_RANGE rows, those of the first object first.
+
+    Raises:
+        ValueError: rows of the wrong type or out of order, or numbers that contradict one another.
+    """
+
+    objects: Annotated[Rows, Columns(READ_OBJECT)]
+    ranges: Annotated[Rows, Columns(READ_RANGE)]
+
+    def __post_init__(self) -> None:
+        _take_over("read batch", objects=(self.objects, READ_OBJECT), ranges=(self.ranges, READ_RANGE))
+        counts, ids = self.objects["streams"], self.objects["object_id"]
+        if (counts < 0).any() or int(counts.sum()) != len(self.ranges):
+            raise ValueError(f"expected {counts.tolist()[:5]}... ranges of objects, found {len(self.ranges)} in all")
+        if (ids[1:] <= ids[:-1]).any() or any(
+            (self.objects[name] < 0).any() for name in self.objects.dtype.names or ()
+        ):
+            raise ValueError("expected objects ascending by id, and no number below 0")
+        ranges = self.ranges
+        if (ranges["start"] < 0).any() or (ranges["end"] < ranges["start"]).any() or (ranges["stream_id"] < 0).any():
+            raise ValueError("expected ranges of streams that do not end before they start")
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRun:
+    """How far an import has come with the counter of object ids, so that it can be led back.
+
+    Args:
+        counter_before: what the counter said before it was raised.
+        raised_to: what this import, or a repeated one, has raised it to or was about to.
+    """
+
+    counter_before: int
+    raised_to: Annotated[tuple[int, ...], Meta(max_length=ROWS_MAX)]
+
+    def __post_init__(self) -> None:
+        if self.counter_before < 0 or not all(number > self.counter_before for number in self.raised_to):
+            raise ValueError(f"expected a counter that rises, found {self.counter_before} to {self.raised_to}")
+
+
+NODE_LIST: Final = RecordForm("node-list", 1, NodeList)
+LIST_VERSION: Final = RecordForm("list-version", 1, ListVersion)
+STREAM_BUCKET: Final = RecordForm("stream-bucket", 1, StreamBucket)
+CHECKPOINT: Final = RecordForm("node-checkpoint", 1, Checkpoint)
+NODE_DIRECTORY: Final = RecordForm("node-directory", 1, NodeDirectory)
+OBJECT_ID_COUNTER: Final = RecordForm("object-id-counter", 1, ObjectIdCounter)
+IMPORT_BATCH: Final = RecordForm("import-batch", 1, ReadBatch)
+IMPORT_RUN: Final = RecordForm("import-run", 1, ImportRun)
+
+ALL_FORMS: Final[tuple[RecordForm[Any], ...]] = (
+    NODE_LIST,
+    LIST_VERSION,
+    STREAM_BUCKET,
+    CHECKPOINT,
+    NODE_DIRECTORY,
+    OBJECT_ID_COUNTER,
+    IMPORT_BATCH,
+    IMPORT_RUN,
+)
 
 
 def _check_least(where: str, least: int, **numbers: int) -> None:

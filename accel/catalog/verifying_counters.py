@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from accel.catalog.object_ids import ids_of
 from accel.catalog.parts import CatalogParts
 from accel.catalog.problems import Kind, Problem
+from accel.catalog.records import ids_of
 from accel.catalog.rows import some
 from accel.catalog.survey import Survey
 from loaders.backoff import Backoff
@@ -53,8 +53,8 @@ def history_counter_problems(parts: CatalogParts) -> Iterator[Problem]:
     Raises:
         StoreError: a counter could not be read.
     """
-    from accel.history.store.cells import SystemCells  # noqa: PLC0415 - a lookup needs no history
     from accel.history.store.id_blocks import COUNTERS  # noqa: PLC0415 - a lookup needs no history
+    from accel.history.store.keys import SystemCells  # noqa: PLC0415 - a lookup needs no history
 
     system = parts.system
     shared = SystemCells(parts.cells.tables, Backoff(RetrySettings(), system.sleep, system.jitter))

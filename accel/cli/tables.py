@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from accel.catalog.forms import register_forms
+from accel.catalog import records
 from accel.cli.options import StoreChoice, command, limit_option, store_options
 from accel.rendering import Output, Shown, shown_names
 from accel.system import SYSTEM
@@ -102,8 +102,5 @@ def _registry() -> FormRegistry:
     from accel.streams.groups import group_form  # noqa: PLC0415
 
     registry = FormRegistry()
-    registry.register(FORMAT_FORM)
-    register_forms(registry)
-    codecs.register_forms(registry)
-    group_form.register_forms(registry)
+    registry.register(FORMAT_FORM, *records.ALL_FORMS, *codecs.ALL_FORMS, group_form.READER_GROUP)
     return registry

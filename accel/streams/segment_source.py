@@ -45,8 +45,7 @@ from accel.system import SYSTEM, Components
 from accel.version import ImageVersion
 from loaders.format import RecordBatch
 from loaders.lifetime import PerProcess
-from loaders.shared_chunks import SharedChunks
-from loaders.shared_loads import SharedLoads
+from loaders.shared_loads import SharedChunks, SharedLoads
 from loaders.store import ObjectStore
 from range_index.time_search import NO_TOKEN
 

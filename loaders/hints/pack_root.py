@@ -39,7 +39,7 @@ from loaders.hints.covered_objects import CoveredObjects
 from loaders.hints.root_bytes import check_identity, damage_told, open_root, seal_root
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key, hint_root_key
 from loaders.tables.columns import pack_columns, unpack_columns
-from loaders.tables.forms import RecordForm
+from loaders.tables.records import RecordForm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

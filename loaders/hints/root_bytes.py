@@ -7,7 +7,7 @@
     | 5  | 3     | reserved  | zero                                                       |
     | 8  | 4     | CRC-32    | of all bytes but these four                                |
     | 12 | 4     | length    | of the record                                              |
-    | 16 | n     | record    | in its named, versioned form (loaders/tables/forms.py)     |
+    | 16 | n     | record    | in its named, versioned form (loaders/tables/records.py)     |
 
 All integers are big endian.
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from loaders.store.base import Fetched, ObjectStore
-    from loaders.tables.forms import RecordForm
+    from loaders.tables.records import RecordForm
 
     S = TypeVar("S", bound=msgspec.Struct)
 

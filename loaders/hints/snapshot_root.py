@@ -41,7 +41,7 @@ from loaders.hints.root_bytes import check_identity, damage_told, open_root, sea
 from loaders.hints.snapshot_parquet import GROUP_START, EncodedGroup
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key, hint_root_key
 from loaders.tables.columns import pack_columns, unpack_columns
-from loaders.tables.forms import RecordForm
+from loaders.tables.records import RecordForm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,8 +17,8 @@ from loaders.errors import AmbiguousWrite, CorruptObject, DataConflict, FormatTo
 from loaders.layout import ACCEL_PREFIX, FORMAT_KEY, check_namespace
 from loaders.store.base import ObjectStore
 from loaders.tables.envelope import VALUE_START, Stored, decode_stored
-from loaders.tables.forms import RecordForm
 from loaders.tables.names import place_of
+from loaders.tables.records import RecordForm
 from loaders.tables.settle import ConditionalWriter, Outcome
 
 FORMAT_VERSION = 1

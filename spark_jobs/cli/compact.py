@@ -14,7 +14,7 @@ from accel.compaction.plan import NodePlan
 from accel.compaction.settings import MIB
 from accel.rendering import Column, Rendered, Shown, table_of
 from accel.units import count_text, size_text, time_text
-from loaders.merge_settings import MergeSettings
+from loaders.merge.reading import MergeSettings
 from spark_jobs.cli.options import EXIT_PARTIAL, JobChoice, job_options
 from spark_jobs.compact import compact_on_spark, plan_on_spark
 

@@ -23,10 +23,10 @@ import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from accel.catalog import forms
+from accel.catalog import records
 from accel.errors import AccelError
 from accel.history import codecs
-from accel.history.codecs.history_form import CheckedForm
+from accel.history.codecs.history_form import HistoryForm
 from accel.image_source import load_image_file
 from accel.streams.groups import group_form
 from accel.streams.writing.transaction_data import TransactionEvents, decode_transaction, encode_transaction
@@ -46,7 +46,7 @@ from loaders.hints.pack_root import PACK_ROOT_FORM
 from loaders.hints.root_bytes import seal_root
 from loaders.hints.snapshot_parquet import EncodedGroup, decode_group, encode_group
 from loaders.hints.snapshot_root import SNAPSHOT_ROOT_FORM
-from loaders.tables import FORMAT_FORM, FormRegistry, RecordForm
+from loaders.tables import FORMAT_FORM, FormatRecord, FormRegistry, RecordForm
 from tests.accel.catalog.golden import FOLDER as CATALOG
 from tests.accel.history.records.golden import FOLDER as HISTORY
 from tests.examples import examples
@@ -110,37 +110,37 @@ def changed_fields(draw: st.DrawFn, fields: dict[str, Any]) -> dict[str, Any]:
 def resealed(form: RecordForm[Any], fields: bytes) -> bytes:
     """A record of these bytes with the head of its form, and its checksum if it has one."""
     head = bytes([len(form.name)]) + form.name.encode() + struct.pack(">H", form.version)
-    if isinstance(form, CheckedForm):
+    if isinstance(form, HistoryForm):
         head += struct.pack(">I", form._checksum(form.version, fields))
     return head + fields
 
 
 def fields_of(form: RecordForm[Any], record: bytes) -> bytes:
     """The bytes of a record behind its head."""
-    return record[3 + len(form.name) + 4 * isinstance(form, CheckedForm) :]
+    return record[3 + len(form.name) + 4 * isinstance(form, HistoryForm) :]
 
 
 def registry() -> FormRegistry:
     """Every form that a person can look at."""
     known = FormRegistry()
     known.register(FORMAT_FORM)
-    forms.register_forms(known)
-    codecs.register_forms(known)
-    group_form.register_forms(known)
+    known.register(*records.ALL_FORMS)
+    known.register(*codecs.ALL_FORMS)
+    known.register(group_form.READER_GROUP)
     return known
 
 
 REGISTRY = registry()
 READERS: dict[str, tuple[RecordForm[Any], Callable[[bytes, str], object]]] = {
-    **{each.name: (each.record, each.decode) for each in forms.ALL_FORMS},
-    **{each.name: (each.record, each.decode) for each in (*codecs.ALL_FORMS, group_form.READER_GROUP)},
+    **{each.name: (each, each.decode) for each in records.ALL_FORMS},
+    **{each.name: (each, each.decode) for each in (*codecs.ALL_FORMS, group_form.READER_GROUP)},
     FORMAT_FORM.name: (FORMAT_FORM, FORMAT_FORM.decode),
 }
 STORED = {
     path.stem.removesuffix("-1"): path.read_bytes() for folder in (CATALOG, HISTORY) for path in folder.glob("*-1.bin")
 }
 STORED["reader-group"] = (DATA / "reader_group" / "reader-group-1.bin").read_bytes()
-STORED["format"] = FORMAT_FORM.encode(FORMAT_FORM.struct(namespace="shop"))
+STORED["format"] = FORMAT_FORM.encode(FormatRecord(namespace="shop"))
 
 
 def is_ours(read: Callable[[], object]) -> bool:
@@ -286,7 +286,7 @@ def test_a_json_image_is_refused_and_nothing_else(tmp_path_factory: pytest.TempP
 
 def layout_by(name: str) -> bytes:
     """The record of a layout that is sharded by something that this release does not know."""
-    form = codecs.HISTORY_LAYOUT.record
+    form = codecs.HISTORY_LAYOUT
     fields = msgspec.msgpack.decode(fields_of(form, STORED["history-layout"]))
     return resealed(form, msgspec.msgpack.encode({**fields, "shard_by": name}))
 

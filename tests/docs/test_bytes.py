@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import zstandard
 
-from accel.catalog import forms, import_records, places, rows
-from accel.catalog.buckets import bucket_of, buckets_of
-from accel.catalog.places import bucket_key
+from accel.catalog import keys, records, rows
+from accel.catalog.keys import bucket_key
+from accel.catalog.stream_shards import bucket_of, buckets_of
 from accel.history.codecs import ALL_FORMS
 from accel.streams import events
 from accel.streams.groups.group_form import READER_GROUP
@@ -25,16 +25,16 @@ from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "formats.md").read_text()
 FORMS = {
-    each.record.name: each.record
+    each.name: each
     for each in (
-        forms.NODE_DIRECTORY,
-        forms.NODE_LIST,
-        forms.LIST_VERSION,
-        forms.STREAM_BUCKET,
-        forms.CHECKPOINT,
-        forms.OBJECT_ID_COUNTER,
-        forms.IMPORT_RUN,
-        forms.IMPORT_BATCH,
+        records.NODE_DIRECTORY,
+        records.NODE_LIST,
+        records.LIST_VERSION,
+        records.STREAM_BUCKET,
+        records.CHECKPOINT,
+        records.OBJECT_ID_COUNTER,
+        records.IMPORT_RUN,
+        records.IMPORT_BATCH,
     )
 }
 KINDS = {
@@ -46,8 +46,8 @@ KINDS = {
     "stream object": rows.STREAM_OBJECT,
     "retired stream object": rows.RETIRED_STREAM_OBJECT,
     "stream end": rows.STREAM_END,
-    "read object": import_records.READ_OBJECT,
-    "read range": import_records.READ_RANGE,
+    "read object": records.READ_OBJECT,
+    "read range": records.READ_RANGE,
 }
 _DUMP_LINE = re.compile(r" *(?P<at>\d+)  (?P<bytes>[0-9a-f]+( [0-9a-f]+)*)(  .*)?")
 
@@ -94,7 +94,7 @@ def test_the_record_in_full_is_a_golden_file_and_what_stands_in_its_frame() -> N
 
 
 def test_the_record_in_full_says_what_it_is_said_to_say() -> None:
-    found = forms.CHECKPOINT.decode(dumps("A record in full")[0], "docs/formats.md")
+    found = records.CHECKPOINT.decode(dumps("A record in full")[0], "docs/formats.md")
     assert (found.node_id, found.order_id) == (7, 39)
     assert found.ends["stream_id"].tolist() == [3, 17, 420_000]
     assert found.ends["end"].tolist() == [130, 900, 8_589_934_592]
@@ -155,22 +155,22 @@ def test_each_table_and_form_stands_in_the_page() -> None:
     rows_of_forms = [row for row in cells(section("Records")) if len(row) == 4 and code(row[0])]
     named = {code(row[0])[0]: code(row[1])[0] for row in rows_of_forms if code(row[0])[0] in FORMS}
     assert named.keys() == FORMS.keys()
-    assert set(named.values()) == {*places.TABLES, places.IMPORT_PROGRESS}
+    assert set(named.values()) == {*keys.TABLES, keys.IMPORT_PROGRESS}
 
 
 def test_no_form_is_left_out() -> None:
     registry = FormRegistry()
-    forms.register_forms(registry)
+    registry.register(*records.ALL_FORMS)
     assert registry.names() == sorted(FORMS)
 
 
 def test_every_version_stands_in_the_page() -> None:
     shown = {row[0].strip("`"): row[2:] for row in cells(section("Which release writes what"))}
     versions = {name: form.version for name, form in {**FORMS, "format": FORMAT_FORM}.items()}
-    versions |= {form.name: form.record.version for form in (READER_GROUP,)} | {MERGE_INTENT.name: MERGE_INTENT.version}
+    versions |= {form.name: form.version for form in (READER_GROUP,)} | {MERGE_INTENT.name: MERGE_INTENT.version}
     versions |= {"layout of the bucket": FORMAT_VERSION, "envelope": ENVELOPE_VERSION, "packed columns": VERSION}
     versions |= {"list of events": events.VERSION, "data of a transaction": transaction_data.VERSION}
-    [versions["each form of [stream history](#stream-history)"]] = {form.record.version for form in ALL_FORMS}
+    [versions["each form of [stream history](#stream-history)"]] = {form.version for form in ALL_FORMS}
     expected = {name: ["1" if version == 1 else f"1 to {version}", str(version)] for name, version in versions.items()}
     expected["envelope"] = [str(ENVELOPE_VERSION)] * 2  # version 1 was never released
     assert shown == expected

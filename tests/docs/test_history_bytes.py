@@ -24,7 +24,7 @@ from accel.history.codecs import (
 )
 from accel.history.ids import segment_text
 from accel.history.records import COMMITTED_AT_ONCE_MAX
-from accel.history.store import places
+from accel.history.store import keys
 from loaders.layout import TABLES_PREFIX
 from loaders.tables.names import table_folder, value_key
 from range_index.epoch_times import Block, BlockKind
@@ -32,7 +32,7 @@ from tests.accel.history.records.golden import golden_bytes
 from tests.docs.test_bytes import cells, code, dumps, section
 
 TEXT = section("Stream history")
-FORMS = {form.name: form.record for form in ALL_FORMS}
+FORMS = {form.name: form for form in ALL_FORMS}
 ROWS: dict[str, np.dtype[np.void]] = {
     "segment": segment_columns.ROW,
     "key": segment_columns.KEY,
@@ -47,7 +47,7 @@ ROWS: dict[str, np.dtype[np.void]] = {
     "recorded cut": cuts.RETENTION_ENTRY,
     "position": transactions.POSITION,
 }
-STREAM = places.StreamIdentity("shop", "orders", UUID("12345678-1234-5678-8234-567812345678"))
+STREAM = keys.StreamIdentity("shop", "orders", UUID("12345678-1234-5678-8234-567812345678"))
 
 
 def part(heading: str) -> str:
@@ -111,16 +111,16 @@ def told_keys() -> set[str]:
 
 def test_the_keys_of_a_stream_are_those_of_the_page() -> None:
     block = Block(BlockKind.PART, 7, 1)
-    keys = {
-        *(places.CREATION_TIME, places.LAYOUT, places.CONFIGURATION, places.STATE, places.TRANSITION),
-        *(places.TRUNCATION, places.COMMITTING, places.COMMIT_ORDER, places.CURRENT_EPOCH, places.TIMES_ROOT),
-        *(places.RETENTION, places.WAITING_PROCESSOR, places.epoch_key(7), places.chunk_key(7)),
-        *(places.times_key(block), places.times_key(block._replace(kind=BlockKind.LEAF))),
-        *(places.sealed_epoch_key(7), places.shard_key(7), places.cut_key(7), places.marker_key(7)),
-        places.segment_stream_key(7),
-        f"{places.REQUESTS_PREFIX}7",
+    names = {
+        *(keys.CREATION_TIME, keys.LAYOUT, keys.CONFIGURATION, keys.STATE, keys.TRANSITION),
+        *(keys.TRUNCATION, keys.COMMITTING, keys.COMMIT_ORDER, keys.CURRENT_EPOCH, keys.TIMES_ROOT),
+        *(keys.RETENTION, keys.WAITING_PROCESSOR, keys.epoch_key(7), keys.chunk_key(7)),
+        *(keys.times_key(block), keys.times_key(block._replace(kind=BlockKind.LEAF))),
+        *(keys.sealed_epoch_key(7), keys.shard_key(7), keys.cut_key(7), keys.marker_key(7)),
+        keys.segment_stream_key(7),
+        f"{keys.REQUESTS_PREFIX}7",
     }
-    assert told_keys() == keys
+    assert told_keys() == names
 
 
 def test_the_tables_are_those_of_the_page() -> None:
@@ -132,17 +132,17 @@ def test_the_tables_are_those_of_the_page() -> None:
         return str(filled.get(found[1], 7))
 
     assert {re.sub(r"<([^>]+)>", fill, each) for each in named} == {
-        *places.SYSTEM_TABLES,
-        places.completed_table(7),
-        places.streams_table("shop", STREAM.unique_id),
+        *keys.SYSTEM_TABLES,
+        keys.completed_table(7),
+        keys.streams_table("shop", STREAM.unique_id),
         STREAM.metadata_table,
         STREAM.epochs_table,
         STREAM.transactions_table(7),
         STREAM.metadata_table.replace("/metadata.", "/readerGroups."),
     }
-    assert f"`{value_key(table_folder(TABLES_PREFIX, STREAM.metadata_table), places.STATE)}`" in TEXT
-    counters = next(row for row in rows if row[0] == f"`{places.COUNTERS}`")
-    assert code(counters[1]) == [places.TRANSACTION_IDS, places.SEGMENT_STREAMS]
+    assert f"`{value_key(table_folder(TABLES_PREFIX, STREAM.metadata_table), keys.STATE)}`" in TEXT
+    counters = next(row for row in rows if row[0] == f"`{keys.COUNTERS}`")
+    assert code(counters[1]) == [keys.TRANSACTION_IDS, keys.SEGMENT_STREAMS]
 
 
 def test_the_example_of_a_chunk_is_its_golden_file() -> None:

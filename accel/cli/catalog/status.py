@@ -16,7 +16,7 @@ import msgspec
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.records import NodeList
-from accel.catalog.watch import Snapshot
+from accel.catalog.refresh import Snapshot
 from accel.cli.options import TIME, StoreChoice, command, option, store_options
 from accel.image import MetadataImage
 from accel.image_parts import NodeImage, StreamImage

@@ -183,13 +183,12 @@ def _shown_restore(plan: RestorePlan, generation: str, counters: dict[str, tuple
 
 def _history_counters(catalog: ObjectCatalog, least_stream_id: int) -> dict[str, tuple[int | None, int]]:
     """Raise the counters of streams and transactions; what is gone of them, the marker of their table too, is made."""
-    from accel.history.store import places  # noqa: PLC0415 - only for who needs it
-    from accel.history.store.cells import SystemCells  # noqa: PLC0415 - likewise
+    from accel.history.store import keys  # noqa: PLC0415 - only for who needs it
     from accel.history.store.id_blocks import pass_over_ids  # noqa: PLC0415 - likewise
     from loaders.backoff import Backoff, RetrySettings  # noqa: PLC0415 - likewise
 
     tables, system = catalog.parts.cells.tables, catalog.parts.system
-    tables.create_table(places.COUNTERS)
-    cells = SystemCells(tables, Backoff(RetrySettings(), system.sleep, system.jitter))
-    least = {places.SEGMENT_STREAMS: least_stream_id, places.TRANSACTION_IDS: 0}
+    tables.create_table(keys.COUNTERS)
+    cells = keys.SystemCells(tables, Backoff(RetrySettings(), system.sleep, system.jitter))
+    least = {keys.SEGMENT_STREAMS: least_stream_id, keys.TRANSACTION_IDS: 0}
     return {name: pass_over_ids(cells.counter(name), each, IDS_PASSED_OVER) for name, each in least.items()}

@@ -11,8 +11,8 @@ from accel.rendering import Output, Shown
 from accel.units import count_text
 
 if TYPE_CHECKING:
-    from accel.history.store.repair_findings import RepairOutcome
-    from accel.history.store.repairing import Repair
+    from accel.history.store.repair import Repair
+    from accel.history.store.repair_epochs import RepairOutcome
 
 SHOWN_FINDINGS_MAX: Final = 50
 """Findings in the text; JSON has all of them."""
@@ -34,7 +34,7 @@ def repair(*, yes: bool, sizes: dict[int, int], stream: StreamChoice, output: Ou
     It may run at any time, beside those who work, and reads all records of the stream. It names what cannot be rebuilt,
     with what is known of it, and then ends with 1. A lost shard of sealed sizes is rebuilt from --size.
     """
-    from accel.history.store.repair_findings import RepairOutcome  # noqa: PLC0415 - only for who needs it
+    from accel.history.store.repair_epochs import RepairOutcome  # noqa: PLC0415 - only for who needs it
 
     store = stream.scope.open()
     done = store.repair_stream(stream.scope.scope, stream.name, apply=yes, sizes=sizes)

@@ -23,7 +23,7 @@ from accel.rendering import Column, Output, Rendered, Shown, table_of, word
 from accel.units import count_text
 
 if TYPE_CHECKING:
-    from accel.history.store.retention_runs import StreamRetention
+    from accel.history.store.retention_workflow import StreamRetention
 
 SHOWN_STREAMS_MAX: Final = 50
 """Streams in the text; JSON has all of them."""
@@ -46,7 +46,7 @@ def shown_retention(
         cost: what it took, for machines.
         cost_text: the same for people; empty = nothing is said of it.
     """
-    from accel.history.store.retention_runs import totals  # noqa: PLC0415 - only for who needs it
+    from accel.history.store.retention_workflow import totals  # noqa: PLC0415 - only for who needs it
 
     counts = totals(streams)
     data = {"dry_run": is_dry_run, "streams": list(map(_data, streams)), "totals": counts, **(cost or {})}
@@ -59,7 +59,7 @@ def shown_retention(
 
 def exit_code(streams: Sequence[StreamRetention]) -> int:
     """1 if something failed."""
-    from accel.history.store.retention_outcomes import Retained  # noqa: PLC0415 - likewise
+    from accel.history.store.retention_workflow import Retained  # noqa: PLC0415 - likewise
 
     return EXIT_FAILED if any(stream.outcome is Retained.FAILED for stream in streams) else 0
 
@@ -135,7 +135,7 @@ def run(
     if stream is None:
         streams = store.run_retention(scope.scope, time, is_dry_run=not yes)
     else:
-        from accel.history.store.retention_runs import StreamRetention  # noqa: PLC0415 - only for who needs it
+        from accel.history.store.retention_workflow import StreamRetention  # noqa: PLC0415 - only for who needs it
 
         workflow = store.stream(scope.scope, stream).workflows.retention
         act = workflow.retain if yes else workflow.plan

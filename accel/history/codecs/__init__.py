@@ -42,7 +42,6 @@ from accel.history.codecs.transactions import (
     COMMITTING_TRANSACTIONS,
     COMPLETED_TRANSACTION,
 )
-from loaders.tables.forms import FormRegistry
 
 ALL_FORMS: Final[tuple[HistoryForm[Any, Any], ...]] = (
     EPOCH_RECORD,
@@ -74,12 +73,6 @@ ALL_FORMS: Final[tuple[HistoryForm[Any, Any], ...]] = (
 )
 
 
-def register_forms(registry: FormRegistry) -> None:
-    """Add the history's forms to those that people can look at."""
-    for form in ALL_FORMS:
-        registry.register(form.record, form.expand)
-
-
 __all__ = [
     "ACTIVE_TRANSACTION",
     "ALL_FORMS",
@@ -109,5 +102,4 @@ __all__ = [
     "WAITING_PROCESSOR",
     "WORKFLOW_REQUEST",
     "HistoryForm",
-    "register_forms",
 ]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -27,8 +27,7 @@ import msgspec
 from accel.errors import InvalidArgument
 from accel.history.codecs.plain import plain
 from loaders.errors import CorruptObject, FormatLimit
-from loaders.tables.converted import ConvertedForm
-from loaders.tables.forms import RecordForm
+from loaders.tables.records import Packing, RecordForm
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -37,27 +36,22 @@ _CHECKSUM = struct.Struct(">I")
 _VERSION = struct.Struct(">H")
 
 
-class CheckedForm(RecordForm[S]):
-    """A form whose fields stand behind a checksum. Threads: immutable."""
+class _Pair(Packing[T]):
+    """A record that two functions turn into stored fields, and back."""
 
-    def _encode_record(self, value: S) -> bytes:
-        fields = super()._encode_record(value)
-        return _CHECKSUM.pack(self._checksum(self.version, fields)) + fields
+    def __init__(self, stored: type[S], pack: Callable[[T], S], unpack: Callable[[Any, str], T]) -> None:
+        self.stored, self._pack, self._unpack = stored, pack, unpack
 
-    def _decode_record(self, data: bytes, version: int, where: str) -> S:
-        if len(data) < _CHECKSUM.size:
-            raise CorruptObject(where, len(data), expected="a checksum of 4 bytes", found=f"{len(data)}")
-        fields = data[_CHECKSUM.size :]
-        expected, found = _CHECKSUM.unpack_from(data)[0], self._checksum(version, fields)
-        if expected != found:
-            raise CorruptObject(where, len(data), expected=f"a CRC-32 of {expected:#010x}", found=f"{found:#010x}")
-        return super()._decode_record(fields, version, where)
+    def pack(self, value: T) -> msgspec.Struct:
+        """The stored fields."""
+        return self._pack(value)
 
-    def _checksum(self, version: int, fields: bytes) -> int:
-        return zlib.crc32(fields, zlib.crc32(self.name.encode() + _VERSION.pack(version)))
+    def unpack(self, stored: Any, where: str) -> T:
+        """The record."""
+        return self._unpack(stored, where)
 
 
-class HistoryForm(ConvertedForm[T, S]):
+class HistoryForm(RecordForm[T], Generic[T, S]):
     """The form of a record of a history. Threads: immutable.
 
     Args:
@@ -71,7 +65,7 @@ class HistoryForm(ConvertedForm[T, S]):
     def __init__(
         self, name: str, version: int, fields: type[S], stored: Callable[[T], S], restored: Callable[[S, str], T]
     ) -> None:
-        super().__init__(CheckedForm(name, version, fields), stored, restored)
+        super().__init__(name, version, _Pair(fields, stored, restored))
 
     def encode(self, value: T) -> bytes:
         """The record as bytes, which were read back: no record is written that nobody can read. O(size), twice.
@@ -95,5 +89,20 @@ class HistoryForm(ConvertedForm[T, S]):
 
     def expand(self, fields: S) -> object:
         """Stored fields as dicts, lists, text and numbers, for people; what they have packed is shown unpacked."""
-        value = self._restored(fields, self.name)
+        value = self.restore(fields, self.name)
         return plain(fields if isinstance(value, int | str | UUID) else value)
+
+    def _enclosed(self, stored: bytes) -> bytes:
+        return _CHECKSUM.pack(self._checksum(self.version, stored)) + stored
+
+    def _disclosed(self, data: bytes, version: int, where: str) -> bytes:
+        if len(data) < _CHECKSUM.size:
+            raise CorruptObject(where, len(data), expected="a checksum of 4 bytes", found=f"{len(data)}")
+        stored = data[_CHECKSUM.size :]
+        expected, found = _CHECKSUM.unpack_from(data)[0], self._checksum(version, stored)
+        if expected != found:
+            raise CorruptObject(where, len(data), expected=f"a CRC-32 of {expected:#010x}", found=f"{found:#010x}")
+        return stored
+
+    def _checksum(self, version: int, stored: bytes) -> int:
+        return zlib.crc32(stored, zlib.crc32(self.name.encode() + _VERSION.pack(version)))

@@ -14,7 +14,7 @@ from accel.history.id_columns import IdMap, IdSet
 from accel.history.ids import segment_text
 from accel.history.records import RetentionSet
 from accel.history.segments import KeyRanges, Segments
-from loaders.tables.forms import RowsView
+from loaders.tables.records import RowsView
 
 _VIEW = "\0view"  # no field has such a name
 

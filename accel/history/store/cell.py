@@ -31,7 +31,7 @@ from loaders.errors import (
     TableMissing,
 )
 from loaders.tables import Table, Unreadable
-from loaders.tables.converted import Codec
+from loaders.tables.records import Codec
 
 __all__ = ["Cell", "Inspected", "Seen", "always", "never"]
 

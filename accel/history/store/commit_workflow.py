@@ -39,8 +39,7 @@ from accel.history.rolling import (
 )
 from accel.history.states import StreamState
 from accel.history.store.cell import Seen
-from accel.history.store.epoch_reading import EpochReading
-from accel.history.store.epoch_writing import EpochWriting
+from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 from accel.history.store.transaction_store import TransactionStore

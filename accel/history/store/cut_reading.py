@@ -20,7 +20,7 @@ from accel.history.cuts import CutOrder, PlacedCut
 from accel.history.id_columns import NOTHING, IdMap, Integers, some_ids
 from accel.history.records import CutSpan, TruncationRecord
 from accel.history.segments import Segments
-from accel.history.store.epoch_reading import EpochReading
+from accel.history.store.epoch_store import EpochReading
 from accel.history.store.parts import StreamParts
 from accel.history.walking import creation_epochs, place, segments_of
 

@@ -15,13 +15,13 @@ from collections.abc import Iterable
 from threading import Lock
 
 from accel.errors import CatalogDamaged
-from accel.history.store import places
+from accel.history.store import keys
 from accel.history.store.cell import Cell
-from accel.history.store.cells import SystemCells
+from accel.history.store.keys import SystemCells
 from loaders.errors import TableMissing
 from loaders.lifetime import PerProcess
 
-COUNTERS = (places.TRANSACTION_IDS, places.SEGMENT_STREAMS)
+COUNTERS = (keys.TRANSACTION_IDS, keys.SEGMENT_STREAMS)
 """The counters of histories, as keys of their table."""
 
 
@@ -106,20 +106,20 @@ def make_system_tables(cells: SystemCells, *, is_initialised: bool = False) -> N
         StoreError, TableError.
     """
     tables = cells.tables
-    if tables.table_exists(places.SCOPES):
+    if tables.table_exists(keys.SCOPES):
         refuse_lost_counters(cells)
         return
     if is_initialised:
-        raise CatalogDamaged(f"expected table {places.SCOPES!r}, which is made with the bucket, found none")
-    owned = next((name for name in tables.table_names() if places.OWNED in name), None)
+        raise CatalogDamaged(f"expected table {keys.SCOPES!r}, which is made with the bucket, found none")
+    owned = next((name for name in tables.table_names() if keys.OWNED in name), None)
     if owned is not None:
-        if tables.table_exists(places.SCOPES):  # made by another process meanwhile, and a scope after it
+        if tables.table_exists(keys.SCOPES):  # made by another process meanwhile, and a scope after it
             return
         found = f"none, and table {owned!r}, which a scope or stream has"
-        raise CatalogDamaged(f"expected table {places.SCOPES!r}, found {found}")
-    for name in places.SYSTEM_TABLES:
+        raise CatalogDamaged(f"expected table {keys.SCOPES!r}, found {found}")
+    for name in keys.SYSTEM_TABLES:
         tables.create_table(name)
-        for what in COUNTERS if name == places.COUNTERS else ():
+        for what in COUNTERS if name == keys.COUNTERS else ():
             cells.counter(what).create(0)
 
 

@@ -1,14 +1,14 @@
-"""Names of scopes and streams, and which scope or stream has each.
+"""Names of scopes and streams, which scope or stream has each, and tables that no name leads to any more.
 
-A name has one entry (`accel.history.name_entries`), written by compare-and-set, and what has the name is listed under a
-key of its own, with the unique id in it:
+A name has one entry (`accel.history.name_entries`), written by compare-and-set, and the scope or stream that has the
+name is listed under a key of its own, with the unique id in it:
 
     entry/<name>         which one has the name, and its phase         written again and again, never listed
     listed/<name>/<id>   nothing                                       written once, erased plainly
 
 The entry comes first and goes last. So a key that is listed, and whose id the entry does not give *afterwards*, is of a
-scope or stream that is gone: an id enters an entry once, before it is listed. Such a key is erased by whoever meets it.
-An entry of a stream stays when the stream is gone, and remembers its numbers; that of a scope is deleted by a
+scope or stream that is gone: an id enters an entry once, before it is listed. Any process that meets such a key erases
+it. An entry of a stream stays when the stream is gone, and remembers its numbers; that of a scope is deleted by a
 tombstone, as the name may come again. Neither is ever in a listing.
 
 **Deleting a scope against creating a stream in it.** Two keys are involved, so the order decides:
@@ -22,23 +22,34 @@ so the list that belongs to it has C's key, and D opens the scope again. If C do
 began, and finds its own key, or the scope gone. A deleter who is late writes over a version that does not stand there
 any more.
 
+**Orphaned tables** are left by creations that were overtaken. A creator enters its unique id under the name first, and
+makes tables with that id in their names then. If another process finds the entry without tables meanwhile, the name
+gets another id, and the first creator drops what it made; if it dies before that, its tables stay. They are in nobody's
+way, as no id comes again, but only recovery deletes them (`OrphanedTables`). An id is named before any table of it is
+made, and never again after another one took its place. So a table that was listed, and whose id its name does not give
+*afterwards*, is of no use, now or later. A process that is still at work on it finds it gone, as it would if the other
+one had dropped it.
+
 Source: PDP-35.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final, TypeVar
 from uuid import UUID
 
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought, StreamDeleted
 from accel.history.configuration import StreamConfiguration
 from accel.history.name_entries import NamePhase, ScopeEntry, StreamEntry
-from accel.history.store import places
+from accel.history.store import keys
 from accel.history.store.cell import Cell, Seen
-from accel.history.store.epoch_writing import MARK
 from accel.history.store.id_blocks import make_system_tables
+from accel.history.store.keys import MARK
 from accel.history.store.parts import StoreParts
 from loaders.errors import AmbiguousWrite, DataConflict, DataNotFound, TableMissing
 from loaders.tables import Table
@@ -60,7 +71,7 @@ class NamedStream:
         seen: its entry.
     """
 
-    identity: places.StreamIdentity
+    identity: keys.StreamIdentity
     scope_id: UUID
     seen: Seen[StreamEntry]
 
@@ -106,7 +117,7 @@ class Names:
         Raises:
             InvalidArgument: not a name.
         """
-        cell, drawn = self._parts.cells.scope(places.checked_name("scope", scope)), self._drawn()
+        cell, drawn = self._parts.cells.scope(keys.checked_name("scope", scope)), self._drawn()
         made = False
         for attempt in range(1, ATTEMPTS_MAX + 1):
             seen = self._with_tables(lambda: cell.create(ScopeEntry(drawn)))
@@ -125,7 +136,7 @@ class Names:
         Raises:
             IllegalState: it has streams.
         """
-        cell = self._parts.cells.scope(places.checked_name("scope", scope))
+        cell = self._parts.cells.scope(keys.checked_name("scope", scope))
         for attempt in range(1, ATTEMPTS_MAX + 1):
             seen = self._with_tables(cell.read)
             if seen is None:
@@ -175,12 +186,12 @@ class Names:
         """
         scope_id = self._scope(scope).unique_id
         try:
-            seen = self._parts.cells.stream(scope, scope_id, places.checked_name("stream", name)).read()
+            seen = self._parts.cells.stream(scope, scope_id, keys.checked_name("stream", name)).read()
         except TableMissing:
             return None
         return None if seen is None else _named(scope, name, scope_id, seen)
 
-    def find(self, scope: str, name: str) -> places.StreamIdentity:
+    def find(self, scope: str, name: str) -> keys.StreamIdentity:
         """Which stream has a name. 2 calls.
 
         Raises:
@@ -208,14 +219,14 @@ class Names:
             InvalidArgument: not a name, or numbers out of bounds.
         """
         drawn = self._drawn()
-        places.checked_name("stream", name)
+        keys.checked_name("stream", name)
         StreamEntry.new(drawn, stream.wanted, stream.time_ms, stream.first_number, stream.segments)
         for attempt in range(1, ATTEMPTS_MAX + 1):
             scope_id = self._scope_to_create_in(scope)
             try:
                 seen = self._entered(scope, scope_id, name, drawn, stream)
                 if seen is not None and seen.value.phase is NamePhase.CREATING:
-                    listed = places.listed_key(name, seen.value.unique_id)
+                    listed = keys.listed_key(name, seen.value.unique_id)
                     self._parts.cells.streams(scope, scope_id).create_if_absent(listed, MARK, final=True)
             except TableMissing:  # the scope was deleted meanwhile
                 seen = None
@@ -257,11 +268,11 @@ class Names:
         """Erase the key of a stream that has its name no more. 1 call."""
         table = self._parts.cells.streams(named.identity.scope, named.scope_id)
         try:
-            table.erase(places.listed_key(named.identity.name, named.identity.unique_id))
+            table.erase(keys.listed_key(named.identity.name, named.identity.unique_id))
         except TableMissing:
             return
 
-    def is_gone(self, identity: places.StreamIdentity) -> bool:
+    def is_gone(self, identity: keys.StreamIdentity) -> bool:
         """Whether a stream is being deleted, or is gone, for good. 2 calls."""
         try:
             named = self.look(identity.scope, identity.name)
@@ -277,10 +288,10 @@ class Names:
     def drop_stale_scope(self, scope: str) -> None:
         """Erase keys of scopes that have a name no more. 2 calls, 1 for each."""
         table = self._parts.cells.scopes
-        found = list(table.keys(f"{places.LISTED}{scope}/"))
+        found = list(table.keys(f"{keys.LISTED}{scope}/"))
         seen = self._parts.cells.scope(scope).read()
         for each in found:
-            if seen is None or seen.value.unique_id != places.listed_name(each)[1]:
+            if seen is None or seen.value.unique_id != keys.listed_name(each)[1]:
                 table.erase(each)
 
     def drop_stale(self, scope: str, name: str) -> bool:
@@ -289,11 +300,11 @@ class Names:
         Raises:
             NotInHistory: there is no such scope.
         """
-        places.checked_name("stream", name)
+        keys.checked_name("stream", name)
         table = self._parts.cells.streams(scope, self._scope(scope).unique_id)
-        found = list(table.keys(f"{places.LISTED}{name}/"))
+        found = list(table.keys(f"{keys.LISTED}{name}/"))
         named = self.look(scope, name)
-        stale = [each for each in found if named is None or not _gives(named.entry, places.listed_name(each)[1])]
+        stale = [each for each in found if named is None or not _gives(named.entry, keys.listed_name(each)[1])]
         for each in stale:
             table.erase(each)
         return bool(stale)
@@ -301,14 +312,14 @@ class Names:
     # Inside
 
     def _scope(self, scope: str) -> ScopeEntry:
-        seen = self._with_tables(self._parts.cells.scope(places.checked_name("scope", scope)).read)
+        seen = self._with_tables(self._parts.cells.scope(keys.checked_name("scope", scope)).read)
         if seen is None:
             raise NotInHistory(f"expected a scope, found none named {scope!r}", Sought.SCOPE)
         return seen.value
 
     def _scope_to_create_in(self, scope: str) -> UUID:
         """The unique id of a scope that is LIVE, after whatever was begun with it is finished."""
-        cell = self._parts.cells.scope(places.checked_name("scope", scope))
+        cell = self._parts.cells.scope(keys.checked_name("scope", scope))
         for attempt in range(1, ATTEMPTS_MAX + 1):
             seen = self._with_tables(cell.read)
             if seen is None:
@@ -325,14 +336,14 @@ class Names:
             if self._scope_to_create_in(scope) == scope_id:
                 return True
         except NotInHistory:
-            self._tables.drop_table(places.streams_table(scope, scope_id))
+            self._tables.drop_table(keys.streams_table(scope, scope_id))
             raise
-        self._tables.drop_table(places.streams_table(scope, scope_id))
+        self._tables.drop_table(keys.streams_table(scope, scope_id))
         return False
 
     def _finish_scope(self, scope: str, seen: Seen[ScopeEntry]) -> Seen[ScopeEntry] | None:
-        self._parts.cells.scopes.create_if_absent(places.listed_key(scope, seen.value.unique_id), MARK, final=True)
-        self._tables.create_table(places.streams_table(scope, seen.value.unique_id))
+        self._parts.cells.scopes.create_if_absent(keys.listed_key(scope, seen.value.unique_id), MARK, final=True)
+        self._tables.create_table(keys.streams_table(scope, seen.value.unique_id))
         done = _moved(self._parts.cells.scope(scope), seen, seen.value.moved(NamePhase.LIVE))
         if done is None:
             self._drop_if_gone(scope, seen.value.unique_id)
@@ -341,8 +352,8 @@ class Names:
     def _drop_if_gone(self, scope: str, scope_id: UUID) -> None:
         now = self._parts.cells.scope(scope).read()
         if now is None or now.value.unique_id != scope_id:
-            self._tables.drop_table(places.streams_table(scope, scope_id))
-            self._parts.cells.scopes.erase(places.listed_key(scope, scope_id))
+            self._tables.drop_table(keys.streams_table(scope, scope_id))
+            self._parts.cells.scopes.erase(keys.listed_key(scope, scope_id))
 
     def _finish_deleting(self, scope: str, seen: Seen[ScopeEntry]) -> bool:
         """Go on from CLOSING or DELETING; False if somebody wrote since.
@@ -360,8 +371,8 @@ class Names:
             if deleting is None:
                 return False
             seen = deleting
-        self._tables.drop_table(places.streams_table(scope, scope_id))
-        self._parts.cells.scopes.erase(places.listed_key(scope, scope_id))
+        self._tables.drop_table(keys.streams_table(scope, scope_id))
+        self._parts.cells.scopes.erase(keys.listed_key(scope, scope_id))
         try:
             cell.delete(seen)
         except (DataConflict, AmbiguousWrite):
@@ -377,8 +388,8 @@ class Names:
         """A stream of a scope; keys of such as are gone are erased on the way. 1 call for 1,000, 1 or 2 each."""
         table = self._parts.cells.streams(scope, scope_id)
         try:
-            for key in table.keys(places.LISTED):
-                name, unique_id = places.listed_name(key)
+            for key in table.keys(keys.LISTED):
+                name, unique_id = keys.listed_name(key)
                 seen = self._parts.cells.stream(scope, scope_id, name).read()
                 if seen is not None and _gives(seen.value, unique_id):
                     return name
@@ -441,7 +452,7 @@ def _moved(cell: Cell[Entry], seen: Seen[Entry], entry: Entry) -> Seen[Entry] | 
 
 
 def _named(scope: str, name: str, scope_id: UUID, seen: Seen[StreamEntry]) -> NamedStream:
-    return NamedStream(places.StreamIdentity(scope, name, seen.value.unique_id), scope_id, seen)
+    return NamedStream(keys.StreamIdentity(scope, name, seen.value.unique_id), scope_id, seen)
 
 
 def _gives(entry: StreamEntry, unique_id: UUID) -> bool:
@@ -456,10 +467,61 @@ def _listed_names(table: Table) -> Iterator[str]:
     """Names in order, each once."""
     last = None
     try:
-        for key in table.keys(places.LISTED):
-            name, _ = places.listed_name(key)
+        for key in table.keys(keys.LISTED):
+            name, _ = keys.listed_name(key)
             if name != last:
                 yield name
             last = name
     except TableMissing:
         return
+
+
+_TABLE: Final = re.compile(r"(?P<scope>[^/]+)/(?:(?P<stream>[^/]+)/)?[^/#]+\.#\.(?P<id>[0-9a-f-]{36})")
+_NOBODY: Final = UUID(int=0)
+
+Owner = tuple[str, str | None]
+"""A scope and one of its streams; None for the scope itself."""
+
+
+class OrphanedTables:
+    """Finds and drops tables that nobody names. Threads: any.
+
+    Args:
+        parts: of the store.
+    """
+
+    def __init__(self, parts: StoreParts) -> None:
+        self._parts = parts
+
+    def drop(self, scope: str | None = None) -> list[str]:
+        """Drop them, in one scope or in all; gives their names. 1 call a table at most, 2 for each scope and stream.
+
+        Args:
+            scope: whose tables; None = those of all scopes, also of such as are not there any more.
+        """
+        names = self._parts.tables.table_names("" if scope is None else f"{scope}/")
+        dropped: list[str] = []
+        # All tables of one owner are listed before it is asked which id it has.
+        for owner, tables in groupby(filter(_owner, names), key=_owner):
+            found = list(tables)
+            named = self._named(*owner) if owner else None
+            dropped += [each for each in found if named is not None and not each.endswith(str(named))]
+        for each in dropped:
+            self._parts.tables.drop_table(each)
+        return dropped
+
+    def _named(self, scope: str, stream: str | None) -> UUID | None:
+        """The id behind a name; one that nothing has if there is none; None = that cannot be told."""
+        cells = self._parts.cells
+        with suppress(TableMissing):
+            found = cells.scope(scope).read()
+            if found is None or stream is None:
+                return _NOBODY if found is None else found.value.unique_id
+            seen = cells.stream(scope, found.value.unique_id, stream).read()
+            return _NOBODY if seen is None or seen.value.phase is NamePhase.FREE else seen.value.unique_id
+        return None
+
+
+def _owner(table: str) -> Owner | None:
+    found = _TABLE.fullmatch(table)
+    return None if found is None else (found["scope"], found["stream"])

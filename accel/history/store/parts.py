@@ -1,25 +1,37 @@
-"""What the questions and workflows of one stream share."""
+"""What the questions and workflows of one stream, and of one store, share: tables, settings, clock, cache and host.
+
+The cache of decoded records is bounded in bytes. The columns of a record count (`record_size_bytes`); the few objects
+around them are the overhead of keeping a record at all. A column that is a part of a larger array counts as the whole
+array, since that stays in memory for it.
+"""
 
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
 
 from accel.errors import HostMissing, InvalidArgument
 from accel.history.checks import checked_time
 from accel.history.creation import start_number
+from accel.history.history_chunk import HistoryChunk
+from accel.history.id_columns import IdMap
 from accel.history.layout import HistoryLayout
+from accel.history.records import EpochRecord, StreamCutRecord
+from accel.history.segments import Segments
 from accel.history.states import ACTIVE, StreamState, StreamStatus, moved_by_hand
-from accel.history.store import places
+from accel.history.store import keys
 from accel.history.store.cell import Seen
-from accel.history.store.cells import StreamCells, SystemCells
 from accel.history.store.hosts import NoHost, SegmentHost, StreamName
 from accel.history.store.id_blocks import IdBlocks
-from accel.history.store.record_sizes import record_size_bytes
+from accel.history.store.keys import StreamCells, SystemCells
 from accel.history.store.settings import MILLISECONDS, HistorySettings
 from accel.system import Components
 from loaders.backoff import Backoff
@@ -27,6 +39,40 @@ from loaders.epoch_records import EpochRecords
 from loaders.errors import DataNotFound
 from loaders.lifetime import InlineElsewhere, Lazy
 from loaders.tables import RetrySettings, Tables
+from range_index.epoch_times import BlockTimes, EpochTimesRoot
+
+Column: TypeAlias = "NDArray[Any] | array[int]"
+
+
+def record_size_bytes(record: object) -> int:
+    """Memory that a record's columns take; 0 for one without columns. O(1)."""
+    return sum(map(_held_bytes, _columns(record)))
+
+
+def _columns(record: object) -> tuple[Column, ...]:
+    match record:
+        case EpochRecord(segments=Segments(rows=rows)):
+            return (rows,)
+        case HistoryChunk():
+            stops = record.sealed_stops, record.created_stops
+            return record.sealed.rows, record.created.rows, record.reference_epochs, record.times_ms, *stops
+        case BlockTimes():
+            return (record.times,)
+        case EpochTimesRoot():
+            return record.tail, record.part_starts, record.leaf_starts
+        case IdMap() | StreamCutRecord(cut=IdMap()):
+            numbers = record if isinstance(record, IdMap) else record.cut
+            return numbers.ids, numbers.values_array
+        case _:
+            return ()
+
+
+def _held_bytes(column: Column) -> int:
+    if isinstance(column, array):
+        return len(column) * column.itemsize
+    # A view keeps alive what it was cut from.
+    return column.base.nbytes if isinstance(column.base, np.ndarray) else column.nbytes
+
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -73,12 +119,12 @@ class StoreParts:
     @Lazy
     def transaction_counters(self) -> IdBlocks:
         """Gives out the lower parts of transaction ids."""
-        return IdBlocks(self.cells.counter(places.TRANSACTION_IDS), self.settings.ids_block)
+        return IdBlocks(self.cells.counter(keys.TRANSACTION_IDS), self.settings.ids_block)
 
     @Lazy
     def segment_streams(self) -> IdBlocks:
         """Gives out streams of the object layer."""
-        return IdBlocks(self.cells.counter(places.SEGMENT_STREAMS), self.settings.ids_block)
+        return IdBlocks(self.cells.counter(keys.SEGMENT_STREAMS), self.settings.ids_block)
 
     def drop_table(self, name: str) -> None:
         """Delete a table with all its keys; what was read of it before is not given out any more.
@@ -119,7 +165,7 @@ class StreamParts:
     """
 
     store: StoreParts
-    stream: places.StreamIdentity
+    stream: keys.StreamIdentity
     layout: HistoryLayout
     host: SegmentHost
 
@@ -155,7 +201,7 @@ class StreamParts:
 
         def step(now: StreamStatus | None) -> StreamStatus | None:
             if now is None:
-                raise DataNotFound(self.stream.metadata_table, places.STATE, "expected a stream, found none")
+                raise DataNotFound(self.stream.metadata_table, keys.STATE, "expected a stream, found none")
             return moved_by_hand(now, wanted)
 
         self.cells.state().change(step)

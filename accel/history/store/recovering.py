@@ -1,6 +1,8 @@
-"""Finishing what a process left behind that died in the middle of a workflow.
+"""Finishing what other processes began and did not end, or asked for.
 
-    | found                                          | done                                                          |
+`Recovering` is for processes that died in the middle of a workflow:
+
+    | there is                                       | then                                                          |
     |------------------------------------------------|---------------------------------------------------------------|
     | state CREATING                                 | the creation is finished                                      |
     | a state that names a workflow                  | its request is read, and carried out                          |
@@ -11,9 +13,22 @@
     | a request that waits, and a host               | it is carried out                                             |
     | a request that can have no effect any more     | erased                                                        |
 
-Everything that is found is in the tables: no process has to remember what another one did. Recovery may run at any
-time, beside processes that work, since every step of every workflow may be done twice, and late. Without a host it
-reads, and raises HostMissing where something is to be carried out.
+Everything is in the tables: no process has to remember what another one did. Recovery may run at any time, beside
+processes that work, since every step of every workflow may be done twice, and late. Without a host it reads, and raises
+HostMissing where something is to be carried out.
+
+`Requested` is for the process that holds a stream's segments, which looks from time to time what others ask of it:
+
+    | there is                                    | then                                                              |
+    |---------------------------------------------|-------------------------------------------------------------------|
+    | a request that waits                        | it is claimed, and carried out                                    |
+    | a workflow that has the stream              | carried out, if it was there the last time, too: the process that |
+    |                                             | began it died, or waits for a node that has segments open         |
+    | a stream that is being sealed               | likewise                                                          |
+    | transactions that shall be committed        | committed                                                         |
+
+Every workflow but sealing has a request, so one listing of requests tells of all of them. Those that ended are listed
+as long as they are kept, and read once.
 """
 
 from __future__ import annotations
@@ -21,15 +36,70 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Final
 from uuid import UUID
 
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought
-from accel.history.requests import REQUESTS_KEPT_MAX, ScalePlan, WorkflowRequest
+from accel.history.requests import REQUESTS_KEPT_MAX, RequestStatus, ScalePlan, WorkflowRequest
 from accel.history.states import StreamState, StreamStatus
+from accel.history.store.cold_markers import ColdMarkers
+from accel.history.store.commit_workflow import CommitWorkflow
+from accel.history.store.cut_reading import CutReading
+from accel.history.store.epoch_store import EpochReading, EpochWriting
+from accel.history.store.lifecycle import Creating, Ending, Updating
+from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
-from accel.history.store.requested import Requested
-from accel.history.store.workflows import Workflows
+from accel.history.store.retention_workflow import RetentionWorkflow
+from accel.history.store.scale_workflow import ScaleWorkflow
+from accel.history.store.transaction_store import TransactionStore
+from accel.history.store.truncation_workflow import TruncationWorkflow
+from loaders.errors import DataConflict
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workflows:
+    """Questions and workflows of one stream. Threads: any."""
+
+    ownership: Ownership
+    epochs: EpochReading
+    cuts: CutReading
+    writing: EpochWriting
+    creating: Creating
+    updating: Updating
+    scales: ScaleWorkflow
+    transactions: TransactionStore
+    commits: CommitWorkflow
+    truncations: TruncationWorkflow
+    retention: RetentionWorkflow
+    ending: Ending
+    cold_markers: ColdMarkers
+
+    @classmethod
+    def of(cls, parts: StreamParts) -> Workflows:
+        """Those of a stream."""
+        ownership = Ownership(parts)
+        epochs, writing = EpochReading(parts), EpochWriting(parts)
+        cuts = CutReading(parts, epochs)
+        transactions = TransactionStore(parts, epochs)
+        commits = CommitWorkflow(parts, epochs, writing, transactions, ownership)
+        truncations = TruncationWorkflow(parts, cuts, ownership)
+        return cls(
+            ownership=ownership,
+            epochs=epochs,
+            cuts=cuts,
+            writing=writing,
+            creating=Creating(parts, writing),
+            updating=Updating(parts, ownership),
+            scales=ScaleWorkflow(parts, epochs, writing, ownership),
+            transactions=transactions,
+            commits=commits,
+            truncations=truncations,
+            retention=RetentionWorkflow(parts, epochs, cuts, truncations),
+            ending=Ending(parts, epochs, cuts, writing, transactions, commits),
+            cold_markers=ColdMarkers(parts),
+        )
+
 
 ROUNDS_MAX: Final = 100
 """Workflows that are finished one after the other, while others begin new ones."""
@@ -215,3 +285,97 @@ class Recovering:
 
 def _asked_ms(request: WorkflowRequest) -> int:
     return request.plan.transition.time_ms if isinstance(request.plan, ScalePlan) else 0
+
+
+COMMITS_MAX = 100
+"""Commits that one look makes; each takes as many transactions as the settings say."""
+
+
+class Requested:
+    """Finds and carries out what was asked of one stream. Threads: any.
+
+    Args:
+        parts: of the stream, with a host.
+        workflows: its workflows.
+        carry_out: carries out a workflow that has the stream, and gives its name.
+    """
+
+    def __init__(self, parts: StreamParts, workflows: Workflows, carry_out: Callable[[WorkflowRequest], str]) -> None:
+        self._parts = parts
+        self._workflows = workflows
+        self._carry_out = carry_out
+        self._lock = Lock()
+        self._ended: set[UUID] = set()
+        self._under_way: set[UUID] = set()
+        self._was_sealing = False
+
+    def run(self) -> list[str]:
+        """Look once, and carry out what is found; gives what that was.
+
+        Calls: 3 if there is nothing: a listing of requests, the commit order, the state. 1 more for each request that
+        was not seen ended before.
+
+        Raises:
+            HostMissing: there is no host.
+            What the workflows raise, but that others have the stream, or its segments: that is left to the next look.
+        """
+        self._parts.require_host("carry out requests")
+        listed = self._parts.cells.request_ids()
+        with self._lock:
+            known, ended = self._under_way, self._ended & set(listed)
+        done: list[str] = []
+        under_way: set[UUID] = set()
+        for each in listed:
+            request = None if each in ended else self._workflows.ownership.read(each)
+            if request is None:
+                continue
+            if request.has_ended:
+                ended.add(each)
+            elif request.status is RequestStatus.WAITING:
+                done += self.carried_out(each)
+            elif each in known:
+                done += self._helped(request)
+            else:
+                under_way.add(each)
+                continue
+            if not request.has_ended:
+                under_way.add(each)  # unless it has ended by now: the next look finds that
+        with self._lock:
+            self._ended, self._under_way = ended, under_way
+        return done + self._sealed() + self._committed()
+
+    def carried_out(self, workflow_id: UUID) -> list[str]:
+        """Carry out a request that was left; what stands in its way leaves it to the next time."""
+        with suppress(OperationNotAllowed, NotInHistory):
+            if self._workflows.scales.carry_out_request(workflow_id).status is RequestStatus.DONE:
+                return ["scale"]
+        return []
+
+    def _committed(self) -> list[str]:
+        """Commit the transactions that shall be committed. 1 call if there are none."""
+        done: list[str] = []
+        with suppress(OperationNotAllowed, DataConflict):
+            while len(done) < COMMITS_MAX and self._workflows.transactions.order.read().positions:
+                if self._workflows.commits.run().is_empty:
+                    break
+                done.append("commit")
+        return done[:1]
+
+    def _helped(self, request: WorkflowRequest) -> list[str]:
+        if request.is_kept:
+            return self.carried_out(request.workflow_id)
+        running = self._workflows.ownership.running(self._parts.status())
+        with suppress(OperationNotAllowed):
+            if running is not None and running.workflow_id == request.workflow_id:
+                return [self._carry_out(running)]
+        return []
+
+    def _sealed(self) -> list[str]:
+        is_sealing = self._parts.state() is StreamState.SEALING
+        with self._lock:
+            is_due, self._was_sealing = is_sealing and self._was_sealing, is_sealing
+        with suppress(OperationNotAllowed):
+            if is_due:
+                self._workflows.ending.seal()
+                return ["seal"]
+        return []

@@ -1,4 +1,4 @@
-"""The epochs of a stream, compared with each other one by one, and rebuilt from each other.
+"""Repair of a stream's epochs: compared with each other one by one, and rebuilt from each other.
 
     | record                | follows from                                                                  |
     |-----------------------|-------------------------------------------------------------------------------|
@@ -6,22 +6,35 @@
     |                       | current                                                                       |
     | chunk of history      | the records of its epochs                                                     |
     | sealed epoch          | two epoch records in a row                                                    |
-    | index of times        | the times in the epoch records (`repair_times`)                               |
+    | index of times        | the times in the epoch records                                                |
     | current epoch         | the epoch record of that number                                               |
     | shard of sealed sizes | sizes that the caller tells                                                   |
     | segment's stream      | nothing                                                                       |
 
-The walk goes up to the highest epoch that anything names. What every stream has holds for its *settled* epochs, up to
-the current one: they were complete before the current epoch moved to them, and never change. What a workflow has
-written beyond them is compared as far as it is there, and never missed. So the walk tells nothing wrong while a
-workflow is under way.
+The walk (`EpochsRepair`) goes up to the highest epoch that anything names. The rules of every stream hold for its
+*settled* epochs, up to the current one: they were complete before the current epoch moved to them, and never change.
+Records that a workflow has written beyond them are compared as far as they are there, and never missed. So the walk
+tells nothing wrong while a workflow is under way. It holds in memory the records of one chunk's changes, a batch of
+epochs, one leaf of times, and the ids of damaged shards.
 
-Memory: the records of one chunk's changes, a batch of epochs, one leaf of times, and the ids of damaged shards.
+The index of times (`TimesRepair`) is compared with the times in the epoch records as they come; one leaf's times are
+held, and the first time of each part: 8 bytes for 1,000 epochs. The sizes of its blocks stand in its root alone. Of a
+root that cannot be read they follow from the blocks that are there; without any, a new root is cut as this process cuts
+those of new streams.
+
+A finding (`Findings`) is made while records are read, and written afterwards, once it is known that no workflow began
+or ended meanwhile (`repair`). Until then the new record is held in memory, so findings are bounded by count and bytes:
+a stream with more damage is repaired in several runs. Each write replaces exactly what was read: nothing (create only),
+bytes (a compare-and-set on their ETag), or another record (likewise). If something else stands there by then, that is
+left, and the finding says so.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, unique
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
@@ -34,13 +47,253 @@ from accel.history.ids import segment_text
 from accel.history.records import EpochRecord, TruncationRecord
 from accel.history.sizes import shard_numbers
 from accel.history.states import StreamState
-from accel.history.store import places
-from accel.history.store.cell import Inspected
-from accel.history.store.parts import StreamParts
-from accel.history.store.repair_findings import FINDINGS_MAX, Findings
-from accel.history.store.repair_times import TimesRepair
+from accel.history.store import keys
+from accel.history.store.cell import Cell, Inspected
+from accel.history.store.parts import StreamParts, record_size_bytes
+from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound
+from range_index.epoch_times import Block, BlockKind, BlockTimes, EpochTimesRoot
+from range_index.runs import TYPE_CODE
 
 T = TypeVar("T")
+
+FINDINGS_MAX: Final = 1_000
+"""Findings of one run."""
+
+HELD_BYTES_MAX: Final = 64 << 20
+"""Memory for the records that one run is to write."""
+
+MISSING: Final = "there is no record"
+NOTHING: Final = "nothing: from now on no record stands there"
+
+
+@unique
+class RepairOutcome(Enum):
+    """What becomes of a record that is damaged, missing, or contradicts others."""
+
+    REBUILDABLE = "can be rebuilt"
+    REBUILT = "rebuilt"
+    CHANGED = "changed meanwhile"
+    LOST = "cannot be rebuilt"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A record that is damaged, missing, or contradicts others.
+
+    Args:
+        table: its table.
+        key: in that table.
+        problem: what was expected there, and what was found.
+        remedy: what it follows from; of one that cannot be rebuilt, what is known of it and what can be done.
+        outcome: what became of it.
+    """
+
+    table: str
+    key: str
+    problem: str
+    remedy: str
+    outcome: RepairOutcome
+
+
+class RunIsFull(Exception):
+    """So much was found that the rest is left to the next run."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    finding: Finding
+    write: Callable[[], None] | None = None
+
+
+@dataclass(slots=True)
+class Findings:
+    """Findings of one run, in the order in which they are to be written. Threads: one."""
+
+    _drafts: list[_Draft] = field(default_factory=list)
+    _held_bytes: int = 0
+
+    def rebuild(self, cell: Cell[T], found: Inspected[T], value: T | None, source: str, problem: str = "") -> None:
+        """A record that follows from others; None as its value: it is to be deleted.
+
+        Args:
+            cell: where it lies.
+            found: what stands there.
+            value: what is to stand there.
+            source: what that follows from.
+            problem: what is wrong with a record that can be read.
+        """
+        if found.is_newer:
+            self.lose(
+                cell, found, "upgrade this program; if no newer release has run here, restore the key from a copy"
+            )
+            return
+        self._held_bytes += record_size_bytes(value)
+        finding = Finding(cell.table, cell.key, problem or _problem(found), source, RepairOutcome.REBUILDABLE)
+        self._add(_Draft(finding, lambda: cell.restore(value, found)))
+
+    def lose(self, cell: Cell[T], found: Inspected[T], advice: str, problem: str = "") -> None:
+        """A record that follows from nothing that is known."""
+        self._add(_Draft(Finding(cell.table, cell.key, problem or _problem(found), advice, RepairOutcome.LOST)))
+
+    def seen(self) -> tuple[Finding, ...]:
+        """All findings; nothing is written."""
+        return tuple(each.finding for each in self._drafts)
+
+    def written(self) -> tuple[Finding, ...]:
+        """Write what can be rebuilt, in order; gives the findings with what became of each.
+
+        Raises:
+            StoreError: some are written; to be repeated as it is.
+        """
+        return tuple(replace(each.finding, outcome=_outcome(each)) for each in self._drafts)
+
+    def _add(self, draft: _Draft) -> None:
+        self._drafts.append(draft)
+        if len(self._drafts) >= FINDINGS_MAX or self._held_bytes >= HELD_BYTES_MAX:
+            raise RunIsFull
+
+
+def _outcome(draft: _Draft) -> RepairOutcome:
+    if draft.write is None:
+        return draft.finding.outcome
+    try:
+        draft.write()
+    except (DataConflict, DataExists, DataNotFound, AmbiguousWrite):
+        return RepairOutcome.CHANGED
+    return RepairOutcome.REBUILT
+
+
+def _problem(found: Inspected[T]) -> str:
+    return MISSING if found.error is None else str(found.error)
+
+
+_SOURCE = "the times of the epoch records"
+
+
+class TimesRepair:
+    """Compares one stream's index of times. Threads: one.
+
+    Args:
+        parts: of the stream.
+        findings: takes what is wrong.
+        found: the root, as it was read.
+        visible: epochs that the stream has, as far as that is known before they are walked through.
+
+    Attributes:
+        count: epochs whose times have come.
+    """
+
+    def __init__(self, parts: StreamParts, findings: Findings, found: Inspected[EpochTimesRoot], visible: int) -> None:
+        self._cells = parts.cells
+        self._findings = findings
+        self._found = found
+        root = found.value
+        self._root = root if root is not None and root.epochs >= visible else None
+        self._part_epochs, self._leaf_parts = _pieces(parts) if root is None else (root.part_epochs, root.leaf_parts)
+        self._starts = array(TYPE_CODE)
+        self._times = array(TYPE_CODE)  # of the leaf that is being filled
+        self.count = 0
+
+    def add(self, time_ms: int) -> None:
+        """The time of the next epoch."""
+        if len(self._times) == self._leaf_epochs:
+            self._check_leaf()
+            self._times = array(TYPE_CODE)
+        if self.count % self._part_epochs == 0:
+            self._starts.append(time_ms)
+        self._times.append(time_ms)
+        self.count += 1
+
+    def finish(self, visible: int) -> None:
+        """All epochs have come.
+
+        Args:
+            visible: so many of them the stream has.
+        """
+        full_parts = (len(self._times) - 1) // self._part_epochs
+        first = (self.count - len(self._times)) // self._part_epochs
+        for number in range(first, first + full_parts):
+            self._check_part(number)
+        if self._root is None:
+            leaves = first // self._leaf_parts
+            self._rebuild_root(self._expected(leaves, first + full_parts, self.count, visible))
+            return
+        root, parts = self._root, self._root_parts
+        if parts * self._part_epochs < self.count - len(self._times) and root.epochs < self.count:
+            return  # a change is under way, and has written more epochs than the root names
+        if root.epochs > self.count:
+            self._rebuild_root(self._expected(first // self._leaf_parts, first + full_parts, self.count, visible))
+            return
+        expected = self._expected(len(root.leaf_starts), parts, root.epochs, max(visible, root.visible_epochs))
+        if replace(expected, visible_epochs=root.visible_epochs) != root:
+            self._rebuild_root(expected)
+
+    @property
+    def _root_parts(self) -> int:
+        """Parts that the root names, those of its leaves included."""
+        return 0 if self._root is None else (self._root.epochs - 1) // self._part_epochs
+
+    @property
+    def _leaf_epochs(self) -> int:
+        return self._part_epochs * self._leaf_parts
+
+    def _rebuild_root(self, root: EpochTimesRoot) -> None:
+        problem = "" if self._found.value is None else f"expected {root.epochs} epochs with their times, found others"
+        self._findings.rebuild(self._cells.times(), self._found, root, _SOURCE, problem)
+
+    def _expected(self, leaves: int, parts: int, epochs: int, visible: int) -> EpochTimesRoot:
+        """The root with so many leaves and so many parts in all, for so many epochs."""
+        open_parts = self._starts[leaves * self._leaf_parts : parts]
+        behind = self.count - len(self._times)  # epochs before those that are held
+        return EpochTimesRoot(
+            tail=self._times[parts * self._part_epochs - behind : epochs - behind],
+            part_starts=open_parts,
+            leaf_starts=self._starts[: leaves * self._leaf_parts : self._leaf_parts],
+            visible_epochs=visible,
+            part_epochs=self._part_epochs,
+            leaf_parts=self._leaf_parts,
+        )
+
+    def _check_leaf(self) -> None:
+        number = self.count // self._leaf_epochs - 1
+        if self._root is None or number < len(self._root.leaf_starts):
+            self._check(Block(BlockKind.LEAF, number, self._leaf_epochs), self._times)
+            return
+        for part in range(number * self._leaf_parts, (number + 1) * self._leaf_parts):
+            self._check_part(part)
+
+    def _check_part(self, number: int) -> None:
+        if self._root is not None and number >= self._root_parts:
+            return
+        start = number * self._part_epochs - (self.count - len(self._times))
+        self._check(Block(BlockKind.PART, number, self._part_epochs), self._times[start : start + self._part_epochs])
+
+    def _check(self, block: Block, times: array[int]) -> None:
+        cell, wanted = self._cells.times_block(block), BlockTimes(block, times)
+        found = cell.inspect()
+        if found.value != wanted:
+            problem = "" if found.value is None else "expected the times of its epochs, found others"
+            self._findings.rebuild(cell, found, wanted, _SOURCE, problem)
+
+
+def _pieces(parts: StreamParts) -> tuple[int, int]:
+    """How the index is cut: epochs of a part, and parts of a leaf."""
+    settings = parts.store.settings
+    sizes = {kind: _block_epochs(parts, kind) for kind in BlockKind}
+    leaf, part = sizes[BlockKind.LEAF], sizes[BlockKind.PART] or settings.part_epochs
+    return (part, settings.leaf_parts) if leaf is None or leaf % part else (part, leaf // part)
+
+
+def _block_epochs(parts: StreamParts, kind: BlockKind) -> int | None:
+    """How many epochs a block of a kind has, as the first one says that can be read."""
+    prefix = f"{keys.TIMES_ROOT}-{kind.value}-"
+    ends = (key.removeprefix(prefix) for key in parts.cells.metadata.keys(prefix))
+    for number in map(int, filter(str.isdecimal, ends)):
+        found = parts.cells.times_block(Block(kind, number, 0)).inspect().value
+        if found is not None:
+            return found.block.epochs
+    return None
+
 
 AT_REST: Final = (StreamState.ACTIVE, StreamState.SEALED)
 """States of streams that no workflow has."""
@@ -124,10 +377,10 @@ class EpochsRepair:
         return self._parts.layout.chunk_size
 
     def _last(self) -> int:
-        chunk = self._highest(places.chunk_key(0)[:-1])
+        chunk = self._highest(keys.chunk_key(0)[:-1])
         stored = self._cells.chunk(chunk, self._chunk_size).inspect().value if chunk >= 0 else None
         return max(
-            self._highest(places.epoch_key(0)[:-1]),
+            self._highest(keys.epoch_key(0)[:-1]),
             -1 if self.current is None else self.current.epoch,
             -1 if self._root.value is None else self._root.value.visible_epochs - 1,
             -1 if stored is None else stored.last_epoch,
@@ -214,9 +467,9 @@ class EpochsRepair:
 
     def _source(self, record: EpochRecord) -> str:
         if record is self.current:
-            return places.CURRENT_EPOCH
-        chunk = places.chunk_key(record.epoch // self._chunk_size)
-        return f"{places.epoch_key(record.epoch - 1)} and {chunk}" if record.epoch else chunk
+            return keys.CURRENT_EPOCH
+        chunk = keys.chunk_key(record.epoch // self._chunk_size)
+        return f"{keys.epoch_key(record.epoch - 1)} and {chunk}" if record.epoch else chunk
 
     def _followed(self, epoch: int, before: EpochRecord | None, chunk: HistoryChunk | None) -> EpochRecord | None:
         if self.current is not None and self.current.epoch == epoch:
@@ -282,7 +535,7 @@ class EpochsRepair:
             if found.value == record.epoch or (record.epoch > settled and found.is_missing):
                 continue
             problem = "" if found.value is None else f"expected epoch {record.epoch}, found {found.value}"
-            source = f"{places.epoch_key(before.epoch)} and {places.epoch_key(record.epoch)}"
+            source = f"{keys.epoch_key(before.epoch)} and {keys.epoch_key(record.epoch)}"
             self._findings.rebuild(self._cells.sealed_epoch(segment_id), found, record.epoch, source, problem)
 
     def _inspected(
@@ -302,14 +555,14 @@ class EpochsRepair:
                 self._findings.lose(cell, self._found, "finish the workflow that has the stream, or restore the key")
             return
         if now != wanted:
-            problem = "" if now is None else f"expected {places.epoch_key(settled)}, found epoch {now.epoch}"
-            self._findings.rebuild(cell, self._found, wanted, places.epoch_key(settled), problem)
+            problem = "" if now is None else f"expected {keys.epoch_key(settled)}, found epoch {now.epoch}"
+            self._findings.rebuild(cell, self._found, wanted, keys.epoch_key(settled), problem)
             self.current = wanted
 
     # Sizes
 
     def _inspect_shards(self) -> None:
-        prefix = places.shard_key(0)[:-1]
+        prefix = keys.shard_key(0)[:-1]
         for number in self._numbers(prefix):
             self._known_shards.add(number)
             if self._cells.shard(number).inspect().value is None:

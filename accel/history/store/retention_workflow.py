@@ -1,24 +1,29 @@
-"""Recorded cuts of a stream, and what follows from them: where it may be truncated.
+"""Retention: recorded cuts of a stream, where it may be truncated because of them, and runs over many streams.
 
-A run of retention records a cut at the stream's end, finds the recorded cut that keeps what shall be kept, and
-truncates the stream there. The cuts before that one are stale, and are purged afterwards:
+A run records a cut at the stream's end, finds the recorded cut that keeps what shall be kept, and truncates the stream
+there. The cuts before that one are stale, and are purged afterwards:
 
-    purge       the records of the first so many stale cuts are erased, and then the set is written without them
+    purge       the records of the first stale cuts are erased, and then the set is written without them
     with an executor        a slice of it at a time, each handed over when the last one is done; the run does not wait
     without one             at the end of the run
 
-No run fails for its purge, and none depends on it: whatever is left is purged by a later one, or by `purge`. A stale
-cut changes no answer, as the stream begins behind it already. One whose record is erased, but which still stands in the
-set because a purge was cut short, counts as what it is: a cut that everything left of the stream lies behind.
+No run fails for its purge, and none depends on it: what is left is purged by a later one, or by `purge`. A stale cut
+changes no answer, as the stream begins behind it already. A cut whose record is erased, but which still stands in the
+set because a purge was cut short, counts as a cut that everything left of the stream lies behind.
 
-Source: PDP-32; which cut it is: `accel.history.retention`.
+In a run over many streams (`retain`) one stream does not hold up the others; `Retained` says what became of each.
+
+Source: PDP-32; the rule that chooses the cut: `accel.history.retention`.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed, Sought
 from accel.history.checks import checked_integer, checked_numbers, checked_time
@@ -36,14 +41,40 @@ from accel.history.retention import (
     without_up_to,
 )
 from accel.history.states import StreamState
-from accel.history.store import places
+from accel.history.store import keys
 from accel.history.store.cut_reading import CutReading, as_cut
-from accel.history.store.epoch_reading import EpochReading
+from accel.history.store.epoch_store import EpochReading
 from accel.history.store.parts import StreamParts
-from accel.history.store.retention_outcomes import Retained
 from accel.history.store.truncation_workflow import TruncationWorkflow
 from accel.history.truncation import placed
-from loaders.errors import DataNotFound
+from loaders.errors import DataConflict, DataNotFound
+
+if TYPE_CHECKING:
+    from accel.history.store.stream import Stream
+
+
+class Retained(Enum):
+    """What became of a stream in a run.
+
+    | outcome    | the stream                                                                                |
+    |------------|-------------------------------------------------------------------------------------------|
+    | truncated  | begins at a recorded cut now                                                              |
+    | recorded   | has another recorded cut; there was nothing to truncate                                   |
+    | no policy  | is kept whole, and nothing was recorded                                                   |
+    | sealed     | is sealed, or about to be, and left alone                                                 |
+    | unfinished | is half created, or was deleted meanwhile                                                 |
+    | busy       | was in the hands of another workflow each time it was tried; the next run finds it again  |
+    | failed     | is as it was, or halfway; the error says why, and the next run goes on from there         |
+    """
+
+    TRUNCATED = "truncated"
+    RECORDED = "recorded"
+    NO_POLICY = "no policy"
+    SEALED = "sealed"
+    UNFINISHED = "unfinished"
+    BUSY = "busy"
+    FAILED = "failed"
+
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +192,7 @@ class RetentionWorkflow:
         A cut enters the set only behind all that are in it. So a record that is not in the set, though a later one is,
         is named by nobody, now or later. Calls: 1 for 1,000 recorded cuts, 1, and 1 for each that is erased.
         """
-        prefix = places.cut_key(0).removesuffix("0")
+        prefix = keys.cut_key(0).removesuffix("0")
         times = [int(key.removeprefix(prefix)) for key in self._cells.metadata.keys(prefix)]
         return self._erase_unlisted(times, self.read()) if times else 0
 
@@ -376,3 +407,88 @@ def _is_behind(here: PlacedCut | None, begins: PlacedCut | None) -> bool:
 def _one_by_one(act: Callable[[int], object], items: Iterable[int]) -> None:
     for each in items:
         act(each)
+
+
+ATTEMPTS_MAX: Final = 5
+ERROR_SIZE_MAX: Final = 2_000
+"""Characters of an error that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRetention:
+    """What a run of retention did to one stream. Picklable.
+
+    Args:
+        stream: scope and name.
+        outcome: what became of it.
+        point: the recorded cut to which it was truncated; None if it was not.
+        error: why it is busy or failed; empty otherwise.
+    """
+
+    stream: str
+    outcome: Retained
+    point: RetentionEntry | None = None
+    error: str = ""
+
+    @classmethod
+    def stopped(cls, stream: str, outcome: Retained, error: Exception) -> StreamRetention:
+        """Of a stream for which something was raised."""
+        return cls(stream, outcome, error=f"{type(error).__name__}: {error}"[:ERROR_SIZE_MAX])
+
+
+def retain(
+    open_stream: Callable[[], Stream],
+    name: str,
+    time_ms: int | None,
+    pause: Callable[[int], object],
+    *,
+    is_dry_run: bool = False,
+) -> StreamRetention:
+    """Run retention in one stream of many: whatever is wrong with it stands in the answer.
+
+    Where another workflow has the stream it is tried again, `ATTEMPTS_MAX` times in all.
+
+    Args:
+        open_stream: opens it.
+        name: scope and name.
+        time_ms: when, milliseconds since 1970; None = now.
+        pause: waits before repetition number 1, 2, ...
+        is_dry_run: only tell what would become of it.
+    """
+    try:
+        stream = open_stream()
+        if is_dry_run:
+            return StreamRetention(name, *stream.workflows.retention.plan(time_ms))
+        return _retained(stream, name, time_ms, pause)
+    except NotInHistory:
+        return StreamRetention(name, Retained.UNFINISHED)
+    except Exception as error:  # noqa: BLE001 - a host may raise anything, and the other streams have nothing to do with it
+        return StreamRetention.stopped(name, Retained.FAILED, error)
+
+
+def totals(found: Iterable[StreamRetention]) -> dict[str, int]:
+    """How many streams there are of each outcome, in the order of the table; those of none are 0."""
+    counts = Counter(each.outcome for each in found)
+    return {each.value: counts[each] for each in Retained}
+
+
+def _retained(stream: Stream, name: str, time_ms: int | None, pause: Callable[[int], object]) -> StreamRetention:
+    attempt = 1
+    while True:
+        try:
+            return StreamRetention(name, *stream.workflows.retention.retain(time_ms))
+        except (OperationNotAllowed, DataConflict) as error:
+            if attempt == ATTEMPTS_MAX:
+                return StreamRetention.stopped(name, Retained.BUSY, error)
+        except (NotInHistory, DataNotFound) as error:
+            outcome = Retained.FAILED if _is_whole(stream) else Retained.UNFINISHED
+            return StreamRetention.stopped(name, outcome, error)
+        pause(attempt)
+        attempt += 1
+
+
+def _is_whole(stream: Stream) -> bool:
+    try:
+        return stream.state() is not StreamState.CREATING
+    except (NotInHistory, DataNotFound):
+        return False

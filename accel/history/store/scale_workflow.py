@@ -43,8 +43,7 @@ from accel.history.scaling import (
 from accel.history.segments import KeyRanges
 from accel.history.states import StreamState, refuse_uncreated
 from accel.history.store.cell import Seen
-from accel.history.store.epoch_reading import EpochReading
-from accel.history.store.epoch_writing import EpochWriting
+from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 

@@ -36,9 +36,7 @@ from accel.history.segments import KeyRanges, SegmentRecord, Segments
 from accel.history.states import StreamState
 from accel.history.store.cut_reading import as_cut
 from accel.history.store.parts import StreamParts
-from accel.history.store.recovering import Recovering
-from accel.history.store.requested import Requested
-from accel.history.store.workflows import Workflows
+from accel.history.store.recovering import Recovering, Requested, Workflows
 from accel.history.transactions import ActiveTransaction, TransactionStatus
 from loaders.errors import DataNotFound
 
@@ -376,7 +374,7 @@ class Stream:
         """Carry out what other processes asked for, and what waits for this one; gives what that was. 3 calls if none.
 
         For the process that holds the segments, from time to time: `StreamWriter` does it beside flushing. See
-        `accel.history.store.requested`.
+        `accel.history.store.recovering`.
 
         Raises:
             HostMissing: this process holds no segments.
@@ -486,38 +484,38 @@ class Stream:
         """
         return self._recovering.run()
 
-    # Marks of processors; `Marks` says more
+    # Notes of processors; `ColdMarkers` says more
 
     @_asked
     def mark_cold(self, segment_id: int, until_ms: int) -> None:
         """Say until when an active segment has little load; IllegalState if it is not active."""
-        self.workflows.marks.mark_cold(segment_id, until_ms)
+        self.workflows.cold_markers.mark_cold(segment_id, until_ms)
 
     @_asked
     def cold_until(self, segment_id: int) -> int | None:
         """Until when a segment has little load; None if nobody said so, or it was sealed. 1 call."""
-        return self.workflows.marks.cold_until(segment_id)
+        return self.workflows.cold_markers.cold_until(segment_id)
 
     @_asked
     def remove_cold(self, segment_id: int) -> None:
         """Say that a segment has load again. 2 calls."""
-        self.workflows.marks.remove_cold(segment_id)
+        self.workflows.cold_markers.remove_cold(segment_id)
 
     @_asked
     def await_turn(self, processor: str) -> bool:
         """Let others know who waits for the stream; False if another one waits already. 2 calls, 3 then."""
         self.state()  # a name that is left with a stream which is gone would stay for ever
-        return self.workflows.marks.wait(processor) == processor
+        return self.workflows.cold_markers.wait(processor) == processor
 
     @_asked
     def awaited_by(self) -> str | None:
         """Who waits for the stream; whoever is not that one lets it go first. 1 call."""
-        return self.workflows.marks.waiting()
+        return self.workflows.cold_markers.waiting()
 
     @_asked_surely
     def end_turn(self, processor: str) -> bool:
         """Do not wait any longer; False, and nothing changes, if another one waits. 2 calls."""
-        return self.workflows.marks.stop_waiting(checked_text("a processor's name", processor))
+        return self.workflows.cold_markers.stop_waiting(checked_text("a processor's name", processor))
 
     def _time(self, time_ms: int | None) -> int:
         return self._parts.store.now_ms() if time_ms is None else checked_time("a time", time_ms)

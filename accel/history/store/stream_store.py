@@ -27,19 +27,17 @@ from accel.history.id_columns import Integers
 from accel.history.ids import NUMBER_MAX
 from accel.history.layout import HistoryLayout
 from accel.history.name_entries import NamePhase
-from accel.history.store import places
-from accel.history.store.completed import CompletedTransactions
-from accel.history.store.ending import Ending
+from accel.history.store import keys
 from accel.history.store.hosts import GivenSizes, NoHost, SegmentHost
-from accel.history.store.leftovers import Leftovers
-from accel.history.store.names import NamedStream, Names, WantedStream
+from accel.history.store.lifecycle import Ending
+from accel.history.store.names import NamedStream, Names, OrphanedTables, WantedStream
 from accel.history.store.parts import StoreParts, StreamParts
-from accel.history.store.recovering import Recovered
-from accel.history.store.repairing import Repair, Repairing
-from accel.history.store.retention_runs import StreamRetention, retain
+from accel.history.store.recovering import Recovered, Workflows
+from accel.history.store.repair import Repair, Repairing
+from accel.history.store.retention_workflow import StreamRetention, retain
 from accel.history.store.settings import HistorySettings
 from accel.history.store.stream import Stream
-from accel.history.store.workflows import Workflows
+from accel.history.store.transaction_store import CompletedTransactions
 from accel.system import SYSTEM, Components
 from loaders.errors import DataNotFound, TableMissing
 from loaders.store import ObjectStore
@@ -239,7 +237,7 @@ class StreamStore:
                 return
         raise OperationNotAllowed(f"expected {scope}/{name} to be deleted by one at a time: try again")
 
-    def _layout_of(self, identity: places.StreamIdentity) -> HistoryLayout:
+    def _layout_of(self, identity: keys.StreamIdentity) -> HistoryLayout:
         """How a stream's history is cut into pieces; of one that is half gone, as by default."""
         try:
             seen = self._stream_parts(identity, HistoryLayout()).cells.layout().read()
@@ -284,7 +282,7 @@ class StreamStore:
         """Finish what dead processes left behind in all streams of a scope, or of all; tells what that was.
 
         A stream that cannot be recovered does not hold up the others: its error stands in the answer. Tables and keys
-        of a creation that was overtaken by another one of the same name are dropped (`Leftovers`).
+        of a creation that was overtaken by another one of the same name are dropped (`OrphanedTables`).
 
         Raises:
             NotInHistory: there is no such scope.
@@ -301,7 +299,7 @@ class StreamStore:
         with found.collected("ends of transactions"):
             CompletedTransactions(self._parts).drop_old()
         with found.collected("tables that nobody names"):
-            Leftovers(self._parts).drop(scope)
+            OrphanedTables(self._parts).drop(scope)
         return found
 
     def recover_stream(self, scope: str, name: str) -> list[str]:
@@ -417,11 +415,11 @@ class StreamStore:
         ending.delete_segments(np.arange(entry.first_number, entry.first_number + entry.segments, dtype=np.int64))
         return ending
 
-    def _workflows_of(self, identity: places.StreamIdentity) -> Workflows:
+    def _workflows_of(self, identity: keys.StreamIdentity) -> Workflows:
         return Workflows.of(self._stream_parts(identity, self._layout_of(identity)))
 
     def _stream_parts(
-        self, identity: places.StreamIdentity, layout: HistoryLayout, host: SegmentHost | None = None
+        self, identity: keys.StreamIdentity, layout: HistoryLayout, host: SegmentHost | None = None
     ) -> StreamParts:
         return StreamParts(self._parts, identity, layout, self._host if host is None else host)
 

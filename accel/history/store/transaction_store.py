@@ -1,13 +1,17 @@
-"""Transactions of a stream: begun, given more time, sealed, ended.
+"""Transactions of a stream: begun, given more time, sealed, put into the order of commits, ended.
 
-An open transaction is an entry in the table of its epoch; how it ended is told by an entry in a batch of completed
-ones (`completed`), which is written before the first is removed.
+An open transaction is an entry in the table of its epoch (`TransactionStore`). How it ended is told by an entry in a
+batch of completed ones (`CompletedTransactions`), which is written before the first is removed. A batch is named by its
+time; all but the newest two are dropped. With batches of a day, an end is remembered for one day at least.
+
+The order of commits (`CommitOrdering`) is one key. A transaction gets a position first, and is marked COMMITTING with
+it afterwards; `accel.history.commit_order` has the rules. Positions never fall, so a removed one does not come again.
 
 Several keys cannot be written at once, so the order matters:
 
-    begin    the mark of the epoch, its table, the entry, and then another look at the current epoch and the state. The
-             epoch has moved on, or the stream is being sealed: the entry is withdrawn. Neither: whoever drops the table
-             or seals the stream afterwards sees the entry.
+    begin    the mark of the epoch, its table, the entry, and then another look at the current epoch and the state. If
+             the epoch has moved on, or the stream is being sealed, the entry is withdrawn. Otherwise every process that
+             drops the table or seals the stream afterwards sees the entry.
     drop     of an epoch that is over, if nothing is in its table: the table, then the mark
     commit   a position in the order of commits, then the entry says COMMITTING with that position
 
@@ -18,7 +22,7 @@ Source: PDP-35 and the upstream system.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from uuid import UUID
@@ -26,15 +30,128 @@ from uuid import UUID
 from accel.errors import CatalogDamaged, IllegalState, NotInHistory, Sought
 from accel.history import transaction_rules as rules
 from accel.history.checks import checked_duration, checked_numbers, checked_text, checked_time
+from accel.history.commit_order import ReadTransactions, next_commit, with_transaction, without_positions
 from accel.history.ids import make_transaction_id, transaction_epoch
+from accel.history.records import CommittingTransactions
 from accel.history.states import refuse_sealed
-from accel.history.store.commit_ordering import CommitOrdering
-from accel.history.store.completed import CompletedTransactions
-from accel.history.store.epoch_reading import EpochReading
-from accel.history.store.epoch_writing import MARK
-from accel.history.store.parts import StreamParts
-from accel.history.transactions import ActiveTransaction, CompletedTransaction, TransactionStatus
+from accel.history.store import keys
+from accel.history.store.epoch_store import EpochReading
+from accel.history.store.keys import MARK
+from accel.history.store.parts import StoreParts, StreamParts
+from accel.history.store.settings import MILLISECONDS
+from accel.history.transaction_rules import droppable_batches
+from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction, TransactionStatus
 from loaders.errors import TableMissing
+
+
+class CompletedTransactions:
+    """The ends of all streams' transactions. Threads: any.
+
+    Args:
+        parts: of the store.
+    """
+
+    def __init__(self, parts: StoreParts) -> None:
+        self._parts = parts
+
+    def find(self, stream: keys.StreamIdentity, transaction_id: UUID) -> CompletedTransaction | None:
+        """How a transaction ended; None if it has not, or nobody knows it any more. 3 calls at most."""
+        for batch in reversed(self.batches()):
+            try:
+                seen = self._parts.cells.completed(batch, stream, transaction_id).read()
+            except TableMissing:
+                continue
+            if seen is not None:
+                return seen.value
+        return None
+
+    def add(
+        self, stream: keys.StreamIdentity, transaction_id: UUID, ended: CompletedTransaction
+    ) -> CompletedTransaction:
+        """Tell how a transaction ended; gives what is told, by this process or another one. 1 call, 3 for a new batch.
+
+        A process that dies before the transaction's entry is removed, and is followed in another batch, tells it twice.
+        """
+        period_ms = int(self._parts.settings.completed_batch_seconds * MILLISECONDS)
+        batch = ended.complete_time_ms // period_ms
+        cell = self._parts.cells.completed(batch, stream, transaction_id)
+        try:
+            return cell.create(ended).value
+        except TableMissing:
+            self._make(batch)
+        return cell.create(ended).value
+
+    def batches(self) -> list[int]:
+        """All batches, ascending. 1 call."""
+        return sorted(map(int, self._parts.cells.batches.keys()))
+
+    def drop_old(self) -> list[int]:
+        """Drop all batches but the newest two; gives which. 1 call if there are none to drop."""
+        dropped = droppable_batches(self.batches())
+        for batch in dropped:
+            self._parts.tables.drop_table(keys.completed_table(batch))
+            self._parts.cells.batches.erase(str(batch))
+        return dropped
+
+    def _make(self, batch: int) -> None:
+        # The mark first: a table without one would never be dropped.
+        self._parts.cells.batches.create_if_absent(str(batch), MARK)
+        self._parts.tables.create_table(keys.completed_table(batch))
+        self.drop_old()
+
+
+class CommitOrdering:
+    """The order of commits of one stream. Threads: any.
+
+    Args:
+        parts: of the stream.
+    """
+
+    def __init__(self, parts: StreamParts) -> None:
+        self._parts = parts
+        self._cell = parts.cells.commit_order()
+
+    def read(self) -> CommitOrder:
+        """The order as it stands. 1 call."""
+        return self._cell.get().value
+
+    def add(self, transaction_id: UUID) -> int:
+        """Give a transaction a position at the end; after a lost reply perhaps two, of which it names one. 2 calls."""
+        taken = 0
+
+        def longer(order: CommitOrder | None) -> CommitOrder:
+            nonlocal taken
+            changed, taken = with_transaction(order or CommitOrder(), transaction_id)
+            return changed
+
+        self._cell.change(longer)
+        return taken
+
+    def next_commit(self, read: ReadTransactions, limit: int | None = None) -> CommittingTransactions:
+        """What is to be committed next; purges positions that lead to nothing. 1 call, 2 to purge, and what is read.
+
+        Args:
+            read: gives transactions by their ids.
+            limit: so many at most; None = as the settings say.
+
+        Raises:
+            InvalidArgument: a limit out of bounds.
+        """
+        most = self._parts.store.settings.committed_at_once_max if limit is None else limit
+        chosen = next_commit(self.read(), read, most)
+        self._remove(chosen.to_purge)
+        return chosen.committing
+
+    def remove(self, ids: Collection[UUID]) -> None:
+        """Take all positions of some transactions out. 1 call, 3 if there are any."""
+        order, known = self.read(), frozenset(ids)
+        pairs = zip(order.positions, order.transaction_ids, strict=True)
+        self._remove([position for position, each in pairs if each in known])
+
+    def _remove(self, positions: Collection[int]) -> None:
+        if positions:
+            self._cell.change(lambda order: None if order is None else without_positions(order, positions))
+
 
 BEGIN_ATTEMPTS_MAX = 16
 READ_AT_ONCE_MAX = 1000

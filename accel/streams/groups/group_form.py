@@ -30,7 +30,6 @@ from accel.history.codecs.segment_columns import (
 )
 from accel.streams.groups.group_state import ENDED, FREE, READERS_MAX, GroupState, Reader
 from loaders.tables.columns import pack_columns, unpack_columns
-from loaders.tables.forms import FormRegistry
 
 PLACE: Final = np.dtype([("offset", "<i8"), ("owner", "<i8")])
 REPORT: Final = np.dtype([("lag", "<i8"), ("has_waited", "<i8")])
@@ -85,8 +84,3 @@ class _GroupForm(HistoryForm[GroupState, StoredGroup]):
 
 
 READER_GROUP: Final = _GroupForm("reader-group", 1, StoredGroup, _stored, _restored)
-
-
-def register_forms(registry: FormRegistry) -> None:
-    """Add the form of reader groups to those that people can look at."""
-    registry.register(READER_GROUP.record, READER_GROUP.expand)

@@ -35,7 +35,7 @@ from accel.history.cuts import PlacedCut
 from accel.history.epochs import offsets_at_start
 from accel.history.id_columns import NOTHING, IdMap
 from accel.history.segments import SegmentRecord
-from accel.history.store import Stream, places
+from accel.history.store import Stream, keys
 from accel.history.store.cell import Cell
 from accel.history.store.cut_reading import as_cut
 from accel.history.store.parts import StoreParts
@@ -78,7 +78,7 @@ class ReaderGroup:
             InvalidArgument: not a name, or a cut that nobody can stand at.
             NotInHistory: a cut of segments that the stream does not have.
         """
-        places.checked_name("reader group", name)
+        keys.checked_name("reader group", name)
         parts = _parts_of(stream)
         table = _table_of(stream)
         cell = Cell(table, name, READER_GROUP, parts.backoff)
@@ -116,7 +116,7 @@ class ReaderGroup:
             InvalidArgument: not a name, or there are 10,000 readers already.
             NotInHistory: the group was deleted.
         """
-        places.checked_name("reader", reader)
+        keys.checked_name("reader", reader)
         self._change(lambda now: now.joined(reader))
 
     def rebalance(self, reader: str, positions: Mapping[int, int], lag: int) -> Assignment:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
-from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
+from accel.catalog.rows import STREAMS_AN_OBJECT_MAX
 from accel.history.segments import Segments
 from accel.history.store.hosts import StreamName
 from accel.streams.writing.append_buffer import AppendBuffer, SegmentSealed

@@ -28,7 +28,7 @@ from typing import Self
 from uuid import UUID
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.bucket_edits import trim_streams
+from accel.catalog.shard_writes import trim_streams
 from accel.history.id_columns import IdMap, Integers
 from accel.history.segments import Segments
 from accel.history.store.hosts import StreamName

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from accel.catalog.parts import CatalogParts
-from accel.catalog.stream_rules import OPEN, buckets_of
+from accel.catalog.rows import OPEN
+from accel.catalog.stream_shards import buckets_of
 
 
 class StreamSpan(NamedTuple):

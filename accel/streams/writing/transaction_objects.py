@@ -31,7 +31,7 @@ from loaders.errors import CorruptObject, DataConflict, KeyMissing, Precondition
 from loaders.layout import merging_key, merging_prefix, transaction_key
 from loaders.store import ObjectStore
 from loaders.store.base import CreateOnly
-from loaders.tables.forms import RecordForm
+from loaders.tables.records import RecordForm
 
 
 class TransactionName(NamedTuple):

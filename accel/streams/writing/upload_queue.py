@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
+from accel.catalog.rows import STREAMS_AN_OBJECT_MAX
 from accel.streams.writing.append_buffer import AppendBuffer
 from accel.streams.writing.open_segments import OpenSegments
 from accel.streams.writing.upload import Upload, UploadParts

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from accel.catalog.import_records import READ_OBJECT, READ_RANGE, ImportRun, ReadBatch
 from accel.catalog.records import (
+    READ_OBJECT,
+    READ_RANGE,
     Checkpoint,
+    ImportRun,
     ListVersion,
     NodeDirectory,
     NodeList,
     ObjectIdCounter,
+    ReadBatch,
     StreamBucket,
 )
 from accel.catalog.rows import (

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from accel.catalog import forms
+from accel.catalog import records
 from accel.catalog.records import NODES_MAX, NodeDirectory, NodeList
 from accel.catalog.rows import LIVE, OWNED_RANGE, PREPARED, RETIRED, RETIRED_STREAM_OBJECT, STREAM, STREAM_OBJECT
 from accel.history import codecs
@@ -41,8 +41,8 @@ def packed(dtype: np.dtype[np.void], count: int, **bases: int) -> bytes:
 
 def hostile_list(count: int) -> bytes:
     columns = {"live": LIVE, "prepared": PREPARED, "retired": RETIRED, "stream_objects": STREAM_OBJECT}
-    return forms.NODE_LIST.record.encode(
-        forms.StoredList(
+    return records.NODE_LIST.encode_fields(
+        records.NODE_LIST.struct(
             node_id=4,
             epoch=1,
             next_order_id=1 << 40,
@@ -59,21 +59,21 @@ def hostile_bucket(count: int) -> bytes:
         "stream_objects": STREAM_OBJECT,
         "retired": RETIRED_STREAM_OBJECT,
     }
-    return forms.STREAM_BUCKET.record.encode(
-        forms.StoredBucket(0, **{name: packed(dtype, count) for name, dtype in columns.items()})
+    return records.STREAM_BUCKET.encode_fields(
+        records.STREAM_BUCKET.struct(0, **{name: packed(dtype, count) for name, dtype in columns.items()})
     )
 
 
 def hostile_transition(count: int) -> bytes:
     # Ranges without segments to seal: what is refused must not be told row by row.
     fields = StoredTransition(3, 0, packed(SET_ROW, 0), 0, packed(RANGE, count))
-    return codecs.EPOCH_TRANSITION.record.encode(fields)
+    return codecs.EPOCH_TRANSITION.encode_fields(fields)
 
 
 Decode = Callable[[bytes, str], object]
 HOSTILE: dict[str, tuple[Callable[[int], bytes], Decode]] = {
-    "list": (hostile_list, forms.NODE_LIST.decode),
-    "bucket": (hostile_bucket, forms.STREAM_BUCKET.decode),
+    "list": (hostile_list, records.NODE_LIST.decode),
+    "bucket": (hostile_bucket, records.STREAM_BUCKET.decode),
     "transition": (hostile_transition, codecs.EPOCH_TRANSITION.decode),
 }
 
@@ -111,12 +111,12 @@ def test_a_million_rows_in_a_few_hundred_bytes_are_refused_with_both_counts(what
 
 def test_a_directory_has_a_bound_of_its_own() -> None:
     most = NodeDirectory(np.arange(NODES_MAX))
-    assert len(forms.NODE_DIRECTORY.decode(forms.NODE_DIRECTORY.encode(most), "key").node_ids) == NODES_MAX
+    assert len(records.NODE_DIRECTORY.decode(records.NODE_DIRECTORY.encode(most), "key").node_ids) == NODES_MAX
     with pytest.raises(FormatLimit, match=f"at most {NODES_MAX} nodes .*found {NODES_MAX + 1}"):
         NodeDirectory(np.arange(NODES_MAX + 1))
-    more = forms.NODE_DIRECTORY.record.encode(forms.StoredDirectory(list(range(NODES_MAX + 1)), ""))
+    more = records.NODE_DIRECTORY.encode_fields(records.NODE_DIRECTORY.struct(list(range(NODES_MAX + 1)), ""))
     with pytest.raises(CorruptObject, match="length <= 65536"):
-        forms.NODE_DIRECTORY.decode(more, "key")
+        records.NODE_DIRECTORY.decode(more, "key")
 
 
 @pytest.mark.usefixtures("traced")
@@ -124,9 +124,9 @@ def test_rows_that_are_not_shown_are_not_made() -> None:
     count = 200_000
     live = np.zeros(count, dtype=LIVE)
     live["object_id"] = live["order_id"] = live["last_order_id"] = np.arange(count)
-    data = forms.NODE_LIST.encode(NodeList(4, next_order_id=count, live=live))
+    data = records.NODE_LIST.encode(NodeList(4, next_order_id=count, live=live))
     registry = FormRegistry()
-    forms.register_forms(registry)
+    registry.register(*records.ALL_FORMS)
     tracemalloc.reset_peak()
     before = tracemalloc.get_traced_memory()[0]
     left_out: dict[str, int] = {}

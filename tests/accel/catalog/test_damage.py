@@ -18,9 +18,8 @@ import pytest
 from accel import ReadAccelerator, StaticImages
 from accel.catalog import CatalogSettings, NodeWriter
 from accel.catalog.collecting import collect, plan_collection
-from accel.catalog.forms import NODE_LIST
 from accel.catalog.problems import Kind, Severity
-from accel.catalog.records import NodeList
+from accel.catalog.records import NODE_LIST, NodeList
 from accel.catalog.rows import LIVE, make_rows
 from accel.catalog.survey import Ids, read_survey
 from accel.catalog.verification import NOT_LOOKED_AT, Outcome, Verification
@@ -28,8 +27,7 @@ from accel.catalog.verifying import verify
 from accel.errors import AccelError, CorruptObject, MaintenanceRefused
 from accel.image import MetadataImage
 from accel.image_parts import StreamObject
-from loaders.merge_reading import open_sources
-from loaders.merge_settings import MergeSettings
+from loaders.merge.reading import MergeSettings, open_sources
 from loaders.object_writer import ObjectWriter
 from loaders.store import MemoryStore
 from tests.accel.catalog.world import LAYOUT, NAMESPACE, World

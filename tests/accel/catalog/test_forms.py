@@ -9,13 +9,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from accel.catalog import forms
-from accel.catalog.forms import CatalogForm, StoredCounter, register_forms
+from accel.catalog import records
 from accel.catalog.records import Checkpoint, NodeList, StreamBucket
 from accel.catalog.rows import LIVE, OWNED_RANGE, PREPARED, RETIRED, STREAM, STREAM_END, make_rows, retyped
 from loaders.errors import CorruptObject, FormatTooNew
 from loaders.tables.columns import pack_columns
-from loaders.tables.forms import FormRegistry, RecordForm
+from loaders.tables.records import FormRegistry, RecordForm
 from tests.accel.catalog import golden
 from tests.accel.catalog.building import same_bucket, same_list, same_rows
 
@@ -58,15 +57,15 @@ def same_batch(first: Any, second: Any) -> bool:
     return same_rows(first.objects, second.objects) and same_rows(first.ranges, second.ranges)
 
 
-CASES: dict[str, tuple[CatalogForm[Any, Any], Callable[[], Any], Callable[[Any, Any], bool]]] = {
-    "node-list": (forms.NODE_LIST, golden.golden_list, same_list),
-    "list-version": (forms.LIST_VERSION, golden.golden_version, same_version),
-    "stream-bucket": (forms.STREAM_BUCKET, golden.golden_bucket, same_bucket),
-    "node-checkpoint": (forms.CHECKPOINT, golden.golden_checkpoint, same_checkpoint),
-    "node-directory": (forms.NODE_DIRECTORY, golden.golden_directory, same_directory),
-    "object-id-counter": (forms.OBJECT_ID_COUNTER, golden.golden_counter, lambda first, second: first == second),
-    "import-batch": (forms.IMPORT_BATCH, golden.golden_batch, same_batch),
-    "import-run": (forms.IMPORT_RUN, golden.golden_run, lambda first, second: first == second),
+CASES: dict[str, tuple[RecordForm[Any], Callable[[], Any], Callable[[Any, Any], bool]]] = {
+    "node-list": (records.NODE_LIST, golden.golden_list, same_list),
+    "list-version": (records.LIST_VERSION, golden.golden_version, same_version),
+    "stream-bucket": (records.STREAM_BUCKET, golden.golden_bucket, same_bucket),
+    "node-checkpoint": (records.CHECKPOINT, golden.golden_checkpoint, same_checkpoint),
+    "node-directory": (records.NODE_DIRECTORY, golden.golden_directory, same_directory),
+    "object-id-counter": (records.OBJECT_ID_COUNTER, golden.golden_counter, lambda first, second: first == second),
+    "import-batch": (records.IMPORT_BATCH, golden.golden_batch, same_batch),
+    "import-run": (records.IMPORT_RUN, golden.golden_run, lambda first, second: first == second),
 }
 every_form = pytest.mark.parametrize("name", CASES)
 
@@ -108,14 +107,16 @@ def test_a_newer_version_is_refused_as_too_new(name: str) -> None:
 
 
 def test_empty_records_are_read_back() -> None:
-    assert same_list(forms.NODE_LIST.decode(forms.NODE_LIST.encode(NodeList(0)), "here"), NodeList(0))
-    assert same_bucket(forms.STREAM_BUCKET.decode(forms.STREAM_BUCKET.encode(StreamBucket(3)), "here"), StreamBucket(3))
+    assert same_list(records.NODE_LIST.decode(records.NODE_LIST.encode(NodeList(0)), "here"), NodeList(0))
+    assert same_bucket(
+        records.STREAM_BUCKET.decode(records.STREAM_BUCKET.encode(StreamBucket(3)), "here"), StreamBucket(3)
+    )
 
 
 def test_a_list_of_5000_objects_takes_less_than_60_kilobytes() -> None:
-    size_bytes = len(forms.NODE_LIST.encode(list_of_objects(OBJECTS)))
+    size_bytes = len(records.NODE_LIST.encode(list_of_objects(OBJECTS)))
     assert size_bytes < 60_000, size_bytes
-    assert len(forms.NODE_LIST.encode(NodeList(7))) < 900
+    assert len(records.NODE_LIST.encode(NodeList(7))) < 900
 
 
 def test_a_bucket_of_6000_streams_takes_less_than_10_bytes_a_stream() -> None:
@@ -127,45 +128,45 @@ def test_a_bucket_of_6000_streams_takes_less_than_10_bytes_a_stream() -> None:
         node_id=chance.integers(0, 10, len(ids)),
     )  # fmt: skip
     bucket = StreamBucket(0, make_rows(STREAM, stream_id=ids, start_offset=starts), ranges)
-    assert len(forms.STREAM_BUCKET.encode(bucket)) < 10 * len(ids)
+    assert len(records.STREAM_BUCKET.encode(bucket)) < 10 * len(ids)
 
 
 def test_a_checkpoint_of_9000_streams_takes_less_than_7_bytes_a_stream() -> None:
     chance = np.random.default_rng(7)
     ids = np.sort(chance.choice(200_000, 9_000, replace=False))
     ends = make_rows(STREAM_END, stream_id=ids, end=chance.integers(0, 2**31, len(ids)))
-    version = forms.CHECKPOINT.encode(Checkpoint(7, 5, ends))
+    version = records.CHECKPOINT.encode(Checkpoint(7, 5, ends))
     assert len(version) < 7 * len(ids)
 
 
 def test_rows_out_of_order_are_refused_as_corrupt() -> None:
-    stored = forms.NODE_LIST.record.decode(forms.NODE_LIST.encode(golden.golden_list()), "here")
+    stored = records.NODE_LIST.decode_fields(records.NODE_LIST.encode(golden.golden_list()), "here")
     turned = msgspec.structs.replace(stored, live=pack_columns(golden.golden_list().live[::-1].copy()))
     with pytest.raises(
         CorruptObject, match="list of node 7, live: expected ascending keys, each once, found 40 before 31"
     ):
-        forms.NODE_LIST.decode(forms.NODE_LIST.record.encode(turned), "here")
+        records.NODE_LIST.decode(records.NODE_LIST.encode_fields(turned), "here")
 
 
 def test_columns_of_another_kind_are_refused() -> None:
-    stored = forms.NODE_LIST.record.decode(forms.NODE_LIST.encode(golden.golden_list()), "here")
+    stored = records.NODE_LIST.decode_fields(records.NODE_LIST.encode(golden.golden_list()), "here")
     swapped = msgspec.structs.replace(stored, prepared=stored.live)
     with pytest.raises(FormatTooNew, match="here, prepared: expected columns among object_id, deadline_ms"):
-        forms.NODE_LIST.decode(forms.NODE_LIST.record.encode(swapped), "here")
+        records.NODE_LIST.decode(records.NODE_LIST.encode_fields(swapped), "here")
 
 
 @pytest.mark.parametrize("number", [-1, 2**63])
 def test_numbers_beyond_their_bounds_are_refused_as_corrupt(number: int) -> None:
     with pytest.raises(CorruptObject, match="expected next_object_id of 0 to"):
-        forms.OBJECT_ID_COUNTER.decode(
-            RecordForm("object-id-counter", 1, StoredCounter).encode(StoredCounter(number)), "x"
+        records.OBJECT_ID_COUNTER.decode(
+            records.OBJECT_ID_COUNTER.encode_fields(records.OBJECT_ID_COUNTER.struct(number)), "x"
         )
 
 
 @every_form
 def test_a_person_can_look_at_every_form(name: str) -> None:
     registry = FormRegistry()
-    register_forms(registry)
+    registry.register(*records.ALL_FORMS)
     shown = registry.decode_any(golden.golden_bytes(f"{name}-1"), "golden")
     assert shown[:2] == (name, 1)
     assert msgspec.json.decode(msgspec.json.encode(shown[2])) == shown[2]
@@ -173,7 +174,7 @@ def test_a_person_can_look_at_every_form(name: str) -> None:
 
 def test_rows_are_shown_by_their_names() -> None:
     registry = FormRegistry()
-    register_forms(registry)
+    registry.register(*records.ALL_FORMS)
     _, _, shown = registry.decode_any(golden.golden_bytes("list-version-1"), "golden")
     assert isinstance(shown, dict)
     assert shown["sequence"] == 1234

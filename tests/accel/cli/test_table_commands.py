@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.places import TABLES
-from accel.history.store.places import SYSTEM_TABLES
+from accel.catalog.keys import TABLES
+from accel.history.store.keys import SYSTEM_TABLES
 from accel.system import SYSTEM
 from loaders.store import open_store
 from loaders.tables import FormatRecord, Tables

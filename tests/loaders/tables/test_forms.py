@@ -154,10 +154,14 @@ def test_a_form_has_a_version_and_field_names() -> None:
             RecordForm("owner", version, Owner)
 
 
+class ShortForm(RecordForm[Owner]):
+    def expand(self, fields: Owner) -> object:
+        return {"node": fields.node_id}
+
+
 def test_a_registry_shows_any_record_as_plain_json() -> None:
     registry = FormRegistry()
-    registry.register(OWNER)
-    registry.register(RecordForm("short", 1, Owner), lambda record: {"node": record.node_id})
+    registry.register(OWNER, ShortForm("short", 1, Owner))
     assert registry.names() == ["owner", "short"]
     name, version, plain = registry.decode_any(golden("form-example"), "k")
     assert (name, version) == ("owner", 3)

@@ -24,14 +24,14 @@ HUGE = 2**62
 
 def fields_of(name: str) -> Any:
     form, make = CASES[name]
-    return form.record.decode(form.encode(make()), "here")
+    return form.decode_fields(form.encode(make()), "here")
 
 
 def refused(name: str, fields: msgspec.Struct) -> str:
     """What a reader says of these fields, with a right checksum around them."""
     form: HistoryForm[Any, Any] = CASES[name][0]
     with pytest.raises(CorruptObject, match="table 'x', key 'y'") as caught:
-        form.decode(form.record.encode(fields), "table 'x', key 'y'")
+        form.decode(form.encode_fields(fields), "table 'x', key 'y'")
     return str(caught.value)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from accel.history.codecs import ALL_FORMS, register_forms
+from accel.history.codecs import ALL_FORMS
 from loaders.errors import CorruptObject, FormatTooNew
-from loaders.tables.forms import FormRegistry, form_of, shown_rows
+from loaders.tables.records import FormRegistry, form_of, shown_rows
 from tests.accel.history.records.golden import CASES, WORKFLOW, golden_bytes
 
 every_form = pytest.mark.parametrize("name", CASES)
@@ -89,7 +89,7 @@ def test_a_record_of_another_form_is_refused(name: str) -> None:
 @every_form
 def test_a_person_can_look_at_every_form(name: str) -> None:
     registry = FormRegistry()
-    register_forms(registry)
+    registry.register(*ALL_FORMS)
     shown = registry.decode_any(golden_bytes(f"{name}-1"), "golden")
     assert shown[:2] == (name, 1)
     assert msgspec.json.decode(msgspec.json.encode(shown[2])) == shown[2]
@@ -97,7 +97,7 @@ def test_a_person_can_look_at_every_form(name: str) -> None:
 
 def shown(name: str) -> object:
     form, make = CASES[name]
-    return shown_rows(form.expand(form.record.decode(form.encode(make()), "here")))
+    return shown_rows(form.expand(form.decode_fields(form.encode(make()), "here")))
 
 
 def test_segments_are_shown_as_people_write_them() -> None:

@@ -208,6 +208,6 @@ def test_empty_records_are_read_back(form: HistoryForm[Any, Any], empty: object)
 def test_what_is_sealed_in_the_chunk_that_created_it_is_kept_once() -> None:
     """Segments from before the chunk are written out; all others are positions."""
     chunk = chunk_of_scales(2, segments=3, epochs=200)
-    fields = codecs.HISTORY_CHUNK.record.decode(codecs.HISTORY_CHUNK.encode(chunk), "here")
+    fields = codecs.HISTORY_CHUNK.decode_fields(codecs.HISTORY_CHUNK.encode(chunk), "here")
     assert len(fields.older) < 200
     assert len(fields.sealed) < 2 * len(chunk.sealed)

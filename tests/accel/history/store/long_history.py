@@ -18,9 +18,8 @@ from accel.history.ids import NUMBER_BITS
 from accel.history.records import EpochRecord
 from accel.history.segments import Segments
 from accel.history.store import HistorySettings, Stream, StreamStore
-from accel.history.store import cells as keys
+from accel.history.store.keys import StreamCells, StreamIdentity
 from accel.history.store.parts import StoreParts
-from accel.history.store.places import StreamIdentity
 from accel.system import SYSTEM
 from loaders.store import MemoryStore
 from loaders.tables import Tables
@@ -56,7 +55,7 @@ class LongHistory:
         made = cls(epochs, segments, store)
         tables = Tables(store, nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
         parts = StoreParts(tables, HistorySettings(), SYSTEM)
-        cells = keys.StreamCells(tables, StreamIdentity(SCOPE, NAME, unique_id), parts.backoff, parts.records)
+        cells = StreamCells(tables, StreamIdentity(SCOPE, NAME, unique_id), parts.backoff, parts.records)
         for number in range(epochs // CHUNK):
             chunk = made.chunk(number)
             cells.chunk(number, CHUNK).change(lambda _, chunk=chunk: chunk)  # type: ignore[misc]  # bound for the loop

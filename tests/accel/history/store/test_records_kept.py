@@ -20,12 +20,12 @@ from accel.history.cuts import CutOrder
 from accel.history.id_columns import IdMap
 from accel.history.records import StreamCutRecord
 from accel.history.store import HistorySettings, Stream, StreamStore
-from accel.history.store.record_sizes import record_size_bytes
+from accel.history.store.parts import record_size_bytes
 from loaders.epoch_records import RECORD_OVERHEAD_BYTES, EpochRecords, RecordPlace
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Call, DecoratedStore
 from loaders.tables import Tables
-from loaders.tables.converted import Codec
+from loaders.tables.records import Codec
 from range_index.epoch_times import Block, BlockKind, BlockTimes, first_root
 from tests.accel.history.store.bench import SETTINGS, START_MS, Bench, cut
 from tests.accel.history.store.long_history import LongHistory

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed, StreamDeleted
 from accel.history.configuration import StreamConfiguration
 from accel.history.states import StreamState
-from accel.history.store import StreamStore, repair_findings
+from accel.history.store import StreamStore, repair_epochs
 from accel.history.store.cell import Cell
-from accel.history.store.cells import StreamCells
-from accel.history.store.repair_findings import RepairOutcome
-from accel.history.store.repairing import Repair
+from accel.history.store.keys import StreamCells
+from accel.history.store.repair import Repair
+from accel.history.store.repair_epochs import RepairOutcome
 from loaders.errors import CorruptObject
 from loaders.store import ObjectStore
 from loaders.store.decorated import Call, DecoratedStore
@@ -64,8 +64,8 @@ def _grown() -> Bench:
     stream.truncate(cut(s1_0=3, s2_1=2))
     bench.transaction("to commit")
     bench.transaction("open", commit=None)
-    stream.workflows.marks.mark_cold(stream.active_segments()[0].id, bench.now_ms + 10_000)
-    stream.workflows.marks.wait("compactor")
+    stream.workflows.cold_markers.mark_cold(stream.active_segments()[0].id, bench.now_ms + 10_000)
+    stream.workflows.cold_markers.wait("compactor")
     bench.tick(100)
     return bench
 
@@ -441,7 +441,7 @@ def test_much_damage_is_repaired_in_several_runs(monkeypatch: pytest.MonkeyPatch
     for each in keys_of(bench):
         if "segmentSealedEpochPath-" in each:
             remove(bench, each)
-    monkeypatch.setattr(repair_findings, "FINDINGS_MAX", 2)
+    monkeypatch.setattr(repair_epochs, "FINDINGS_MAX", 2)
     runs = 0
     while not (done := repair(bench, apply=True)).is_complete:
         assert len(done.findings) == 2

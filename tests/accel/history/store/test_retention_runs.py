@@ -13,7 +13,7 @@ from accel.history.id_columns import Integers
 from accel.history.records import RetentionEntry
 from accel.history.states import StreamState
 from accel.history.store import MemorySegments, Retained, StreamRetention
-from accel.history.store.retention_runs import ATTEMPTS_MAX, retain, totals
+from accel.history.store.retention_workflow import ATTEMPTS_MAX, retain, totals
 from loaders.store import Crash, CrashStore
 from loaders.store.decorated import Call, DecoratedStore
 from tests.accel.history.store.bench import START_MS, Bench

@@ -13,7 +13,7 @@ from accel.errors import (
 from accel.history.records import NO_COMMIT
 from accel.history.states import StreamState
 from accel.history.store import HistorySettings, MemorySegments, transaction_store
-from accel.history.store.places import completed_table
+from accel.history.store.keys import completed_table
 from accel.history.transactions import ActiveTransaction, TransactionStatus
 from loaders.store import Crash, CrashStore, ObjectStore
 from tests.accel.history.store.acts import WORKS

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.streams.groups.group_form import PLACE, READER_GROUP, REPORT, StoredGroup, register_forms
+from accel.streams.groups.group_form import PLACE, READER_GROUP, REPORT, StoredGroup
 from accel.streams.groups.group_state import ENDED, FREE, READERS_MAX, GroupState
 from accel.streams.groups.reader_group import groups_table
 from loaders.errors import CorruptObject, FormatTooNew
 from loaders.tables.columns import pack_columns
-from loaders.tables.forms import FormRegistry, form_of
+from loaders.tables.records import FormRegistry, form_of
 from tests.accel.history.store.bench import Bench
 from tests.accel.streams.groups.states import cut, group, segment
 from tests.docs.test_bytes import cells, code, section
@@ -74,7 +74,8 @@ def test_one_flipped_bit_is_always_noticed() -> None:
 
 
 def fields() -> StoredGroup:
-    return READER_GROUP.record.decode(READER_GROUP.encode(told()), "here")
+    stored: StoredGroup = READER_GROUP.decode_fields(READER_GROUP.encode(told()), "here")
+    return stored
 
 
 def places(*owners: int) -> bytes:
@@ -103,14 +104,14 @@ WRONG: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_no_group_is_corrupt(what: str) -> None:
-    data = READER_GROUP.record.encode(msgspec.structs.replace(fields(), **WRONG[what]))
+    data = READER_GROUP.encode_fields(msgspec.structs.replace(fields(), **WRONG[what]))
     with pytest.raises(CorruptObject, match="'reader-group'"):
         READER_GROUP.decode(data, "here")
 
 
 def test_a_person_can_look_at_a_group() -> None:
     registry = FormRegistry()
-    register_forms(registry)
+    registry.register(READER_GROUP)
     name, version, shown = registry.decode_any(GOLDEN.read_bytes(), "golden")
     assert (name, version) == ("reader-group", 1)
     assert isinstance(shown, dict)
@@ -141,7 +142,7 @@ def test_the_table_the_form_and_the_bounds_stand_in_the_page() -> None:
         groups_table(stream).replace("scope/stream", "<scope>/<stream>").replace(str(stream.unique_id), "<stream id>")
     )
     assert f"`{table}`" in TEXT
-    assert f"`{READER_GROUP.name}`, version {READER_GROUP.record.version}" in TEXT
+    assert f"`{READER_GROUP.name}`, version {READER_GROUP.version}" in TEXT
     assert f"At most {READERS_MAX:,} readers" in TEXT
     assert re.search(rf"{FREE}: nobody's.*{ENDED}: read to its end", TEXT, re.DOTALL)
     assert f"`tests/data/reader_group/{GOLDEN.name}`" in TEXT

@@ -1,0 +1,472 @@
+"""The epochs of a stream in its tables: questions about epochs and segments, the walk through them, and their writing.
+
+Calls of the questions, with nothing cached; immutable records are kept decoded and cost nothing the second time:
+
+    | question                        | calls                                                                       |
+    |---------------------------------|-----------------------------------------------------------------------------|
+    | current epoch, active segments  | 1                                                                           |
+    | epoch, segment                  | 1: a segment's id tells the epoch of its creation                           |
+    | successors                      | 3: which epoch sealed it, that epoch, the one before                        |
+    | predecessors                    | 2: the epoch of its creation, the one before                                |
+    | epoch at a time                 | 2: root and a block of the index of times; 1 if the root can tell           |
+    | segments at a time              | 4: these, the epoch, the truncation                                         |
+    | head                            | 1: the truncation; 2 if there was none: epoch 0                             |
+    | epochs between two times        | 3, each 1,000 epochs one more, each duplicate one more                      |
+
+An epoch is written, and the stream moved to it, in this order:
+
+    1. which stream of the object layer holds each new segment    immutable
+    2. the epoch's record                                         immutable; read back, and the rest follows from that
+    3. what changed: the chunk of history                         versioned until it is full
+    4. when it began: the index of times                          versioned; not visible yet
+    5. which epoch sealed each old segment                        immutable
+    -- here the old segments are sealed --
+    6. their sizes, shard by shard                                versioned
+    7. the current epoch                                          versioned; only moves forward
+    8. the index of times shows it                                versioned
+
+Each step asks first whether it is done. So the whole can be repeated, and two processes may do it at once: no reader
+ever sees a current epoch without its records, nor the time of an epoch that is not current yet.
+
+Source: PDP-32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Protocol, TypeVar
+
+from accel.errors import AccelError, IllegalState, NotInHistory, Sought
+from accel.history import epochs as rules
+from accel.history.checks import checked_numbers
+from accel.history.epochs import EpochSummary, advanced, delta_of, sealed_by
+from accel.history.history_chunk import HistoryChunk, HistoryDelta
+from accel.history.id_columns import IdMap, Integers
+from accel.history.ids import EPOCH_MAX, epoch_of, is_segment_id, segment_text
+from accel.history.records import EpochRecord, TruncationRecord
+from accel.history.segments import SegmentRecord, Segments
+from accel.history.sizes import by_shard, with_sizes
+from accel.history.states import StreamState, refuse_uncreated
+from accel.history.store import keys
+from accel.history.store.cell import Seen
+from accel.history.store.parts import StreamParts, record_size_bytes
+from accel.history.truncation import head, segments_at
+from accel.history.walking import chunk_numbers, replay
+from loaders.errors import DataNotFound
+from loaders.parallel import Reader, read_ahead
+from range_index.epoch_appends import Merge, append, merge_due, merged, show_epochs, with_leaf
+from range_index.epoch_times import Block, BlockTimes, EpochTimesRoot, epoch_in_block, first_root, locate
+
+Found = TypeVar("Found")
+
+ROOT_READS_MAX = 8
+"""A block that was merged away since the root was read: so often the root is read again."""
+
+
+class _BlockGone(Exception):
+    """A block that the root names was merged away since."""
+
+
+class EpochReading:
+    """Asks the tables of one stream. Threads: any.
+
+    Args:
+        parts: of the stream.
+    """
+
+    def __init__(self, parts: StreamParts) -> None:
+        self._parts = parts
+        self._cells = parts.cells
+
+    def current(self) -> EpochRecord:
+        """The current epoch. 1 call.
+
+        Raises:
+            IllegalState: the stream is still being created.
+            DataNotFound: it is deleted.
+        """
+        seen = self._cells.current_epoch().read()
+        if seen is None:
+            state = self._cells.state().read()
+            refuse_uncreated(StreamState.UNKNOWN if state is None else state.value.state)
+            raise IllegalState("expected a current epoch, found a stream without one")
+        return seen.value
+
+    def epoch(self, number: int) -> EpochRecord:
+        """An epoch. 1 call.
+
+        Raises:
+            NotInHistory: the stream has no such epoch.
+        """
+        seen = self._cells.epoch(number).read() if 0 <= number <= EPOCH_MAX else None
+        if seen is None:
+            raise NotInHistory(f"expected an epoch of stream {self._parts.stream}, found {number}")
+        return seen.value
+
+    def chunks(self, low: int, high: int) -> Iterator[HistoryChunk]:
+        """What changed after one epoch, up to another. 1 call a chunk.
+
+        Chunks are read when they are asked for; with an executor, up to 8 ahead, and 16 MiB. One that is kept tells
+        enough if it reaches so far, though it may still grow: what it tells of its epochs stays true.
+
+        Raises:
+            NotInHistory: the history does not go so far.
+        """
+        numbers = chunk_numbers(low, high, self._chunk_size)
+        reader: Reader[int, HistoryChunk] = Reader(
+            read=lambda number: self._chunk(number, high),
+            size_of=record_size_bytes,
+            has=lambda number: self._cells.chunk(number, self._chunk_size).has(self._reaching(number, high)),
+        )
+        return read_ahead(reader, numbers, self._parts.store.executor)
+
+    def records(self, numbers: Integers) -> Iterator[EpochRecord]:
+        """Epochs in any order. 1 call each; read ahead as chunks are.
+
+        Raises:
+            NotInHistory: in the place of an epoch that there is not.
+        """
+        reader = Reader(self.epoch, record_size_bytes, lambda number: self._cells.epoch(number).has())
+        return read_ahead(reader, numbers.tolist(), self._parts.store.executor)
+
+    def walk(self, low: int, high: int) -> EpochWalk:
+        """The way from one epoch to another by chunks, through all duplicates. 1 call a chunk, 1 a duplicate."""
+        return EpochWalk(self, low, high)
+
+    def segment(self, segment_id: int) -> SegmentRecord:
+        """A segment. 1 call.
+
+        Raises:
+            NotInHistory: the stream has no such segment.
+        """
+        return rules.segment_in(self._epoch_of(segment_id), segment_id)
+
+    def sealed_epoch(self, segment_id: int) -> int | None:
+        """Which epoch sealed a segment; None if it is active, or is none. 1 call."""
+        seen = self._cells.sealed_epoch(segment_id).read()
+        return None if seen is None else seen.value
+
+    def successors(self, segment_id: int) -> dict[int, list[int]]:
+        """The segments that follow one, each with all that it follows; none of an active one. 3 calls, 2 if active.
+
+        While a scale is under way they are known as soon as the new epoch is recorded.
+
+        Raises:
+            NotInHistory: the stream has no such segment.
+        """
+        sealing = self.sealed_epoch(segment_id) if is_segment_id(segment_id) else None
+        if sealing is None:
+            self.segment(segment_id)
+            return {}
+        return rules.successors(segment_id, self.epoch(sealing), self.epoch(sealing - 1))
+
+    def predecessors(self, segment_id: int) -> dict[int, list[int]]:
+        """The segments that one follows, each with all that follow it. 2 calls.
+
+        Raises:
+            NotInHistory: the stream has no such segment.
+        """
+        created = self._epoch_of(segment_id)
+        before = self.epoch(created.epoch - 1) if created.epoch else None
+        return rules.predecessors(segment_id, created, before)
+
+    def epoch_at(self, time_ms: int) -> int:
+        """Which epoch it was at a time; 0 before the first. 2 calls at most.
+
+        A time in the future, or during a scale that is under way, gives the current epoch.
+
+        Args:
+            time_ms: milliseconds since 1970.
+        """
+        return self._in_index(lambda root: self._located(root, time_ms))
+
+    def segments_at(self, time_ms: int) -> IdMap:
+        """The segments at a time as far as they are still there, each with the offset it begins with. 4 calls."""
+        record = self.epoch(self.epoch_at(time_ms))
+        return segments_at(record, self.truncation())
+
+    def truncation(self) -> TruncationRecord:
+        """Where the stream begins. 1 call."""
+        return self._cells.truncation().get().value
+
+    def head(self) -> IdMap:
+        """The cut that the stream begins with. 1 call, 2 if it was never truncated."""
+        truncation = self.truncation()
+        return truncation.cut if len(truncation.cut) else head(truncation, self.epoch(0))
+
+    def active_segments(self) -> Segments:
+        """The segments that take writes now, ascending by id. 1 call."""
+        return self.current().segments
+
+    def epochs(self, low: int, high: int) -> Iterator[EpochRecord]:
+        """The epochs from one to another, both included, one after the other.
+
+        Calls: 1, 1 a chunk, 1 a duplicate. Memory: one chunk and one epoch at a time.
+
+        Raises:
+            NotInHistory: the stream has no such epochs.
+        """
+        walk = self.walk(low, high)
+        return replay(self.epoch(low), walk.chunks(), walk.epoch, high)
+
+    def scales(self, from_ms: int, to_ms: int) -> Iterator[EpochSummary]:
+        """The epochs from one time to another: the one that it was at the first, and all that began by the second.
+
+        Splits and merges of the first are not told. Calls: as `epochs`, and 3 for the times.
+        """
+        low, high = self._in_index(lambda root: (self._located(root, from_ms), self._located(root, to_ms)))
+        return rules.summaries(self.epochs(low, high))
+
+    @property
+    def _chunk_size(self) -> int:
+        return self._parts.layout.chunk_size
+
+    def _chunk(self, number: int, high: int) -> HistoryChunk:
+        seen = self._cells.chunk(number, self._chunk_size).read(self._reaching(number, high))
+        if seen is None:
+            raise NotInHistory(f"expected history up to epoch {high}, found none from {number * self._chunk_size} on")
+        return seen.value
+
+    def _reaching(self, number: int, high: int) -> Callable[[HistoryChunk], bool]:
+        last = min(high, (number + 1) * self._chunk_size - 1)
+        return lambda chunk: chunk.last_epoch >= last
+
+    def _epoch_of(self, segment_id: int) -> EpochRecord:
+        try:
+            return self.epoch(epoch_of(segment_id))
+        except NotInHistory as error:
+            name = segment_text(segment_id)
+            raise NotInHistory(
+                f"expected a segment of stream {self._parts.stream}, found {name}", Sought.SEGMENT
+            ) from error
+
+    def _in_index(self, ask: Callable[[EpochTimesRoot], Found]) -> Found:
+        # Blocks are merged now and then: who holds the root of before, and finds one gone, looks at the root again.
+        for _ in range(ROOT_READS_MAX):
+            try:
+                return ask(self._cells.times().get().value)
+            except _BlockGone:
+                continue
+        detail = "expected the blocks of times that its root names, found one missing"
+        raise DataNotFound(self._parts.stream.metadata_table, keys.TIMES_ROOT, detail)
+
+    def _located(self, root: EpochTimesRoot, time_ms: int) -> int:
+        found = locate(root, time_ms)
+        if not isinstance(found, Block):
+            return found
+        seen = self._cells.times_block(found).read()
+        if seen is None:
+            raise _BlockGone(f"{found.kind.value} {found.number}")
+        return epoch_in_block(root, seen.value, time_ms)
+
+
+class EpochSource(Protocol):
+    """What the walk reads with."""
+
+    def epoch(self, number: int) -> EpochRecord:
+        """One record."""
+        ...
+
+    def records(self, numbers: Integers) -> Iterator[EpochRecord]:
+        """Many, in this order."""
+        ...
+
+    def chunks(self, low: int, high: int) -> Iterator[HistoryChunk]:
+        """What changed after one epoch, up to another."""
+        ...
+
+
+class EpochWalk:
+    """One walk from epoch to epoch that asks for each duplicate in between. Threads: one.
+
+    Args:
+        source: reads.
+        low: the epoch to begin with.
+        high: the last one.
+    """
+
+    def __init__(self, source: EpochSource, low: int, high: int) -> None:
+        self._source = source
+        self._low = low
+        self._high = high
+        self._repeated: Iterator[EpochRecord] = iter(())
+
+    def chunks(self) -> Iterator[HistoryChunk]:
+        """What changed after the first epoch, up to the last one."""
+        for chunk in self._source.chunks(self._low, self._high):
+            numbers = chunk.duplicates
+            self._repeated = self._source.records(numbers[(numbers > self._low) & (numbers <= self._high)])
+            yield chunk
+
+    def epoch(self, number: int) -> EpochRecord:
+        """The record of a duplicate in the last chunk; the next one, or it is read by itself."""
+        record = next(self._repeated, None)
+        return record if record is not None and record.epoch == number else self._source.epoch(number)
+
+
+class EpochWriting:
+    """Writes epochs of one stream. Threads: any.
+
+    Args:
+        parts: of the stream.
+    """
+
+    def __init__(self, parts: StreamParts) -> None:
+        self._parts = parts
+        self._cells = parts.cells
+
+    def bind(self, segments: Segments) -> dict[int, int]:
+        """Give each segment a stream of the object layer, unless it has one; gives them by segment id.
+
+        Calls: 1 a segment, and 2 for each block of ids.
+        """
+        stream_ids = self._parts.store.segment_streams.take(len(segments)) if len(segments) else range(0)
+        pairs = list(zip(segments.ids.tolist(), stream_ids, strict=True))
+        seen = self._parts.each(lambda pair: self._cells.segment_stream(pair[0]).create(pair[1]), pairs)
+        bound = {segment_id: each.value for (segment_id, _), each in zip(pairs, seen, strict=True)}
+        self._parts.store.segment_streams.note(bound.values())
+        return bound
+
+    def create_segments(self, record: EpochRecord) -> None:
+        """Let the host create the segments that are new in an epoch; they are bound before."""
+        new = record.segments.where(record.segments.epochs == record.epoch)
+        self._parts.host.create(self._parts.name, new, self.bind(new))
+
+    def write(self, wanted: EpochRecord, before: EpochRecord | None) -> EpochRecord:
+        """Steps 1 to 4.
+
+        Args:
+            wanted: the epoch, as this process would have it.
+            before: the one before it; None for the first.
+
+        Returns:
+            What stands there, which another process may have written with another time. What follows is to follow from
+            this one.
+        """
+        known = self._cells.epoch(wanted.epoch).read()
+        if known is None:
+            self.bind(wanted.segments.where(wanted.segments.epochs == wanted.epoch))
+            known = self._cells.epoch(wanted.epoch).create(wanted)
+        record = known.value
+        self._append_history(delta_of(record, before))
+        self._append_time(record)
+        return record
+
+    def seal_epochs(self, record: EpochRecord, before: EpochRecord) -> None:
+        """Step 5: which segments an epoch seals. 1 call each."""
+        ids = sealed_by(record, before).ids.tolist()
+        self._parts.each(lambda each: self._cells.sealed_epoch(each).create(record.epoch), ids)
+
+    def write_sizes(self, sizes: Mapping[int, int]) -> None:
+        """Step 6. 2 calls a shard. A size that is known stays as it is.
+
+        Raises:
+            InvalidArgument: the host tells sizes that are none; no size is written.
+        """
+        known = checked_numbers("sizes that the host tells", sizes, 0)
+        layout = self._parts.layout
+        for number, part in by_shard(known, layout.shard_size, layout.shard_by).items():
+            self._cells.shard(number).change(partial(_with_sizes, part))
+
+    def remove_markers(self, ids: Integers) -> None:
+        """Sealed segments have no load. 1 call each."""
+        self._parts.each(lambda each: self._cells.marker(each).erase(), ids.tolist())
+
+    def advance(self, record: EpochRecord) -> None:
+        """Steps 7 and 8."""
+
+        def moved(now: EpochRecord | None) -> EpochRecord | None:
+            return record if now is None else advanced(now, record)
+
+        current = self._cells.current_epoch().change(moved).value
+        self.show(current)
+
+    def show(self, current: EpochRecord) -> None:
+        """Step 8 alone: the index shows all epochs up to the current one. 2 calls, 1 if it does already."""
+
+        def shown(root: EpochTimesRoot | None) -> EpochTimesRoot | None:
+            if root is None:
+                return None
+            changed = show_epochs(root, current.epoch + 1)
+            return None if changed is root else changed
+
+        self._cells.times().change(shown)
+
+    def merge_times(self) -> int:
+        """Merge parts of the index of times into leaves, where enough stand there; gives how many leaves were made.
+
+        To be done between workflows; readers see the same times before and after. 1 call if nothing is due.
+        """
+        count = 0
+        while (merge := merge_due(self._cells.times().get().value)) is not None:
+            self._merge(merge)
+            count += 1
+        return count
+
+    def merge_times_after(self) -> None:
+        """Merge after a workflow that has ended: it does not fail for that. What is left is merged by a later one."""
+        with suppress(AccelError):
+            self.merge_times()
+
+    def erase_merged(self) -> bool:
+        """Erase parts of the last leaf that a process left behind which died meanwhile. 2 calls if there are none."""
+        root = self._cells.times().get().value
+        if not root.leaf_starts:
+            return False
+        parts = [root.part(root.first_part - behind) for behind in range(1, root.leaf_parts + 1)]
+        is_left = self._cells.times_block(parts[-1]).read() is not None
+        if is_left:
+            self._erase(parts[::-1])
+        return is_left
+
+    def _append_history(self, delta: HistoryDelta) -> None:
+        size = self._parts.layout.chunk_size
+
+        def longer(chunk: HistoryChunk | None) -> HistoryChunk | None:
+            return HistoryChunk.of([delta]) if chunk is None else chunk.with_delta(delta)
+
+        self._cells.chunk(delta.epoch // size, size).change(longer)
+
+    def _append_time(self, record: EpochRecord) -> None:
+        settings = self._parts.store.settings
+
+        def longer(root: EpochTimesRoot | None) -> EpochTimesRoot | None:
+            if root is None:
+                sizes = {"part_epochs": settings.part_epochs, "leaf_parts": settings.leaf_parts}
+                return first_root(record.creation_time_ms, **sizes)
+            plan = append(root, record.epoch, record.creation_time_ms)
+            if plan.part is not None:
+                self._cells.times_block(plan.part.block).create(plan.part)
+            return None if plan.root is root else plan.root
+
+        self._cells.times().change(longer)
+
+    def _merge(self, merge: Merge) -> None:
+        found: list[Seen[BlockTimes] | None] = self._parts.each(
+            lambda block: self._cells.times_block(block).read(), merge.parts
+        )
+        parts = [each.value for each in found if each is not None]
+        if len(parts) == len(merge.parts):
+            leaf = merged(merge, parts)
+            self._cells.times_block(leaf.block).create(leaf)
+
+            def named(root: EpochTimesRoot | None) -> EpochTimesRoot | None:
+                if root is None:
+                    return None
+                changed = with_leaf(root, merge)
+                return None if changed is root else changed
+
+            self._cells.times().change(named)
+        # Parts that are gone were merged by another process, and the root names the leaf by now.
+        self._erase(merge.parts)
+
+    def _erase(self, parts: Sequence[Block]) -> None:
+        # The first goes last: while it is there, others may be.
+        for part in reversed(parts):
+            self._cells.times_block(part).erase()
+
+
+def _with_sizes(part: IdMap, shard: IdMap | None) -> IdMap | None:
+    return part if shard is None else with_sizes(shard, part)

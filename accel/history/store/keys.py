@@ -1,0 +1,436 @@
+"""Every key of a stream's history: its table, its name, and the form of its records.
+
+    | table                                                  | key                   | value                      |
+    |--------------------------------------------------------|-----------------------|----------------------------|
+    | _system/scopes                                         | entry/scope           | which scope, and its phase |
+    |                                                        | listed/scope/id       | nothing                    |
+    | _system/deletedStreams                                 | scope/stream          | its last segment number    |
+    | _system/counters                                       | what is counted       | the next id                |
+    | _system/completedTransactionsBatches                   | batch                 | nothing                    |
+    | _system/completedTransactionsBatch-<batch>             | scope/stream/id       | how the transaction ended  |
+    | <scope>/streamsInScope.#.<scope id>                    | entry/stream          | which stream, its phase    |
+    |                                                        | listed/stream/id      | nothing                    |
+    | <scope>/<stream>/metadata.#.<stream id>                | see `StreamCells`     |                            |
+    | <scope>/<stream>/epochsWithTransactions.#.<stream id>  | epoch                 | nothing                    |
+    | <scope>/<stream>/readerGroups.#.<stream id>            | group                 | where its readers stand    |
+    | <scope>/<stream>/transactionsInEpoch-<e>.#.<stream id> | transaction id        | the transaction            |
+
+A scope or stream that is deleted and made again gets another unique id, so that nothing left of the first can be taken
+for the second. Keys with numbers are not padded: they are read one by one, and never listed in order.
+
+An entry is written again when its name comes again, so it is deleted by a tombstone, and entries are never listed. A
+listed key has the unique id in its name: it is written once, and erased plainly.
+
+Source: PDP-35.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+from uuid import UUID
+
+from accel.errors import InvalidArgument
+from accel.history import codecs
+from accel.history.configuration import ConfigurationRecord
+from accel.history.history_chunk import HistoryChunk
+from accel.history.id_columns import IdMap
+from accel.history.layout import HistoryLayout
+from accel.history.name_entries import ScopeEntry, StreamEntry
+from accel.history.records import (
+    CommittingTransactions,
+    EpochRecord,
+    EpochTransition,
+    RetentionSet,
+    StreamCutRecord,
+    TruncationRecord,
+)
+from accel.history.requests import WorkflowRequest
+from accel.history.states import StreamStatus
+from accel.history.store.cell import Cell, always, never
+from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction
+from loaders.backoff import Backoff
+from loaders.epoch_records import EpochRecords
+from loaders.tables import Table, Tables
+from loaders.tables.records import Codec
+from range_index.epoch_times import Block, BlockTimes, EpochTimesRoot
+
+SCOPES: Final = "_system/scopes"
+DELETED_STREAMS: Final = "_system/deletedStreams"
+COUNTERS: Final = "_system/counters"
+COMPLETED_BATCHES: Final = "_system/completedTransactionsBatches"
+SYSTEM_TABLES: Final = (DELETED_STREAMS, COUNTERS, COMPLETED_BATCHES, SCOPES)
+"""In the order in which they are made: whoever finds the last one finds all."""
+
+OWNED: Final = ".#."
+"""Stands before the unique id in the name of each table of a scope or a stream, and in no other name."""
+
+TRANSACTION_IDS: Final = "transactionIds"
+SEGMENT_STREAMS: Final = "segmentStreams"
+
+CREATION_TIME: Final = "creationTime"
+LAYOUT: Final = "layout"
+CONFIGURATION: Final = "configuration"
+STATE: Final = "state"
+TRANSITION: Final = "epochTransition"
+TRUNCATION: Final = "truncation"
+COMMITTING: Final = "committingTxns"
+COMMIT_ORDER: Final = "commitOrder"
+CURRENT_EPOCH: Final = "currentEpochRecord"
+TIMES_ROOT: Final = "historyIndex"
+RETENTION: Final = "retention"
+WAITING_PROCESSOR: Final = "waitingRequestProcessor"
+REQUESTS_PREFIX: Final = "request-"
+
+MARK: Final = b""
+"""The value of keys that say by being there what they say."""
+
+LISTED: Final = "listed/"
+"""What the keys that are listed begin with."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamIdentity:
+    """Which stream: its name, and what tells it from earlier ones of that name.
+
+    Args:
+        scope: its scope.
+        name: within the scope.
+        unique_id: drawn when it was created.
+    """
+
+    scope: str
+    name: str
+    unique_id: UUID
+
+    def __str__(self) -> str:
+        return f"{self.scope}/{self.name}"
+
+    @property
+    def metadata_table(self) -> str:
+        """The table of everything but transactions."""
+        return self._table("metadata")
+
+    @property
+    def reader_groups_table(self) -> str:
+        """The table of groups of readers; made when there is the first one."""
+        return self._table("readerGroups")
+
+    @property
+    def epochs_table(self) -> str:
+        """The table of epochs that may have transactions."""
+        return self._table("epochsWithTransactions")
+
+    def transactions_table(self, epoch: int) -> str:
+        """The table of transactions that began in an epoch."""
+        return self._table(f"transactionsInEpoch-{epoch}")
+
+    @property
+    def transactions_prefix(self) -> str:
+        """What the names of all tables of transactions begin with; those of earlier streams of this name, too."""
+        return f"{self}/transactionsInEpoch-"
+
+    def epoch_of_table(self, table: str) -> int | None:
+        """The epoch whose transactions a table holds; None for a table of another stream."""
+        epoch, _, unique_id = table.removeprefix(self.transactions_prefix).partition(".#.")
+        return int(epoch) if unique_id == str(self.unique_id) and epoch.isdecimal() else None
+
+    def _table(self, name: str) -> str:
+        return f"{self}/{name}.#.{self.unique_id}"
+
+
+def entry_key(name: str) -> str:
+    """Where it is told which scope, or which stream, has a name."""
+    return f"entry/{name}"
+
+
+def listed_key(name: str, unique_id: UUID) -> str:
+    """What a scope or a stream is listed by; in the order of names, since no character of a name comes before "%"."""
+    return f"{LISTED}{name}/{unique_id}"
+
+
+def listed_name(key: str) -> tuple[str, UUID]:
+    """The name and the unique id in such a key.
+
+    Raises:
+        ValueError: another key.
+    """
+    name, _, unique_id = key.removeprefix(LISTED).partition("/")
+    return name, UUID(unique_id)
+
+
+def checked_name(what: str, name: object) -> str:
+    """The name of a scope or a stream.
+
+    Raises:
+        InvalidArgument: anything but 1 to 200 ASCII letters, digits, dots, dashes and underscores, of which the first
+            is a letter or a digit.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidArgument(f"expected a {what} of letters, digits, '.', '-' and '_', found {name!r}")
+    return name
+
+
+def streams_table(scope: str, scope_id: UUID) -> str:
+    """The table of a scope's streams."""
+    return f"{scope}/streamsInScope.#.{scope_id}"
+
+
+def completed_table(batch: int) -> str:
+    """The table of one batch of completed transactions."""
+    return f"_system/completedTransactionsBatch-{batch}"
+
+
+def completed_key(identity: StreamIdentity, transaction_id: UUID) -> str:
+    """Where the end of a transaction is told."""
+    return f"{identity}/{transaction_id}"
+
+
+def epoch_key(epoch: int) -> str:
+    """An epoch's record."""
+    return f"epochRecord-{epoch}"
+
+
+def chunk_key(chunk: int) -> str:
+    """A chunk of the history."""
+    return f"historyTimeSeriesChunk-{chunk}"
+
+
+def times_key(block: Block) -> str:
+    """A block of the index of times."""
+    return f"{TIMES_ROOT}-{block.kind.value}-{block.number}"
+
+
+def sealed_epoch_key(segment_id: int) -> str:
+    """Which epoch sealed a segment."""
+    return f"segmentSealedEpochPath-{segment_id}"
+
+
+def shard_key(shard: int) -> str:
+    """A shard of sealed sizes."""
+    return f"segmentsSealedSizeMapShard-{shard}"
+
+
+def cut_key(recording_time_ms: int) -> str:
+    """A recorded cut."""
+    return f"retentionCuts-{recording_time_ms}"
+
+
+def request_key(workflow_id: UUID) -> str:
+    """What a workflow is to do."""
+    return f"{REQUESTS_PREFIX}{workflow_id}"
+
+
+def marker_key(segment_id: int) -> str:
+    """Until when a segment has little load."""
+    return f"markers-{segment_id}"
+
+
+def segment_stream_key(segment_id: int) -> str:
+    """Which stream of the object layer holds a segment's data."""
+    return f"segmentStream-{segment_id}"
+
+
+T = TypeVar("T")
+
+
+class _Bytes:
+    """The form of keys without a form: they say by being there what they say."""
+
+    def encode(self, value: bytes) -> bytes:
+        return value
+
+    def decode(self, data: bytes, where: str) -> bytes:  # noqa: ARG002 - anything may stand there
+        return data
+
+
+_BYTES: Final = _Bytes()
+
+
+class SystemCells:
+    """Keys that streams share. Threads: any.
+
+    Args:
+        tables: where they lie.
+        backoff: pauses between attempts.
+    """
+
+    def __init__(self, tables: Tables, backoff: Backoff) -> None:
+        self.tables = tables
+        self._backoff = backoff
+
+    @property
+    def scopes(self) -> Table:
+        """All scopes."""
+        return self.tables.table(SCOPES)
+
+    def scope(self, name: str) -> Cell[ScopeEntry]:
+        """Which scope has a name."""
+        return Cell(self.scopes, entry_key(name), codecs.SCOPE_ENTRY, self._backoff)
+
+    def stream(self, scope: str, scope_id: UUID, name: str) -> Cell[StreamEntry]:
+        """Which stream has a name."""
+        table = self.streams(scope, scope_id)
+        return Cell(table, entry_key(name), codecs.STREAM_ENTRY, self._backoff)
+
+    def streams(self, scope: str, scope_id: UUID) -> Table:
+        """The streams of a scope."""
+        return self.tables.table(streams_table(scope, scope_id))
+
+    def last_number(self, scope: str, name: str) -> Cell[int]:
+        """The last segment number of a deleted stream."""
+        table = self.tables.table(DELETED_STREAMS)
+        return Cell(table, f"{scope}/{name}", codecs.LAST_NUMBER, self._backoff)
+
+    def counter(self, what: str) -> Cell[int]:
+        """The next id that nobody has."""
+        return Cell(self.tables.table(COUNTERS), what, codecs.ID_COUNTER, self._backoff)
+
+    @property
+    def batches(self) -> Table:
+        """Batches of completed transactions."""
+        return self.tables.table(COMPLETED_BATCHES)
+
+    def completed(self, batch: int, stream: StreamIdentity, transaction_id: UUID) -> Cell[CompletedTransaction]:
+        """How a transaction ended, in one of the batches."""
+        table, key = self.tables.table(completed_table(batch)), completed_key(stream, transaction_id)
+        return Cell(table, key, codecs.COMPLETED_TRANSACTION, self._backoff, always)
+
+
+class StreamCells:
+    """The keys of one stream. Threads: any.
+
+    Args:
+        tables: where they lie.
+        stream: which one.
+        backoff: pauses between attempts.
+        records: reads and keeps the records of its history.
+    """
+
+    def __init__(self, tables: Tables, stream: StreamIdentity, backoff: Backoff, records: EpochRecords) -> None:
+        self.tables = tables
+        self.stream = stream
+        self._backoff = backoff
+        self._records = records
+        self._metadata = tables.table(stream.metadata_table)
+
+    def creation_time(self) -> Cell[int]:
+        """When the stream was created."""
+        return self._kept(CREATION_TIME, codecs.CREATION_TIME, always)
+
+    def layout(self) -> Cell[HistoryLayout]:
+        """How its history is cut into pieces."""
+        return self._kept(LAYOUT, codecs.HISTORY_LAYOUT, always)
+
+    def configuration(self) -> Cell[ConfigurationRecord]:
+        """What its owner wants."""
+        return self._cell(CONFIGURATION, codecs.CONFIGURATION)
+
+    def state(self) -> Cell[StreamStatus]:
+        """Where it stands, and which workflow has it."""
+        return self._cell(STATE, codecs.STREAM_STATE)
+
+    def request(self, workflow_id: UUID) -> Cell[WorkflowRequest]:
+        """What a workflow is to do."""
+        return self._cell(request_key(workflow_id), codecs.WORKFLOW_REQUEST)
+
+    def request_ids(self) -> list[UUID]:
+        """The workflows that have a request, in the order of their ids. 1 call for 1,000 of them."""
+        prefix = REQUESTS_PREFIX
+        return [UUID(key.removeprefix(prefix)) for key in self._metadata.keys(prefix)]
+
+    def transition(self) -> Cell[EpochTransition]:
+        """The scale that was submitted step by step."""
+        return self._cell(TRANSITION, codecs.EPOCH_TRANSITION)
+
+    def truncation(self) -> Cell[TruncationRecord]:
+        """Where it begins."""
+        return self._cell(TRUNCATION, codecs.TRUNCATION)
+
+    def committing(self) -> Cell[CommittingTransactions]:
+        """The commit that was started step by step."""
+        return self._cell(COMMITTING, codecs.COMMITTING_TRANSACTIONS)
+
+    def commit_order(self) -> Cell[CommitOrder]:
+        """Transactions in the order in which they are to be committed."""
+        return self._cell(COMMIT_ORDER, codecs.COMMIT_ORDER)
+
+    def current_epoch(self) -> Cell[EpochRecord]:
+        """Its segments now."""
+        return self._kept(CURRENT_EPOCH, codecs.EPOCH_RECORD)
+
+    def epoch(self, number: int) -> Cell[EpochRecord]:
+        """Its segments in one epoch."""
+        return self._kept(epoch_key(number), codecs.EPOCH_RECORD, always)
+
+    def chunk(self, number: int, chunk_size: int) -> Cell[HistoryChunk]:
+        """What changed in the epochs of one chunk; immutable once it is full."""
+        return self._kept(chunk_key(number), codecs.HISTORY_CHUNK, lambda chunk: len(chunk) == chunk_size)
+
+    def times(self) -> Cell[EpochTimesRoot]:
+        """The root of the index of times."""
+        return self._kept(TIMES_ROOT, codecs.EPOCH_TIMES)
+
+    def times_block(self, block: Block) -> Cell[BlockTimes]:
+        """A block of it."""
+        return self._kept(times_key(block), codecs.EPOCH_TIMES_BLOCK, always)
+
+    def sealed_epoch(self, segment_id: int) -> Cell[int]:
+        """Which epoch sealed a segment."""
+        return self._kept(sealed_epoch_key(segment_id), codecs.SEALED_EPOCH, always)
+
+    def shard(self, number: int) -> Cell[IdMap]:
+        """Sealed sizes."""
+        return self._kept(shard_key(number), codecs.SEALED_SIZES)
+
+    def retention(self) -> Cell[RetentionSet]:
+        """Which cuts were recorded."""
+        return self._cell(RETENTION, codecs.RETENTION_SET)
+
+    def cut(self, recording_time_ms: int) -> Cell[StreamCutRecord]:
+        """A recorded cut."""
+        return self._kept(cut_key(recording_time_ms), codecs.STREAM_CUT, always)
+
+    def marker(self, segment_id: int) -> Cell[int]:
+        """Until when a segment has little load."""
+        return self._cell(marker_key(segment_id), codecs.COLD_MARKER)
+
+    def waiting_processor(self) -> Cell[str]:
+        """Who waits for the stream."""
+        return self._cell(WAITING_PROCESSOR, codecs.WAITING_PROCESSOR)
+
+    def segment_stream(self, segment_id: int) -> Cell[int]:
+        """Which stream of the object layer holds a segment's data."""
+        return self._kept(segment_stream_key(segment_id), codecs.SEGMENT_STREAM, always)
+
+    @property
+    def metadata(self) -> Table:
+        """Everything but transactions."""
+        return self._metadata
+
+    @property
+    def epochs(self) -> Table:
+        """Epochs that may have transactions."""
+        return self.tables.table(self.stream.epochs_table)
+
+    def epoch_mark(self, epoch: int) -> Cell[bytes]:
+        """What says that an epoch may have transactions."""
+        return Cell(self.epochs, str(epoch), _BYTES, self._backoff)
+
+    def transactions(self, epoch: int) -> Table:
+        """Transactions that began in an epoch."""
+        return self.tables.table(self.stream.transactions_table(epoch))
+
+    def transaction(self, epoch: int, transaction_id: UUID) -> Cell[ActiveTransaction]:
+        """One of them."""
+        return Cell(self.transactions(epoch), str(transaction_id), codecs.ACTIVE_TRANSACTION, self._backoff)
+
+    def _cell(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> Cell[T]:
+        return Cell(self._metadata, key, codec, self._backoff, is_final)
+
+    def _kept(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> Cell[T]:
+        return Cell(self._metadata, key, codec, self._backoff, is_final, self._records)

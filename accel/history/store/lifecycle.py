@@ -1,0 +1,315 @@
+"""The life of a stream: created, configured, sealed, deleted.
+
+    create     tables, creation time        the first process decides on the time; it is read back
+               layout, configuration        how the history is cut into pieces; what the owner wants
+               transition, truncation, commit, order of commits, retention, shard 0       all empty
+               state CREATING
+               epoch 0                      its segments are bound and created first; read back
+               transactions, history, time  as of every epoch
+               current epoch                then the state is ACTIVE
+
+    configure  take                         the plan is the new configuration; state UPDATING         see `ownership`
+               write                        it replaces the configuration that the plan was drawn up from
+               end                          state ACTIVE
+
+    seal       state SEALING: no scale and no transaction begins any more
+               open transactions are aborted, those that shall be committed are, rolling where needed
+               the host seals the active segments; their sizes; no cold markers
+               state SEALED, for good
+
+    delete     the stream's entry in its scope: DELETING, for good; any process that finds it goes on from here
+               the host forgets the segments that no truncation has deleted
+               the last segment number is remembered, for a stream of this name that may come
+               tables of transactions, of their epochs, of everything else
+               the key that it is listed by
+               the stream's entry: FREE
+
+All of it can be repeated, by any process, after a crash: keys are created if absent, the rest follows from them, and
+what is missing already is tolerated by deletion. The entry is written by `names`. A late repeat is harmless: ids of
+segments do not come again, as numbers go on, and no other stream has tables with this unique id in their names.
+
+Source: PDP-35 and the upstream system; docs/history.md, "Creating, sealing, deleting".
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from uuid import UUID
+
+from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
+from accel.history.checks import checked_time
+from accel.history.configuration import ConfigurationRecord, StreamConfiguration
+from accel.history.creation import CreationOutcome, creation_outcome, first_epoch, last_number
+from accel.history.id_columns import NOTHING, Integers
+from accel.history.records import NO_COMMIT, NO_TRANSITION, NO_TRUNCATION, RetentionSet
+from accel.history.requests import UpdatePlan, WorkflowRequest
+from accel.history.states import StreamState, StreamStatus, refuse_undeletable, sealed, sealing
+from accel.history.store.commit_workflow import CommitWorkflow
+from accel.history.store.cut_reading import CutReading
+from accel.history.store.epoch_store import EpochReading, EpochWriting
+from accel.history.store.ownership import Ownership
+from accel.history.store.parts import StreamParts
+from accel.history.store.transaction_store import TransactionStore
+from accel.history.transactions import CommitOrder, TransactionStatus
+from accel.history.truncation import placed
+from loaders.errors import TableMissing
+
+
+class Creating:
+    """Creates one stream whose unique id stands in its scope. Threads: any.
+
+    Args:
+        parts: of the stream.
+        writing: writes its epochs.
+    """
+
+    def __init__(self, parts: StreamParts, writing: EpochWriting) -> None:
+        self._parts = parts
+        self._cells = parts.cells
+        self._writing = writing
+
+    def run(
+        self, wanted: StreamConfiguration, time_ms: int, *, segments: int | None = None, start_number: int = 0
+    ) -> CreationOutcome:
+        """Create the stream, or go on where somebody stopped.
+
+        Args:
+            wanted: what its owner wants, unless a configuration is stored.
+            time_ms: milliseconds since 1970, unless a time is stored.
+            segments: how many it has at first; None = as many as the configuration wants at least.
+            start_number: of the first segment.
+
+        Raises:
+            InvalidArgument: numbers out of bounds.
+        """
+        state = self._cells.state().read() if self._tables_exist() else None
+        if state is not None and state.value.state is not StreamState.CREATING:
+            stored_ms = self._cells.creation_time().get().value
+            return creation_outcome(state.value.state, stored_ms, time_ms)
+        first_epoch(segments or wanted.min_segments, time_ms, start_number)  # refused before anything is written
+        self._make_tables()
+        stored_ms = self._cells.creation_time().create(time_ms).value
+        stored = self._create_records(wanted)
+        self._create_epoch(segments or stored.min_segments, stored_ms, start_number)
+        # Only from CREATING: a process that comes late must not end a workflow that has begun since.
+        self._parts.leave_by_hand(StreamState.CREATING)
+        return creation_outcome(StreamState.CREATING, stored_ms, time_ms)
+
+    def finish(self, start_number: int) -> None:
+        """Go on where somebody stopped, with what is stored.
+
+        Raises:
+            DataNotFound: that is not even what the owner wants.
+        """
+        self.run(
+            self._cells.configuration().get().value.configuration,
+            self._cells.creation_time().get().value,
+            start_number=start_number,
+        )
+
+    def _tables_exist(self) -> bool:
+        return self._parts.store.tables.table_exists(self._parts.stream.metadata_table)
+
+    def _make_tables(self) -> None:
+        for name in (self._parts.stream.metadata_table, self._parts.stream.epochs_table):
+            self._parts.store.tables.create_table(name)
+
+    def _create_records(self, wanted: StreamConfiguration) -> StreamConfiguration:
+        cells = self._cells
+        cells.layout().create(self._parts.store.settings.layout)
+        stored = cells.configuration().create(ConfigurationRecord(wanted)).value.configuration
+        cells.transition().create(NO_TRANSITION)
+        cells.truncation().create(NO_TRUNCATION)
+        cells.committing().create(NO_COMMIT)
+        cells.commit_order().create(CommitOrder())
+        cells.retention().create(RetentionSet())
+        cells.shard(0).create(NOTHING)
+        cells.state().create(StreamStatus(StreamState.CREATING))
+        return stored
+
+    def _create_epoch(self, segments: int, time_ms: int, start_number: int) -> None:
+        wanted = first_epoch(segments, time_ms, start_number)
+        known = self._cells.epoch(0).read()
+        record = wanted if known is None else known.value
+        self._writing.create_segments(record)
+        self._cells.current_epoch().create(self._writing.write(record, None))
+
+
+class Updating:
+    """Changes the configuration of one stream. Threads: any.
+
+    Args:
+        parts: of the stream.
+        ownership: takes the stream.
+    """
+
+    def __init__(self, parts: StreamParts, ownership: Ownership) -> None:
+        self._ownership = ownership
+        self._cell = parts.cells.configuration()
+
+    def read(self) -> ConfigurationRecord:
+        """What the owner wants, and which change wrote it. 1 call."""
+        return self._cell.get().value
+
+    def run(self, wanted: StreamConfiguration) -> None:
+        """Change the configuration. 10 calls. To be repeated as it is after a crash.
+
+        Raises:
+            InvalidArgument: another offset unit, which never changes; nothing was changed.
+            OperationNotAllowed: another workflow has the stream; likewise.
+        """
+
+        def plan(_: UUID) -> UpdatePlan:
+            now = self.read()
+            if now.configuration.offset_unit is not wanted.offset_unit:
+                unit = now.configuration.offset_unit.value
+                raise InvalidArgument(f"expected the offset unit {unit}, found {wanted.offset_unit.value}")
+            return UpdatePlan(wanted, now.workflow_id)
+
+        def adopt(running: WorkflowRequest) -> None:
+            if running.plan_of(UpdatePlan).configuration != wanted:
+                raise OperationNotAllowed("expected to change the configuration alone, found another change under way")
+
+        taken = self._ownership.take(StreamState.UPDATING, plan, adopt)
+        if taken is not None:
+            self.carry_out(taken)
+
+    def carry_out(self, request: WorkflowRequest) -> None:
+        """Write the configuration of a change that has the stream. May be repeated at any time. 5 calls."""
+        plan = request.plan_of(UpdatePlan)
+        wanted = ConfigurationRecord(plan.configuration, request.workflow_id)
+        self._cell.change(lambda now: wanted if now is not None and now.workflow_id == plan.base_id else None)
+        self._ownership.end(request)
+
+
+SEAL_ROUNDS_MAX = 100
+"""Commits of one sealing; transactions do not begin any more, so that each round leaves fewer."""
+
+
+class Ending:
+    """Seals and deletes one stream. Threads: any.
+
+    Args:
+        parts: of the stream.
+        epochs: reads its epochs.
+        cuts: finds its segments.
+        writing: writes epochs.
+        transactions: its transactions.
+        commits: commits them.
+    """
+
+    def __init__(
+        self,
+        parts: StreamParts,
+        epochs: EpochReading,
+        cuts: CutReading,
+        writing: EpochWriting,
+        transactions: TransactionStore,
+        commits: CommitWorkflow,
+    ) -> None:
+        self._parts = parts
+        self._cells = parts.cells
+        self._epochs = epochs
+        self._cuts = cuts
+        self._writing = writing
+        self._transactions = transactions
+        self._commits = commits
+
+    def seal(self, time_ms: int | None = None) -> None:
+        """Seal the stream. To be repeated as it is after a crash.
+
+        Args:
+            time_ms: milliseconds since 1970, for epochs that commits add; None = now.
+
+        Raises:
+            OperationNotAllowed: another workflow has the stream.
+        """
+        if time_ms is not None:
+            time_ms = checked_time("the time of a sealing", time_ms)
+        self._parts.require_host("seal")
+        if not self._is_sealing():
+            return
+        for _ in range(SEAL_ROUNDS_MAX):
+            self._end_transactions(time_ms)
+            current = self._epochs.current()
+            self._writing.write_sizes(self._parts.host.seal(self._parts.name, current.segments.ids))
+            self._writing.remove_markers(current.segments.ids)
+            status = self._cells.state().change(sealed).value
+            if status.workflow_id is None:
+                return
+            # A commit of another process has not given the stream back: it is carried out, and given back, here.
+            self._commits.run(time_ms)
+        raise OperationNotAllowed("expected the last commit of the stream to end, found one again and again: try again")
+
+    def refuse_undeletable(self) -> None:
+        """Only what is sealed is deleted; that is final. 1 call.
+
+        Raises:
+            IllegalState: it is not.
+        """
+        try:
+            state = self._cells.state().read()
+        except TableMissing:
+            return
+        if state is not None:
+            refuse_undeletable(state.value.state)
+
+    def delete_segments(self, first_ids: Integers) -> None:
+        """Let the host forget all segments that are left, a chunk of history at a time. Calls: 2, and 1 a chunk.
+
+        Args:
+            first_ids: segments that its creation may have made before it was cut short.
+        """
+        try:
+            truncation = self._cells.truncation().read()
+            current = self._cells.current_epoch().read()
+            if current is not None and truncation is not None:
+                for part in self._cuts.between(placed(truncation.value), None):
+                    self._parts.host.delete(self._parts.name, part.ids)
+                return
+        except TableMissing:
+            return  # a process that died before it was done let the host forget them first
+        self._parts.host.delete(self._parts.name, first_ids)
+
+    def last_number(self) -> int:
+        """The highest number of its segments, as far as its records tell; -1 if they tell none. 1 call."""
+        try:
+            seen = self._cells.current_epoch().read()
+        except TableMissing:
+            return -1
+        return -1 if seen is None else last_number(seen.value)
+
+    def drop_tables(self) -> None:
+        """Drop all tables of the stream; those of transactions first, that of everything else last."""
+        tables, stream = self._parts.store.tables, self._parts.stream
+        try:
+            epochs = self._transactions.epochs()
+        except TableMissing:
+            epochs = self._transactions.epochs_with_table()  # dropped by a process that died before it was done
+        for epoch in epochs:
+            tables.drop_table(stream.transactions_table(epoch))
+        tables.drop_table(stream.epochs_table)
+        tables.drop_table(stream.reader_groups_table)
+        self._parts.store.drop_table(stream.metadata_table)
+
+    def _is_sealing(self) -> bool:
+        """Bring the stream to SEALING; False if it is sealed already."""
+
+        def begun(now: StreamStatus | None) -> StreamStatus | None:
+            return None if now is None else sealing(now)
+
+        return self._cells.state().change(begun).value.state is not StreamState.SEALED
+
+    def _end_transactions(self, time_ms: int | None) -> None:
+        for _ in range(SEAL_ROUNDS_MAX):
+            active = self._transactions.active()
+            for each, value in active.items():
+                if value.status is TransactionStatus.OPEN:
+                    # Sealed by its writer or ended meanwhile: the next round sees that.
+                    with suppress(IllegalState, NotInHistory):
+                        self._transactions.seal(each, commit=False)
+            self._transactions.end_aborting()
+            committing = self._commits.run(time_ms)
+            if committing.is_empty and not self._transactions.active():
+                return
+        raise OperationNotAllowed("expected all transactions to end, found some that do not: try again")

@@ -1,0 +1,364 @@
+"""Repair of one stream: records that cannot be read, are missing, or contradict others are rebuilt from others.
+
+    1  the state, and which version of it
+    2  all records, read past every cache; what is wrong becomes a finding, and what follows from others a new record
+    3  the state once more: another version means that a workflow began or ended, and 1 to 3 are done again
+    4  with `apply`, the new records are written, in the order in which they follow from each other
+
+A run without `apply` ends before step 4, and writes nothing.
+
+It may run beside workflows, and beside other repairs:
+
+- A record that can be read and contradicts nothing is never written.
+- Each write replaces only what was read in step 2: nothing (create only), or these very bytes (a compare-and-set on
+  their ETag). A workflow that wrote meanwhile makes the repair lose, and the finding says so.
+- What is written follows from epochs up to the current one. These are complete, and no workflow changes them; it
+  repeats a step that finds them there as if it had done that step itself.
+- The current epoch is only moved to where it was, or ahead of bytes that nobody can read.
+- What a workflow alone knows is left to it: the records that it holds are judged only while no workflow has the stream
+  in step 1 and step 3. Then none had it in between, since each changes the version of the state. A workflow that begins
+  after step 3 finds the record damaged still, and fails, or finds it rebuilt.
+- The state itself is written over only if its bytes cannot be read, and no request could have the stream.
+
+So a workflow that has the stream and stopped at a damaged record does not keep the repair from rebuilding that record;
+`recover` carries the workflow out afterwards.
+
+Source: docs/history.md, "Repair".
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, TypeVar
+from uuid import UUID
+
+from accel.errors import IllegalState, OperationNotAllowed
+from accel.history.layout import HistoryLayout
+from accel.history.records import NO_COMMIT, NO_TRANSITION, RetentionSet
+from accel.history.requests import RequestStatus
+from accel.history.sizes import shard_numbers
+from accel.history.states import ACTIVE, StreamState, StreamStatus
+from accel.history.store import keys
+from accel.history.store.cell import Cell, Inspected
+from accel.history.store.hosts import NoHost
+from accel.history.store.keys import MARK
+from accel.history.store.parts import StoreParts, StreamParts
+from accel.history.store.repair_epochs import (
+    AT_REST,
+    NOTHING,
+    EpochsRepair,
+    Finding,
+    Findings,
+    RepairOutcome,
+    RunIsFull,
+    Sizes,
+)
+from accel.history.transactions import CommitOrder, TransactionStatus
+from loaders.errors import TableMissing
+from loaders.tables import Unreadable
+
+T = TypeVar("T")
+
+ROUNDS_MAX: Final = 4
+"""Times that the records are read, if workflows begin and end meanwhile."""
+
+POSITIONS_LEFT_OUT: Final = 1 << 20
+"""Positions that the rebuilt order of commits leaves out: transactions may have got some, and not tell so yet."""
+
+_COPY: Final = "restore the key from a version or a copy of the bucket"
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What is wrong with a stream, and what became of it.
+
+    Args:
+        stream: scope and name.
+        applied: whether what can be rebuilt was written.
+        findings: what is wrong, in the order in which it was found.
+        is_complete: whether all records were read; otherwise so much was found that the rest is left to another run.
+    """
+
+    stream: str
+    applied: bool
+    findings: tuple[Finding, ...]
+    is_complete: bool
+
+    def count(self, outcome: RepairOutcome) -> int:
+        """How many findings ended so."""
+        return sum(each.outcome is outcome for each in self.findings)
+
+
+class Repairing:
+    """Repairs one stream. Threads: one.
+
+    Args:
+        store: what it shares with others.
+        stream: which one.
+        sizes: gives the sizes of sealed segments, of as many as are known.
+    """
+
+    def __init__(self, store: StoreParts, stream: keys.StreamIdentity, sizes: Sizes) -> None:
+        self._store = store
+        self._stream = stream
+        self._sizes = sizes
+        self._parts = StreamParts(store, stream, HistoryLayout(), NoHost())
+        self._cells = self._parts.cells
+
+    def run(self, *, apply: bool) -> Repair:
+        """Find what is wrong, and with `apply` write what can be rebuilt.
+
+        Calls: 3 an epoch or fewer, 2 a segment, 1 for each other record; with `apply` 2 or 3 more for each one written.
+
+        Raises:
+            OperationNotAllowed: workflows began and ended all the time.
+            IllegalState: the stream is still being created.
+            TableMissing: the stream has no tables.
+            StoreError: to be repeated as it is.
+        """
+        for _ in range(ROUNDS_MAX):
+            before = self._cells.state().inspect()
+            findings, is_complete = Findings(), True
+            try:
+                self._scan(before, findings)
+            except RunIsFull:
+                is_complete = False
+            if self._cells.state().inspect().etag == before.etag:
+                found = findings.written() if apply else findings.seen()
+                return Repair(str(self._stream), apply, found, is_complete)
+        raise OperationNotAllowed("expected a moment without workflows, found one after the other: try again")
+
+    # All records
+
+    def _scan(self, status: Inspected[StreamStatus], findings: Findings) -> None:
+        state = None if status.value is None else status.value.state
+        if state in (StreamState.UNKNOWN, StreamState.CREATING):
+            raise IllegalState(f"expected a stream that was created, found {self._stream} being created: recover it")
+        if not self._check_layout(findings):
+            return
+        truncation = self._cells.truncation().inspect()
+        epochs = EpochsRepair(self._parts, findings, truncation.value, self._sizes)
+        epochs.run(state)
+        if truncation.value is None:
+            findings.lose(self._cells.truncation(), truncation, f"{_COPY}: where the stream begins stands nowhere else")
+        self._check_creation(findings)
+        self._check_retention(findings)
+        self._check_transactions(findings, is_at_rest=state in AT_REST)
+        self._check_workflows(findings, state)
+        requests = self._check_requests(findings, status)
+        if status.value is None:
+            self._check_state(findings, status, epochs, requests)
+
+    def _check_layout(self, findings: Findings) -> bool:
+        found = self._cells.layout().inspect()
+        if found.value is None:
+            findings.lose(self._cells.layout(), found, f"{_COPY}, and repair again: nothing else was looked at")
+            return False
+        self._parts = StreamParts(self._store, self._stream, found.value, NoHost())
+        self._cells = self._parts.cells
+        return True
+
+    def _check_creation(self, findings: Findings) -> None:
+        first, time = self._cells.epoch(0).inspect().value, self._cells.creation_time().inspect()
+        if first is not None:
+            self._expect(self._cells.creation_time(), time, first.creation_time_ms, keys.epoch_key(0), findings)
+        elif time.value is None:
+            findings.lose(self._cells.creation_time(), time, f"repair again once {keys.epoch_key(0)} is there")
+        wanted = self._cells.configuration().inspect()
+        if wanted.value is None:
+            advice = f"{_COPY}; the stream's entry in its scope tells only how it was configured when it was created"
+            findings.lose(self._cells.configuration(), wanted, advice)
+
+    def _expect(self, cell: Cell[T], found: Inspected[T], value: T, source: str, findings: Findings) -> None:
+        if found.value != value:
+            problem = "" if found.value is None else f"expected {value}, found {found.value}"
+            findings.rebuild(cell, found, value, source, problem)
+
+    # Recorded cuts and marks
+
+    def _check_retention(self, findings: Findings) -> None:
+        prefix = keys.cut_key(0)[:-1]
+        entries = []
+        for time_ms in sorted(int(each) for each in self._numbered(prefix)):
+            cut = self._cells.cut(time_ms).inspect()
+            if cut.value is not None:
+                entries.append(cut.value.entry)
+            elif not cut.is_missing:  # purged since it was listed
+                advice = f"{_COPY}, or erase the key: retention then goes on as if this cut had been purged"
+                findings.lose(self._cells.cut(time_ms), cut, advice)
+        found = self._cells.retention().inspect()
+        if found.value is None:
+            known = RetentionSet([each.recording_time_ms for each in entries], [each.recorded_size for each in entries])
+            findings.rebuild(self._cells.retention(), found, known, "the recorded cuts that are there")
+        for segment_id in map(int, self._numbered(keys.marker_key(0)[:-1])):
+            self._drop_unreadable(self._cells.marker(segment_id), findings)
+        self._drop_unreadable(self._cells.waiting_processor(), findings)
+
+    def _drop_unreadable(self, cell: Cell[T], findings: Findings) -> None:
+        found = cell.inspect()
+        if found.error is not None:
+            findings.rebuild(cell, found, None, NOTHING)
+
+    def _numbered(self, prefix: str) -> list[str]:
+        """What follows a prefix in the keys that have it, where that is a number."""
+        ends = (key.removeprefix(prefix) for key in self._cells.metadata.keys(prefix))
+        return [each for each in ends if each.isdecimal()]
+
+    # Transactions
+
+    def _check_transactions(self, findings: Findings, *, is_at_rest: bool) -> None:
+        committing: dict[int, UUID] = {}
+        for epoch in self._epochs_with_transactions():
+            self._check_mark(epoch, findings)
+            with suppress(TableMissing):
+                for transaction_id in filter(None, map(_uuid, self._cells.transactions(epoch).keys())):
+                    self._look_at(epoch, transaction_id, committing, findings)
+        found = self._cells.commit_order().inspect()
+        known = CommitOrder() if found.value is None else found.value
+        at = dict(zip(known.positions, known.transaction_ids, strict=True))
+        lacking = {position: each for position, each in committing.items() if at.get(position) != each}
+        if found.value is None or (lacking and is_at_rest):
+            kept = sorted((at | committing).items())
+            after = max(known.next_position, (kept[-1][0] + 1 if kept else 0) + POSITIONS_LEFT_OUT)
+            order = CommitOrder(after, tuple(each for each, _ in kept), tuple(each for _, each in kept))
+            problem = "" if found.value is None else f"expected {len(lacking)} transactions that are to be committed"
+            source = "the transactions that are to be committed, each with its position"
+            findings.rebuild(self._cells.commit_order(), found, order, source, problem)
+
+    def _epochs_with_transactions(self) -> list[int]:
+        stream = self._stream
+        names = self._store.tables.table_names(stream.transactions_prefix)
+        with_table = {epoch for name in names if (epoch := stream.epoch_of_table(name)) is not None}
+        marked = map(int, filter(str.isdecimal, self._cells.epochs.keys()))
+        return sorted(with_table.union(marked))
+
+    def _check_mark(self, epoch: int, findings: Findings) -> None:
+        key = str(epoch)
+        found = self._cells.epochs.inspect(key)
+        if found is not None and not isinstance(found, Unreadable):
+            return
+        cell = self._cells.epoch_mark(epoch)
+        findings.rebuild(cell, cell.inspect(), MARK, "the table of the epoch's transactions")
+
+    def _look_at(self, epoch: int, transaction_id: UUID, committing: dict[int, UUID], findings: Findings) -> None:
+        cell = self._cells.transaction(epoch, transaction_id)
+        found = cell.inspect()
+        value = found.value
+        if value is not None and value.status is TransactionStatus.COMMITTING and value.commit_position is not None:
+            committing[value.commit_position] = transaction_id
+        elif found.error is not None:
+            advice = f"{_COPY}: whether it is to be committed stands nowhere else, and nothing is committed on a guess"
+            findings.lose(cell, found, advice)
+
+    # Workflows
+
+    def _check_workflows(self, findings: Findings, state: StreamState | None) -> None:
+        """Records of workflows that are carried out step by step; empty while none is under way."""
+        transition, committing = self._cells.transition(), self._cells.committing()
+        self._check_empty(findings, transition, NO_TRANSITION, state)
+        self._check_empty(findings, committing, NO_COMMIT, state)
+
+    def _check_empty(self, findings: Findings, cell: Cell[T], empty: T, state: StreamState | None) -> None:
+        found = cell.inspect()
+        if found.value is not None:
+            return
+        if state in AT_REST:
+            source = f"state {state.value}: no workflow has the stream; what was stored to begin one is asked for again"
+            findings.rebuild(cell, found, empty, source)
+        else:
+            held = "a state that cannot be read" if state is None else f"state {state.value}"
+            findings.lose(cell, found, f"{_COPY}; with {held} it may tell what is to be done")
+
+    def _check_requests(self, findings: Findings, status: Inspected[StreamStatus]) -> str:
+        """Look at the requests; gives why one of them may have the stream, empty if none can."""
+        owner = None if status.value is None else status.value.workflow_id
+        reason = ""
+        prefix = keys.REQUESTS_PREFIX
+        names = [_uuid(each.removeprefix(prefix)) for each in self._cells.metadata.keys(prefix)]
+        for workflow_id in filter(None, names):
+            cell = self._cells.request(workflow_id)
+            found = cell.inspect()
+            if found.value is not None:
+                if found.value.status is RequestStatus.CLAIMED:
+                    reason = f"request {workflow_id} may have the stream"
+                continue
+            if found.is_missing:
+                continue
+            if status.value is None:
+                reason = f"request {workflow_id} cannot be read, and may have the stream"
+                findings.lose(cell, found, "first the state: it tells whether this workflow has the stream")
+            elif owner != workflow_id:
+                findings.rebuild(
+                    cell, found, None, "the state, which does not name it; a request that waited is asked for again"
+                )
+            else:
+                self._lose_request(cell, found, findings)
+        if owner is not None and owner not in names:
+            cell = self._cells.request(owner)
+            found = cell.inspect()
+            if found.is_missing:
+                self._lose_request(cell, found, findings)
+        return reason
+
+    def _lose_request(self, cell: Cell[T], found: Inspected[T], findings: Findings) -> None:
+        advice = f"{_COPY}, and recover: the stream's state names this workflow, and nothing else tells its plan"
+        findings.lose(cell, found, advice)
+
+    # The state
+
+    def _check_state(
+        self, findings: Findings, found: Inspected[StreamStatus], epochs: EpochsRepair, requests: str
+    ) -> None:
+        cell = self._cells.state()
+        reason = requests or self._unfinished(epochs)
+        if reason:
+            findings.lose(cell, found, f"{_COPY}: {reason}")
+            return
+        sizes = self._recorded_sizes(epochs)
+        if sizes == 0:
+            source = (
+                "no request, transition, commit or truncation is under way, and no active segment has a sealed size"
+            )
+            findings.rebuild(cell, found, ACTIVE, source)
+        elif epochs.current is not None and sizes == len(epochs.current.segments):
+            findings.rebuild(cell, found, StreamStatus(StreamState.SEALED), "the sealed sizes of all active segments")
+        else:
+            findings.lose(cell, found, f"{_COPY}: some active segments have sealed sizes, others have not")
+
+    def _unfinished(self, epochs: EpochsRepair) -> str:
+        """Why the stream may be in the middle of a workflow; empty if it is not."""
+        current = self._cells.current_epoch().inspect().value
+        if current is None or current.epoch != epochs.last or not epochs.is_whole:
+            return "the current epoch is not the last one that is recorded, or cannot be read; repair what can be first"
+        truncation = self._cells.truncation().inspect().value
+        if truncation is None or truncation.updating:
+            return "a truncation may be under way"
+        transition, committing = self._cells.transition().inspect().value, self._cells.committing().inspect().value
+        if transition is None or not transition.is_empty:
+            return "a scale may be under way"
+        if committing is None or not committing.is_empty:
+            return "a commit may be under way"
+        return ""
+
+    def _recorded_sizes(self, epochs: EpochsRepair) -> int:
+        """How many of the active segments have a sealed size; -1 if a shard of them is lost."""
+        current, layout = epochs.current, self._parts.layout
+        if current is None:
+            return -1
+        ids = current.segments.ids
+        count = 0
+        for number in set(shard_numbers(ids, layout.shard_size, layout.shard_by).tolist()):
+            if number in epochs.damaged_shards:
+                return -1
+            found = self._cells.shard(number).inspect()
+            count += 0 if found.value is None else int((found.value.positions_of(ids) >= 0).sum())
+        return count
+
+
+def _uuid(text: str) -> UUID | None:
+    """The id in a key; None in keys that nobody wrote through a table of streams."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return None

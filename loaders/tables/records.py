@@ -1,0 +1,594 @@
+"""Records and their bytes: one description per record, from which its stored form follows.
+
+    | bytes | field         | meaning                                             |
+    |-------|---------------|-----------------------------------------------------|
+    | 1     | name's length | 1 to 255                                            |
+    | n     | name          | of the form: lower-case ASCII letters, digits, "-"  |
+    | 2     | version       | of the form, big endian, from 1 on                  |
+    | rest  | record        | a MessagePack map from field names to values        |
+
+So a value says by itself what it is, and anything that reads MessagePack can look into it.
+
+**The class of a record says how it is stored.** It is a frozen dataclass or a `msgspec.Struct`. MessagePack holds most
+fields as they are annotated. Of others, the annotation names a `Packing`; enumerations, UUIDs and nested dataclasses
+have theirs by their type:
+
+    @dataclass(frozen=True)
+    class Checkpoint:
+        node_id: int
+        order_id: int
+        ends: Annotated[Rows, Columns(STREAM_END)]
+
+    CHECKPOINT = RecordForm("node-checkpoint", 1, Checkpoint)
+
+`RecordForm` derives the struct that is stored (``node_id: int, order_id: int, ends: bytes``) and both directions. Bytes
+that were read make the same checked records as the program's own: a ValueError of the class means damage.
+
+    record  --Packing.pack-->  stored fields (a `msgspec.Struct`)  --msgspec-->  bytes          and back
+
+**Versions.** Fields have names, so adding one with a default needs no new version as long as older releases may ignore
+it. Anything else does: raise the form's version, and add an upgrade that turns the fields of the version before into
+the new ones. Older values are upgraded while they are read, and written in the new version when they are next changed.
+A version that is newer than known is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+from uuid import UUID
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from loaders.errors import CorruptObject, FormatTooNew
+from loaders.tables.columns import ROWS_MAX, is_packed, pack_columns, unpack_any, unpack_columns
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
+
+Fields: TypeAlias = dict[str, Any]
+"""A record as it was read: values by field name."""
+
+VERSION_MAX = 0xFFFF
+UUID_SIZE_BYTES: Final = 16
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,254}")
+_VERSION = struct.Struct(">H")
+
+
+class Codec(Protocol[T]):
+    """Records of one type to bytes and back."""
+
+    def encode(self, value: T) -> bytes:
+        """The record as bytes."""
+        ...
+
+    def decode(self, data: bytes, where: str) -> T:
+        """The record in these bytes; `where` names the place in errors."""
+        ...
+
+
+class Packing(ABC, Generic[T]):
+    """How a value is stored in a field of a record. Threads: immutable.
+
+    Attributes:
+        stored: the type of the stored field, which msgspec checks.
+    """
+
+    stored: Any
+
+    @abstractmethod
+    def pack(self, value: T) -> Any:
+        """The stored field."""
+
+    @abstractmethod
+    def unpack(self, stored: Any, where: str) -> T:
+        """The value; `where` names the place in errors.
+
+        Raises:
+            ValueError, CorruptObject: no such value.
+        """
+
+
+class Columns(Packing[NDArray[np.void]]):
+    """Rows of 64-bit integers as packed columns (see `loaders.tables.columns`).
+
+    Args:
+        dtype: the fields of a row.
+        rows_max: more rows are refused before they are unpacked.
+    """
+
+    stored = bytes
+
+    def __init__(self, dtype: np.dtype[np.void], rows_max: int = ROWS_MAX) -> None:
+        self.dtype, self.rows_max = dtype, rows_max
+
+    def pack(self, value: NDArray[np.void]) -> bytes:
+        """The packed columns."""
+        return pack_columns(value)
+
+    def unpack(self, stored: bytes, where: str) -> NDArray[np.void]:
+        """The rows."""
+        return unpack_columns(stored, self.dtype, where, rows_max=self.rows_max)
+
+
+class Listed(Packing[NDArray[np.int64]]):
+    """A short array of integers as a list of numbers; more than `numbers_max` are refused."""
+
+    def __init__(self, numbers_max: int) -> None:
+        self.stored = Annotated[list[int], msgspec.Meta(max_length=numbers_max)]
+
+    def pack(self, value: NDArray[np.int64]) -> list[int]:
+        """The numbers."""
+        numbers: list[int] = value.tolist()
+        return numbers
+
+    def unpack(self, stored: list[int], where: str) -> NDArray[np.int64]:  # noqa: ARG002 - the others' arguments
+        """The array."""
+        return np.array(stored, dtype=np.int64)
+
+
+class ByName(Packing[E]):
+    """A member of an enumeration by its name; values are for people and may change."""
+
+    stored = str
+
+    def __init__(self, kind: type[E]) -> None:
+        self.kind = kind
+
+    def pack(self, value: E) -> str:
+        """The name."""
+        return value.name
+
+    def unpack(self, stored: str, where: str) -> E:  # noqa: ARG002 - the others' arguments
+        """The member."""
+        if stored not in self.kind.__members__:
+            raise ValueError(f"expected one of {', '.join(self.kind.__members__)}, found {stored!r}")
+        return self.kind[stored]
+
+
+class UuidBytes(Packing[UUID]):
+    """A UUID as its 16 bytes."""
+
+    stored = bytes
+
+    def pack(self, value: UUID) -> bytes:
+        """16 bytes."""
+        return value.bytes
+
+    def unpack(self, stored: bytes, where: str) -> UUID:  # noqa: ARG002 - the others' arguments
+        """The id."""
+        if len(stored) != UUID_SIZE_BYTES:
+            raise ValueError(f"expected an id of {UUID_SIZE_BYTES} bytes, found {len(stored)} bytes")
+        return UUID(bytes=stored)
+
+
+class OptionalUuidBytes(Packing[UUID | None]):
+    """A UUID as its 16 bytes, or no bytes for None."""
+
+    stored = bytes
+
+    def pack(self, value: UUID | None) -> bytes:
+        """16 bytes, or none."""
+        return b"" if value is None else value.bytes
+
+    def unpack(self, stored: bytes, where: str) -> UUID | None:  # noqa: ARG002 - the others' arguments
+        """The id, if there is one."""
+        if len(stored) not in (0, UUID_SIZE_BYTES):
+            raise ValueError(f"expected an id of {UUID_SIZE_BYTES} bytes or none, found {len(stored)} bytes")
+        return UUID(bytes=stored) if stored else None
+
+
+Packings: TypeAlias = Mapping[Any, Packing[Any]]
+"""How values of certain types are stored, by the type as annotations name it."""
+
+
+class Nested(Packing[T]):
+    """A record as a struct of its fields.
+
+    Args:
+        record: its class, a dataclass or a `msgspec.Struct`.
+        by_type: packings of further types, of this record and of those within it.
+        by_field: packings of single fields; they go before what their annotations say.
+        order: the stored names in the order in which they are stored; by default, that of the class.
+        names: stored names of fields that are not stored under their own.
+        added: what is read of stored fields that older releases did not write; they stand behind all others.
+
+    Raises:
+        ValueError: an order that has not each field once.
+    """
+
+    def __init__(
+        self,
+        record: type[T],
+        by_type: Packings | None = None,
+        *,
+        by_field: Mapping[str, Packing[Any]] | None = None,
+        order: Sequence[str] = (),
+        names: Mapping[str, str] | None = None,
+        added: Mapping[str, Any] | None = None,
+    ) -> None:
+        hints = get_type_hints(record, include_extras=True)
+        attributes = _attributes(record)
+        packings = {name: (by_field or {}).get(name) or packing_of(hints[name], by_type) for name in attributes}
+        stored_names = {name: (names or {}).get(name, name) for name in attributes}
+        types = {
+            stored_names[name]: hints[name] if packing is None else packing.stored for name, packing in packings.items()
+        }
+        if order and sorted(order) != sorted(types):
+            raise ValueError(f"expected the order of {', '.join(types)}, found {', '.join(order)}")
+        defaults = {name: (value,) for name, value in (added or {}).items()}
+        fields = [(name, types[name], *defaults.get(name, ())) for name in order or types]
+        self.record = record
+        self.stored = msgspec.defstruct(f"Stored{record.__name__}", fields, frozen=True)
+        self._same = [name for name in attributes if packings[name] is None and stored_names[name] == name]
+        self._changed = [(name, stored_names[name], packings[name]) for name in attributes if name not in self._same]
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether any field is stored as something else than it is."""
+        return bool(self._changed)
+
+    def pack(self, value: T) -> msgspec.Struct:
+        """The stored fields."""
+        fields = {name: getattr(value, name) for name in self._same}
+        for name, stored_name, packing in self._changed:
+            field = getattr(value, name)
+            fields[stored_name] = field if packing is None else packing.pack(field)
+        stored: msgspec.Struct = self.stored(**fields)
+        return stored
+
+    def unpack(self, stored: msgspec.Struct, where: str) -> T:
+        """The record."""
+        fields = msgspec.structs.asdict(stored)
+        for name, stored_name, packing in self._changed:
+            field = fields.pop(stored_name)
+            fields[name] = field if packing is None else packing.unpack(field, f"{where}, {stored_name}")
+        return self.record(**fields)
+
+
+class OneField(Packing[T]):
+    """A value that is no record, as a struct with one field.
+
+    Args:
+        name: of the field.
+        packing: of the value, or the type that msgspec checks.
+    """
+
+    def __init__(self, name: str, packing: Packing[T] | type[T]) -> None:
+        self.name = name
+        self._packing = packing if isinstance(packing, Packing) else None
+        stored = packing.stored if isinstance(packing, Packing) else packing
+        self.stored = msgspec.defstruct("StoredValue", [(name, stored)], frozen=True)
+
+    def pack(self, value: T) -> msgspec.Struct:
+        """The struct."""
+        made: msgspec.Struct = self.stored(value if self._packing is None else self._packing.pack(value))
+        return made
+
+    def unpack(self, stored: msgspec.Struct, where: str) -> T:
+        """The value."""
+        value: T = getattr(stored, self.name)
+        return value if self._packing is None else self._packing.unpack(value, f"{where}, {self.name}")
+
+
+class Converted(Packing[T]):
+    """A value that is stored as another one that says the same.
+
+    Args:
+        packing: of the other one: its class, if a record.
+        convert: makes the other one.
+        restore: makes the value from the other one, and from the place for errors.
+    """
+
+    def __init__(
+        self, packing: Packing[Any] | type[Any], convert: Callable[[T], Any], restore: Callable[[Any, str], T]
+    ) -> None:
+        self._packing = packing if isinstance(packing, Packing) else Nested(packing)
+        self.stored, self._convert, self._restore = self._packing.stored, convert, restore
+
+    def pack(self, value: T) -> Any:
+        """The other one, stored."""
+        return self._packing.pack(self._convert(value))
+
+    def unpack(self, stored: Any, where: str) -> T:
+        """The value."""
+        return self._restore(self._packing.unpack(stored, where), where)
+
+
+def packing_of(annotation: Any, by_type: Packings | None = None) -> Packing[Any] | None:
+    """How a field with this annotation is stored; None = as it is."""
+    if get_origin(annotation) is Annotated:
+        named = [extra for extra in annotation.__metadata__ if isinstance(extra, Packing)]
+        return named[0] if named else packing_of(get_args(annotation)[0], by_type)
+    if by_type is not None and annotation in by_type:
+        return by_type[annotation]
+    if get_origin(annotation) in (Union, UnionType) and set(get_args(annotation)) == {UUID, type(None)}:
+        return OptionalUuidBytes()
+    return _packing_of_class(annotation, by_type) if isinstance(annotation, type) else None
+
+
+def _packing_of_class(kind: type[Any], by_type: Packings | None) -> Packing[Any] | None:
+    if kind is UUID:
+        return UuidBytes()
+    if issubclass(kind, Enum):
+        return ByName(kind)
+    return Nested(kind, by_type) if dataclasses.is_dataclass(kind) else None
+
+
+def _attributes(record: type[Any]) -> list[str]:
+    if issubclass(record, msgspec.Struct):
+        return list(record.__struct_fields__)
+    return [field.name for field in dataclasses.fields(record)]
+
+
+class RecordForm(Generic[T]):
+    """A named, versioned form of a record. Threads: immutable.
+
+    Args:
+        name: lower-case letters, digits and "-".
+        version: what is written; older ones are read as well.
+        record: the class of the records, or the `Packing` that makes a struct of them. A `msgspec.Struct` without
+            packed fields is stored as it is, its defaults included.
+        upgrades: for each older version that may still lie somewhere, a function that takes its fields and returns
+            those of the version after. A version without one is refused as corrupt.
+
+    Raises:
+        ValueError: a name or version that is none, or a struct whose fields have no names in the bytes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        version: int,
+        record: type[T] | Packing[T],
+        upgrades: Mapping[int, Callable[[Fields], Fields]] | None = None,
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"a form's name has lower-case letters, digits and '-', found {name!r}")
+        if not 1 <= version <= VERSION_MAX:
+            raise ValueError(f"a form's version is 1 to {VERSION_MAX}: {version}")
+        self.name, self.version = name, version
+        self._packing = _packing_of_record(record)
+        self.struct: type[msgspec.Struct] = record if self._packing is None else self._packing.stored  # type: ignore[assignment]
+        if self.struct.__struct_config__.array_like:
+            raise ValueError(f"a record has field names: {self.struct.__name__} is array_like")
+        self._head = bytes([len(name)]) + name.encode() + _VERSION.pack(version)
+        self._upgrades = dict(upgrades or {})
+        self._encoder = msgspec.msgpack.Encoder(order="deterministic")
+        self._decoder = msgspec.msgpack.Decoder(self.struct)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.version})"
+
+    def encode(self, value: T) -> bytes:
+        """The bytes of a record; equal records have equal bytes. O(size).
+
+        Raises:
+            FormatLimit: more than 1,048,576 rows of one kind.
+        """
+        return self.encode_fields(value if self._packing is None else self._packing.pack(value))
+
+    def decode(self, data: bytes, where: str) -> T:
+        """Read a record. O(size); nothing is allocated on the word of a length that was not checked.
+
+        Args:
+            data: what `encode` made, in this release or another one.
+            where: what the bytes are, for the error's sake: a key, or a table and a key.
+
+        Raises:
+            FormatTooNew: a newer release wrote it: another version of the form or of its columns, or a column more.
+            CorruptObject: another form, or no record of this one.
+        """
+        fields = self.decode_fields(data, where)
+        try:
+            return self.restore(fields, where)
+        except (ValueError, OverflowError) as error:
+            expected = f"a record of form {self.name!r} with its rows in order"
+            raise CorruptObject(where, len(data), expected=expected, found=str(error)) from error
+
+    def encode_fields(self, fields: Any) -> bytes:
+        """The bytes of stored fields, an instance of `struct`."""
+        return self._head + self._enclosed(self._encoder.encode(fields))
+
+    def decode_fields(self, data: bytes, where: str) -> Any:
+        """Read the stored fields, an instance of `struct`; their rows stay packed.
+
+        Raises:
+            FormatTooNew, CorruptObject: as `decode`.
+        """
+        name, version, start = _read_head(data, where)
+        if name != self.name:
+            raise CorruptObject(where, len(data), expected=f"a record of form {self.name!r}", found=f"one of {name!r}")
+        if version > self.version:
+            raise FormatTooNew(f"{where!r}: form {name!r} has version {version}, known are 1 to {self.version}")
+        stored = self._disclosed(data[start:], version, where)
+        try:
+            return self._decoder.decode(stored) if version == self.version else self._upgraded(stored, version)
+        except (msgspec.MsgspecError, RecursionError, KeyError, TypeError, ValueError) as error:
+            expected = f"a record of form {self.name!r}, version {version}"
+            raise CorruptObject(where, len(data) - start, expected=expected, found=str(error) or repr(error)) from error
+
+    def restore(self, fields: Any, where: str) -> T:
+        """The record of stored fields.
+
+        Raises:
+            ValueError, OverflowError, CorruptObject: there is none.
+        """
+        record: T = fields if self._packing is None else self._packing.unpack(fields, where)
+        return record
+
+    def expand(self, fields: Any) -> object:
+        """Stored fields as dicts, lists, numbers and views of rows, for people: each row a dict."""
+        return _expanded(fields)
+
+    def _enclosed(self, stored: bytes) -> bytes:
+        """What follows the version: the fields, and what a kind of form puts before them."""
+        return stored
+
+    def _disclosed(self, data: bytes, version: int, where: str) -> bytes:  # noqa: ARG002 - for other kinds of forms
+        """The fields among what follows the version."""
+        return data
+
+    def _upgraded(self, stored: bytes, version: int) -> Any:
+        fields = msgspec.msgpack.decode(stored, type=Fields)
+        for older in range(version, self.version):
+            if older not in self._upgrades:
+                raise ValueError(f"version {older}, which this release does not know how to upgrade")
+            fields = self._upgrades[older](fields)
+        return msgspec.convert(fields, self.struct)
+
+
+def _packing_of_record(record: type[T] | Packing[T]) -> Packing[T] | None:
+    if isinstance(record, Packing):
+        return record
+    nested = Nested(record)
+    return None if issubclass(record, msgspec.Struct) and not nested.is_packed else nested
+
+
+class RowsView:
+    """Many rows of a record, made when somebody looks at them. Threads: immutable.
+
+    Args:
+        count: how many there are.
+        first: makes the first so many of them: a list, or a dict by name.
+    """
+
+    def __init__(self, count: int, first: Callable[[int], object]) -> None:
+        self._count = count
+        self.first = first
+
+    def __len__(self) -> int:
+        return self._count
+
+
+def _expanded(value: object) -> object:
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
+    if isinstance(value, dict):
+        return {name: _expanded(inner) for name, inner in value.items()}
+    if isinstance(value, bytes) and is_packed(value):
+        rows = unpack_any(value, "packed columns")
+        return RowsView(len(rows), partial(_first_rows, rows))
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _first_rows(rows: NDArray[np.void], count: int) -> list[dict[str, int]]:
+    return [dict(zip(rows.dtype.names or (), row, strict=True)) for row in rows[:count].tolist()]
+
+
+def shown_rows(value: object, rows_max: int | None = None, left_out: dict[str, int] | None = None) -> Any:
+    """A record that a form has expanded, as plain data with no more rows of each kind than somebody wants to see.
+
+    Args:
+        value: dicts, lists, text, numbers, `RowsView`s.
+        rows_max: of each list; None = all.
+        left_out: to be filled with how many rows of which list are not shown.
+    """
+    return _shown(value, rows_max, "record", {} if left_out is None else left_out)
+
+
+def _shown(value: object, rows_max: int | None, name: str, left_out: dict[str, int]) -> object:
+    if isinstance(value, dict):
+        return {key: _shown(inner, rows_max, f"{name}.{key}", left_out) for key, inner in value.items()}
+    if not isinstance(value, RowsView | list):
+        return msgspec.to_builtins(value)
+    more = 0 if rows_max is None else len(value) - rows_max
+    if more > 0:
+        left_out[name] = more
+    count = len(value) - max(0, more)
+    return msgspec.to_builtins(value.first(count) if isinstance(value, RowsView) else value[:count])
+
+
+class FormRegistry:
+    """All forms that somebody may want to look at, by name. Threads: any, once all are registered."""
+
+    def __init__(self) -> None:
+        self._forms: dict[str, RecordForm[Any]] = {}
+
+    def register(self, *forms: RecordForm[Any]) -> None:
+        """Add forms.
+
+        Raises:
+            ValueError: there is one of that name.
+        """
+        for form in forms:
+            if form.name in self._forms:
+                raise ValueError(f"there is a form {form.name!r} already")
+            self._forms[form.name] = form
+
+    def names(self) -> list[str]:
+        """The forms that are registered, sorted."""
+        return sorted(self._forms)
+
+    def decode_any(
+        self, data: bytes, where: str, rows_max: int | None = None, left_out: dict[str, int] | None = None
+    ) -> tuple[str, int, object]:
+        """Read a record of any form: its form's name, the version it was written in, and what JSON can say of it.
+
+        Args:
+            data: the record's bytes.
+            where: as for `RecordForm.decode`.
+            rows_max, left_out: as for `shown_rows`; rows that are left out are not made.
+
+        Raises:
+            FormatTooNew: a form or a version that this release does not know.
+            CorruptObject: no record of that form.
+        """
+        name, version, _ = _read_head(data, where)
+        if name not in self._forms:
+            raise FormatTooNew(f"{where!r}: form {name!r} (version {version}) is not known; known are {self.names()}")
+        form = self._forms[name]
+        fields = form.decode_fields(data, where)
+        try:
+            return name, version, shown_rows(form.expand(fields), rows_max, left_out)
+        except (ValueError, OverflowError, LookupError, TypeError, RecursionError) as error:
+            expected = f"a record of form {name!r} that can be shown"
+            raise CorruptObject(where, len(data), expected=expected, found=str(error) or repr(error)) from error
+
+
+def form_of(data: bytes, where: str = "") -> tuple[str, int]:
+    """Which form a record has: name and version, known or not.
+
+    Raises:
+        CorruptObject: no record at all.
+    """
+    name, version, _ = _read_head(data, where)
+    return name, version
+
+
+def _read_head(data: bytes, where: str) -> tuple[str, int, int]:
+    start = 1 + (data[0] if data else 0)
+    end = start + _VERSION.size
+    try:
+        name = data[1:start].decode("ascii")
+    except UnicodeDecodeError:
+        name = ""
+    if len(data) < end or not _NAME.fullmatch(name):
+        expected = "a record, which begins with its form's name and version"
+        raise CorruptObject(where, len(data), expected=expected, found=data[:24].hex() or "nothing")
+    version = _VERSION.unpack_from(data, start)[0]
+    if version == 0:
+        raise CorruptObject(where, len(data), expected="a form's version of at least 1", found="0")
+    return name, version, end

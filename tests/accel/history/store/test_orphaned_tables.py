@@ -1,0 +1,85 @@
+"""What is left of a creation that another one overtook: nothing, once somebody recovers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from uuid import UUID
+
+import pytest
+
+from accel.errors import AccelError
+from accel.history.states import StreamState
+from accel.history.store.names import OrphanedTables
+from loaders.store import Crash, CrashStore
+from tests.accel.history.store.acts import WORKS, Work
+from tests.accel.history.store.bench import Bench
+from tests.accel.history.store.watching import Interrupted
+from tests.conformance.history_world import SCOPE, STREAM
+
+
+def overtaken(work: Work, before_call: int, dies_after_writes: int) -> Bench:
+    """One begins, another does all of it before some call of the first, which dies some writes later."""
+    bench = work.bench()
+    first: list[CrashStore] = []
+
+    def other() -> None:
+        with suppress(AccelError):
+            work.act(bench, bench.store, bench.now_ms)
+        first[0]._crash_before_write = first[0].writes + dies_after_writes  # from now on
+
+    inner = CrashStore(bench.store, None)
+    first.append(inner)
+    with suppress(AccelError, Crash):
+        work.act(bench, Interrupted(inner, before_call, other), bench.now_ms)
+    return bench
+
+
+@pytest.mark.parametrize("name", ["create", "create scope"])
+def test_nothing_is_left_of_who_was_overtaken_and_died(name: str) -> None:
+    work = WORKS[name]
+    whole = work.bench()
+    counted = Interrupted(whole.store, None, lambda: None)
+    work.act(whole, counted, whole.now_ms)
+    expected = whole.live_keys()
+    for before_call in range(counted.calls):
+        for dies_after_writes in (0, 1, 2, 3, 5, 8):
+            bench = overtaken(work, before_call, dies_after_writes)
+            bench.streams().recover()
+            assert bench.live_keys() == expected, (before_call, dies_after_writes)
+            assert name != "create" or bench.stream().state() is StreamState.ACTIVE
+
+
+def test_tables_that_nobody_names_are_dropped_and_no_others(bench: Bench) -> None:
+    """Whoever was overtaken at the very beginning has made tables, and died; the scope was made anew meanwhile."""
+    bench.transaction("first")
+    before = bench.live_keys()
+    streams = bench.streams()
+    names = list(streams._parts.tables.table_names())
+    assert OrphanedTables(streams._parts).drop() == []
+    stale = [
+        f"{SCOPE}/{STREAM}/metadata.#.{UUID(int=7)}",
+        f"{SCOPE}/{STREAM}/transactionsInEpoch-0.#.{UUID(int=7)}",
+        f"{SCOPE}/never/metadata.#.{UUID(int=8)}",
+        f"{SCOPE}/streamsInScope.#.{UUID(int=9)}",
+        f"gone/{STREAM}/metadata.#.{UUID(int=10)}",
+        f"gone/streamsInScope.#.{UUID(int=11)}",
+    ]
+    for each in stale:
+        streams._parts.tables.create_table(each)
+    assert bench.live_keys() != before
+    assert sorted(OrphanedTables(bench.streams()._parts).drop(SCOPE)) == sorted(stale[:4])
+    assert sorted(OrphanedTables(bench.streams()._parts).drop()) == sorted(stale[4:])
+    assert list(bench.streams()._parts.tables.table_names()) == names
+    assert bench.live_keys() == before
+
+
+def test_recovery_takes_nothing_from_a_creation_that_goes_on() -> None:
+    """Recovery runs before each call of somebody who creates a stream."""
+    work = WORKS["create"]
+    whole = work.bench()
+    counted = Interrupted(whole.store, None, lambda: None)
+    work.act(whole, counted, whole.now_ms)
+    for number in range(counted.calls):
+        bench = work.bench()
+        work.act(bench, Interrupted(bench.store, number, bench.streams().recover), bench.now_ms)
+        assert bench.live_keys() == whole.live_keys(), number
