@@ -123,7 +123,7 @@ class EventBatch(Sequence[Event]):
     def __getitem__(self, index: slice) -> list[Event]: ...
     def __getitem__(self, index: int | slice) -> Event | list[Event]:
         if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
+            return [self[at] for at in range(*index.indices(len(self)))]
         at = range(len(self))[index]
         start, end = int(self.bounds[at]), int(self.bounds[at + 1])
         offset, next_offset = int(self.offsets[at]), int(self.offsets[at + 1])

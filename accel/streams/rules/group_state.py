@@ -1,21 +1,39 @@
-"""The state of a reader group: which segments are left, how far each was read, who reads it.
+"""The state of a reader group, and how its readers share the segments out.
 
     segment     offset   owner
     0@0         40       "a"      being read by a; 40 is what a told last
-    1@0         70       free     begun, and nobody's now: whoever takes it goes on at 70
+    1@0         70       free     begun, and without a reader: the next one goes on at 70
     2@1         -1       free     waits until nothing older is left at any of its keys
     3@0         90       ended    read to its end, and nothing follows: the stream is sealed
 
-All offsets together are a stream cut: a group, or a single reader, that starts there goes on from here. What was
-read to its end and has successors is in it no more. Each segment has one owner at most, so no two readers ever read the
-same one.
+All offsets together are a stream cut: a group, or a single reader, that starts there goes on from here. A segment that
+was read to its end and has successors is not in it any more. Each segment has at most one owner, so no two readers ever
+read the same one. States are values: each change makes another state. A change that finds itself done returns the state
+as it is, so it may be repeated after a lost reply.
 
-States are values: what happens to a group makes another state of it. Nothing is locked and nothing is sent here; how a
-state is shared by several processes is for `reader_group` to know, how segments are shared out for `sharing`.
+With S segments that have begun and R readers each should have floor(S / R) or ceil(S / R) of them. One call of one
+reader, `rebalanced`, does its part:
 
-Each of these changes does nothing where it finds itself done already, so that it may be repeated after a lost reply.
+    it has more than its share         it gives up one, the newest; not all at once, so that the others can follow
+    it has less, and some are free     it takes what is due to it, the oldest first
+    otherwise                          nothing changes but what it told
 
-Source: PDP-28; Pravega issue 2298. Which segments begin: `accel.streams.frontier`.
+The weight of a reader is its segments * its lag / the highest lag of a reader. Where there is not enough for all, the
+lowest weight comes first, so a reader that is far behind takes no more; where weights are equal the lower lag decides,
+then the name. Lags change from call to call, so two readers might let each other go first for ever. Therefore a reader
+that was passed over once takes at the second time.
+
+    S = 4, R = 3: a 3, b 1, c 0        each should have 1 or 2
+    a gives up one                     a 2, b 1, c 0, one free: due to c, which has less than 1
+    b calls                            nothing
+    c takes it                         a 2, b 1, c 1
+
+Nothing is taken from a reader: a silent one keeps what it has, and what is due to it, until it is declared offline.
+Without other events every reader has its share after three calls each and one more for each segment too many.
+
+Complexity: O(segments + readers · log(readers)) a call.
+
+Source: PDP-28; Pravega issue 2298 for the weight. Which segments begin: `reader_core.Frontier`.
 """
 
 from __future__ import annotations
@@ -23,18 +41,20 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from heapq import heapify, heapreplace
 from itertools import pairwise
-from typing import Final
+from math import inf
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accel.errors import IllegalState, InvalidArgument
 from accel.history.cuts import PlacedCut
 from accel.history.id_columns import NOTHING, IdMap, Integers
 from accel.history.ids import segment_text
 from accel.history.segments import NO_SEGMENTS, SegmentRecord, Segments
-from accel.streams.frontier import FUTURE, Frontier
-from accel.streams.later import later, placed
+from accel.streams.rules.reader_core import FUTURE, Frontier, later, placed
 
 FREE: Final = -1
 """As the owner of a segment: nobody."""
@@ -95,7 +115,7 @@ class GroupState:
             raise ValueError(f"expected an offset and an owner for each of {self.segments}")
         self.owners.setflags(write=False)
         self.position()  # freezes the offsets, and refuses ids that do not ascend
-        names = [each.name for each in self.readers]
+        names = [reader.name for reader in self.readers]
         if len(names) > READERS_MAX or any(one >= other for one, other in pairwise(names)):
             raise ValueError(f"expected at most {READERS_MAX} readers, ascending by name, found {len(names)}")
         if (self.offsets < FUTURE).any() or (self.owners[self.offsets < 0] != FREE).any():
@@ -147,7 +167,7 @@ class GroupState:
     @property
     def lags(self) -> Integers:
         """The lag of each reader."""
-        return _column(each.lag for each in self.readers)
+        return _column(reader.lag for reader in self.readers)
 
     # What happens to it
 
@@ -257,7 +277,7 @@ class GroupState:
     # Inside
 
     def _place(self, reader: str) -> int:
-        return bisect_left(self.readers, reader, key=lambda each: each.name)
+        return bisect_left(self.readers, reader, key=lambda member: member.name)
 
     def _is_at(self, at: int, reader: str) -> bool:
         return at < len(self.readers) and self.readers[at].name == reader
@@ -289,3 +309,163 @@ def _as_map(positions: Mapping[int, int]) -> IdMap:
 
 def _texts(ids: Integers) -> str:
     return ", ".join(map(segment_text, ids.tolist()[:20])) or "none"
+
+
+# Sharing segments out
+
+Weights: TypeAlias = NDArray[np.float64]
+
+
+class Start(NamedTuple):
+    """A segment to read.
+
+    Args:
+        segment: which.
+        offset: from where on.
+    """
+
+    segment: SegmentRecord
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a reader is to do after a call.
+
+    Attributes:
+        start: segments to read, ascending by id. Most are new to it; one that it reads already is to be read on from
+            the offset that stands here, which is higher than its own, since the stream was truncated.
+        stop: ids of segments that it reads and that are not its own any more, ascending.
+    """
+
+    start: tuple[Start, ...]
+    stop: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shares:
+    """Who has how many segments. Threads: immutable.
+
+    Args:
+        counts: of each reader.
+        lags: of each reader, 0 or above.
+        free: segments that nobody has.
+    """
+
+    counts: Integers
+    lags: Integers
+    free: int
+
+    @classmethod
+    def of(cls, state: GroupState) -> Shares:
+        """Those of a group."""
+        return cls(state.counts, state.lags, len(state.free))
+
+    @property
+    def least(self) -> int:
+        """What everybody should have at least: floor(S / R)."""
+        return (int(self.counts.sum()) + self.free) // len(self.counts)
+
+    @property
+    def most(self) -> int:
+        """What nobody should have more of: ceil(S / R)."""
+        return -(-(int(self.counts.sum()) + self.free) // len(self.counts))
+
+    @property
+    def missing(self) -> int:
+        """How many segments it takes for everybody to have the least."""
+        return int(np.maximum(self.least - self.counts, 0).sum())
+
+    @property
+    def weights(self) -> Weights:
+        """Segments * lag / the highest lag of a reader; 0 where nobody is behind."""
+        return self.counts * self._behind
+
+    @property
+    def _behind(self) -> Weights:
+        """Lag / the highest lag of a reader."""
+        return self.lags / max(int(self.lags.max(initial=0)), 1)
+
+    def has_too_much(self, reader: int) -> bool:
+        """Whether a reader should give up a segment, by its position among the readers."""
+        count, most = int(self.counts[reader]), self.most
+        if count > most:
+            return True
+        # Only if nothing else will do: not while enough is free, or will be once others gave up what is too much.
+        others = int(np.maximum(self.counts - most, 0).sum())
+        return count > self.least and self.missing > self.free + others
+
+    def is_due(self, reader: int) -> bool:
+        """Whether a reader should have one more, and there is one that nobody needs more urgently."""
+        count, least = int(self.counts[reader]), self.least
+        return self.free > (0 if count < least else self.missing) and count <= least
+
+    def portion(self, reader: int) -> int:
+        """How many of the free segments a reader takes if those who come first take theirs."""
+        least, missing = self.least, self.missing
+        if missing > self.free:
+            return self._contested(reader)
+        filled = np.maximum(self.counts, least)
+        candidates = np.flatnonzero(filled == least)
+        # All of them have the same number by then, so that their lags decide, and their places after that.
+        first = candidates[np.argsort(self.lags[candidates], kind="stable")][: self.free - missing]
+        return max(least - int(self.counts[reader]), 0) + int(reader in first)
+
+    def _contested(self, reader: int) -> int:
+        """The same where not everybody gets the least: one after the other, lowest weight first."""
+        lags, behind = self.lags.tolist(), self._behind.tolist()
+        least = self.least
+        below = np.flatnonzero(self.counts < least).tolist()
+        queue = [
+            (
+                int(self.counts[reader_index]) * behind[reader_index],
+                lags[reader_index],
+                reader_index,
+                int(self.counts[reader_index]),
+            )
+            for reader_index in below
+        ]
+        heapify(queue)
+        taken = 0
+        for _ in range(self.free):
+            _, lag, first, count = queue[0]
+            taken += first == reader
+            weight = (count + 1) * behind[first] if count + 1 < least else inf
+            heapreplace(queue, (weight, lag, first, count + 1))
+        return taken
+
+
+def rebalanced(state: GroupState, reader: str, positions: Mapping[int, int], lag: int) -> GroupState:
+    """A reader tells how far it is, gives up what is too much, takes what is due to it.
+
+    Args:
+        state: of its group.
+        reader: who.
+        positions: offsets of the segments that it reads; it has given nothing behind them to anybody.
+        lag: how far behind it is; 0 or above.
+
+    Raises:
+        IllegalState: it is not in the group.
+        InvalidArgument: no positions, or no lag.
+    """
+    at, told = state.index(reader), state.checkpointed(reader, positions)
+    told = told.reported(reader, lag, has_waited=state.readers[at].has_waited)
+    shares = Shares.of(told)
+    if shares.has_too_much(at):
+        return told.released(reader, int(told.owned(reader).ids[-1])).reported(reader, lag, has_waited=False)
+    if not shares.is_due(at):
+        return told.reported(reader, lag, has_waited=False)
+    count = max(shares.portion(at), int(told.readers[at].has_waited))
+    return told.acquired(reader, told.free[:count]).reported(reader, lag, has_waited=not count)
+
+
+def assignment(state: GroupState, reader: str, positions: Mapping[int, int]) -> Assignment:
+    """What a reader that stands at some positions has to do to read what it owns. Raises IllegalState as `rebalanced`.
+
+    It follows from the state alone, so a reader whose reply was lost, or that comes back, learns the same again.
+    """
+    is_own = state.owners == state.index(reader)
+    rows = zip(state.segments.where(is_own), state.offsets[is_own].tolist(), strict=True)
+    start = tuple(Start(segment, offset) for segment, offset in rows if positions.get(segment.id, FUTURE) < offset)
+    own = state.segments.ids[is_own].tolist()
+    return Assignment(start, tuple(sorted(positions.keys() - own)))

@@ -1,21 +1,99 @@
-"""Events that a writer gathers before they are appended: single writes by segment, and open transactions.
+"""From an event to a segment: the position of its key, the segment that holds it, the events that wait for appends.
 
-Pure: no clock, no store. Threads: one at a time.
+    key            b"order-17"
+    position       0.73...             64 bits of BLAKE2b, the upper 53 of them as a fraction
+    segment        1@0 [0.5, 1.0)      the last one that begins at or before it
+
+A key has the same position for ever, in every process and every stream, so its records stay in order as the segments
+change. Segments of one epoch share out all keys from 0 up to 1, none twice. Single writes wait by segment; events of an
+open transaction wait by transaction, with the positions of their keys, because the segments may change before it is
+committed.
+
+No clock, no store. Source: docs/history.md, "Words".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import islice
 from typing import Final
 from uuid import UUID
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from accel.errors import InvalidArgument
-from accel.streams.writing.transaction_data import EVENT_OVERHEAD_BYTES, TransactionEvents
-from accel.streams.writing.writer_settings import StreamWriterSettings
+from accel.history.id_columns import Integers
+from accel.history.segments import Keys, Segments
+from accel.streams.rules.transaction_data import EVENT_OVERHEAD_BYTES, TransactionEvents
+from accel.streams.settings import StreamWriterSettings
+
+HASH_SIZE_BYTES: Final = 8
+POSITION_BITS: Final = 53
+"""What a 64-bit float holds exactly, so that no position is rounded up to 1."""
+
+
+def key_position(key: bytes) -> float:
+    """Where a key lies, from 0 up to, but not including, 1.
+
+    >>> key_position(b"order-17") == key_position(b"order-17")
+    True
+    """
+    hashed = int.from_bytes(blake2b(key, digest_size=HASH_SIZE_BYTES).digest(), "big")
+    return float((hashed >> (8 * HASH_SIZE_BYTES - POSITION_BITS)) / (1 << POSITION_BITS))
+
+
+def key_positions(keys: Iterable[bytes]) -> Keys:
+    """Where keys lie, in their order."""
+    return np.fromiter(map(key_position, keys), dtype=np.float64)
+
+
+class KeyRouter:
+    """Finds the segments of positions. Threads: immutable, any.
+
+    Args:
+        segments: of one epoch, in any order.
+
+    Raises:
+        ValueError: they do not share out all keys.
+    """
+
+    def __init__(self, segments: Segments) -> None:
+        order = np.argsort(segments.key_starts, kind="stable")
+        self.segments = segments.where(order)
+        starts, ends = self.segments.key_starts, self.segments.key_ends
+        if not len(starts) or starts[0] != 0 or ends[-1] != 1 or (starts[1:] != ends[:-1]).any():
+            raise ValueError(f"expected segments that share out the keys from 0 to 1, found {segments}")
+        self._starts: list[float] = starts.tolist()
+        self._ids: list[int] = self.segments.ids.tolist()
+
+    def segment_at(self, position: float) -> int:
+        """The id of the segment that holds a position. O(log n)."""
+        return self._ids[bisect_right(self._starts, position) - 1]
+
+    def route(self, positions: ArrayLike) -> Integers:
+        """The ids of the segments that hold positions, in their order. O(m log n)."""
+        indexes: Integers = np.searchsorted(self.segments.key_starts, np.asarray(positions), side="right") - 1
+        return self.segments.ids[indexes]
+
+
+def route(segments: Segments, positions: ArrayLike) -> Integers:
+    """The ids of the segments that hold positions, in their order; see `KeyRouter`."""
+    return KeyRouter(segments).route(positions)
+
+
+def grouped(ids: Integers) -> Iterator[tuple[int, list[int]]]:
+    """Each id with the places where it stands, both ascending. O(n log n)."""
+    order = np.argsort(ids, kind="stable")
+    borders = np.flatnonzero(np.diff(ids[order])) + 1
+    for places in np.split(order, borders) if len(ids) else ():
+        yield int(ids[places[0]]), places.tolist()
+
+
+# Events that wait
 
 OVERHEAD_BYTES: Final = EVENT_OVERHEAD_BYTES
 """What an event counts besides its own bytes, so that events without any are bounded as well."""
@@ -70,7 +148,7 @@ class PendingEvents:
         self.size_bytes = 0
 
     def __len__(self) -> int:
-        return sum(len(each.payloads) for each in self._waiting.values())
+        return sum(len(events.payloads) for events in self._waiting.values())
 
     def __contains__(self, segment_id: int) -> bool:
         return segment_id in self._waiting
@@ -101,11 +179,11 @@ class PendingEvents:
 
     def first_due(self, now: float) -> int | None:
         """A segment whose events are to be appended now; None if there is none."""
-        for each in self._due:
-            return each
-        for each, waiting in self._waiting.items():
+        for segment_id in self._due:
+            return segment_id
+        for segment_id, waiting in self._waiting.items():
             is_old = now - waiting.since >= self._settings.batch_age_seconds
-            return each if is_old or self.size_bytes >= self._settings.buffer_bytes_max else None
+            return segment_id if is_old or self.size_bytes >= self._settings.buffer_bytes_max else None
         return None
 
     def first(self) -> int | None:
@@ -116,11 +194,11 @@ class PendingEvents:
         """The next events of a segment that make one append."""
         chosen: list[bytes] = []
         room_bytes = self._settings.batch_bytes_max
-        for each in islice(self._waiting[segment_id].payloads, self._settings.batch_events_max):
-            room_bytes -= len(each) + OVERHEAD_BYTES
+        for payload in islice(self._waiting[segment_id].payloads, self._settings.batch_events_max):
+            room_bytes -= len(payload) + OVERHEAD_BYTES
             if chosen and room_bytes < 0:
                 break
-            chosen.append(each)
+            chosen.append(payload)
         return chosen
 
     def drop(self, segment_id: int, count: int) -> None:
@@ -181,8 +259,8 @@ class OpenTransactions:
 
     def events(self, transaction: UUID) -> TransactionEvents:
         """All events of a transaction; none if it is not open here."""
-        found = self._events.get(transaction, Events())
-        return TransactionEvents(np.array(found.positions, dtype=np.float64), tuple(found.payloads))
+        events = self._events.get(transaction, Events())
+        return TransactionEvents(np.array(events.positions, dtype=np.float64), tuple(events.payloads))
 
     def keep(self, transaction: UUID) -> None:
         """The events of a transaction are durable."""
@@ -190,15 +268,15 @@ class OpenTransactions:
 
     def at_risk(self, transaction: UUID) -> int:
         """How many events of a transaction are in memory alone."""
-        found = None if transaction in self._kept else self._events.get(transaction)
-        return 0 if found is None else len(found.payloads)
+        events = None if transaction in self._kept else self._events.get(transaction)
+        return 0 if events is None else len(events.payloads)
 
     def drop(self, transaction: UUID) -> None:
         """A transaction is ended; nothing if it is not open here."""
         self._kept.discard(transaction)
-        found = self._events.pop(transaction, None)
-        if found is not None:
-            self.size_bytes -= found.size_bytes
+        events = self._events.pop(transaction, None)
+        if events is not None:
+            self.size_bytes -= events.size_bytes
 
     def ids(self) -> list[UUID]:
         """The transactions that are open here."""
@@ -207,4 +285,4 @@ class OpenTransactions:
 
 def size_bytes_of(payloads: Iterable[bytes]) -> int:
     """What events count."""
-    return sum(len(each) + OVERHEAD_BYTES for each in payloads)
+    return sum(len(payload) + OVERHEAD_BYTES for payload in payloads)

@@ -17,7 +17,7 @@ class SegmentsSettings:
         object_bytes: an append that finds so many bytes waiting writes an object of them first; 16 MiB. What one append
             brings comes on top, and as much again while an object is on its way.
         object_age_seconds: likewise if the oldest of them has waited for so long. Nobody looks between appends.
-        promise_seconds: how long a promised object id is good for: the longest that writing and committing may take.
+        prepared_seconds: how long a prepared object id is good for: the longest that writing and committing may take.
         commit_attempts: how often a commit, or a write, of unknown outcome is made before its error is raised.
         move_records_min: the time index of a segment moves from memory to an object when it has so many records there
             whose data is durable; and whenever the segment is sealed or truncated, or the host is closed.
@@ -31,7 +31,7 @@ class SegmentsSettings:
 
     object_bytes: int = 16 * MIB
     object_age_seconds: float = 5.0
-    promise_seconds: float = 3600.0
+    prepared_seconds: float = 3600.0
     commit_attempts: int = 5
     move_records_min: int = 1024
     moved_records_max: int = 65_536
@@ -76,6 +76,6 @@ class StreamWriterSettings:
 
 def _check(settings: SegmentsSettings | StreamWriterSettings) -> None:
     check_settings(settings)
-    for each in fields(settings):
-        if getattr(settings, each.name) <= 0:
-            raise ValueError(f"expected {each.name} above 0, found {getattr(settings, each.name)}")
+    for setting in fields(settings):
+        if getattr(settings, setting.name) <= 0:
+            raise ValueError(f"expected {setting.name} above 0, found {getattr(settings, setting.name)}")

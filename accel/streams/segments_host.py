@@ -32,18 +32,20 @@ from accel.catalog.shard_writes import trim_streams
 from accel.history.id_columns import IdMap, Integers
 from accel.history.segments import Segments
 from accel.history.store.hosts import StreamName
-from accel.streams.clock import HostClock
-from accel.streams.replies import StreamSegmentInfo
-from accel.streams.writing.append_buffer import AppendBuffer, OpenSegment, SegmentSealed
-from accel.streams.writing.merging import Merging
-from accel.streams.writing.open_segments import FoundSegments, OpenSegments, refuse_elsewhere
-from accel.streams.writing.segment_directory import SegmentDirectory
-from accel.streams.writing.stream_spans import stream_spans
-from accel.streams.writing.transaction_data import TransactionEvents
-from accel.streams.writing.transaction_objects import TransactionName, TransactionObjects
-from accel.streams.writing.upload import UploadParts
-from accel.streams.writing.upload_queue import UploadQueue
-from accel.streams.writing.writer_settings import SegmentsSettings
+from accel.streams.open_segments import (
+    AppendBuffer,
+    FoundSegments,
+    OpenSegment,
+    OpenSegments,
+    SegmentDirectory,
+    SegmentSealed,
+    refuse_elsewhere,
+    stream_spans,
+)
+from accel.streams.rules.arrival_order import HostClock, StreamSegmentInfo
+from accel.streams.rules.transaction_data import TransactionEvents
+from accel.streams.settings import SegmentsSettings
+from accel.streams.uploads import Merging, TransactionName, TransactionObjects, UploadParts, UploadQueue
 from accel.system import SYSTEM, Components
 from loaders.backoff import Backoff, RetrySettings
 from loaders.lifetime import Lifetime
@@ -173,10 +175,10 @@ class ObjectSegments:
         self._lifetime.check()
         segment = self._segments.get(stream, segment_id)
         if segment is None:
-            found = self._found(stream, [segment_id])
-            if segment_id in found.sealed:
-                return StreamSegmentInfo(found.sealed[segment_id].end, self.clock.now(), is_sealed=True)
-            segment = found.open[segment_id]
+            located = self._found(stream, [segment_id])
+            if segment_id in located.sealed:
+                return StreamSegmentInfo(located.sealed[segment_id].end, self.clock.now(), is_sealed=True)
+            segment = located.open[segment_id]
         end = self._segments.durable_end(segment)
         now = self.clock.now()  # asked first: who appends meanwhile gets no lower one
         waiting = segment.index.read(end, 1)
@@ -232,26 +234,31 @@ class ObjectSegments:
             What `flush` and `OpenSegments.find` raise.
         """
         with self._turn():
-            found = self._segments.find(stream, ids.tolist(), is_step=True)
-            segments = list(found.open.values())
+            located = self._segments.find(stream, ids.tolist(), is_step=True)
+            segments = list(located.open.values())
             self._buffer.seal(segments)
             self._uploads.flush()
             self._segments.move_times(segments)
-            closed = self._node.close_streams(each.stream_id for each in segments)
+            closed = self._node.close_streams(segment.stream_id for segment in segments)
             self._segments.forget(segments)
         self._directory.forget(stream, ids)
-        found.refuse_elsewhere("seal", stream)
-        ends = {each.segment_id: closed[each.stream_id] for each in segments}
-        return ends | {each: span.end for each, span in found.sealed.items()}
+        located.refuse_elsewhere("seal", stream)
+        ends = {segment.segment_id: closed[segment.stream_id] for segment in segments}
+        return ends | {segment_id: span.end for segment_id, span in located.sealed.items()}
 
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.tails`: how far durable data reaches, also of segments that other nodes write."""
         self._lifetime.check()
-        stream_ids = {each: self._directory.stream_id(stream, each) for each in ids.tolist()}
-        here = {each: end for each in stream_ids.values() if (end := self._node.end(each)) is not None}
-        spans = stream_spans(self._catalog.parts, [each for each in stream_ids.values() if each not in here])
-        ends = {each: self._catalog.stream_end(each) if span.is_open else span.end for each, span in spans.items()}
-        return {each: here.get(stream_id, ends.get(stream_id, 0)) for each, stream_id in stream_ids.items()}
+        stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in ids.tolist()}
+        here = {stream_id: end for stream_id in stream_ids.values() if (end := self._node.end(stream_id)) is not None}
+        spans = stream_spans(
+            self._catalog.parts, [stream_id for stream_id in stream_ids.values() if stream_id not in here]
+        )
+        ends = {
+            stream_id: self._catalog.stream_end(stream_id) if span.is_open else span.end
+            for stream_id, span in spans.items()
+        }
+        return {segment_id: here.get(stream_id, ends.get(stream_id, 0)) for segment_id, stream_id in stream_ids.items()}
 
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
         """See `SegmentHost.truncate`: what lies before the cut is let go.
@@ -261,14 +268,16 @@ class ObjectSegments:
                 data; the others are truncated.
             What `flush` and `OpenSegments.find` raise.
         """
-        live = {each: offset for each, offset in cut.items() if offset > 0}
+        live = {segment_id: offset for segment_id, offset in cut.items() if offset > 0}
         with self._turn():
-            found = self._segments.find(stream, live, is_step=True)
+            located = self._segments.find(stream, live, is_step=True)
             self._uploads.flush()
-            self._segments.move_times(found.open.values())  # they could not be restored without the data
-            self._node.trim({each.stream_id: live[each.segment_id] for each in found.open.values()})
-        trim_streams(self._catalog.parts, {span.stream_id: live[each] for each, span in found.sealed.items()})
-        found.refuse_elsewhere("truncate", stream)
+            self._segments.move_times(located.open.values())  # they could not be restored without the data
+            self._node.trim({segment.stream_id: live[segment.segment_id] for segment in located.open.values()})
+        trim_streams(
+            self._catalog.parts, {span.stream_id: live[segment_id] for segment_id, span in located.sealed.items()}
+        )
+        located.refuse_elsewhere("truncate", stream)
 
     def delete(self, stream: StreamName, ids: Integers) -> None:
         """See `SegmentHost.delete`: the streams are closed, all data is let go, their time indexes are deleted.
@@ -278,20 +287,22 @@ class ObjectSegments:
             What `flush` raises.
         """
         self._lifetime.check()
-        opened = [known for each in ids.tolist() if (known := self._segments.get(stream, each)) is not None]
-        stream_ids = {each: self._directory.stream_id(stream, each) for each in ids.tolist()}
+        opened = [known for segment_id in ids.tolist() if (known := self._segments.get(stream, segment_id)) is not None]
+        stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in ids.tolist()}
         with self._turn():
             self._buffer.seal(opened)
             self._uploads.flush()
             spans = stream_spans(self._catalog.parts, stream_ids.values())
-            beside = {each: span for each, span in spans.items() if span.is_open_beside(self._node.node_id)}
-            ends = {each: span.end for each, span in spans.items() if not span.is_open}
+            beside = {stream_id: span for stream_id, span in spans.items() if span.is_open_beside(self._node.node_id)}
+            ends = {stream_id: span.end for stream_id, span in spans.items() if not span.is_open}
             ends |= self._node.close_streams(set(spans) - set(ends) - set(beside))
             self._segments.forget(opened)
         self._directory.forget(stream, ids)
         trim_streams(self._catalog.parts, ends)
         self._segments.delete_times(ends)
-        refuse_elsewhere("delete", stream, {each: beside[at] for each, at in stream_ids.items() if at in beside})
+        refuse_elsewhere(
+            "delete", stream, {segment_id: beside[at] for segment_id, at in stream_ids.items() if at in beside}
+        )
 
     def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
         """See `SegmentHost.merge`: one batch for each segment that a transaction has events for.
@@ -333,10 +344,10 @@ class ObjectSegments:
         return self._buffer.is_due(self.settings.object_bytes, self.settings.object_age_seconds)
 
     def _opened(self, stream: StreamName, segment_id: int) -> OpenSegment:
-        found = self._found(stream, [segment_id])
-        if segment_id in found.sealed:
+        located = self._found(stream, [segment_id])
+        if segment_id in located.sealed:
             raise SegmentSealed(stream, segment_id)
-        return found.open[segment_id]
+        return located.open[segment_id]
 
     def _found(self, stream: StreamName, ids: Collection[int]) -> FoundSegments:
         with self._turn():

@@ -35,12 +35,11 @@ from accel.history.segments import Segments
 from accel.history.states import StreamState
 from accel.history.store import Stream
 from accel.history.transactions import TransactionStatus
-from accel.streams.writing.append_buffer import SegmentSealed
-from accel.streams.writing.pending_events import OpenTransactions, PendingEvents
-from accel.streams.writing.routing import KeyRouter, grouped, key_position
-from accel.streams.writing.segments_host import ObjectSegments
-from accel.streams.writing.transaction_objects import TransactionName
-from accel.streams.writing.writer_settings import StreamWriterSettings
+from accel.streams.open_segments import SegmentSealed
+from accel.streams.rules.routing import KeyRouter, OpenTransactions, PendingEvents, grouped, key_position
+from accel.streams.segments_host import ObjectSegments
+from accel.streams.settings import StreamWriterSettings
+from accel.streams.uploads import TransactionName
 from accel.system import Components
 from loaders.errors import DataConflict
 from loaders.lifetime import Lifetime
@@ -182,9 +181,9 @@ class StreamWriter:
                 return
             self._append_all()
             self._host.flush()
-            for each in self._transactions.ids():
+            for transaction in self._transactions.ids():
                 with suppress(IllegalState, NotInHistory):  # its time was up before
-                    self._abort(each)
+                    self._abort(transaction)
             self._lifetime.close()
 
     # Transactions
@@ -269,7 +268,9 @@ class StreamWriter:
     def _is_ready(self, positions: Sequence[float], payloads: Sequence[bytes], transaction: UUID | None) -> bool:
         """Whether events are to be routed now, and there is room; those of a transaction are put to it."""
         if not set(map(type, payloads)) <= {bytes}:
-            raise TypeError(f"expected events of bytes, found {sorted({type(each).__name__ for each in payloads})}")
+            raise TypeError(
+                f"expected events of bytes, found {sorted({type(payload).__name__ for payload in payloads})}"
+            )
         if transaction is not None:
             self._transactions.add(transaction, positions, payloads)
             return False
@@ -280,7 +281,9 @@ class StreamWriter:
     def _free(self, positions: Sequence[float]) -> list[tuple[int, list[int]]]:
         """Where events go, after what waits for these segments was appended: it comes before, and by itself."""
         routed = self._routed(positions)
-        while (before := next((each for each, _ in routed if each in self._pending), None)) is not None:
+        while (
+            before := next((segment_id for segment_id, _ in routed if segment_id in self._pending), None)
+        ) is not None:
             self._append(before)
             routed = self._routed(positions)
         return routed
@@ -316,9 +319,9 @@ class StreamWriter:
             waited = self._pause(waited, f"segments in the place of {segment_text(segment_id)}, which is sealed")
         self._adopt(segments)
         known = set(segments.ids.tolist())
-        for each in self._pending.segments():
-            if each not in known:
-                refused = self._pending.take(each)
+        for waiting_id in self._pending.segments():
+            if waiting_id not in known:
+                refused = self._pending.take(waiting_id)
                 for new, places in self._routed(refused.positions):
                     self._add(new, places, refused.positions, refused.payloads)
 
