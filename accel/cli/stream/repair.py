@@ -43,7 +43,13 @@ def repair(*, yes: bool, sizes: dict[int, int], stream: StreamChoice, output: Ou
         "dry_run": not done.applied,
         "is_complete": done.is_complete,
         "findings": [
-            {name: getattr(finding, name) for name in ("table", "key", "outcome", "problem", "remedy")}
+            {
+                "table": finding.table,
+                "key": finding.key,
+                "outcome": finding.outcome.value,
+                "problem": finding.problem,
+                "remedy": finding.remedy,
+            }
             for finding in done.findings
         ],
     }
