@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.verifying import verify as verify_catalog
+from accel.catalog.verify import verify as verify_catalog
 from accel.cli.catalog.gc import Collection, collection_options
 from accel.cli.catalog.verify import show_verification
 from accel.cli.options import command, end_with, yes_option
@@ -16,7 +16,7 @@ from accel.history.store import GivenSizes
 from accel.units import count_text, time_text
 from spark_jobs.cli.options import Command, JobChoice, job_options
 from spark_jobs.retention import STREAMS_A_TASK, list_streams, retain_on_spark
-from spark_jobs.survey import SparkLegwork
+from spark_jobs.survey import SparkBulkScan
 
 
 def _prefix_option(command: Command) -> Command:
@@ -44,10 +44,10 @@ def verify(*, job: JobChoice, prefix_digits: int) -> None:
     """
     store = job.store.open()
     with ObjectCatalog.open(store) as catalog, job.spark() as spark, job.output.progress("verifying") as tell:
-        legwork = SparkLegwork(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
-        found = verify_catalog(catalog, progress=tell, legwork=legwork)
+        scan = SparkBulkScan(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
+        found = verify_catalog(catalog, progress=tell, scan=scan)
     total = store.snapshot().total
-    requests, bytes_read = total.requests + legwork.requests, total.received_bytes + legwork.bytes_read
+    requests, bytes_read = total.requests + scan.requests, total.received_bytes + scan.bytes_read
     show_verification(found, requests, bytes_read, job.output)
 
 
@@ -66,8 +66,8 @@ def gc(*, job: JobChoice, wanted: Collection, prefix_digits: int) -> None:
     with 1 if something could not be deleted.
     """
     with ObjectCatalog.open(job.store.open()) as catalog, job.spark() as spark:
-        legwork = SparkLegwork(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
-        code = wanted.carry_out(catalog, job.output, legwork)
+        scan = SparkBulkScan(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
+        code = wanted.carry_out(catalog, job.output, scan)
     end_with(code)
 
 

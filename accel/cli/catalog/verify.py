@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.problems import Severity
-from accel.catalog.verification import NOT_LOOKED_AT, Outcome, Verification
-from accel.catalog.verifying import verify as verify_catalog
+from accel.catalog.verify import NOT_LOOKED_AT, Outcome, Verification
+from accel.catalog.verify import verify as verify_catalog
 from accel.cli.objects.verify import EXIT_PROBLEMS
 from accel.cli.options import StoreChoice, command, end_with, store_options
 from accel.rendering import Output, Shown

@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from accel.cli.options import TIME, ReaderChoice, command, range_options, reader_options
+from accel.image import version_number
 from accel.lookup.answer import Answer, FoundObject, Kind
 from accel.lookup.explain import Explanation, answer_text, cost_text
 from accel.rendering import Column, Output, Shown, table_of
 from accel.system import SYSTEM
 from accel.units import count_text
-from accel.version import version_number
 from loaders.layout import ObjectLayout
 from loaders.store.counting import OperationCount
 
