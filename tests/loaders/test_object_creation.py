@@ -9,6 +9,7 @@ from pickle import dumps, loads
 import numpy as np
 import pytest
 
+from accel.testing import Fault, FaultStore
 from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import ObjectExists, RequestRefused, StoreError, StoreUnavailable, WriteConflict
 from loaders.format import RecordBatch
@@ -20,7 +21,7 @@ from loaders.object_creation import ATTEMPTS_MAX, create_object, stored_size_byt
 from loaders.object_merger import merge_objects
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
-from loaders.store import CountingStore, Fault, FaultStore, MemoryStore, ObjectStore
+from loaders.store import CountingStore, MemoryStore, ObjectStore
 from tests.builders import write_set_object
 
 LAYOUT = ObjectLayout(namespace="cluster")
