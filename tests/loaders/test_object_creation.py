@@ -18,10 +18,7 @@ from loaders.merge.merger import merge_objects
 from loaders.merge.plan import plan_merge
 from loaders.merge.reading import MergeSettings, open_sources
 from loaders.object_ref import ObjectRef
-from loaders.object_writer import ObjectWriter
-from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.object_writer import ATTEMPTS_MAX, ObjectWriter, create_object, stored_size_bytes
-from accel.testing import Fault, FaultStore
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from tests.builders import write_set_object
 
