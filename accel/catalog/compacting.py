@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 
 from accel.catalog.cell import Seen, standing
-from accel.catalog.compaction_check import refuse_lossy_compaction
+from accel.catalog.compact import refuse_lossy_compaction
 from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix
 from accel.catalog.node_list import with_compaction
 from accel.catalog.parts import CatalogParts
@@ -29,7 +29,7 @@ from accel.catalog.rows import Rows, facts_of, stream_object_rows
 from accel.catalog.shard_writes import move_stream_objects, read_list
 from accel.catalog.stream_shards import buckets_of
 from accel.errors import AccelError, CatalogDamaged
-from accel.image_parts import StreamObject
+from accel.image import StreamObject
 from loaders.object_ref import ObjectRef
 from range_index import ObjectRanges
 

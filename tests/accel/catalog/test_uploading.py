@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from accel import ReadAccelerator
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
-from accel.catalog.collecting import collect, plan_collection
-from accel.catalog.verifying import verify
+from accel.catalog.collect import collect, plan_collection
+from accel.catalog.verify import verify
 from accel.errors import AmbiguousWrite, CatalogDamaged, CommitRefused, DataConflict, SessionFenced
-from accel.image_parts import StreamObject
+from accel.image import StreamObject
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.errors import FormatError, StoreError, StoreUnavailable
 from loaders.format import RecordBatch
