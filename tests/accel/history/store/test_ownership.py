@@ -17,6 +17,8 @@ from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import StreamStore, recovering
 from loaders.store import Crash, CrashStore
+from accel.history.transactions import TransactionStatus
+from accel.testing import Crash, CrashStore
 from tests.accel.history.store.bench import NAME, SETTINGS, Bench, cut, ids
 from tests.accel.history.store.watching import Interrupted
 from tests.conformance.history_queries import everything
@@ -25,7 +27,8 @@ from tests.conformance.history_world import SCOPE, STREAM
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from accel.history.store import MemorySegments, Stream
+    from accel.history.store import Stream
+    from accel.testing import MemorySegments
 
 
 class SlowHost:
