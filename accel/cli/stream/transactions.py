@@ -54,7 +54,7 @@ def transaction_group() -> None:
 def create(*, lease: float | None, writer: str | None, stream: StreamChoice, output: Output) -> None:
     """Begin a transaction, and print its id."""
     lease_ms = None if lease is None else round(lease * 1000)
-    begun = stream.open(output).begin_transaction(lease_ms=lease_ms, writer_id=writer)
+    begun = stream.open(output).transactions.begin(lease_ms=lease_ms, writer_id=writer)
     output.show(said(str(begun), transaction=str(begun), epoch=transaction_epoch(begun)))
 
 
@@ -67,7 +67,7 @@ def create(*, lease: float | None, writer: str | None, stream: StreamChoice, out
 @output_options
 def list_transactions(*, stream: StreamChoice, output: Output) -> None:
     """List a stream's transactions that have not ended."""
-    found = list(stream.open(output).transactions())
+    found = list(stream.open(output).transactions.each_active())
     cells = [
         (str(each), value.status.value, moment_ms_text(value.lease_expiry_ms), value.writer_id or "")
         for each, value in found
@@ -86,7 +86,7 @@ def list_transactions(*, stream: StreamChoice, output: Output) -> None:
 @output_options
 def status(*, transaction_id: UUID, stream: StreamChoice, output: Output) -> None:
     """Show where a transaction stands; UNKNOWN if nobody knows it any more."""
-    output.show(_status(transaction_id, stream.open(output).transaction_status(transaction_id)))
+    output.show(_status(transaction_id, stream.open(output).transactions.status(transaction_id)))
 
 
 @transaction_group.command(
@@ -107,7 +107,7 @@ def commit(
     at once.
     """
     opened = stream.open(output, sizes)
-    found = opened.end_transaction(transaction_id, commit=True)
+    found = opened.transactions.seal(transaction_id, commit=True)
     if found is TransactionStatus.COMMITTING and sizes is not None and not decide_only:
         found = _committed(opened, transaction_id)
     output.show(_status(transaction_id, found))
@@ -131,16 +131,16 @@ def abort(
     """
     opened = stream.open(output, sizes)
     if decide_only:
-        found = opened.end_transaction(transaction_id, commit=False)
+        found = opened.transactions.seal(transaction_id, commit=False)
     else:
-        found = opened.abort_transaction(transaction_id)
+        found = opened.transactions.abort(transaction_id)
     output.show(_status(transaction_id, found))
 
 
 def _committed(stream: Stream, transaction_id: UUID) -> TransactionStatus:
     for _ in range(COMMITS_MAX):
         done = stream.commit()
-        found = stream.transaction_status(transaction_id)
+        found = stream.transactions.status(transaction_id)
         if found is not TransactionStatus.COMMITTING or done.is_empty:
             return found
     return TransactionStatus.COMMITTING

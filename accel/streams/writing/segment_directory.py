@@ -97,7 +97,7 @@ class SegmentDirectory:
         if len(here) < len(ids):
             stream = self._known(name).stream
             active = {each.id: each for each in stream.active_segments()}
-            here |= {each: active.get(each) or stream.segment(each) for each in ids.tolist() if each not in here}
+            here |= {each: active.get(each) or stream.epochs.segment(each) for each in ids.tolist() if each not in here}
         return Segments.of(here[each] for each in ids.tolist())
 
     def _forget_stream(self, name: StreamName) -> None:
