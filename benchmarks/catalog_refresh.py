@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.buckets import buckets_of
-from accel.catalog.list_rules import with_prepared, with_upload
+from accel.catalog.node_list import with_prepared, with_upload
 from accel.catalog.records import NodeDirectory, NodeList, StreamBucket
 from accel.catalog.rows import LIVE, OWNED_RANGE, STREAM, ObjectFacts, make_rows
+from accel.catalog.stream_shards import buckets_of
 from accel.system import SYSTEM
 from benchmarks.harness import AnswersDiffer, Comparison
 from loaders.store import CountingStore, MemoryStore

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.existing import Opened, open_each
-from accel.catalog.parts import CatalogParts
+from accel.catalog.parts import CatalogParts, Opened, open_each
 from accel.catalog.rows import Rows, refs_of
 from accel.errors import AccelError
 from loaders.object_ref import ObjectRef

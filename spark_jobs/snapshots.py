@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.existing import open_each
-from accel.catalog.parts import CatalogParts
+from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.rows import Rows, refs_of
 from accel.errors import AccelError
 from loaders.format.footer import ROW_SIZE_BYTES
@@ -42,7 +41,7 @@ from loaders.hints import (
     finish_snapshot,
     next_generation,
 )
-from loaders.hints.root_bytes import fetch_root
+from loaders.hints.roots import fetch_root
 from loaders.layout import HintKind, hint_file_key, hint_node_prefix, hint_root_key
 from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore

@@ -19,9 +19,8 @@ from itertools import islice, product
 from typing import TYPE_CHECKING
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.existing import open_each
 from accel.catalog.legwork import Looked, as_looked
-from accel.catalog.parts import CatalogParts
+from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.survey import Progress, StoredObjects, joined_objects, list_objects
 from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore

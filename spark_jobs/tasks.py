@@ -223,7 +223,7 @@ class _Runner(Generic[Value, Result]):
         for future, group in self._groups.items():
             if not future.done():
                 self._context.cancelJobGroup(group)
-        # What is cancelled ends by itself. It is not waited for: see `accel.catalog.existing`.
+        # What is cancelled ends by itself. It is not waited for: see `accel.catalog.parts`.
 
     def start(self, value: Value) -> Future[Outcome[Value, Result]]:
         """Begin with a value as soon as a thread is free."""

@@ -3,7 +3,7 @@
     store = open_store("s3://bucket/prefix")
     ObjectCatalog.init(store, FormatRecord(namespace="shop"))      once a bucket
     with ObjectCatalog.open(store) as catalog:
-        with catalog.open_node(4) as writer: ...                   a broker writes: see `node_writer`
+        with catalog.open_node(4) as writer: ...                   a broker writes: see `writer`
         catalog.image()                                            anybody reads
         ReadAccelerator(catalog.images(), store)                   ... and looks up, with images that follow the catalog
 
@@ -20,24 +20,19 @@ from typing import Self
 
 import numpy as np
 
-from accel.catalog import list_rules, stream_rules
-from accel.catalog.bucket_edits import trim_streams
 from accel.catalog.cell import standing
-from accel.catalog.claims import stream_object_rows
 from accel.catalog.compacting import Compaction, CompactionRanges, commit_compaction
 from accel.catalog.discarding import discard
-from accel.catalog.learning import learn_ends
-from accel.catalog.merging import refuse_undoable
-from accel.catalog.moving import read_list
-from accel.catalog.node_writer import NodeWriter
-from accel.catalog.object_ids import highest_id
+from accel.catalog.node_list import with_extended, with_prepared
 from accel.catalog.opening import catalog_parts, existing_format, make_catalog
-from accel.catalog.parts import MILLISECONDS, CatalogParts
-from accel.catalog.records import NodeList, StreamBucket
-from accel.catalog.session import open_session
-from accel.catalog.settings import CatalogSettings
-from accel.catalog.uploading import first_unproven, refuse_misplaced
-from accel.catalog.watch import Snapshot, Watch
+from accel.catalog.parts import MILLISECONDS, CatalogParts, CatalogSettings
+from accel.catalog.records import NodeList, StreamBucket, highest_id
+from accel.catalog.refresh import Snapshot, Watch
+from accel.catalog.rows import OPEN, stream_object_rows
+from accel.catalog.session import open_session, recover_ends
+from accel.catalog.shard_writes import read_list, refuse_undoable, trim_streams
+from accel.catalog.stream_shards import bucket_of, with_replacement
+from accel.catalog.writer import NodeWriter, first_unproven, refuse_misplaced
 from accel.errors import CatalogMissing, Closed, CommitRefused
 from accel.image import MetadataImage
 from accel.image_parts import StreamImage, StreamObject
@@ -183,7 +178,7 @@ class ObjectCatalog:
     def stream_end(self, stream_id: int) -> int:
         """Where a stream ends now.
 
-        Requests: a refresh; for an open stream those of `learning` besides.
+        Requests: a refresh; for an open stream those of `session.recover_ends` besides.
 
         Raises:
             CommitRefused: an unknown stream.
@@ -221,7 +216,7 @@ class ObjectCatalog:
         deadline_ms = self._parts.now_ms() + int(seconds * MILLISECONDS)
 
         def change(found: NodeList | None) -> NodeList | None:
-            return list_rules.with_prepared(_there(found, node_id), ids, deadline_ms, None)
+            return with_prepared(_there(found, node_id), ids, deadline_ms, None)
 
         cell.change(change, seen=seen)
         return ids
@@ -270,7 +265,7 @@ class ObjectCatalog:
         ends: dict[int, int] = {}
         for stream_id in stream_ids:
             last = _known(image, stream_id).ranges[-1]
-            if last.end == stream_rules.OPEN:
+            if last.end == OPEN:
                 by_node.setdefault(last.node_id, []).append(stream_id)
             else:
                 ends[stream_id] = last.end
@@ -303,19 +298,19 @@ class ObjectCatalog:
             replaces: the ids of these.
 
         Raises:
-            CommitRefused: one of them is gone or can still be taken away by an undo (see `merging`), they do not cover
+            CommitRefused: one of them is gone or an undo can take it away (see `shard_writes`), they do not cover
                 the new one exactly, its promise has run out, or it does not lie where readers look.
         """
         rows = stream_object_rows([(stream_id, stream_object)], 0, self._parts.now_ms())
         unproven = first_unproven(self._parts, [stream_object.ref])
         gone = list(replaces)
-        number = stream_rules.bucket_of(stream_id, self.format.stream_buckets)
+        number = bucket_of(stream_id, self.format.stream_buckets)
 
         cell = self._parts.cells.bucket(number)
 
         def change(found: StreamBucket | None) -> StreamBucket | None:
             bucket = standing(found, cell.where)
-            changed = stream_rules.with_replacement(bucket, stream_id, rows, gone, self._parts.now_ms())
+            changed = with_replacement(bucket, stream_id, rows, gone, self._parts.now_ms())
             if changed is not None:
                 sources = np.isin(bucket.stream_objects["object_id"], gone)
                 refuse_undoable(self._parts, bucket.stream_objects[sources])
@@ -341,16 +336,16 @@ class ObjectCatalog:
         snapshot = self.refresh_snapshot()
         image, buckets = snapshot.built.image, [seen.value for seen in snapshot.buckets]
         ends: dict[int, int] = {}
-        learned = {}
+        recovered = {}
         for stream_id in stream_ids:
             last = _known(image, stream_id).ranges[-1]
-            if last.end != stream_rules.OPEN:
+            if last.end != OPEN:
                 ends[stream_id] = last.end
                 continue
-            if last.node_id not in learned:
+            if last.node_id not in recovered:
                 node_list = snapshot.lists[last.node_id].value
-                learned[last.node_id] = learn_ends(self._parts, node_list, buckets).ends
-            ends[stream_id] = learned[last.node_id].end(stream_id) or 0
+                recovered[last.node_id] = recover_ends(self._parts, node_list, buckets).ends
+            ends[stream_id] = recovered[last.node_id].end(stream_id) or 0
         return ends
 
 
@@ -370,7 +365,7 @@ def _known(image: MetadataImage, stream_id: int) -> StreamImage:
 
 
 def _extended(found: NodeList | None, *, node_id: int, object_id: int, deadline_ms: int) -> NodeList | None:
-    return list_rules.with_extended(_there(found, node_id), [object_id], deadline_ms, None)
+    return with_extended(_there(found, node_id), [object_id], deadline_ms, None)
 
 
 def _there(found: NodeList | None, node_id: int) -> NodeList:

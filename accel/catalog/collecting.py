@@ -29,16 +29,18 @@ from functools import partial
 
 import numpy as np
 
-from accel.catalog import list_rules, places, stream_rules
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.collection_journal import write_journal
 from accel.catalog.collection_plan import Collectable, CollectionPlan, CollectionReport, Reason, Tally
 from accel.catalog.consistency import find_contradictions
+from accel.catalog.keys import NODE_LISTS, STREAM_BUCKETS
 from accel.catalog.legwork import Legwork, OwnLegwork
+from accel.catalog.node_list import with_doomed, without_collected, without_expired
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.problems import Severity
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import Rows
+from accel.catalog.stream_shards import with_doomed_stream_objects, without_collected_stream_objects
 from accel.catalog.survey import Ids, Progress, StoredObjects, Survey, must_read, read_survey
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
 from loaders.store.base import DELETE_BATCH_KEYS_MAX
@@ -223,9 +225,9 @@ def _retired(parts: CatalogParts, survey: Survey, stored: StoredObjects, before_
 
 def _retired_places(survey: Survey) -> Iterator[tuple[str, int, int, Rows]]:
     for node_id, node in survey.lists.items():
-        yield places.NODE_LISTS, node_id, node.version.sequence, node.value.retired
+        yield NODE_LISTS, node_id, node.version.sequence, node.value.retired
     for number, bucket in enumerate(survey.buckets):
-        yield places.STREAM_BUCKETS, number, bucket.version.sequence, bucket.value.retired
+        yield STREAM_BUCKETS, number, bucket.version.sequence, bucket.value.retired
 
 
 def _expired(parts: CatalogParts, survey: Survey, stored: StoredObjects, now_ms: int) -> Iterator[Collectable]:
@@ -235,7 +237,7 @@ def _expired(parts: CatalogParts, survey: Survey, stored: StoredObjects, now_ms:
         void = (rows["deadline_ms"] <= now_ms) & ~np.isin(rows["object_id"], listed)
         for object_id, deadline_ms in zip(*(rows[void][name].tolist() for name in rows.dtype.names or ()), strict=True):
             key, size_bytes = parts.layout.object_key(object_id), stored.size_bytes(object_id) or 0
-            place = (places.NODE_LISTS, node_id, seen.version.sequence)
+            place = (NODE_LISTS, node_id, seen.version.sequence)
             yield Collectable(object_id, key, size_bytes, Reason.PREPARED, deadline_ms, *place)
 
 
@@ -251,12 +253,12 @@ def _let_go(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
     def from_list(found: NodeList | None) -> NodeList | None:
         if found is None:
             return None
-        freed, _ = list_rules.without_expired(found, plan.planned_at_ms)
-        doomed, _ = list_rules.with_doomed(freed or found, plan.retired_before_ms)
+        freed, _ = without_expired(found, plan.planned_at_ms)
+        doomed, _ = with_doomed(freed or found, plan.retired_before_ms)
         return doomed or freed
 
     def from_bucket(found: StreamBucket | None) -> StreamBucket | None:
-        return None if found is None else stream_rules.with_doomed_stream_objects(found, plan.retired_before_ms)[0]
+        return None if found is None else with_doomed_stream_objects(found, plan.retired_before_ms)[0]
 
     for node_id, node in survey.lists.items():
         parts.cells.node_list(node_id).change(from_list, seen=node)
@@ -280,15 +282,15 @@ def _forget(parts: CatalogParts, gone: Iterable[Collectable]) -> None:
             by_place.setdefault((each.table, each.number), []).append(each.object_id)
     for (table, number), object_ids in by_place.items():
         ids = np.array(object_ids, dtype=np.int64)
-        if table == places.NODE_LISTS:
+        if table == NODE_LISTS:
             parts.cells.node_list(number).change(partial(_without, ids))
         else:
             parts.cells.bucket(number).change(partial(_without_stream_objects, ids))
 
 
 def _without(ids: Ids, found: NodeList | None) -> NodeList | None:
-    return None if found is None else list_rules.without_collected(found, ids)
+    return None if found is None else without_collected(found, ids)
 
 
 def _without_stream_objects(ids: Ids, found: StreamBucket | None) -> StreamBucket | None:
-    return None if found is None else stream_rules.without_collected_stream_objects(found, ids)
+    return None if found is None else without_collected_stream_objects(found, ids)

@@ -19,15 +19,15 @@ from functools import partial
 
 import numpy as np
 
-from accel.catalog import list_rules, places
-from accel.catalog.buckets import buckets_of
 from accel.catalog.cell import Seen, standing
-from accel.catalog.claims import facts_of, stream_object_rows
 from accel.catalog.compaction_check import refuse_lossy_compaction
-from accel.catalog.moving import move_stream_objects, read_list
+from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix
+from accel.catalog.node_list import with_compaction
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import ListVersion, NodeList, StreamBucket
-from accel.catalog.rows import Rows
+from accel.catalog.rows import Rows, facts_of, stream_object_rows
+from accel.catalog.shard_writes import move_stream_objects, read_list
+from accel.catalog.stream_shards import buckets_of
 from accel.errors import AccelError, CatalogDamaged
 from accel.image_parts import StreamObject
 from loaders.object_ref import ObjectRef
@@ -87,7 +87,7 @@ def commit_compaction(parts: CatalogParts, compaction: Compaction) -> NodeList:
     removed = [(ref.object_id, ref.size_bytes) for ref in compaction.removed]
 
     def change(found: NodeList | None) -> NodeList | None:
-        return list_rules.with_compaction(standing(found, cell.where), removed, facts, rows, parts.now_ms())
+        return with_compaction(standing(found, cell.where), removed, facts, rows, parts.now_ms())
 
     seen = read_list(cell, node_id)
     following = change(seen.value)  # refuses early, before anything is opened or written
@@ -110,8 +110,8 @@ def keep_version(parts: CatalogParts, seen: Seen[NodeList]) -> None:
 
 def erase_old_versions(parts: CatalogParts, node_id: int) -> None:
     """Erase all but the newest `list_versions_kept` versions of a list. One listing, and a delete each."""
-    table = parts.cells.tables.table(places.NODE_LIST_HISTORY)
-    keys = list(table.keys(places.list_version_prefix(node_id)))
+    table = parts.cells.tables.table(NODE_LIST_HISTORY)
+    keys = list(table.keys(list_version_prefix(node_id)))
     for key in keys[: -parts.settings.list_versions_kept]:
         table.erase(key)
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.list_commits import STREAM_OBJECTS_A_COMMIT_MAX
+from accel.catalog.node_list import STREAM_OBJECTS_A_COMMIT_MAX
 from accel.catalog.rows import Rows, by_stream, starts_of
 from accel.errors import CommitRefused
 from range_index import ObjectRanges

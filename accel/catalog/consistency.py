@@ -26,13 +26,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from accel.catalog import list_rules, stream_rules
-from accel.catalog.buckets import buckets_of
-from accel.catalog.list_history import kept_places
+from accel.catalog.node_list import check_list
 from accel.catalog.parts import CatalogParts
 from accel.catalog.problems import Kind, Problem
 from accel.catalog.records import Checkpoint, NodeList
 from accel.catalog.rows import highest_of_each, some
+from accel.catalog.shard_writes import kept_places
+from accel.catalog.stream_shards import buckets_of, check_bucket
 from accel.catalog.survey import Survey, joined_ids, must_read
 from accel.catalog.verifying_counters import object_id_problems
 
@@ -67,13 +67,13 @@ def contradictions_within(parts: CatalogParts, survey: Survey) -> Iterator[Probl
     for node_id, node in survey.lists.items():
         if node.value.node_id != node_id:
             yield Problem(Kind.LIST, f"list of node {node_id}", "its own rows", f"those of node {node.value.node_id}")
-        for problem in list_rules.check_list(node.value):
+        for problem in check_list(node.value):
             yield replace(problem, where=f"list of node {node_id}")
     is_whole = len(survey.buckets) == parts.format.stream_buckets
     for number, bucket in enumerate(survey.buckets):
         if is_whole and bucket.value.bucket != number:
             yield Problem(Kind.BUCKET, f"bucket {number}", "its own rows", f"those of bucket {bucket.value.bucket}")
-        yield from stream_rules.check_bucket(bucket.value, parts.format.stream_buckets)
+        yield from check_bucket(bucket.value, parts.format.stream_buckets)
 
 
 def contradictions_of_places(survey: Survey) -> Iterator[Problem]:

@@ -20,12 +20,12 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog import list_rules
 from accel.catalog.cell import standing
-from accel.catalog.moving import read_list
+from accel.catalog.node_list import without_prepared
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeList, StreamBucket
-from accel.catalog.stream_rules import bucket_of
+from accel.catalog.shard_writes import read_list
+from accel.catalog.stream_shards import bucket_of
 from accel.catalog.survey import must_read
 from accel.errors import FormatError, KeyMissing
 from loaders.object_index import Load
@@ -82,7 +82,7 @@ def _taken_back(parts: CatalogParts, node_id: int, object_ids: list[int]) -> lis
         now = standing(found, cell.where)
         promised = set(now.prepared["object_id"].tolist())
         taken[:] = [each for each in object_ids if each in promised]
-        return list_rules.without_prepared(now, object_ids)
+        return without_prepared(now, object_ids)
 
     cell.change(change, seen=read_list(cell, node_id))
     return taken

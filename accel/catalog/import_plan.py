@@ -17,11 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.buckets import buckets_of
 from accel.catalog.import_order import ListOrder, order_of
 from accel.catalog.import_runs import RunFolder, furthest_before, spans_of_nodes
 from accel.catalog.records import INT64_MAX, Checkpoint, NodeList, StreamBucket
 from accel.catalog.rows import LIVE, NO_COMMIT, OWNED_RANGE, PREPARED, STREAM, STREAM_END, Dtype, Rows, make_rows
+from accel.catalog.stream_shards import buckets_of
 from accel.errors import MaintenanceRefused
 from loaders.object_ref import UNKNOWN
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from accel.catalog import places
+from accel.catalog.keys import IMPORT_PROGRESS
 from accel.catalog.object_ids import check_counter
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import ImportRun, ReadBatch
@@ -33,17 +33,17 @@ class ImportProgress:
 
     def exists(self) -> bool:
         """Whether an import is under way. One request."""
-        return self.parts.cells.tables.table_exists(places.IMPORT_PROGRESS)
+        return self.parts.cells.tables.table_exists(IMPORT_PROGRESS)
 
     def begin(self) -> None:
         """See to it that the table is there. One request; a few more if it is not."""
         if not self.exists():
             self.drop()  # what another import, which died while it dropped the table, has left
-            self.parts.cells.tables.create_table(places.IMPORT_PROGRESS)
+            self.parts.cells.tables.create_table(IMPORT_PROGRESS)
 
     def drop(self) -> None:
         """The import has come to its end."""
-        self.parts.cells.tables.drop_table(places.IMPORT_PROGRESS)
+        self.parts.cells.tables.drop_table(IMPORT_PROGRESS)
 
     def find(self, stored: StoredObjects) -> ReadBatch | None:
         """What was read of just these objects; None if nothing was. One request."""

@@ -25,12 +25,20 @@ from functools import partial
 
 import numpy as np
 
-from accel.catalog import places
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.cell import standing
 from accel.catalog.import_plan import ImportPlan, empty_plan, make_plan
 from accel.catalog.import_progress import ImportProgress
 from accel.catalog.import_reading import ImportChoice, read_objects
+from accel.catalog.keys import (
+    DIRECTORY_KEY,
+    NODE_CHECKPOINTS,
+    NODES,
+    STREAM_BUCKETS,
+    bucket_key,
+    node_key,
+    parse_node_key,
+)
 from accel.catalog.object_ids import check_counter
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import Checkpoint, NodeDirectory, NodeList, ObjectIdCounter, StreamBucket
@@ -237,7 +245,7 @@ def _write_buckets(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> No
 
 
 def _check_bucket(found: StreamBucket | None, *, wanted: StreamBucket, is_new: bool) -> StreamBucket | None:
-    now = standing(found, f"table {places.STREAM_BUCKETS!r}, key {places.bucket_key(wanted.bucket)!r}")
+    now = standing(found, f"table {STREAM_BUCKETS!r}, key {bucket_key(wanted.bucket)!r}")
     leveled = StreamBucket(now.bucket, now.streams, _without_epochs(now.ranges), now.stream_objects, now.retired)
     if _same(leveled, wanted, _BUCKET_ROWS):
         return None
@@ -258,14 +266,14 @@ def _without_epochs(ranges: Rows) -> Rows:
 
 def _drop_stale_checkpoints(parts: CatalogParts, plan: ImportPlan) -> None:
     """Delete checkpoints of nodes without a commit that an earlier import has left: sessions would trust them."""
-    table = parts.cells.tables.table(places.NODE_CHECKPOINTS)
-    for node_id in map(places.parse_node_key, list(table.keys())):
+    table = parts.cells.tables.table(NODE_CHECKPOINTS)
+    for node_id in map(parse_node_key, list(table.keys())):
         if node_id is None or node_id in plan.lists:
             continue
         seen = parts.cells.checkpoint(node_id).read()
         now = parts.cells.node_list(node_id).read()  # afterwards: a session writes it after its commits
         if seen is not None and seen.value.order_id >= 0 and (now is None or not now.value.next_order_id):
-            table.delete(places.node_key(node_id), seen.version)
+            table.delete(node_key(node_id), seen.version)
 
 
 def _write_node(parts: CatalogParts, plan: ImportPlan, node_id: int) -> None:
@@ -288,7 +296,7 @@ def _replaced(found: Checkpoint | None, *, wanted: Checkpoint) -> Checkpoint | N
 
 
 def _with_nodes(found: NodeDirectory | None, *, plan: ImportPlan) -> NodeDirectory | None:
-    known = standing(found, f"table {places.NODES!r}, key {places.DIRECTORY_KEY!r}")
+    known = standing(found, f"table {NODES!r}, key {DIRECTORY_KEY!r}")
     node_ids = np.union1d(known.node_ids, np.fromiter(plan.lists, dtype=np.int64))
     return None if len(node_ids) == len(known.node_ids) else replace(known, node_ids=node_ids)
 

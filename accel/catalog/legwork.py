@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from accel.catalog.existing import open_each
-from accel.catalog.parts import CatalogParts
+from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.survey import Progress, StoredObjects, list_objects
 from accel.errors import AccelError
 from loaders.object_index import OpenedObject

@@ -12,11 +12,8 @@ from __future__ import annotations
 
 from threading import Lock
 
-import numpy as np
-from numpy.typing import NDArray
-
 from accel.catalog.cell import Cell
-from accel.catalog.records import NodeList, ObjectIdCounter, StreamBucket
+from accel.catalog.records import ObjectIdCounter
 from accel.errors import CatalogDamaged
 from loaders.lifetime import PerProcess
 
@@ -131,16 +128,3 @@ def check_counter(counter: ObjectIdCounter | None, highest_id: int, where: str) 
         expected = f"a number above {highest_id}, the highest id in use"
         raise CatalogDamaged(f"{where}: expected {expected}, found {counter.next_object_id}: it went back")
     return counter.next_object_id
-
-
-def ids_of(record: NodeList | StreamBucket) -> NDArray[np.int64]:
-    """All object ids that stand in a list or a bucket, in no order. O(rows)."""
-    rows = [record.stream_objects, record.retired]
-    if isinstance(record, NodeList):
-        rows += [record.live, record.prepared]
-    return np.concatenate([each["object_id"] for each in rows])
-
-
-def highest_id(*records: NodeList | StreamBucket) -> int:
-    """The highest object id that stands anywhere in lists and buckets; -1 if none does. O(rows)."""
-    return max((int(ids_of(each).max(initial=-1)) for each in records), default=-1)

@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from accel.catalog import places
 from accel.catalog.cell import Cell, standing
-from accel.catalog.cells import CatalogCells
-from accel.catalog.object_ids import ObjectIds, check_counter, highest_id
-from accel.catalog.parts import CatalogParts
-from accel.catalog.records import NodeDirectory, ObjectIdCounter, StreamBucket
-from accel.catalog.settings import CatalogSettings
+from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogCells, parse_node_key
+from accel.catalog.object_ids import ObjectIds, check_counter
+from accel.catalog.parts import CatalogParts, CatalogSettings
+from accel.catalog.records import NodeDirectory, ObjectIdCounter, StreamBucket, highest_id
 from accel.errors import CatalogDamaged, CatalogMissing, CommitRefused
 from accel.system import Components
 from loaders.backoff import Backoff
@@ -136,7 +134,7 @@ def catalog_parts(
 def _make_tables(cells: CatalogCells, shared: SystemCells, record: FormatRecord, executor: ThreadPoolExecutor) -> None:
     from accel.history.store.id_blocks import make_system_tables  # noqa: PLC0415 - a lookup needs no history
 
-    list(executor.map(cells.tables.create_table, places.TABLES))
+    list(executor.map(cells.tables.create_table, TABLES))
     choices = cells.format_copy()
     _refuse_other_choices(choices.create_if_absent(record, final=True).value, record, f"begun, in {choices.where}")
     cells.directory().create_if_absent(NodeDirectory())
@@ -154,13 +152,13 @@ def _is_in_use(store: ObjectStore, cells: CatalogCells) -> bool:
 
     The keys of lists are asked for in the bucket itself: they say so even if the marker of their table is gone.
     """
-    folder = table_folder(TABLES_PREFIX, places.NODE_LISTS)
-    if any(places.parse_node_key(info.key.removeprefix(folder)) is not None for info in store.list(folder, limit=2)):
+    folder = table_folder(TABLES_PREFIX, NODE_LISTS)
+    if any(parse_node_key(info.key.removeprefix(folder)) is not None for info in store.list(folder, limit=2)):
         return True
     directory, counter = _value(cells.directory()), _value(cells.object_ids())
     if (directory is not None and len(directory.node_ids)) or (counter is not None and counter.next_object_id):
         return True
-    return cells.tables.table_exists(places.IMPORT_PROGRESS)
+    return cells.tables.table_exists(IMPORT_PROGRESS)
 
 
 def _of_its_life(store: ObjectStore, cells: CatalogCells, shared: SystemCells, wanted: FormatRecord) -> FormatRecord:
@@ -174,12 +172,12 @@ def _of_its_life(store: ObjectStore, cells: CatalogCells, shared: SystemCells, w
 
     choices = cells.format_copy()
     _refuse_other_choices(standing(_value(choices), choices.where), wanted, f"in use, in {choices.where}")
-    for name in places.TABLES:
+    for name in TABLES:
         if not cells.tables.table_exists(name):
             raise CatalogDamaged(f"expected table {name!r} of a catalog that is in use, found none: it was deleted")
     directory = standing(_value(cells.directory()), cells.directory().where)
-    folder = table_folder(TABLES_PREFIX, places.NODE_LISTS)
-    keys = (places.parse_node_key(info.key.removeprefix(folder)) for info in store.list(folder))
+    folder = table_folder(TABLES_PREFIX, NODE_LISTS)
+    keys = (parse_node_key(info.key.removeprefix(folder)) for info in store.list(folder))
     nodes = {node_id for node_id in keys if node_id is not None} | set(directory.node_ids.tolist())
     lists = [standing(_value(cells.node_list(each)), cells.node_list(each).where) for each in sorted(nodes)]
     numbers = range(wanted.stream_buckets)

@@ -1,21 +1,56 @@
-"""What the writing parts of a catalog share."""
+"""What one opened catalog consists of: its settings, its components, and how they open objects.
+
+Settings are choices of one process; what readers and writers must agree on stands in the format record.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import islice
 
-from accel.catalog.cells import CatalogCells
+from accel.catalog.keys import CatalogCells
 from accel.catalog.object_ids import ObjectIds
-from accel.catalog.settings import CatalogSettings
+from accel.errors import AccelError
 from accel.system import Components
 from loaders.layout import ObjectLayout
 from loaders.lifetime import Lifetime
-from loaders.object_index import ObjectIndexLoader, OpenedObject
+from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.store import ObjectStore
 from loaders.tables import FormatRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogSettings:
+    """Bounds and choices of one process that uses a catalog.
+
+    Args:
+        parallel_requests: how many requests of one refresh or one start may be under way at once.
+        ids_block: object ids that one write of the counter takes.
+        ids_ahead: ids that a node's writer keeps prepared beyond those in use, topped up by the write of each commit,
+            so that an upload needs no second write for its id; 0 = none.
+        checkpoint_commits: a node's writer writes down where its streams end after so many commits. A new session
+            opens at most about so many object indexes before it can write.
+        stream_objects_in_list_max: objects of one stream that may wait in a node's list until they are moved to the
+            buckets of streams.
+        list_versions_kept: versions of a list that stay after commits which take objects out, for `undo`.
+    """
+
+    parallel_requests: int = 32
+    ids_block: int = 1024
+    ids_ahead: int = 4
+    checkpoint_commits: int = 64
+    stream_objects_in_list_max: int = 64
+    list_versions_kept: int = 5
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            least = 0 if each.name == "ids_ahead" else 1
+            if getattr(self, each.name) < least:
+                raise ValueError(f"expected {each.name} of at least {least}, found {getattr(self, each.name)}")
+
 
 MILLISECONDS = 1000
 
@@ -71,3 +106,33 @@ class CatalogParts:
     def _opened(self, node_id: int, refs: list[ObjectRef]) -> list[OpenedObject]:
         loads = [self.loader.open(node_id, ref) for ref in refs]
         return [load.result.result() for load in loads]
+
+
+Opened = tuple[ObjectRef, OpenedObject | AccelError]
+"""What was said of an object, and what was found."""
+
+
+def open_each(parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[Opened]:
+    """Open indexes of (node id, object) pairs, a bounded number at once, and give them in this order.
+
+    An object that cannot be opened is given as its error, and the others go on. One ranged GET an object.
+    """
+    waiting = iter(wanted)
+    at_once = parts.settings.parallel_requests
+    executor = ThreadPoolExecutor(at_once, thread_name_prefix="accel-existing")
+    try:
+        # A loader of its own: the catalog's may remember indexes of objects that are deleted by now.
+        loader = ObjectIndexLoader(parts.store, parts.layout, executor, cache_bytes_max=0)
+        while batch := [loader.open(node_id, ref) for node_id, ref in islice(waiting, at_once)]:
+            yield from ((load.ref, _result(load)) for load in batch)
+    finally:
+        # Not waited for. Who leaves half-way leaves this to the garbage collector, which may come at any moment: even
+        # while a thread is being started, under a lock that the threads to wait for want as well.
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _result(load: Load) -> OpenedObject | AccelError:
+    try:
+        return load.result.result()
+    except AccelError as error:
+        return error

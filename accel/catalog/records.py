@@ -10,9 +10,9 @@
     ImportRun           of an import: what the counter of object ids said before it
 
 A record holds arrays of rows (see `rows`). It takes them over and makes them read-only; a change of a list or a bucket
-makes a new one (`list_rules`, `stream_rules`). Making a record checks that its rows stand in their order, because all
-searches rely on it. That is O(n), and checks order and types only; what else must be true, `list_checks` and
-`stream_checks` look at.
+makes a new one (`node_list`, `stream_shards`). Making a record checks that its rows stand in their order, because all
+searches rely on it. That is O(n), and checks order and types only; what else must be true, `check_list` and
+`check_bucket` look at.
 
 The bytes follow from the annotations (`loaders.tables.records`): numbers and names stand as MessagePack fields, rows
 as packed columns. Every field with its unit, and which release writes which version: docs/formats.md, "Records". A list
@@ -215,6 +215,19 @@ class ObjectIdCounter:
 
     def __post_init__(self) -> None:
         _check_least("counter of object ids", 0, next_object_id=self.next_object_id)
+
+
+def ids_of(record: NodeList | StreamBucket) -> NDArray[np.int64]:
+    """All object ids that stand in a list or a bucket, in no order. O(rows)."""
+    rows = [record.stream_objects, record.retired]
+    if isinstance(record, NodeList):
+        rows += [record.live, record.prepared]
+    return np.concatenate([each["object_id"] for each in rows])
+
+
+def highest_id(*records: NodeList | StreamBucket) -> int:
+    """The highest object id that stands anywhere in lists and buckets; -1 if none does. O(rows)."""
+    return max((int(ids_of(each).max(initial=-1)) for each in records), default=-1)
 
 
 READ_OBJECT: Final = np.dtype(

@@ -1,7 +1,7 @@
 """The rows of the catalog: structured arrays of 64-bit integers, one type for each kind of thing that is listed.
 
     LIVE                     a stream set object in a node's list             ascending by order id
-    PREPARED                 an id that was promised to a writer              ascending by object id
+    PREPARED                 an id that was prepared for a writer             ascending by object id
     RETIRED                  a stream set object that compaction replaced     in the order in which they were retired
     STREAM                   a stream and its first kept offset               ascending by stream id
     OWNED_RANGE              from which offset on which node wrote a stream   ascending by (stream id, range index)
@@ -11,14 +11,16 @@
 
 Every commit to a node's list has a number: the list's counter shows it beforehand and one more afterwards. An uploaded
 object's order id is the number of its commit. `added_by` and `retired_by` name the commits that listed and that retired
-a row, so that a bad commit can be undone, with all that was built on it and nothing else.
+a row, so that an undo takes back a bad commit with all that was built on it, and nothing else.
 
-Every column with its unit: docs/formats.md, "Rows".
+Below the types stand the operations on rows, and the rules that hold for rows in a node's list as in a stream shard:
+which new stream objects are refused, and how a retired row leaves (first `doomed`, which is delete pending: no undo
+brings it back; then forgotten). Every column with its unit: docs/formats.md, "Rows".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -26,6 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accel.errors import CommitRefused
+from accel.image_parts import StreamObject
 from loaders.object_ref import UNKNOWN, ObjectRef
 
 Rows: TypeAlias = NDArray[np.void]
@@ -35,6 +38,12 @@ Columns: TypeAlias = Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 _FIELD = "<i8"
 CHECKSUM_MAX: Final = 2**32 - 1
+OPEN: Final = -1
+"""As the end of a range: none yet. As a start that is asked for: wherever the stream ends."""
+
+STREAMS_AN_OBJECT_MAX = 20_000
+"""As in the production system: the most streams of one stream set object."""
+
 NO_COMMIT: Final = -1
 """As `added_by`: no commit of a node's list brought this row, so none takes it away when it is undone.
 As `retired_by`: an undo withdrew it, so it never comes back."""
@@ -241,3 +250,179 @@ def some(ids: NDArray[np.int64] | list[int]) -> str:
     """Ids for an error's text: the first few, and how many there are."""
     shown = ", ".join(str(each) for each in list(ids)[:5])
     return shown if len(ids) <= 5 else f"{shown}, ... ({len(ids)} in all)"
+
+
+# Stream objects: the same rules in a node's list and in a stream shard
+
+_LEAST = {"object_id": 0, "stream_id": 0, "start": 0, "size_bytes": 0, "index_size_bytes": 0, "data_time_ms": 0}
+
+
+def check_new_rows(rows: Rows, where: str) -> None:
+    """Check stream objects that are to be committed, each by itself.
+
+    Raises:
+        ValueError: rows of another type.
+        CommitRefused: an id twice, a negative number or an empty range.
+    """
+    if rows.dtype != STREAM_OBJECT:
+        raise ValueError(f"{where}: expected rows of stream objects with {STREAM_OBJECT.names}, found {rows.dtype}")
+    for name, least in _LEAST.items():
+        _refuse_first(rows, rows[name] < least, f"{where}: expected {name} of at least {least}")
+    wrong = (rows["tail_checksum"] < UNKNOWN) | (rows["tail_checksum"] > CHECKSUM_MAX)
+    _refuse_first(rows, wrong, f"{where}: expected a checksum of -1 to 2^32 - 1")
+    _refuse_first(rows, rows["end"] <= rows["start"], f"{where}: expected an end above the start")
+    if len(np.unique(rows["object_id"])) < len(rows):
+        raise CommitRefused(f"{where}: expected each object once, found {rows['object_id'].tolist()[:20]}")
+
+
+def refuse_overlaps(rows: Rows, where: str) -> None:
+    """Check that no two stream objects claim the same offsets.
+
+    Args:
+        rows: STREAM_OBJECT rows, ascending by (stream id, start).
+        where: names the place in errors.
+
+    Raises:
+        CommitRefused: naming both.
+    """
+    overlaps = overlapping(rows)
+    if len(overlaps):
+        before, after = rows[overlaps[0]], rows[overlaps[0] + 1]
+        raise CommitRefused(
+            f"{where}: expected objects of a stream that do not overlap, found {described(before)} and "
+            f"{described(after)}"
+        )
+
+
+def overlapping(rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Positions whose row overlaps the next one, of rows ascending by (stream id, start)."""
+    same = rows["stream_id"][1:] == rows["stream_id"][:-1]
+    found: np.ndarray[tuple[int], np.dtype[np.int64]] = np.flatnonzero(same & (rows["end"][:-1] > rows["start"][1:]))
+    return found
+
+
+def refuse_other_bytes(listed: Rows, added: Rows, where: str) -> None:
+    """Check that objects which are listed already are the ones that are to be committed: same size, same tail.
+
+    A checksum that one side does not know contradicts nothing.
+
+    Args:
+        listed: rows of objects of any type that has sizes and checksums.
+        added: those that are to be committed; ids that `listed` does not have are skipped.
+        where: names the place in errors.
+
+    Raises:
+        CommitRefused: naming the first that differs, with both sizes and checksums.
+    """
+    at = positions_of(listed["object_id"], added["object_id"])
+    mine, there = added[at >= 0], listed[at[at >= 0]]
+    known = (mine["tail_checksum"] != UNKNOWN) & (there["tail_checksum"] != UNKNOWN)
+    differs = mine["size_bytes"] != there["size_bytes"]
+    differs |= known & (mine["tail_checksum"] != there["tail_checksum"])
+    for wanted, found in list(zip(mine[differs], there[differs], strict=True))[:1]:
+        raise CommitRefused(
+            f"{where}: expected object {wanted['object_id']} of {wanted['size_bytes']} bytes with a tail of checksum "
+            f"{wanted['tail_checksum']}, found it listed with {found['size_bytes']} bytes and {found['tail_checksum']}"
+        )
+
+
+def described(row: np.void) -> str:
+    """One stream object, for a person."""
+    return f"object {row['object_id']} with [{row['start']}, {row['end']}) of stream {row['stream_id']}"
+
+
+def _refuse_first(rows: Rows, wrong: np.ndarray[tuple[int], np.dtype[np.bool_]], expected: str) -> None:
+    if wrong.any():
+        raise CommitRefused(f"{expected}, found {described(rows[int(wrong.argmax())])}")
+
+
+# Retired rows on their way out: first delete pending, then forgotten
+
+
+def doomed(retired: Rows, retired_before_ms: int) -> tuple[Rows | None, NDArray[np.int64]]:
+    """Doom what was retired before a time.
+
+    Args:
+        retired: rows with `retired_at_ms` and `doomed`.
+        retired_before_ms: what was retired at that very time is spared.
+
+    Returns:
+        The rows with the marks (None: all that is old enough has them), and the ids of all doomed objects, those of
+        earlier rounds among them.
+    """
+    is_doomed = retired["doomed"] != 0
+    fresh = ~is_doomed & (retired["retired_at_ms"] < retired_before_ms)
+    ids: NDArray[np.int64] = retired["object_id"][is_doomed | fresh]
+    if not fresh.any():
+        return None, ids
+    marked = retired.copy()
+    marked["doomed"][fresh] = 1
+    return marked, ids
+
+
+def without_deleted(
+    retired: Rows, live_ids: NDArray[np.int64], object_ids: Iterable[int] | NDArray[np.int64], where: str
+) -> Rows | None:
+    """Forget doomed objects that are deleted. Ids that do not stand there any more count as done; None if all do.
+
+    Args:
+        retired: rows with `doomed`.
+        live_ids: of what is live in the same place.
+        object_ids: of what was deleted.
+        where: the list or bucket, for the error's sake.
+
+    Raises:
+        CommitRefused: an id that is not doomed.
+    """
+    ids = np.fromiter(object_ids, dtype=np.int64)
+    gone = np.isin(retired["object_id"], ids)
+    spared = retired["object_id"][gone & (retired["doomed"] == 0)]
+    spared = np.concatenate((spared, ids[np.isin(ids, live_ids)]))
+    if len(spared):
+        raise CommitRefused(f"{where}: expected deleted objects to be doomed before, found {some(spared)} that are not")
+    return retired[~gone] if gone.any() else None
+
+
+def facts_of(ref: ObjectRef, data_time_ms: int) -> ObjectFacts:
+    """What a list says of an object.
+
+    Raises:
+        CommitRefused: its size or the size of its index is unknown.
+    """
+    _check_sizes(ref)
+    sizes = (ref.size_bytes, ref.index_size_bytes)
+    return ObjectFacts(ref.object_id, data_time_ms, *sizes, ref.attributes, ref.tail_checksum)
+
+
+def stream_object_rows(own: Iterable[tuple[int, StreamObject]], node_id: int, time_ms: int) -> Rows:
+    """STREAM_OBJECT rows of (stream id, object) pairs.
+
+    Raises:
+        CommitRefused: the size of an object or of its index is unknown.
+    """
+    pairs = list(own)
+    refs = [each.ref for _, each in pairs]
+    for ref in refs:
+        _check_sizes(ref)
+    return make_rows(
+        STREAM_OBJECT,
+        object_id=[ref.object_id for ref in refs],
+        stream_id=[stream_id for stream_id, _ in pairs],
+        start=[each.start for _, each in pairs],
+        end=[each.end for _, each in pairs],
+        size_bytes=[ref.size_bytes for ref in refs],
+        index_size_bytes=[ref.index_size_bytes for ref in refs],
+        attributes=[ref.attributes for ref in refs],
+        tail_checksum=[ref.tail_checksum for ref in refs],
+        data_time_ms=np.full(len(pairs), time_ms),
+        node_id=np.full(len(pairs), node_id),
+        added_by=np.full(len(pairs), NO_COMMIT),
+    )
+
+
+def _check_sizes(ref: ObjectRef) -> None:
+    if UNKNOWN in (ref.size_bytes, ref.index_size_bytes):
+        raise CommitRefused(
+            f"object {ref.object_id}: expected its size and index size, so that readers open it with one request, "
+            f"found {ref.size_bytes} and {ref.index_size_bytes}"
+        )

@@ -1,38 +1,163 @@
-"""The opening of a session: from the moment it returns, nobody else commits for this node.
+"""The opening of a session, and where the node's streams end: what a writer has to know before its first upload.
+
+From the moment `open_session` returns, nobody else commits for this node:
 
     1. the counter of ids   read after the node's list (those of the others, if the node is new): one that is not above
                             the ids in it went back
-    2. the node's list      its epoch is raised; every later commit of an older session meets it and is refused
+    2. the node's list      its session number is raised; every later commit of an older session meets it and is refused
     3. the directory        the node is added, if it is new
-    4. the stream buckets   the epoch of the node's open ranges is raised, so that an older session cannot close one of
-                            its streams any more at an end that is out of date
-    5. the ends             where each of these streams ended (`learning`)
+    4. the stream shards    the session number of the node's open ranges is raised, so that an older session cannot
+                            close one of its streams any more at an end that is out of date
+    5. the ends             where each of these streams ended (`recover_ends`)
 
 A crash in between leaves a node without a session, and the next opening starts over.
 
 Only a node that has never written gets a new list. If the directory names it, if a stream has a range of it, or if it
 has a checkpoint, its list was deleted: an empty one in its place would begin the offsets of its streams anew, and all
 its objects would look like orphans.
+
+**Recovering the ends.** Nobody keeps the end of an open stream in one place: that would be a write a stream and upload.
+It is the highest of
+
+    the checkpoint of the node        ends as of some order id, written every so many commits
+    objects of the list since then    their indexes, one GET each
+    objects of one stream             in the shards, and in the list until they are moved there
+    the stream itself                 the start of its open range, and its first kept offset: data below that may be
+                                      gone from all objects
+
+That holds while objects are compacted, too: an object that a compaction made counts as "since" if any of its sources
+does (`last_order_id`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accel.catalog.cell import Seen, standing
-from accel.catalog.learning import OPEN, Learned, learn_ends
-from accel.catalog.list_rules import opened
-from accel.catalog.object_ids import highest_id
+from accel.catalog.node_list import with_new_session
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import NodeDirectory, NodeList, StreamBucket
-from accel.errors import AccelError, CatalogDamaged
+from accel.catalog.records import NodeDirectory, NodeList, StreamBucket, highest_id
+from accel.catalog.rows import OPEN, refs_of, some
+from accel.catalog.stream_shards import buckets_of
+from accel.catalog.survey import joined_ids, must_read
+from accel.errors import AccelError, CatalogDamaged, CommitRefused
+from range_index import ObjectRanges
 
 
-def open_session(parts: CatalogParts, node_id: int) -> tuple[Seen[NodeList], Learned]:
+def _no_ids() -> NDArray[np.int64]:
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamEnds:
+    """The next offset of each stream. Threads: immutable, any.
+
+    Args:
+        stream_ids: ascending, each once.
+        ends: of the same length.
+    """
+
+    stream_ids: NDArray[np.int64] = field(default_factory=_no_ids)
+    ends: NDArray[np.int64] = field(default_factory=_no_ids)
+
+    @classmethod
+    def of(cls, stream_ids: NDArray[np.int64], ends: NDArray[np.int64]) -> StreamEnds:
+        """From columns in any order; of a stream that stands there more than once, the highest end counts.
+
+        Complexity: O(n log n).
+        """
+        order = np.lexsort((ends, stream_ids))
+        ids, highest = stream_ids[order], ends[order]
+        last_of_stream = np.ones(len(ids), dtype=np.bool_)
+        last_of_stream[:-1] = ids[1:] != ids[:-1]
+        return cls(ids[last_of_stream], highest[last_of_stream])
+
+    def __len__(self) -> int:
+        return len(self.stream_ids)
+
+    def end(self, stream_id: int) -> int | None:
+        """The next offset of a stream; None if it is not among these. Complexity: O(log n)."""
+        at = int(np.searchsorted(self.stream_ids, stream_id))
+        if at == len(self) or self.stream_ids[at] != stream_id:
+            return None
+        return int(self.ends[at])
+
+    def raised(self, stream_ids: NDArray[np.int64], ends: NDArray[np.int64]) -> StreamEnds:
+        """With these ends where they are higher, and these streams added. Complexity: O(n log n)."""
+        return StreamEnds.of(np.concatenate((self.stream_ids, stream_ids)), np.concatenate((self.ends, ends)))
+
+    def only(self, stream_ids: NDArray[np.int64]) -> StreamEnds:
+        """Without all other streams."""
+        kept = np.isin(self.stream_ids, stream_ids)
+        return StreamEnds(self.stream_ids[kept], self.ends[kept])
+
+    def without(self, stream_ids: NDArray[np.int64]) -> StreamEnds:
+        """Without these streams."""
+        kept = ~np.isin(self.stream_ids, stream_ids)
+        return StreamEnds(self.stream_ids[kept], self.ends[kept])
+
+    def reach(self, stream_ids: NDArray[np.int64], ends: NDArray[np.int64]) -> bool:
+        """Whether all these streams end at these offsets or further on. Complexity: O(m log n)."""
+        if not len(self):
+            return not len(stream_ids)
+        at = np.minimum(np.searchsorted(self.stream_ids, stream_ids), len(self) - 1)
+        return bool(((self.stream_ids[at] == stream_ids) & (self.ends[at] >= ends)).all())
+
+    def continued_by(self, stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        """Check that ranges [start, end) begin where their streams end.
+
+        Args:
+            stream_ids: ascending, each once.
+            starts: of the same length.
+            ends: of the same length.
+
+        Raises:
+            CommitRefused: a stream that is not open here, one that is not continued, or an empty range; the first one
+                is named, with what was expected and what was found.
+
+        Complexity: O(m log n) for m ranges, no loop in Python.
+        """
+        if len(stream_ids) and not len(self):
+            raise CommitRefused(f"expected streams that are open on this node, found {stream_ids[0]}; none is open")
+        at = np.minimum(np.searchsorted(self.stream_ids, stream_ids), max(len(self) - 1, 0))
+        for wrong, expected in (
+            (self.stream_ids[at] != stream_ids, "a stream that is open on this node"),
+            (self.ends[at] != starts, "a start where the stream ended"),
+            (ends <= starts, "an end above the start"),
+        ):
+            found = np.flatnonzero(wrong)
+            if len(found):
+                first = int(found[0])
+                known = f"; the stream ended at {self.ends[at[first]]}" if expected.startswith("a start") else ""
+                raise CommitRefused(
+                    f"stream {stream_ids[first]}: expected {expected}, "
+                    f"found [{starts[first]}, {ends[first]}){known} ({len(found)} streams alike)"
+                )
+
+
+def columns_of(ranges: ObjectRanges) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Stream ids, starts and ends of what an object holds."""
+    starts = ranges.starts.astype(np.int64)
+    return ranges.stream_ids, starts, starts + ranges.lengths.astype(np.int64)
+
+
+def ends_of(spans: Mapping[int, int] | Iterable[tuple[int, int]]) -> StreamEnds:
+    """From {stream id: end} or (stream id, end) pairs."""
+    pairs = list(spans.items() if isinstance(spans, Mapping) else spans)
+    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return StreamEnds.of(table[:, 0], table[:, 1])
+
+
+# Opening
+
+
+def open_session(parts: CatalogParts, node_id: int) -> tuple[Seen[NodeList], Recovered]:
     """Fence older sessions of a node, and learn what a new one has to know.
 
     Requests: two for the list, two or three for the directory, one for the counter, one or two a bucket, one for the
@@ -50,7 +175,7 @@ def open_session(parts: CatalogParts, node_id: int) -> tuple[Seen[NodeList], Lea
     adopt = partial(_adopt, parts, node_id, seen.value.epoch)
     buckets = [each.value for each in parts.executor.map(adopt, range(parts.format.stream_buckets))]
     parts.ids.note(highest_id(*buckets))
-    return seen, learn_ends(parts, seen.value, buckets)
+    return seen, recover_ends(parts, seen.value, buckets)
 
 
 def with_epoch(bucket: StreamBucket, node_id: int, epoch: int) -> StreamBucket | None:
@@ -74,10 +199,10 @@ def _opened_list(parts: CatalogParts, node_id: int) -> Seen[NodeList]:
         _refuse_lost_list(parts, known, node_id, cell.where)
         _note_ids_of_others(parts, known)
         parts.ids.refuse_lost()
-        return cell.change(lambda now: opened(now or NodeList(node_id)))
+        return cell.change(lambda now: with_new_session(now or NodeList(node_id)))
     parts.ids.note(highest_id(seen.value))
     parts.ids.refuse_lost()
-    return cell.change(lambda now: opened(standing(now, cell.where)), seen=seen)
+    return cell.change(lambda now: with_new_session(standing(now, cell.where)), seen=seen)
 
 
 def _refuse_lost_list(parts: CatalogParts, directory: NodeDirectory, node_id: int, where: str) -> None:
@@ -122,3 +247,98 @@ def _adopt(parts: CatalogParts, node_id: int, epoch: int, number: int) -> Seen[S
 def _bucket(parts: CatalogParts, number: int) -> Seen[StreamBucket]:
     cell = parts.cells.bucket(number)
     return standing(cell.read(), cell.where)
+
+
+# Recovering the ends
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recovered:
+    """Where streams end, and how that was found out.
+
+    Args:
+        ends: of the streams that are open on the node.
+        checkpoint_order_id: objects up to this order id were in the checkpoint; -1 without one.
+        opened: indexes that had to be opened.
+    """
+
+    ends: StreamEnds
+    checkpoint_order_id: int
+    opened: int
+
+
+def recover_ends(parts: CatalogParts, node_list: NodeList, buckets: Sequence[StreamBucket]) -> Recovered:
+    """Where the node's open streams end.
+
+    Requests: one for the checkpoint, and one an object committed since (two if its index is large).
+
+    Raises:
+        CatalogDamaged: the checkpoint or a bucket knows of more commits than the list has seen, or the checkpoint or an
+            object of streams that no bucket knows: one of them went back.
+        StoreError, CorruptObject: an object that is listed could not be opened.
+    """
+    node_id = node_list.node_id
+    for number, bucket in enumerate(buckets):
+        for rows in (bucket.stream_objects, bucket.retired):
+            mine = rows["added_by"][rows["node_id"] == node_id]
+            _refuse_behind(parts, node_list, int(mine.max(initial=-1)), f"bucket {number} of streams")
+    known = np.unique(np.concatenate([bucket.streams["stream_id"] for bucket in buckets]))
+    owned, starts = _open_streams(node_id, buckets)
+    ends = StreamEnds.of(owned, starts)
+    checkpoint = parts.cells.checkpoint(node_id).read()
+    covered = -1
+    if checkpoint is not None:
+        covered = checkpoint.value.order_id
+        _refuse_behind(parts, node_list, covered, "its checkpoint")
+        _refuse_strangers(parts, known, checkpoint.value.ends["stream_id"], f"the checkpoint of node {node_id}")
+        ends = ends.raised(checkpoint.value.ends["stream_id"], checkpoint.value.ends["end"])
+    since = node_list.live[node_list.live["last_order_id"] > covered]
+    for opened in parts.open_all(node_id, refs_of(since)):
+        stream_ids, _, object_ends = columns_of(opened.ranges)
+        _refuse_strangers(parts, known, stream_ids, f"object {opened.ref.object_id} in the list of node {node_id}")
+        ends = ends.raised(stream_ids, object_ends).only(owned)
+    for rows in [node_list.stream_objects, *(bucket.stream_objects for bucket in buckets)]:
+        ends = ends.raised(rows["stream_id"], rows["end"])
+    for bucket in buckets:
+        ends = ends.raised(bucket.streams["stream_id"], bucket.streams["start_offset"])
+    return Recovered(ends.only(owned), covered, len(since))
+
+
+def _refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:
+    """Refuse a list that has not seen a commit which somebody else knows of.
+
+    Raises:
+        CatalogDamaged: it has not.
+    """
+    if commit < node_list.next_order_id:
+        return
+    now = parts.cells.node_list(node_list.node_id).read()  # a newer session may have committed it just now
+    if now is None or commit >= now.value.next_order_id:
+        seen = "no list" if now is None else f"{now.value.next_order_id}"
+        where = f"list of node {node_list.node_id}"
+        raise CatalogDamaged(
+            f"{where}: expected the {commit + 1} commits that {witness} knows, found {seen}: put back?"
+        )
+
+
+def _refuse_strangers(
+    parts: CatalogParts, known: NDArray[np.int64], stream_ids: NDArray[np.int64], witness: str
+) -> None:
+    """Refuse buckets that do not know a stream which somebody else knows: a bucket never forgets one.
+
+    Raises:
+        CatalogDamaged: they do not.
+    """
+    strangers = np.setdiff1d(stream_ids, known)
+    numbers = np.unique(buckets_of(strangers, parts.format.stream_buckets)).tolist()
+    now = [must_read(parts.cells.bucket(each)).value.streams["stream_id"] for each in numbers]
+    strangers = np.setdiff1d(strangers, joined_ids(now))  # a newer session may have opened some just now
+    if len(strangers):
+        expected = f"streams {some(strangers)}, which {witness} knows"
+        raise CatalogDamaged(f"buckets of streams: expected {expected}, found none of them: put back?")
+
+
+def _open_streams(node_id: int, buckets: Sequence[StreamBucket]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    rows = np.concatenate([bucket.ranges for bucket in buckets])
+    mine = rows[(rows["node_id"] == node_id) & (rows["end"] == OPEN)]
+    return mine["stream_id"], mine["start"]

@@ -15,8 +15,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog import places
 from accel.catalog.cell import Cell, Seen
+from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import Rows
@@ -131,8 +131,8 @@ def refuse_during_import(parts: CatalogParts) -> None:
     Raises:
         MaintenanceRefused: one is.
     """
-    if parts.cells.tables.table_exists(places.IMPORT_PROGRESS):
-        found = f"an import that is under way or was broken off (table {places.IMPORT_PROGRESS!r})"
+    if parts.cells.tables.table_exists(IMPORT_PROGRESS):
+        found = f"an import that is under way or was broken off (table {IMPORT_PROGRESS!r})"
         raise MaintenanceRefused(f"expected a catalog at rest, found {found}: repeat the import, or abandon it")
 
 
@@ -144,8 +144,8 @@ def list_node_ids(parts: CatalogParts) -> list[int]:
 
 def listed_node_ids(parts: CatalogParts) -> Iterator[int]:
     """All nodes that have a list, ascending. One request for 1,000 of them."""
-    keys = parts.cells.tables.table(places.NODE_LISTS).keys()
-    return (node_id for node_id in map(places.parse_node_key, keys) if node_id is not None)
+    keys = parts.cells.tables.table(NODE_LISTS).keys()
+    return (node_id for node_id in map(parse_node_key, keys) if node_id is not None)
 
 
 def must_read(cell: Cell[T]) -> Seen[T]:

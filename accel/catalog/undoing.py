@@ -1,10 +1,10 @@
 """Undo: a node's list goes back to an earlier version of itself, and keeps what was uploaded since.
 
     1. the list as it stands is kept as one more version
-    2. one conditional write, rebased on a lost race: see `list_undo`; before it, every object that would come back is
+    2. one conditional write, rebased on a lost race: see `node_list`; before it, every object that would come back is
        opened, and none of them may be on its way to be deleted
     3. objects of one stream that the undone commits had made are retired in the buckets of their streams, those that
-       still waited in the list among them; then the list forgets which commits were undone: see `moving`
+       still waited in the list among them; then the list forgets which commits were undone: see `shard_writes`
 
 A collector dooms an object in the list before it deletes it, and a doomed one never comes back: whichever of the two
 writes the list first wins. An undo that ended half-way is finished by the next one, and by whoever moves objects of one
@@ -20,17 +20,14 @@ from enum import StrEnum
 
 import numpy as np
 
-from accel.catalog import list_rules
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.cell import Seen, standing
 from accel.catalog.compacting import erase_old_versions, keep_version
-from accel.catalog.existing import open_each
-from accel.catalog.list_history import KeptList, kept_lists
-from accel.catalog.list_undo import Undo
-from accel.catalog.moving import move_stream_objects, read_list
-from accel.catalog.parts import CatalogParts
+from accel.catalog.node_list import Undo, undone
+from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.records import NodeList
 from accel.catalog.rows import Rows, refs_of
+from accel.catalog.shard_writes import KeptList, kept_lists, move_stream_objects, read_list
 from accel.errors import AccelError, CommitRefused, MaintenanceRefused
 
 KEPT_AGAIN_MAX = 8
@@ -138,7 +135,7 @@ def plan_undo(catalog: ObjectCatalog, node_id: int, sequence: int | None = None)
     if sequence is None and now.withdrawn_commits:
         return UndoReport(node_id, None, finished=now.withdrawn_commits)
     version = _wanted(parts, now, sequence)
-    undo = list_rules.undone(now, version.version.node_list, parts.now_ms())
+    undo = undone(now, version.version.node_list, parts.now_ms())
     if undo is not None:
         _refuse_missing(parts, undo.revived, node_id)
     return _report(node_id, version.version.sequence, undo, now.withdrawn_commits)
@@ -185,7 +182,7 @@ def _described(
     then = kept.version.node_list
     way, reason = Way.OPEN, ""
     try:
-        undo = list_rules.undone(now, then, parts.now_ms())
+        undo = undone(now, then, parts.now_ms())
         way = Way.THERE if undo is None else Way.OPEN
         if undo is not None:
             _refuse_missing(parts, undo.revived, now.node_id, missing)
@@ -203,7 +200,7 @@ def _wanted(parts: CatalogParts, now: NodeList, sequence: int | None) -> KeptLis
 
 def _newest_other(parts: CatalogParts, now: NodeList, kept: list[KeptList]) -> KeptList:
     for each in reversed(kept):
-        if list_rules.undone(now, each.version.node_list, parts.now_ms()) is not None:
+        if undone(now, each.version.node_list, parts.now_ms()) is not None:
             return each
     found = f"{len(kept)} versions that have the same objects"
     raise MaintenanceRefused(f"list of node {now.node_id}: expected an earlier version to go back to, found {found}")
@@ -258,7 +255,7 @@ class _WayBack:
     def change(self, found: NodeList | None) -> NodeList | None:
         """The list that follows; None if it was led back before: by an earlier call, or by this one unawares."""
         now = standing(found, f"the list of node {self._earlier.node_id}")
-        undo = list_rules.undone(now, self._earlier, self._parts.now_ms())
+        undo = undone(now, self._earlier, self._parts.now_ms())
         if undo is None:
             return None
         if not np.isin(undo.withdrawn_stream_objects["object_id"], self._kept_ids).all():

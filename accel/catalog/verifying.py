@@ -31,16 +31,17 @@ from itertools import count
 
 import numpy as np
 
-from accel.catalog import consistency, places
+from accel.catalog import consistency
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.cell import Cell, Seen
+from accel.catalog.keys import TABLES
 from accel.catalog.legwork import ExistingObject, Legwork, OwnLegwork
-from accel.catalog.list_history import kept_places
 from accel.catalog.opening import are_same_choices
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.problems import Kind, Problem
 from accel.catalog.records import NodeList
 from accel.catalog.rows import NO_COMMIT, STREAM_OBJECT, Rows, joined, no_rows, refs_of
+from accel.catalog.shard_writes import kept_places
 from accel.catalog.survey import StoredObjects, Survey, T, joined_ids, list_node_ids, listed_node_ids
 from accel.catalog.verification import Orphan, Unchecked, Verification
 from accel.catalog.verifying_claims import GAPS_MAX, Ends, Spans, holes, strangers, unreached
@@ -179,7 +180,7 @@ def _check_beside(parts: CatalogParts, found: Verification) -> None:
     if choices is not None and not are_same_choices(choices.value, parts.format):
         where = parts.cells.format_copy().where
         found.problems.append(Problem(Kind.CHOICES, where, f"those of {parts.format}", f"{choices.value}"))
-    for name in (*places.TABLES, *SYSTEM_TABLES):
+    for name in (*TABLES, *SYSTEM_TABLES):
         try:
             is_there, seen = tables.table_exists(name), "none: nothing can be created or listed there"
         except FormatError as error:

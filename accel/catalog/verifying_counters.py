@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from accel.catalog.object_ids import ids_of
 from accel.catalog.parts import CatalogParts
 from accel.catalog.problems import Kind, Problem
+from accel.catalog.records import ids_of
 from accel.catalog.rows import some
 from accel.catalog.survey import Survey
 from loaders.backoff import Backoff

@@ -21,10 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.claims import STREAMS_AN_OBJECT_MAX
-from accel.catalog.existing import open_each
-from accel.catalog.parts import MILLISECONDS, CatalogParts
-from accel.catalog.rows import Rows, refs_of
+from accel.catalog.parts import MILLISECONDS, CatalogParts, open_each
+from accel.catalog.rows import STREAMS_AN_OBJECT_MAX, Rows, refs_of
 from accel.compaction.facts import GroupLimits, ObjectFacts, StreamTrail, earliest_starts
 from accel.compaction.grouping import choose_groups
 from accel.compaction.joining import Run
@@ -32,8 +30,8 @@ from accel.compaction.plan import CompactionPlan, Group, NodePlan, Skipped, asse
 from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, FormatError, KeyMissing
 from loaders.format import BlockIndex
-from loaders.format.merging import plan_merge
-from loaders.merge_settings import ROW_SIZE_BYTES_MAX
+from loaders.merge.plan import plan_merge
+from loaders.merge.reading import ROW_SIZE_BYTES_MAX
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 

@@ -248,7 +248,7 @@ class StreamSetReader(DataSourceReader):
                 else:
                     yield from record_batches(each, self.bounds, store, layout)
         finally:
-            threads.shutdown(wait=False, cancel_futures=True)  # not waited for: see `accel.catalog.existing`
+            threads.shutdown(wait=False, cancel_futures=True)  # not waited for: see `accel.catalog.parts`
 
 
 @dataclass

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import zstandard
 
-from accel.catalog import places, records, rows
-from accel.catalog.buckets import bucket_of, buckets_of
-from accel.catalog.places import bucket_key
+from accel.catalog import keys, records, rows
+from accel.catalog.keys import bucket_key
+from accel.catalog.stream_shards import bucket_of, buckets_of
 from accel.history.codecs import ALL_FORMS
-from accel.streams import events
-from accel.streams.groups.group_form import READER_GROUP
-from accel.streams.writing import transaction_data
-from accel.streams.writing.transaction_objects import MERGE_INTENT
+from accel.streams.groups import READER_GROUP
+from accel.streams.rules import events, transaction_data
+from accel.streams.uploads import MERGE_INTENT
 from loaders.tables import FORMAT_FORM, FormRegistry
 from loaders.tables.columns import COLUMNS_MAX, ROWS_A_BYTE, ROWS_FREE, ROWS_MAX, VERSION
 from loaders.tables.envelope import ENVELOPE_VERSION
@@ -155,7 +154,7 @@ def test_each_table_and_form_stands_in_the_page() -> None:
     rows_of_forms = [row for row in cells(section("Records")) if len(row) == 4 and code(row[0])]
     named = {code(row[0])[0]: code(row[1])[0] for row in rows_of_forms if code(row[0])[0] in FORMS}
     assert named.keys() == FORMS.keys()
-    assert set(named.values()) == {*places.TABLES, places.IMPORT_PROGRESS}
+    assert set(named.values()) == {*keys.TABLES, keys.IMPORT_PROGRESS}
 
 
 def test_no_form_is_left_out() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from accel.catalog import CatalogSettings, ObjectCatalog
-from accel.catalog.buckets import buckets_of
 from accel.catalog.records import STREAM_BUCKET, StreamBucket
 from accel.catalog.rows import OWNED_RANGE, STREAM, make_rows
+from accel.catalog.stream_shards import buckets_of
 from benchmarks import catalog_refresh
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef, Proof

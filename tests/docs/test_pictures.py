@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from accel.catalog.places import TABLES
+from accel.catalog.keys import TABLES
 from loaders.layout import FORMAT_KEY
 from loaders.tables import FormatRecord
 from tests.docs.pages import ROOT, name

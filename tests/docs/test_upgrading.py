@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from accel import ReadAccelerator
-from accel.catalog import ObjectCatalog, places
+from accel.catalog import ObjectCatalog
+from accel.catalog.keys import NODE_LISTS, STREAM_BUCKETS, bucket_key, node_key
 from accel.errors import FormatTooNew, ImageTooOld
 from accel.system import SYSTEM
 from loaders.layout import FORMAT_KEY, ObjectLayout
@@ -67,7 +68,7 @@ def test_a_reader_serves_the_image_at_hand_until_it_is_too_old(store: ObjectStor
     opened = ObjectCatalog.open(store, system=system)
     with opened as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
         before = accelerator.get_objects(stream_id=STREAM, start=0, end=10)
-        write_newer(store, places.NODE_LISTS, places.node_key(NODE))
+        write_newer(store, NODE_LISTS, node_key(NODE))
         with pytest.raises(FormatTooNew):
             catalog.refresh()
         now_seconds[0] = catalog.format.max_image_age_seconds - 1
@@ -86,7 +87,7 @@ def written(store: ObjectStore, object_id: int) -> ObjectRef:
 
 def test_an_open_session_commits_uploads_and_opens_no_streams(store: ObjectStore, catalog: ObjectCatalog) -> None:
     writer = catalog.open_node(NODE)
-    write_newer(store, places.STREAM_BUCKETS, places.bucket_key(0))
+    write_newer(store, STREAM_BUCKETS, bucket_key(0))
     [object_id] = writer.prepare()
     writer.commit_upload(written(store, object_id), {STREAM: (0, 10)})
     with pytest.raises(FormatTooNew):
@@ -98,24 +99,24 @@ def test_an_open_session_commits_uploads_and_opens_no_streams(store: ObjectStore
 def test_a_commit_to_a_newer_list_is_refused_and_changes_nothing(store: ObjectStore, catalog: ObjectCatalog) -> None:
     writer = catalog.open_node(NODE)
     [object_id] = writer.prepare()
-    key = places.node_key(NODE)
-    write_newer(store, places.NODE_LISTS, key)
-    stands = store.get(f"accel/tables/{places.NODE_LISTS}/{key}").body
+    key = node_key(NODE)
+    write_newer(store, NODE_LISTS, key)
+    stands = store.get(f"accel/tables/{NODE_LISTS}/{key}").body
     with pytest.raises(FormatTooNew):
         writer.commit_upload(written(store, object_id), {STREAM: (0, 10)})
-    assert store.get(f"accel/tables/{places.NODE_LISTS}/{key}").body == stands
+    assert store.get(f"accel/tables/{NODE_LISTS}/{key}").body == stands
 
 
 def test_the_commands_of_the_page_show_the_version_of_a_key_and_refuse_a_newer_one(
     url: str, store: ObjectStore
 ) -> None:
-    key = places.node_key(NODE)
-    shown = run("table", "get", places.NODE_LISTS, key, "--limit", "1", "--store", url)
+    key = node_key(NODE)
+    shown = run("table", "get", NODE_LISTS, key, "--limit", "1", "--store", url)
     assert "form node-list version 1" in shown.stdout.splitlines()[0]
-    listed = run("table", "list", places.NODE_LISTS, "--limit", "0", "--store", url)
+    listed = run("table", "list", NODE_LISTS, "--limit", "0", "--store", url)
     assert listed.stdout.splitlines() == [key]
-    write_newer(store, places.NODE_LISTS, key)
-    for command in (("catalog", "status"), ("table", "get", places.NODE_LISTS, key)):
+    write_newer(store, NODE_LISTS, key)
+    for command in (("catalog", "status"), ("table", "get", NODE_LISTS, key)):
         refused = run(*command, "--store", url, "--output", "json")
         assert refused.exit_code == 1
         assert json.loads(refused.stderr)["type"] == "FormatTooNew"

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.records import NodeList
-from accel.catalog.watch import Snapshot
+from accel.catalog.refresh import Snapshot
 from accel.cli.options import TIME, StoreChoice, examples, option, output_options, store_options
 from accel.image import MetadataImage
 from accel.image_parts import NodeImage, StreamImage

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from accel.catalog.list_rules import NO_STREAM_OBJECTS, opened, with_compaction, with_prepared, with_upload
+from accel.catalog.node_list import NO_STREAM_OBJECTS, with_compaction, with_new_session, with_prepared, with_upload
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import NO_COMMIT, STREAM_OBJECT, ObjectFacts, Rows, make_rows, no_rows
-from accel.catalog.stream_rules import with_open_ranges
+from accel.catalog.stream_shards import with_open_ranges
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ def compacted(
 
 def list_of(*object_ids: int) -> NodeList:
     """An opened list with these objects uploaded one after another."""
-    now = opened(NodeList(NODE))
+    now = with_new_session(NodeList(NODE))
     for object_id in object_ids:
         now = uploaded(now, object_id)
     return now

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from accel import ReadAccelerator
-from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog, places
+from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
+from accel.catalog.keys import NODE_LIST_HISTORY, NODE_LISTS
 from accel.errors import AccessDenied, CatalogDamaged, CatalogMissing, CommitRefused, ImageTooOld
 from accel.image_parts import StreamObject
 from loaders.layout import FORMAT_KEY
@@ -107,7 +108,7 @@ def test_lists_are_read_before_streams() -> None:
         asked.clear()
         catalog.refresh()
     tables = [key.split("/")[2] for key in asked]
-    assert max(at for at, table in enumerate(tables) if table == places.NODE_LISTS) < tables.index("stream-buckets")
+    assert max(at for at, table in enumerate(tables) if table == NODE_LISTS) < tables.index("stream-buckets")
 
 
 def test_an_image_older_than_the_catalog_allows_is_not_served() -> None:
@@ -289,7 +290,7 @@ def test_the_last_few_versions_of_a_list_stay() -> None:
         for number, ref in enumerate(refs):
             span = (10 * number, 10 * number + 10)
             catalog.commit_compaction(4, [ref], _merge(world, catalog, {1: [span], 2: [span]}))
-        table = catalog.parts.cells.tables.table(places.NODE_LIST_HISTORY)
+        table = catalog.parts.cells.tables.table(NODE_LIST_HISTORY)
         assert len(list(table.keys())) == 3
 
 

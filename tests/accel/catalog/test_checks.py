@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from accel.catalog.list_rules import check_list
+from accel.catalog.node_list import check_list
 from accel.catalog.records import Checkpoint, ListVersion, NodeDirectory, NodeList, ObjectIdCounter, StreamBucket
 from accel.catalog.rows import LIVE, PREPARED, STREAM, STREAM_END, make_rows, no_rows, positions_of, retyped, some
-from accel.catalog.stream_rules import bucket_of, check_bucket
+from accel.catalog.stream_shards import bucket_of, check_bucket
 from tests.accel.catalog.building import (
     bucket_of_streams,
     compacted,

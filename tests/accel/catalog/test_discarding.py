@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.moving import move_stream_objects
+from accel.catalog.shard_writes import move_stream_objects
 from accel.errors import CatalogMissing, CommitRefused
 from loaders.errors import AmbiguousWrite, KeyMissing, StoreUnavailable
 from loaders.store import ObjectStore

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from accel.catalog import CatalogSettings
-from accel.catalog.existing import open_each
+from accel.catalog.parts import open_each
 from loaders.object_index import OpenedObject
 from loaders.store.decorated import Call, DecoratedStore
 from tests.accel.catalog.world import World

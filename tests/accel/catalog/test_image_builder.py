@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.catalog.buckets import bucket_of, buckets_of
-from accel.catalog.image_builder import BuiltImage, build_image
 from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.refresh import BuiltImage, build_image
 from accel.catalog.rows import (
     LIVE,
     OWNED_RANGE,
@@ -27,6 +26,7 @@ from accel.catalog.rows import (
     by_stream,
     make_rows,
 )
+from accel.catalog.stream_shards import bucket_of, buckets_of
 from accel.errors import ImageRefused
 from accel.image import MetadataImage, ObjectRef, StreamImage
 from accel.version import VersionVector

@@ -21,9 +21,9 @@ from accel.catalog.import_plan import (
     make_plan,
 )
 from accel.catalog.import_runs import RUN, RunFolder
-from accel.catalog.list_rules import check_list
+from accel.catalog.node_list import check_list
 from accel.catalog.rows import make_rows
-from accel.catalog.stream_rules import check_bucket
+from accel.catalog.stream_shards import check_bucket
 from accel.errors import MaintenanceRefused
 
 BUCKETS = 3

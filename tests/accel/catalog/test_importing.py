@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel import ReadAccelerator, StaticImages
-from accel.catalog import CatalogSettings, ObjectCatalog, import_progress, places
+from accel.catalog import CatalogSettings, ObjectCatalog, import_progress
 from accel.catalog.collecting import collect, plan_collection
 from accel.catalog.import_plan import NEVER_MS, Hole, ImportPlan, ImportReport, Overlap
 from accel.catalog.import_progress import BATCH_OBJECTS, ImportProgress
 from accel.catalog.import_reading import ImportChoice, Nodes
 from accel.catalog.importing import abandon_import, bucket_objects, commit_import, plan_import
+from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
 from accel.catalog.records import NodeList
 from accel.catalog.verifying import verify
 from accel.errors import MaintenanceRefused
@@ -115,7 +116,7 @@ def facts(world: World) -> dict[str, object]:
                 for node_id, seen in checkpoints.items()
             },
             "counter": None if counter is None else counter.value,
-            "progress": list(world.memory.list(f"{TABLES_PREFIX}{places.IMPORT_PROGRESS}")),
+            "progress": list(world.memory.list(f"{TABLES_PREFIX}{IMPORT_PROGRESS}")),
         }
 
 
@@ -337,9 +338,9 @@ def test_an_import_that_died_can_be_abandoned_until_a_list_is_written() -> None:
 
 
 def _lists(catalog: ObjectCatalog) -> Iterable[NodeList]:
-    table = catalog.parts.cells.tables.table(places.NODE_LISTS)
+    table = catalog.parts.cells.tables.table(NODE_LISTS)
     for key in list(table.keys()):
-        node_id = places.parse_node_key(key)
+        node_id = parse_node_key(key)
         seen = None if node_id is None else catalog.parts.cells.node_list(node_id).read()
         if seen is not None:
             yield seen.value

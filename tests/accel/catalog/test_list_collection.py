@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from accel.catalog.list_rules import (
+from accel.catalog.node_list import (
     with_doomed,
     with_prepared,
     without_collected,

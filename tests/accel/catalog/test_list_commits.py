@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from accel.catalog.list_rules import (
+from accel.catalog.node_list import (
     NO_STREAM_OBJECTS,
     PREPARED_MAX,
     check_list,
-    opened,
     with_compaction,
     with_doomed,
     with_extended,
+    with_new_session,
     with_prepared,
     with_upload,
     without_collected,
@@ -38,7 +38,7 @@ from tests.accel.catalog.building import (
 
 def test_each_session_has_a_higher_epoch() -> None:
     assert NodeList(NODE).epoch == 0
-    assert opened(opened(NodeList(NODE))).epoch == 2
+    assert with_new_session(with_new_session(NodeList(NODE))).epoch == 2
 
 
 def test_uploads_stand_in_the_order_of_their_commits_whatever_their_ids() -> None:
@@ -76,7 +76,7 @@ def test_an_upload_that_is_committed_twice_is_listed_once() -> None:
 
 
 def test_an_upload_counts_as_done_even_when_its_object_was_compacted_or_its_session_fenced() -> None:
-    now = opened(compacted(list_of(10, 11), [10, 11], 12))
+    now = with_new_session(compacted(list_of(10, 11), [10, 11], 12))
     assert with_upload(now, 1, facts(10)) is None
     with pytest.raises(SessionFenced, match=r"expected epoch 1 of this session, found 2"):
         with_upload(prepared(now, 13), 1, facts(13))
@@ -119,7 +119,7 @@ def test_promises_are_bounded() -> None:
 
 
 def test_a_fenced_session_promises_nothing_but_a_compactor_needs_none() -> None:
-    now = opened(list_of(10))
+    now = with_new_session(list_of(10))
     with pytest.raises(SessionFenced):
         with_prepared(now, [11], FAR_MS, 1)
     assert len(done(with_prepared(now, [11], FAR_MS, None)).prepared) == 1
@@ -157,7 +157,7 @@ def test_a_compaction_that_is_committed_twice_happens_once() -> None:
         removed = [(10, size_of(10)), (11, size_of(11))]
         after = done(with_compaction(before, removed, target, rows, 5000))
         assert with_compaction(after, removed, target, rows, 6000) is None
-        assert with_compaction(opened(uploaded(after, 30)), removed, target, rows, 6000) is None
+        assert with_compaction(with_new_session(uploaded(after, 30)), removed, target, rows, 6000) is None
 
 
 def test_a_compaction_rebases_over_uploads_that_came_in_between() -> None:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from accel.catalog.compaction_check import check_compaction
-from accel.catalog.list_rules import (
+from accel.catalog.node_list import (
     check_list,
-    opened,
     undone,
     with_compaction,
     with_doomed,
+    with_new_session,
     with_prepared,
     with_upload,
     without_collected,
@@ -29,7 +29,7 @@ from accel.catalog.list_rules import (
 )
 from accel.catalog.records import NodeList
 from accel.catalog.rows import ObjectFacts
-from accel.catalog.stream_rules import (
+from accel.catalog.stream_shards import (
     check_bucket,
     with_doomed_stream_objects,
     with_stream_objects,
@@ -63,7 +63,7 @@ class ListHistory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = opened(NodeList(NODE))
+        self.now = with_new_session(NodeList(NODE))
         self.bucket = bucket_of_streams(*STREAMS)
         self.contents: dict[int, Runs] = {}
         self.ends = dict.fromkeys(STREAMS, 0)
@@ -161,7 +161,7 @@ class ListHistory(RuleBasedStateMachine):
 
     @rule()
     def open_session(self) -> None:
-        self.now = opened(self.now)
+        self.now = with_new_session(self.now)
 
     @precondition(lambda self: self.versions)
     @rule(data=st.data())

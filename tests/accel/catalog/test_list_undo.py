@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accel.catalog.list_rules import Undo, check_list, opened, undone, with_doomed, without_collected
+from accel.catalog.node_list import Undo, check_list, undone, with_doomed, with_new_session, without_collected
 from accel.catalog.records import NodeList
 from accel.catalog.rows import NO_COMMIT
 from accel.errors import CommitRefused
@@ -74,7 +74,7 @@ def test_stream_objects_of_other_commits_stay() -> None:
 
 def test_epoch_and_promises_stay_as_they_are() -> None:
     earlier = list_of(10, 11)
-    now = opened(prepared(compacted(earlier, [10, 11], 20), 30))
+    now = with_new_session(prepared(compacted(earlier, [10, 11], 20), 30))
     result = undo(now, earlier)
     assert result.node_list.epoch == 2
     assert result.node_list.prepared["object_id"].tolist() == [30]

@@ -11,7 +11,7 @@ from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.collecting import plan_collection
 from accel.catalog.import_reading import ImportChoice
 from accel.catalog.importing import bucket_objects, commit_import, plan_import
-from accel.catalog.places import bucket_key, list_version_key, node_key
+from accel.catalog.keys import bucket_key, list_version_key, node_key
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
 from accel.history.configuration import StreamConfiguration
 from accel.history.store import StreamStore

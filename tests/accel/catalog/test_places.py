@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel.catalog.buckets import bucket_of, buckets_of
-from accel.catalog.places import (
+from accel.catalog.keys import (
     bucket_key,
     list_version_key,
     list_version_prefix,
@@ -16,6 +15,7 @@ from accel.catalog.places import (
     parse_list_version_key,
     parse_node_key,
 )
+from accel.catalog.stream_shards import bucket_of, buckets_of
 
 NODES = st.integers(0, 10**10 - 1)
 SEQUENCES = st.integers(0, 2**64 - 1)

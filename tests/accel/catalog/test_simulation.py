@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from accel.catalog import list_commits, stream_ends
+from accel.catalog import node_list, session
 from tests.accel.catalog.simulation.bucket import Violation
 from tests.accel.catalog.simulation.collectors import DELETES_FIRST, IMPATIENT, RIGHT, CollectorRules
 from tests.accel.catalog.simulation.runs import simulate
@@ -74,7 +74,7 @@ def test_commits_of_ids_that_are_not_promised_are_caught(monkeypatch: pytest.Mon
     def no_check(now: object, ids: Iterable[int]) -> None:
         del now, ids
 
-    monkeypatch.setattr(list_commits, "_refuse_unpromised", no_check)
+    monkeypatch.setattr(node_list, "_refuse_unpromised", no_check)
     assert_caught(first_seed=24)  # rare: about one run in eight
 
 
@@ -82,14 +82,14 @@ def test_commits_of_sessions_that_are_fenced_are_caught(monkeypatch: pytest.Monk
     def no_check(now: object, epoch: object) -> None:
         del now, epoch
 
-    monkeypatch.setattr(list_commits, "_refuse_fenced", no_check)
+    monkeypatch.setattr(node_list, "_refuse_fenced", no_check)
     assert_caught()
 
 
 def test_uploads_that_do_not_continue_their_streams_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stale(self: stream_ends.StreamEnds, *columns: object) -> stream_ends.StreamEnds:
+    def stale(self: session.StreamEnds, *columns: object) -> session.StreamEnds:
         del columns
         return self
 
-    monkeypatch.setattr(stream_ends.StreamEnds, "raised", stale)
+    monkeypatch.setattr(session.StreamEnds, "raised", stale)
     assert_caught()

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from accel.catalog.records import StreamBucket
-from accel.catalog.rows import Rows
-from accel.catalog.stream_rules import (
-    OPEN,
+from accel.catalog.rows import OPEN, Rows
+from accel.catalog.stream_shards import (
     check_bucket,
     with_closed_ranges,
     with_doomed_stream_objects,

@@ -6,7 +6,7 @@ import pytest
 
 from accel.catalog.records import StreamBucket
 from accel.catalog.rows import NO_COMMIT, Rows
-from accel.catalog.stream_rules import (
+from accel.catalog.stream_shards import (
     check_bucket,
     with_doomed_stream_objects,
     with_replacement,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from accel.catalog.records import StreamBucket
-from accel.catalog.stream_rules import (
-    OPEN,
+from accel.catalog.rows import OPEN
+from accel.catalog.stream_shards import (
     check_bucket,
     with_closed_ranges,
     with_open_ranges,

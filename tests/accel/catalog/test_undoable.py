@@ -9,9 +9,10 @@ from typing import TypeVar
 
 import pytest
 
-from accel.catalog import CatalogSettings, ObjectCatalog, places
+from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.collecting import collect, plan_collection
-from accel.catalog.undoable import is_led_back, undoable_commits
+from accel.catalog.keys import STREAM_BUCKETS
+from accel.catalog.node_list import is_led_back, undoable_commits
 from accel.catalog.undoing import undo
 from accel.errors import CommitRefused
 from accel.image import MetadataImage
@@ -57,7 +58,7 @@ class BeforeBuckets(DecoratedStore):
         self.acts: list[Callable[[], object]] = []
 
     def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
-        if self.acts and f"/{places.STREAM_BUCKETS}/" in call.key:
+        if self.acts and f"/{STREAM_BUCKETS}/" in call.key:
             self.acts.pop(0)()
         return send()
 

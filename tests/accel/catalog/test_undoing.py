@@ -9,8 +9,8 @@ import pytest
 
 from accel.catalog import ObjectCatalog, compacting
 from accel.catalog.collecting import collect, plan_collection
-from accel.catalog.moving import move_stream_objects
-from accel.catalog.stream_rules import bucket_of
+from accel.catalog.shard_writes import move_stream_objects
+from accel.catalog.stream_shards import bucket_of
 from accel.catalog.undoing import UndoReport, Way, plan_undo, undo, unfinished_commits, versions
 from accel.errors import CommitRefused, MaintenanceRefused
 from accel.image_parts import StreamObject

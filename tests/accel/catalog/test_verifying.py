@@ -12,7 +12,7 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.problems import Kind, Severity
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import joined
-from accel.catalog.stream_rules import bucket_of
+from accel.catalog.stream_shards import bucket_of
 from accel.catalog.undoing import undo
 from accel.catalog.verification import Outcome, Verification
 from accel.catalog.verifying import verify

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.places import TABLES
+from accel.catalog.keys import TABLES
 from accel.history.store.keys import SYSTEM_TABLES
 from accel.system import SYSTEM
 from loaders.store import open_store

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from accel.catalog import ObjectCatalog, list_rules, stream_rules
-from accel.catalog.moving import move_stream_objects
+from accel.catalog import ObjectCatalog
+from accel.catalog.node_list import with_doomed, without_collected, without_expired
 from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.shard_writes import move_stream_objects
+from accel.catalog.stream_shards import with_doomed_stream_objects, without_collected_stream_objects
 from tests.accel.catalog.simulation.bucket import LAYOUT, NODES, Bucket
 
 MILLISECONDS = 1000
@@ -57,7 +59,7 @@ class Collector:
         expired: list[int] = []
 
         def change(now: NodeList | None) -> NodeList | None:
-            changed, ids = list_rules.without_expired(now or NodeList(node_id), self.catalog.parts.now_ms())
+            changed, ids = without_expired(now or NodeList(node_id), self.catalog.parts.now_ms())
             expired[:] = sorted({*expired, *ids.tolist()})  # a lost reply: what it took is no longer in the list
             return changed if self.rules.takes_promises_back else None
 
@@ -76,7 +78,7 @@ class Collector:
         doomed: list[int] = []
 
         def doom(now: NodeList | None) -> NodeList | None:
-            changed, ids = list_rules.with_doomed(now or NodeList(node_id), self._before_ms())
+            changed, ids = with_doomed(now or NodeList(node_id), self._before_ms())
             doomed[:] = ids.tolist()
             return changed
 
@@ -84,19 +86,19 @@ class Collector:
         seen = cell.change(doom)
         self._delete(doomed)
         if doomed:
-            cell.change(lambda now: list_rules.without_collected(now or NodeList(node_id), doomed), seen=seen)
+            cell.change(lambda now: without_collected(now or NodeList(node_id), doomed), seen=seen)
             self.bucket.count("collected")
 
     def _collect_bucket(self, number: int) -> None:
         doomed: list[int] = []
 
         def doom(now: StreamBucket | None) -> StreamBucket | None:
-            changed, ids = stream_rules.with_doomed_stream_objects(now or StreamBucket(number), self._before_ms())
+            changed, ids = with_doomed_stream_objects(now or StreamBucket(number), self._before_ms())
             doomed[:] = ids.tolist()
             return changed
 
         def forget(now: StreamBucket | None) -> StreamBucket | None:
-            return stream_rules.without_collected_stream_objects(now or StreamBucket(number), doomed)
+            return without_collected_stream_objects(now or StreamBucket(number), doomed)
 
         cell = self.catalog.parts.cells.bucket(number)
         seen = cell.change(doom)

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from accel.catalog.cell import Cell, Seen
-from accel.catalog.cells import CatalogCells
+from accel.catalog.keys import CatalogCells
 from accel.catalog.opening import catalog_tables
 from accel.catalog.records import NodeList, StreamBucket
 from loaders.errors import KeyMissing

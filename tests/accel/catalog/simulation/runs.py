@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from unittest.mock import patch
 
-from accel.catalog import existing
+from accel.catalog import parts
 from accel.lookup import engine
 from tests.accel.catalog.simulation.actors import Caretaker, CollectorActor, Compactor, Reader, Uploader, processes
 from tests.accel.catalog.simulation.bucket import NODES, Bucket, InlineExecutor, InlineThreads, Violation
@@ -39,7 +39,7 @@ def simulate(seed: int, steps: int, collector: CollectorRules = RIGHT, merges: f
     try:
         with (  # actors have no threads but their own
             patch.object(engine, "Threads", InlineThreads),
-            patch.object(existing, "ThreadPoolExecutor", InlineExecutor),
+            patch.object(parts, "ThreadPoolExecutor", InlineExecutor),
         ):
             scheduler.run(steps, Invariants(bucket).check)
     except Violation as violation:

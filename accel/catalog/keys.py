@@ -1,0 +1,175 @@
+"""Every key of the catalog: its table, its name there, and the form of its value.
+
+    nodes               directory                      NodeDirectory
+    nodes               format                         FormatRecord    never written again
+    node-lists          <node>                         NodeList
+    node-list-history   <node>-<sequence>              ListVersion     never written again
+    stream-buckets      <shard>                        StreamShard
+    node-checkpoints    <node>                         Checkpoint
+    counters            object-ids                     ObjectIdCounter
+    import-progress     run                            ImportRun       only while an import is under way
+    import-progress     batch-<hash of what it covers> ReadBatch       likewise; never written again
+
+Numbers are padded with zeros, because listings come in the order of their characters. What stands in each record:
+docs/formats.md, "Records".
+"""
+
+from __future__ import annotations
+
+from accel.catalog.cell import Cell
+from accel.catalog.records import (
+    CHECKPOINT,
+    IMPORT_BATCH,
+    IMPORT_RUN,
+    LIST_VERSION,
+    NODE_DIRECTORY,
+    NODE_LIST,
+    OBJECT_ID_COUNTER,
+    STREAM_BUCKET,
+    Checkpoint,
+    ImportRun,
+    ListVersion,
+    NodeDirectory,
+    NodeList,
+    ObjectIdCounter,
+    ReadBatch,
+    StreamBucket,
+)
+from loaders.tables import FormatRecord, Tables
+from loaders.tables.format_record import FORMAT_FORM
+
+NODES = "nodes"
+NODE_LISTS = "node-lists"
+NODE_LIST_HISTORY = "node-list-history"
+STREAM_BUCKETS = "stream-buckets"
+NODE_CHECKPOINTS = "node-checkpoints"
+COUNTERS = "counters"
+TABLES = (NODES, NODE_LISTS, NODE_LIST_HISTORY, STREAM_BUCKETS, NODE_CHECKPOINTS, COUNTERS)
+"""All tables of the catalog, in the order in which `init` makes them."""
+
+DIRECTORY_KEY = "directory"
+FORMAT_COPY_KEY = "format"
+OBJECT_IDS_KEY = "object-ids"
+
+IMPORT_PROGRESS = "import-progress"
+"""The table of an import that is under way; there is none otherwise."""
+
+IMPORT_RUN_KEY = "run"
+
+_NODE_DIGITS, _SEQUENCE_DIGITS, _BUCKET_DIGITS = 10, 20, 5
+
+
+def node_key(node_id: int) -> str:
+    """The key of what belongs to a node.
+
+    >>> node_key(4)
+    '0000000004'
+
+    Raises:
+        ValueError: a number that 10 digits cannot say.
+    """
+    return _padded("a node id", node_id, _NODE_DIGITS)
+
+
+def parse_node_key(key: str) -> int | None:
+    """The node of a key; None for a key that `node_key` does not make."""
+    return _parsed(key, _NODE_DIGITS)
+
+
+def list_version_key(node_id: int, sequence: int) -> str:
+    """The key of a node's list as it stood at one of its sequence numbers.
+
+    >>> list_version_key(4, 17)
+    '0000000004-00000000000000000017'
+
+    Raises:
+        ValueError: a number that its digits cannot say.
+    """
+    return f"{list_version_prefix(node_id)}{_padded('a sequence', sequence, _SEQUENCE_DIGITS)}"
+
+
+def list_version_prefix(node_id: int) -> str:
+    """What the keys of all versions of a node's list begin with."""
+    return f"{node_key(node_id)}-"
+
+
+def parse_list_version_key(key: str) -> tuple[int, int] | None:
+    """Node and sequence of a key; None for a key that `list_version_key` does not make."""
+    node_text, _, sequence_text = key.partition("-")
+    node_id, sequence = _parsed(node_text, _NODE_DIGITS), _parsed(sequence_text, _SEQUENCE_DIGITS)
+    return None if node_id is None or sequence is None else (node_id, sequence)
+
+
+def bucket_key(bucket: int) -> str:
+    """The key of a bucket of streams.
+
+    >>> bucket_key(31)
+    '00031'
+
+    Raises:
+        ValueError: a number that 5 digits cannot say.
+    """
+    return _padded("a bucket", bucket, _BUCKET_DIGITS)
+
+
+def _padded(what: str, number: int, digits: int) -> str:
+    if not 0 <= number < 10**digits:
+        raise ValueError(f"expected {what} of 0 to {10**digits - 1}, found {number}")
+    return f"{number:0{digits}d}"
+
+
+def _parsed(text: str, digits: int) -> int | None:
+    return int(text) if len(text) == digits and text.isascii() and text.isdigit() else None
+
+
+DIRECTORY_SIZE_BYTES_MAX = 1 << 20
+"""Of the directory: a node takes up to 9 bytes."""
+
+COUNTER_SIZE_BYTES_MAX = 1 << 12
+"""Of a counter, which is one number."""
+
+
+class CatalogCells:
+    """The catalog's keys. Threads: any."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+
+    def directory(self) -> Cell[NodeDirectory]:
+        """Which nodes have a list."""
+        table = self.tables.table(NODES, value_size_bytes_max=DIRECTORY_SIZE_BYTES_MAX)
+        return Cell(table, DIRECTORY_KEY, NODE_DIRECTORY)
+
+    def format_copy(self) -> Cell[FormatRecord]:
+        """The choices with which the catalog was begun, beside the format record itself."""
+        return Cell(self.tables.table(NODES), FORMAT_COPY_KEY, FORMAT_FORM)
+
+    def node_list(self, node_id: int) -> Cell[NodeList]:
+        """A node's objects."""
+        return Cell(self.tables.table(NODE_LISTS), node_key(node_id), NODE_LIST)
+
+    def list_version(self, node_id: int, sequence: int) -> Cell[ListVersion]:
+        """A node's list as it stood at one of its sequence numbers."""
+        key = list_version_key(node_id, sequence)
+        return Cell(self.tables.table(NODE_LIST_HISTORY), key, LIST_VERSION)
+
+    def bucket(self, number: int) -> Cell[StreamBucket]:
+        """A part of the streams."""
+        return Cell(self.tables.table(STREAM_BUCKETS), bucket_key(number), STREAM_BUCKET)
+
+    def checkpoint(self, node_id: int) -> Cell[Checkpoint]:
+        """Where a node's streams ended some commits ago."""
+        return Cell(self.tables.table(NODE_CHECKPOINTS), node_key(node_id), CHECKPOINT)
+
+    def object_ids(self) -> Cell[ObjectIdCounter]:
+        """The next object id that nobody has."""
+        table = self.tables.table(COUNTERS, value_size_bytes_max=COUNTER_SIZE_BYTES_MAX)
+        return Cell(table, OBJECT_IDS_KEY, OBJECT_ID_COUNTER)
+
+    def import_run(self) -> Cell[ImportRun]:
+        """What an import that is under way has done to the counter of ids."""
+        return Cell(self.tables.table(IMPORT_PROGRESS), IMPORT_RUN_KEY, IMPORT_RUN)
+
+    def import_batch(self, key: str) -> Cell[ReadBatch]:
+        """Indexes that an import has read."""
+        return Cell(self.tables.table(IMPORT_PROGRESS), key, IMPORT_BATCH)

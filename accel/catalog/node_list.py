@@ -1,0 +1,680 @@
+"""The state machine of a node's list: every rule that makes the next list out of a list.
+
+An object's way through a list:
+
+    (an id) -> prepared -> live -> retired -> delete pending -> (gone)
+                  |          ^---------|
+                  |             undo
+                  '-> (gone)
+
+    sessions      with_new_session
+    writers       with_prepared, with_extended, with_upload, with_compaction
+    leaving       without_expired, without_prepared, with_delete_pending, without_collected, without_stream_objects,
+                  without_withdrawn
+    undoing       undo, undoable_commits, is_led_back
+    checking      check_list
+
+All rules are pure: a list and facts in, the next list out, or None where the work is done already. A writer whose reply
+was lost applies the same rule to what stands there now, and learns whether it had been carried out. What contradicts
+the list is refused, and then nothing has changed. This module does not know who reads and writes lists.
+
+- **An id must be prepared before its object is written, and must still be prepared when the object is committed.** The
+  collector takes expired ids out of the list before it deletes their objects. So a writer that was too slow is refused
+  here, and never lists an object that is gone.
+- **Objects are deleted in two steps**, so that nothing can be listed again while it is being deleted:
+
+      retired ---- with_delete_pending ---> delete pending ---- the objects are deleted ---> without_collected
+      prepared --- without_expired -------> (not in the list) - the objects are deleted
+
+  Rows that are delete pending stay until their objects are gone: a collector that dies is followed by one that finds
+  them again. Only an undo leads back, and never from delete pending.
+- **An undo follows the numbers of commits**, because later commits may stand on the bad one. It leads to an earlier
+  version of the list, plus all that was uploaded since:
+
+      an object of the earlier version is not live now    -> the commit that retired it is taken back
+      a commit that is taken back had an output           -> the output goes; if another commit has retired it since,
+                                                             that one is taken back, too
+      a commit that is taken back had sources             -> they come back, unless they are outputs that go
+
+  Compactions among objects that were uploaded later stay. Each commit can be taken back once: what an undo has
+  withdrawn never comes back, so a version that an undo has led away from cannot be reached any more. The result must
+  list exactly the objects of the earlier version below its next order id; otherwise it is refused.
+- **Stream objects of an undone commit** lie in the stream shards, or wait in the list for that. Those in the list go at
+  once; for the others the list remembers the commits (`withdrawn_commits`) until `stream_shards.without_commits` has
+  been applied to all shards. In between both the sources and the objects made of them are found: twice, not never. None
+  of them was merged into another one meanwhile: see `shard_writes.refuse_undoable`.
+
+Complexity of each rule: O(n log n) in the rows of the list and what is added, no loop over rows in Python. A list
+shares no writable memory with the one that follows it. Times are milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.catalog.problems import Kind, Mismatches, Problem
+from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.rows import (
+    CHECKSUM_MAX,
+    LIVE,
+    NO_COMMIT,
+    PREPARED,
+    RETIRED,
+    STREAM_OBJECT,
+    ObjectFacts,
+    Rows,
+    by_stream,
+    check_new_rows,
+    described,
+    doomed,
+    joined,
+    make_rows,
+    no_rows,
+    overlapping,
+    positions_of,
+    refuse_other_bytes,
+    refuse_overlaps,
+    retyped,
+    some,
+    starts_of,
+    without_deleted,
+)
+from accel.errors import CommitRefused, SessionFenced
+from loaders.object_ref import UNKNOWN
+
+# Writers
+
+PREPARED_MAX = 10_000
+"""Ids that may be promised at one time in one list."""
+
+STREAM_OBJECTS_A_COMMIT_MAX = 10_000
+"""As in the production system: a larger commit once stopped its controllers."""
+
+NO_STREAM_OBJECTS = no_rows(STREAM_OBJECT)
+
+
+def with_new_session(now: NodeList) -> NodeList:
+    """A new session begins: the epoch rises by one, and sessions of lower epochs may not commit any more."""
+    return replace(now, epoch=now.epoch + 1)
+
+
+def with_prepared(
+    now: NodeList, object_ids: Iterable[int] | NDArray[np.int64], deadline_ms: int, epoch: int | None
+) -> NodeList | None:
+    """Promise ids: until the deadline nobody deletes objects that have them.
+
+    Ids that are promised already keep the later one of both deadlines.
+
+    Args:
+        now: the list.
+        object_ids: never used before; in any order.
+        deadline_ms: milliseconds since 1970.
+        epoch: of the session that asks; None for those that commit without one, such as compactors.
+
+    Returns:
+        None if all of them are promised at least so long already.
+
+    Raises:
+        SessionFenced: a newer session writes for the node.
+        CommitRefused: an id that an object has already, a negative one, or more than 10,000 promises in all.
+    """
+    _refuse_fenced(now, epoch)
+    ids = np.unique(np.fromiter(object_ids, dtype=np.int64))
+    if len(ids) and ids[0] < 0:
+        raise CommitRefused(f"list of node {now.node_id}: expected object ids of at least 0, found {int(ids[0])}")
+    taken = ids[_listed(now, ids)]
+    if len(taken):
+        raise CommitRefused(f"list of node {now.node_id}: expected ids that no object has, found {some(taken)} listed")
+    known = positions_of(now.prepared["object_id"], ids)
+    later = known[known >= 0][now.prepared["deadline_ms"][known[known >= 0]] < deadline_ms]
+    new = ids[known < 0]
+    if not len(later) and not len(new):
+        return None
+    if len(now.prepared) + len(new) > PREPARED_MAX:
+        found = f"{len(now.prepared)} and {len(new)} more"
+        raise CommitRefused(f"list of node {now.node_id}: expected at most {PREPARED_MAX} promised ids, found {found}")
+    rows = joined(now.prepared, make_rows(PREPARED, object_id=new, deadline_ms=deadline_ms))
+    rows["deadline_ms"][later] = deadline_ms
+    return replace(now, prepared=np.sort(rows, order="object_id"))
+
+
+def with_extended(
+    now: NodeList, object_ids: Iterable[int] | NDArray[np.int64], deadline_ms: int, epoch: int | None
+) -> NodeList | None:
+    """Give promises a later deadline. Unlike `with_prepared` it makes none anew: what has expired is lost.
+
+    Args:
+        now, object_ids, deadline_ms, epoch: as for `with_prepared`.
+
+    Returns:
+        None if all of them are promised at least so long already.
+
+    Raises:
+        SessionFenced: a newer session writes for the node.
+        CommitRefused: an id that is not promised (any more).
+    """
+    _refuse_fenced(now, epoch)
+    ids = np.unique(np.fromiter(object_ids, dtype=np.int64))
+    _refuse_unpromised(now, ids)
+    return with_prepared(now, ids, deadline_ms, epoch)
+
+
+def with_upload(
+    now: NodeList, epoch: int, added: ObjectFacts | None, stream_objects: Rows = NO_STREAM_OBJECTS
+) -> NodeList | None:
+    """List what a node has uploaded: an object of many streams, objects of one stream each, or both.
+
+    The object's order id is the number of this commit, higher than all before it. That its streams go on where they
+    ended is not looked at here: the session knows their ends (`session.StreamEnds`).
+
+    Args:
+        now: the list.
+        epoch: of the session that commits.
+        added: the object of many streams, if there is one.
+        stream_objects: STREAM_OBJECT rows; `node_id` and `added_by` are filled in here.
+
+    Returns:
+        None if exactly these objects were committed here before, and only their streams' buckets may know of some.
+
+    Raises:
+        SessionFenced: a newer session writes for the node, and these objects are not listed.
+        CommitRefused: an id that is not promised (any more), one that is listed with another size or checksum or beside
+            others that are promised, an overlap of stream objects, more than 10,000 of them, a negative number, or
+            nothing to commit.
+    """
+    ids = _new_ids(now, added, stream_objects)
+    if not len(ids):
+        raise CommitRefused(f"list of node {now.node_id}: expected at least one object to commit, found none")
+    if _is_done(now, ids, added, stream_objects):
+        return None
+    _refuse_fenced(now, epoch)
+    _refuse_unpromised(now, ids)
+    live = now.live if added is None else joined(now.live, _live_row(added, now.next_order_id))
+    return _committed(now, live, ids, stream_objects)
+
+
+def with_compaction(
+    now: NodeList,
+    removed: Sequence[tuple[int, int]],
+    added: ObjectFacts | None,
+    stream_objects: Rows,
+    now_ms: int,
+) -> NodeList | None:
+    """Swap a run of objects for what was made of them, and retire them.
+
+    The successor takes their place: the lowest order id, the highest last order id and the oldest data time of all.
+
+    Args:
+        now: the list.
+        removed: (object id, size) of each source; in the list they stand side by side.
+        added: their successor; None if all went to objects of one stream, or nothing of them is needed any more.
+        stream_objects: STREAM_OBJECT rows made of the sources; `node_id` and `added_by` are filled in here.
+        now_ms: milliseconds since 1970; the sources are retired at that time.
+
+    Returns:
+        None if this was done before.
+
+    Raises:
+        CommitRefused: a source that is gone or of another size, sources that are not neighbours, an id that is not
+            promised (any more), or stream objects as in `with_upload`. Whoever gets this gives up the group; the list
+            tells which objects nobody needs.
+
+    Source: docs/catalog.md, "Commits".
+    """
+    sources = np.array([object_id for object_id, _ in removed], dtype=np.int64)
+    ids = _new_ids(now, added, stream_objects)
+    if _is_done(now, ids, added, stream_objects) if len(ids) else _are_retired(now, sources):
+        return None
+    first, last = _run_of(now, sources, np.array([size for _, size in removed], dtype=np.int64))
+    _refuse_unpromised(now, ids)
+    group = now.live[first : last + 1]
+    successor = no_rows(LIVE) if added is None else _successor(added, group, now.next_order_id)
+    live = np.concatenate((now.live[:first], successor, now.live[last + 1 :]))
+    return _committed(now, live, ids, stream_objects, retired=retired_rows(group, now_ms, now.next_order_id))
+
+
+def retired_rows(rows: Rows, now_ms: int, commit: int) -> Rows:
+    """RETIRED rows of LIVE ones that a commit takes out of the list.
+
+    Args:
+        rows: LIVE rows.
+        now_ms: milliseconds since 1970; when that is.
+        commit: its number; `NO_COMMIT` for an undo.
+    """
+    return retyped(rows, RETIRED, {"retired_at_ms": now_ms, "retired_by": commit, "doomed": 0})
+
+
+def _committed(
+    now: NodeList, live: Rows, ids: NDArray[np.int64], stream_objects: Rows, *, retired: Rows | None = None
+) -> NodeList:
+    commit = now.next_order_id
+    named = retyped(stream_objects, STREAM_OBJECT)
+    named["node_id"], named["added_by"] = now.node_id, commit
+    waiting = by_stream(joined(now.stream_objects, named), "start")
+    refuse_overlaps(waiting, f"list of node {now.node_id}")
+    return replace(
+        now,
+        next_order_id=commit + 1,
+        live=live,
+        prepared=now.prepared[~np.isin(now.prepared["object_id"], ids)],
+        retired=now.retired if retired is None else joined(now.retired, retired),
+        stream_objects=waiting,
+    )
+
+
+def _live_row(added: ObjectFacts, order_id: int) -> Rows:
+    return make_rows(
+        LIVE,
+        object_id=added.object_id,
+        order_id=order_id,
+        last_order_id=order_id,
+        data_time_ms=added.data_time_ms,
+        size_bytes=added.size_bytes,
+        index_size_bytes=added.index_size_bytes,
+        attributes=added.attributes,
+        tail_checksum=added.tail_checksum,
+        added_by=order_id,
+    )
+
+
+def _successor(added: ObjectFacts, group: Rows, commit: int) -> Rows:
+    row = _live_row(added, commit)
+    row["order_id"] = group["order_id"].min()
+    row["last_order_id"] = group["last_order_id"].max()
+    row["data_time_ms"] = group["data_time_ms"].min()
+    return row
+
+
+def _new_ids(now: NodeList, added: ObjectFacts | None, stream_objects: Rows) -> NDArray[np.int64]:
+    check_new_rows(stream_objects, f"list of node {now.node_id}")
+    if len(stream_objects) > STREAM_OBJECTS_A_COMMIT_MAX:
+        most = f"at most {STREAM_OBJECTS_A_COMMIT_MAX} stream objects in a commit"
+        raise CommitRefused(f"list of node {now.node_id}: expected {most}, found {len(stream_objects)}")
+    own = [] if added is None else [added.checked().object_id]
+    ids = np.concatenate((np.array(own, dtype=np.int64), stream_objects["object_id"]))
+    if own and own[0] in stream_objects["object_id"]:
+        raise CommitRefused(f"list of node {now.node_id}: expected each object once, found {own[0]} twice")
+    return ids
+
+
+def _is_done(now: NodeList, ids: NDArray[np.int64], added: ObjectFacts | None, stream_objects: Rows) -> bool:
+    # A commit is one write: once it was made, some of its ids are listed and none is promised. Objects of one stream
+    # may have moved on to their buckets since.
+    listed = _listed(now, ids)
+    promised = np.isin(ids, now.prepared["object_id"])
+    if listed.any() and promised.any():
+        raise CommitRefused(
+            f"list of node {now.node_id}: expected objects of one commit, found {some(ids[listed])} listed and "
+            f"{some(ids[promised])} promised"
+        )
+    if not listed.any():
+        return False
+    where = f"list of node {now.node_id}"
+    if added is not None:
+        for rows in (now.live, now.retired):
+            refuse_other_bytes(rows, _live_row(added, now.next_order_id), where)
+    refuse_other_bytes(now.stream_objects, stream_objects, where)
+    return True
+
+
+def _listed(now: NodeList, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+    places = (now.live, now.retired, now.stream_objects)
+    return np.isin(ids, np.concatenate([rows["object_id"] for rows in places]))
+
+
+def _are_retired(now: NodeList, sources: NDArray[np.int64]) -> bool:
+    return bool(len(sources)) and bool(np.isin(sources, now.retired["object_id"]).all())
+
+
+def _refuse_fenced(now: NodeList, epoch: int | None) -> None:
+    if epoch is not None and epoch != now.epoch:
+        raise SessionFenced(
+            f"list of node {now.node_id}: expected epoch {epoch} of this session, found {now.epoch}: another session "
+            "was opened"
+        )
+
+
+def _refuse_unpromised(now: NodeList, ids: NDArray[np.int64]) -> None:
+    missing = ids[~np.isin(ids, now.prepared["object_id"])]
+    if len(missing):
+        raise CommitRefused(
+            f"list of node {now.node_id}: expected promised ids, found none for {some(missing)}: never prepared, or "
+            "their time ran out and they may be deleted by now"
+        )
+
+
+def _run_of(now: NodeList, sources: NDArray[np.int64], sizes_bytes: NDArray[np.int64]) -> tuple[int, int]:
+    where = f"list of node {now.node_id}"
+    if not len(sources) or len(np.unique(sources)) < len(sources):
+        raise CommitRefused(f"{where}: expected one or more sources, each once, found {some(sources)}")
+    positions = positions_of(now.live["object_id"], sources)
+    gone = sources[positions < 0]
+    if len(gone):
+        retired = gone[np.isin(gone, now.retired["object_id"])]
+        raise CommitRefused(
+            f"{where}: expected sources that are live, found {some(gone)} gone, {len(retired)} of them retired"
+        )
+    found = now.live["size_bytes"][positions]
+    wrong = np.flatnonzero(found != sizes_bytes)
+    if len(wrong):
+        at = int(wrong[0])
+        raise CommitRefused(
+            f"{where}: expected object {sources[at]} of {sizes_bytes[at]} bytes, found {found[at]} in the list"
+        )
+    first, last = int(positions.min()), int(positions.max())
+    if last - first + 1 != len(sources):
+        between = np.setdiff1d(now.live["object_id"][first : last + 1], sources)
+        raise CommitRefused(f"{where}: expected sources side by side, found {some(between)} between them")
+    return first, last
+
+
+# Leaving the list
+
+
+def without_expired(now: NodeList, now_ms: int) -> tuple[NodeList | None, NDArray[np.int64]]:
+    """Take ids out of the promises whose deadline has come; from then on nobody can commit them.
+
+    Args:
+        now: the list.
+        now_ms: the time; a deadline that equals it has come.
+
+    Returns:
+        The list without them (None: there are none), and these ids.
+    """
+    expired = now.prepared["deadline_ms"] <= now_ms
+    ids: NDArray[np.int64] = now.prepared["object_id"][expired]
+    return (replace(now, prepared=now.prepared[~expired]) if len(ids) else None), ids
+
+
+def without_prepared(now: NodeList, object_ids: Iterable[int] | NDArray[np.int64]) -> NodeList | None:
+    """Take ids out of the promises before their time: their writer gives them back, unused.
+
+    Ids that are not promised are left as they are; None if none of them is.
+    """
+    given_back = np.isin(now.prepared["object_id"], np.fromiter(object_ids, dtype=np.int64))
+    return replace(now, prepared=now.prepared[~given_back]) if given_back.any() else None
+
+
+def with_doomed(now: NodeList, retired_before_ms: int) -> tuple[NodeList | None, NDArray[np.int64]]:
+    """Doom what was retired before a time: from then on it cannot come back.
+
+    Args:
+        now: the list.
+        retired_before_ms: what was retired at that very time is spared. The format record's `retired_seconds` ago.
+
+    Returns:
+        The list with the marks (None: all that is old enough has them), and the ids of all doomed objects, those of
+        earlier rounds among them.
+    """
+    retired, ids = doomed(now.retired, retired_before_ms)
+    return (None if retired is None else replace(now, retired=retired)), ids
+
+
+def without_collected(now: NodeList, object_ids: Iterable[int] | NDArray[np.int64]) -> NodeList | None:
+    """Forget doomed objects that are deleted. Ids that are not listed any more count as done; None if all do.
+
+    Raises:
+        CommitRefused: an id that is not doomed.
+    """
+    retired = without_deleted(now.retired, now.live["object_id"], object_ids, f"list of node {now.node_id}")
+    return None if retired is None else replace(now, retired=retired)
+
+
+def without_stream_objects(now: NodeList, object_ids: Iterable[int] | NDArray[np.int64]) -> NodeList | None:
+    """Forget stream objects that lie in their buckets now; None if the list has none of these ids."""
+    moved = np.isin(now.stream_objects["object_id"], np.fromiter(object_ids, dtype=np.int64))
+    return replace(now, stream_objects=now.stream_objects[~moved]) if moved.any() else None
+
+
+def without_withdrawn(now: NodeList, commits: Iterable[int]) -> NodeList | None:
+    """Forget undone commits whose stream objects have been withdrawn from all buckets; None if there are none."""
+    done = set(commits)
+    left = tuple(commit for commit in now.withdrawn_commits if commit not in done)
+    return replace(now, withdrawn_commits=left) if left != now.withdrawn_commits else None
+
+
+# Undoing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Undo:
+    """What undoing does.
+
+    Args:
+        node_list: the list that follows.
+        revived: LIVE rows that came back.
+        withdrawn: ids of objects that were live and are retired now.
+        withdrawn_stream_objects: STREAM_OBJECT rows that waited in the list; they are to be put into their buckets as
+            retired, so that they are collected in time.
+        commits: ascending; their stream objects must be withdrawn from all buckets.
+    """
+
+    node_list: NodeList
+    revived: Rows
+    withdrawn: NDArray[np.int64]
+    withdrawn_stream_objects: Rows
+    commits: tuple[int, ...]
+
+
+def undone(now: NodeList, earlier: NodeList, now_ms: int) -> Undo | None:
+    """Lead the list back to an earlier version of it, keeping what was uploaded since.
+
+    The epoch and the promised ids stay as they are.
+
+    Args:
+        now: the list.
+        earlier: the same list as it was.
+        now_ms: milliseconds since 1970; what goes is retired at that time.
+
+    Returns:
+        None if all objects of the earlier version are live, and nothing else is below its next order id.
+
+    Raises:
+        CommitRefused: an object that would have to come back is doomed or collected, the versions are not of one
+            list, or another undo lies between them.
+    """
+    where = _checked_place(now, earlier)
+    commits = _commits_to_undo(now, earlier, where)
+    if not commits:
+        _refuse_differences(now.live, earlier, where)
+        return None
+    numbers = np.array(sorted(commits), dtype=np.int64)
+    goes = np.isin(now.live["added_by"], numbers)
+    revived = retyped(_revivable(now, numbers, where), LIVE)
+    live = np.sort(joined(now.live[~goes], revived), order="order_id")
+    _refuse_differences(live, earlier, where)
+    waiting = np.isin(now.stream_objects["added_by"], numbers)
+    following = replace(
+        now,
+        next_order_id=now.next_order_id + 1,
+        live=live,
+        retired=_retired(now, numbers, revived, retired_rows(now.live[goes], now_ms, NO_COMMIT)),
+        stream_objects=now.stream_objects[~waiting],
+        withdrawn_commits=tuple(sorted(commits | set(now.withdrawn_commits))),
+    )
+    return Undo(
+        following,
+        revived,
+        now.live["object_id"][goes],
+        now.stream_objects[waiting],
+        tuple(int(each) for each in numbers),
+    )
+
+
+def _checked_place(now: NodeList, earlier: NodeList) -> str:
+    where = f"list of node {now.node_id}"
+    if earlier.node_id != now.node_id:
+        raise CommitRefused(f"{where}: expected an earlier version of it, found one of node {earlier.node_id}")
+    if earlier.next_order_id > now.next_order_id:
+        found = f"{earlier.next_order_id} as its next order id, now {now.next_order_id}"
+        raise CommitRefused(f"{where}: expected an earlier version of it, found {found}")
+    return where
+
+
+def _commits_to_undo(now: NodeList, earlier: NodeList, where: str) -> set[int]:
+    missing = np.setdiff1d(earlier.live["object_id"], now.live["object_id"])
+    lost = np.setdiff1d(missing, now.retired["object_id"])
+    if len(lost):
+        raise CommitRefused(f"{where}: expected the objects that are to come back, found {some(lost)} collected")
+    found = np.isin(now.retired["object_id"], missing)
+    withdrawn = now.retired["object_id"][found & (now.retired["retired_by"] == NO_COMMIT)]
+    if len(withdrawn):
+        raise CommitRefused(
+            f"{where}: expected commits to take back, found {some(withdrawn)} withdrawn by an earlier undo"
+        )
+    commits: set[int] = set()
+    while fresh := set(now.retired["retired_by"][found].tolist()) - commits:
+        commits |= fresh
+        # Outputs of these commits that another commit has retired since: that one stands on them.
+        found = np.isin(now.retired["added_by"], sorted(commits))
+    return commits
+
+
+def _revivable(now: NodeList, commits: NDArray[np.int64], where: str) -> Rows:
+    sources = now.retired[np.isin(now.retired["retired_by"], commits)]
+    doomed = sources["object_id"][sources["doomed"] != 0]
+    if len(doomed):
+        raise CommitRefused(f"{where}: expected objects that nobody deletes yet, found {some(doomed)} being deleted")
+    return sources[~np.isin(sources["added_by"], commits)]
+
+
+def _retired(now: NodeList, commits: NDArray[np.int64], revived: Rows, went: Rows) -> Rows:
+    kept = now.retired[~np.isin(now.retired["object_id"], revived["object_id"])]
+    # Outputs that were replaced by outputs: with their commits taken back, none is left that they could go back to.
+    kept["retired_by"][np.isin(kept["retired_by"], commits)] = NO_COMMIT
+    return joined(kept, went)
+
+
+def _refuse_differences(live: Rows, earlier: NodeList, where: str) -> None:
+    overlaps = overlapping_spans(live)
+    if len(overlaps):
+        pair = live["object_id"][overlaps[0] : overlaps[0] + 2]
+        raise CommitRefused(
+            f"{where}: expected objects of disjoint order ids, found {some(pair)}: an earlier undo lies between"
+        )
+    old = live["object_id"][live["order_id"] < earlier.next_order_id]
+    differing = np.setxor1d(old, earlier.live["object_id"])
+    if len(differing):
+        raise CommitRefused(
+            f"{where}: expected to come to the objects of the earlier version, found {some(differing)} to differ: "
+            "an earlier undo lies between"
+        )
+
+
+def undoable_commits(now: NodeList) -> NDArray[np.int64]:
+    """The numbers of commits whose sources are retired and not doomed: an undo can bring these back.
+
+    Once a commit is not among them any more, it never is again.
+    """
+    commits = now.retired["retired_by"][now.retired["doomed"] == 0]
+    found: NDArray[np.int64] = np.unique(commits[commits != NO_COMMIT])
+    return found
+
+
+def is_led_back(lists: Mapping[int, NodeList], bucket: StreamBucket) -> bool:
+    """Whether an undo has reached a bucket and is not to be seen in the lists yet: they were read too early.
+
+    Then an object of one stream is retired in the bucket, although the commit that made it stands in its list and can
+    be undone. Trimming retires objects, too, but those end at their stream's start; and a merge does not touch what an
+    undo may take away (`shard_writes.refuse_undoable`).
+
+    Args:
+        lists: node id -> list, as they were read before the bucket.
+        bucket: a bucket.
+
+    Complexity: O(n log n) in the retired rows of the bucket and the lists; without such rows O(1).
+    """
+    rows = bucket.retired
+    if not len(rows):
+        return False
+    rows = rows[(rows["added_by"] != NO_COMMIT) & (rows["end"] > starts_of(bucket.streams, rows["stream_id"]))]
+    return any(_stands(lists[node_id], rows) for node_id in np.unique(rows["node_id"]).tolist() if node_id in lists)
+
+
+def _stands(now: NodeList, rows: Rows) -> bool:
+    commits = rows["added_by"][rows["node_id"] == now.node_id]
+    return bool(np.isin(commits, undoable_commits(now)).any())
+
+
+# Checking: the rules keep this true, foreign hands may not
+
+
+def check_list(node_list: NodeList) -> list[Problem]:
+    """What is wrong with a list; empty if nothing is. Complexity: O(n log n)."""
+    where = f"list of node {node_list.node_id}"
+    return [Problem(Kind.LIST, where, *mismatch) for rule in _RULES for mismatch in rule(node_list)]
+
+
+def overlapping_spans(live: Rows) -> NDArray[np.int64]:
+    """Positions whose span of order ids reaches into that of the next row, of rows ascending by order id."""
+    found: NDArray[np.int64] = np.flatnonzero(live["last_order_id"][:-1] >= live["order_id"][1:])
+    return found
+
+
+def _spans(now: NodeList) -> Mismatches:
+    for at in overlapping_spans(now.live):
+        pair = [tuple(now.live[place][["object_id", "order_id", "last_order_id"]].tolist()) for place in (at, at + 1)]
+        yield "disjoint spans of order ids", f"(object, first, last) {pair[0]} and {pair[1]}"
+    inverted = now.live["object_id"][now.live["last_order_id"] < now.live["order_id"]]
+    if len(inverted):
+        yield "last order ids of at least the order id", f"less for {some(inverted)}"
+    if len(now.live) and int(now.live["last_order_id"].max()) >= now.next_order_id:
+        yield f"order ids below {now.next_order_id}", str(now.live["last_order_id"].max())
+
+
+def _one_place_each(now: NodeList) -> Mismatches:
+    places = {
+        "live": now.live,
+        "promised": now.prepared,
+        "retired": now.retired,
+        "waiting for a bucket": now.stream_objects,
+    }
+    names = list(places)
+    for number, name in enumerate(names):
+        ids, counts = np.unique(places[name]["object_id"], return_counts=True)
+        if len(ids[counts > 1]):
+            yield "each object once", f"{some(ids[counts > 1])} {name} more than once"
+        for other in names[number + 1 :]:
+            both = np.intersect1d(ids, places[other]["object_id"])
+            if len(both):
+                yield "each id in one place", f"{some(both)} both {name} and {other}"
+
+
+def _commits(now: NodeList) -> Mismatches:
+    for name, rows, column in (
+        ("added", now.live, "added_by"),
+        ("added", now.retired, "added_by"),
+        ("retired", now.retired, "retired_by"),
+        ("added", now.stream_objects, "added_by"),
+    ):
+        late = rows["object_id"][rows[column] >= now.next_order_id]
+        if len(late):
+            yield f"commits below {now.next_order_id}", f"later ones that {name} {some(late)}"
+
+
+def _numbers(now: NodeList) -> Mismatches:
+    for name, least in (("object_id", 0), ("size_bytes", 0), ("index_size_bytes", 0), ("data_time_ms", 0)):
+        wrong = now.live["object_id"][now.live[name] < least]
+        if len(wrong):
+            yield f"{name} of at least {least}", f"less for objects {some(wrong)}"
+    checksums = now.live["tail_checksum"]
+    wrong = now.live["object_id"][(checksums < UNKNOWN) | (checksums > CHECKSUM_MAX)]
+    if len(wrong):
+        yield "checksums of -1 to 2^32 - 1", f"others for objects {some(wrong)}"
+
+
+def _stream_objects(now: NodeList) -> Mismatches:
+    rows = now.stream_objects
+    for at in overlapping(rows):
+        pair = f"{described(rows[at])} and {described(rows[at + 1])}"
+        yield "objects of a stream that do not overlap", pair
+    foreign = rows["object_id"][rows["node_id"] != now.node_id]
+    if len(foreign):
+        yield "stream objects of this node", f"{some(foreign)} of another one"
+
+
+_RULES = (_spans, _one_place_each, _commits, _numbers, _stream_objects)

@@ -1,0 +1,465 @@
+"""How a reader catches up with the catalog: what it keeps, what it asks again, and the image that it makes of it.
+
+    round 1    the directory of nodes, and each node's list      conditional GETs, all at once
+    round 2    lists of nodes that are new in the directory      only then
+    round 3    the stream shards                                 conditional GETs, all at once
+    then       lists and shards -> a metadata image              what did not change comes from the one before
+
+A key that did not change answers 304, without a body, and what was built from it stays. Lists are read before streams,
+because writers write the other way round: an object of one stream appears in a shard before a list drops what it
+replaces, so a reader sees data twice rather than not at all.
+
+What the shards know of a node's sessions and commits, its list must have seen: if it has not, a session came in
+between, and all is asked once more; or the list, or the directory, went back in time, and then the refresh fails. An
+undo cannot keep that order: its first write is the list's. If one comes between rounds 1 and 3, the shards have let go
+of what it takes away, and the lists do not show yet what it brings back. That can be seen (`node_list.is_led_back`),
+and then all is asked once more.
+
+**The image.** Readers catch up every second or so, and mostly a few lists changed and nothing else. What is untouched
+is shared by identity: a list that is the same record, or lists the same objects, gives the same `NodeImage`, with all
+that lookups found out about it; a shard that is the same record gives the same streams. So comparing two images costs
+only what changed.
+
+**Its streams.** An image may have hundreds of thousands of streams, of which a reader asks for some. So the columns of
+the shards are kept as they are, and a stream is cut out of them, checked, and remembered when it is first looked up:
+
+    streams         17   23   ...       one row a stream
+    ranges          17   17   23 ...    neighbouring rows of one stream: a slice, found by two searches
+    stream objects  17   23   23 ...    likewise; and those that still stand in the lists of nodes
+
+A commit writes stream objects into its node's list; they are moved to their shards afterwards, and then dropped from
+the list. So a reader sees some of them twice, and some in a list long after the shard had them and let go of them
+again. A row of a list counts unless the shard knows better:
+
+- it has, or had, an object of the same id;
+- the stream was trimmed to the row's end or beyond it;
+- a stream object of the shard holds all of the row's offsets: it replaced the object.
+
+The other way round, a commit that is undone leaves the list first and the shards later: rows of the shard that a list
+calls withdrawn do not count.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.catalog.cell import Cell, Seen
+from accel.catalog.keys import CatalogCells
+from accel.catalog.node_list import is_led_back
+from accel.catalog.records import NodeDirectory, NodeList, StreamBucket
+from accel.catalog.rows import OPEN, STREAM_OBJECT, Columns, Rows, by_stream, highest_of_each, no_rows
+from accel.catalog.stream_shards import bucket_of, buckets_of
+from accel.errors import CatalogDamaged, CatalogWentBack, ImageRefused
+from accel.image import MetadataImage, NodeImage
+from accel.image_parts import OwnershipRange, StreamImage, StreamObject, make_stream, node_of_columns
+from accel.version import ImageVersion, VersionVector, is_newer
+from loaders.object_ref import ObjectRef
+
+# Catching up
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+REREADS_MAX = 3
+"""So often a refresh asks again because of an undo or a new session that came in between."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """All that was read of the catalog, with the image built from it. Not of one instant: see the module."""
+
+    directory: Seen[NodeDirectory]
+    lists: Mapping[int, Seen[NodeList]]
+    buckets: tuple[Seen[StreamBucket], ...]
+    version: VersionVector
+    built: BuiltImage
+
+    def node_lists(self) -> dict[int, NodeList]:
+        """Node id -> its list."""
+        return {node_id: seen.value for node_id, seen in self.lists.items()}
+
+
+class Watch:
+    """Keeps a snapshot, and catches up when asked.
+
+    Args:
+        cells: the catalog's keys.
+        namespace: of the objects.
+        bucket_count: buckets of streams, as the format record says.
+        executor: sends the requests of a round.
+
+    Threads: any. Two threads that refresh at once both ask; the newer answer stays.
+    """
+
+    def __init__(self, cells: CatalogCells, namespace: str, bucket_count: int, executor: Executor) -> None:
+        self._cells = cells
+        self._namespace = namespace
+        self._bucket_count = bucket_count
+        self._executor = executor
+        self._lock = threading.Lock()
+        self._snapshot: Snapshot | None = None
+
+    def snapshot(self) -> Snapshot:
+        """What was read last; reads if nothing was."""
+        snapshot = self._snapshot
+        return self.refresh() if snapshot is None else snapshot
+
+    def refresh(self) -> Snapshot:
+        """Catch up: one conditional GET a key, in two or three rounds.
+
+        Where the directory names another generation than before (`restoring`), nothing that was read before counts:
+        all is read anew, and the image that comes of it is newer than every one of an earlier generation.
+
+        Raises:
+            StoreError: the catalog cannot be read now.
+            CatalogWentBack: a key holds less than before, and the directory names no new generation.
+            CatalogDamaged: a key is gone, or buckets know of nodes, sessions or commits that the lists do not.
+            CorruptObject, FormatTooNew: it is not what it should be.
+        """
+        before = self._snapshot
+        try:
+            after = self._read(before)
+        except CatalogWentBack:
+            if before is None or not self._is_renewed(before):
+                raise
+            before, after = None, self._read(None)
+        if before is not None and after.version.generation != before.version.generation:
+            before, after = None, self._read(None)
+        known = before
+        for _ in range(REREADS_MAX):
+            if not _is_torn(after, before) and _behind(after, known) is None:
+                break
+            before, after = after, self._read(after)
+        else:
+            behind = _behind(after, known)
+            if behind is not None:
+                raise CatalogDamaged(behind)
+        with self._lock:
+            if self._snapshot is None or is_newer(after.version, self._snapshot.version):
+                self._snapshot = after
+            return self._snapshot
+
+    def _read(self, before: Snapshot | None) -> Snapshot:
+        known = {} if before is None else dict(before.lists)
+        asked = list(known.items())
+        directory_flight = self._executor.submit(self._read_directory, before)
+        lists = dict(zip(known, self._all(self._again, ((self._cells.node_list(n), s) for n, s in asked)), strict=True))
+        directory = directory_flight.result()
+        missing = [node_id for node_id in directory.value.node_ids.tolist() if node_id not in lists]
+        lists.update(zip(missing, self._all(_there, map(self._cells.node_list, missing)), strict=True))
+        buckets = tuple(self._read_buckets(before))
+        version = _version(directory, lists, buckets)
+        built = build_image(
+            self._namespace,
+            {node_id: seen.value for node_id, seen in lists.items()},
+            [seen.value for seen in buckets],
+            version,
+            None if before is None else before.built,
+        )
+        return Snapshot(directory, lists, buckets, version, built)
+
+    def _is_renewed(self, before: Snapshot) -> bool:
+        return _there(self._cells.directory()).value.generation > before.version.generation
+
+    def _read_directory(self, before: Snapshot | None) -> Seen[NodeDirectory]:
+        cell = self._cells.directory()
+        return _there(cell) if before is None else cell.read_newer(before.directory)
+
+    def _read_buckets(self, before: Snapshot | None) -> list[Seen[StreamBucket]]:
+        cells = [self._cells.bucket(number) for number in range(self._bucket_count)]
+        if before is None:
+            return self._all(_there, cells)
+        return self._all(self._again, zip(cells, before.buckets, strict=True))
+
+    def _all(self, read: Callable[[T], U], asked: Iterable[T]) -> list[U]:
+        return list(self._executor.map(read, asked))
+
+    @staticmethod
+    def _again(asked: tuple[Cell[T], Seen[T]]) -> Seen[T]:
+        cell, seen = asked
+        return cell.read_newer(seen)
+
+
+def _there(cell: Cell[T]) -> Seen[T]:
+    seen = cell.read()
+    if seen is None:
+        raise CatalogDamaged(f"expected a value in {cell.where}, found none: it was deleted")
+    return seen
+
+
+def _is_torn(after: Snapshot, before: Snapshot | None) -> bool:
+    known = before.buckets if before is not None else (None,) * len(after.buckets)
+    changed = [seen.value for seen, other in zip(after.buckets, known, strict=True) if seen is not other]
+    lists = after.node_lists() if changed else {}
+    return any(is_led_back(lists, bucket) for bucket in changed)
+
+
+def _behind(after: Snapshot, before: Snapshot | None) -> str | None:
+    """What buckets know of nodes that their lists do not; None if nothing. O(rows of the buckets that changed).
+
+    Lists are read before buckets: a session or commit in between is no damage, and gone when all is asked again.
+    """
+    known = before.buckets if before is not None else (None,) * len(after.buckets)
+    changed = [seen.value for seen, other in zip(after.buckets, known, strict=True) if seen is not other]
+    for expected, columns in (("epoch", _epochs(changed)), ("next_order_id", _commits(changed))):
+        for node_id, least in highest_of_each(columns):
+            seen = after.lists.get(node_id)
+            found = None if seen is None else getattr(seen.value, expected)
+            if found is None or found < least:
+                wanted = f"a list of node {node_id} with {expected} of at least {least}, as buckets of streams know"
+                return f"expected {wanted}, found {'none in the directory' if found is None else found}: put back?"
+    return None
+
+
+def _epochs(buckets: Iterable[StreamBucket]) -> Columns:
+    return [(each.ranges["node_id"], np.where(each.ranges["end"] == OPEN, each.ranges["epoch"], 0)) for each in buckets]
+
+
+def _commits(buckets: Iterable[StreamBucket]) -> Columns:
+    rows = (rows for each in buckets for rows in (each.stream_objects, each.retired))
+    return [(each["node_id"], each["added_by"] + 1) for each in rows if len(each)]
+
+
+def _version(
+    directory: Seen[NodeDirectory], lists: Mapping[int, Seen[NodeList]], buckets: tuple[Seen[StreamBucket], ...]
+) -> VersionVector:
+    parts = {"directory": directory.version.sequence}
+    parts |= {f"node/{node_id}": seen.version.sequence for node_id, seen in lists.items()}
+    parts |= {f"bucket/{number}": seen.version.sequence for number, seen in enumerate(buckets)}
+    return VersionVector(parts, directory.value.generation)
+
+
+# The image
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BuiltImage:
+    """An image, and what it was built from: the start of the next one. Threads: any.
+
+    Args:
+        image: the image.
+        lists: node id -> its list.
+        parts: the streams of each bucket, in the order of the buckets' numbers.
+    """
+
+    image: MetadataImage
+    lists: Mapping[int, NodeList]
+    parts: tuple[BucketStreams, ...]
+
+
+def build_image(
+    namespace: str,
+    lists: Mapping[int, NodeList],
+    buckets: Sequence[StreamBucket],
+    version: ImageVersion,
+    previous: BuiltImage | None = None,
+) -> BuiltImage:
+    """An image of what lists and buckets say.
+
+    Args:
+        namespace: of the objects.
+        lists: node id -> its list.
+        buckets: all buckets of streams, in the order of their numbers.
+        version: of the image.
+        previous: what was built before, from earlier records of the same catalog; shared where it still holds.
+
+    Raises:
+        ImageRefused: a list or the row of buckets contradicts itself. A stream that does is refused when it is asked
+            for, so that it harms no other one.
+
+    Complexity: O(n log n) in the objects of lists that changed, no loop over objects or streams in Python.
+    """
+    for number, bucket in enumerate(buckets):
+        if bucket.bucket != number:
+            raise ImageRefused(f"expected bucket {number} of {len(buckets)}, found bucket {bucket.bucket} in its place")
+    for node_id, each in lists.items():
+        if each.node_id != node_id:
+            raise ImageRefused(f"expected a list of node {node_id}, found one of node {each.node_id} in its place")
+    nodes = {node_id: _node(each, previous) for node_id, each in lists.items()}
+    parts = _parts(lists.values(), buckets, previous)
+    unchanged = previous is not None and parts == previous.parts
+    streams = previous.image.streams if previous is not None and unchanged else BucketedStreams(parts)
+    return BuiltImage(MetadataImage(version, namespace, streams, nodes), dict(lists), parts)
+
+
+def _node(now: NodeList, previous: BuiltImage | None) -> NodeImage:
+    before = None if previous is None else previous.lists.get(now.node_id)
+    if previous is not None and before is not None and (before is now or np.array_equal(before.live, now.live)):
+        return previous.image.nodes[now.node_id]
+    live = now.live
+    return node_of_columns(
+        now.node_id,
+        object_ids=live["object_id"].copy(),  # contiguous, as searches need it
+        order_ids=live["order_id"].copy(),
+        sizes_bytes=live["size_bytes"].copy(),
+        index_sizes_bytes=live["index_size_bytes"].copy(),
+        attributes=live["attributes"].copy(),
+        tail_checksums=live["tail_checksum"].copy(),
+    )
+
+
+def _parts(
+    lists: Iterable[NodeList], buckets: Sequence[StreamBucket], previous: BuiltImage | None
+) -> tuple[BucketStreams, ...]:
+    lists = list(lists)
+    late = _late_rows(lists, len(buckets))
+    withdrawn = frozenset((each.node_id, commit) for each in lists for commit in each.withdrawn_commits)
+    before = previous.parts if previous is not None and len(previous.parts) == len(buckets) else [None] * len(buckets)
+    none = no_rows(STREAM_OBJECT)
+    return tuple(
+        _part(bucket, late.get(bucket.bucket, none), withdrawn, known)
+        for bucket, known in zip(buckets, before, strict=True)
+    )
+
+
+def _part(bucket: StreamBucket, late: Rows, withdrawn: Commits, before: BucketStreams | None) -> BucketStreams:
+    unchanged = before is not None and before.bucket is bucket and before.withdrawn == withdrawn
+    if before is not None and unchanged and np.array_equal(before.late, late):
+        return before
+    return BucketStreams(bucket, late, withdrawn)
+
+
+def _late_rows(lists: Iterable[NodeList], bucket_count: int) -> dict[int, Rows]:
+    """Stream objects that still stand in lists, by the bucket where they belong."""
+    found = [each.stream_objects for each in lists if len(each.stream_objects)]
+    if not found or not bucket_count:
+        return {}
+    rows = by_stream(np.concatenate(found), "start")
+    numbers = buckets_of(rows["stream_id"], bucket_count)
+    return {int(number): rows[numbers == number] for number in np.unique(numbers)}
+
+
+# Its streams
+
+INT64_MAX = 2**63 - 1
+
+_RANGE_FIELDS = ["range_index", "start", "end", "node_id"]  # in the order in which the parts of an image take them
+_OBJECT_FIELDS = ["object_id", "size_bytes", "index_size_bytes", "attributes", "tail_checksum", "start", "end"]
+
+Commits = frozenset[tuple[int, int]]
+"""(node, number) of commits to the lists of nodes."""
+
+
+class BucketStreams:
+    """The streams of one bucket, each made when it is first asked for. Threads: any; two may make the same one.
+
+    Args:
+        bucket: what the bucket holds.
+        late: STREAM_OBJECT rows of this bucket's streams that stand in lists of nodes, ascending by (stream id, start).
+        withdrawn: commits whose rows in the bucket do not count.
+    """
+
+    def __init__(self, bucket: StreamBucket, late: Rows, withdrawn: Commits) -> None:
+        self.stream_ids = _stream_ids(bucket.streams)
+        self.bucket = bucket
+        self.late = late
+        self.withdrawn = withdrawn
+        self._range_ids = _stream_ids(bucket.ranges)
+        self._object_ids = _stream_ids(bucket.stream_objects)
+        self._retired_ids = _stream_ids(bucket.retired)
+        self._late_ids = _stream_ids(late)
+        self._made: dict[int, StreamImage] = {}
+
+    def __len__(self) -> int:
+        return len(self.stream_ids)
+
+    def __contains__(self, stream_id: int) -> bool:
+        return self._position(stream_id) >= 0
+
+    def find(self, stream_id: int) -> StreamImage | None:
+        """A stream; None if the bucket does not have it.
+
+        Raises:
+            ImageRefused: what the catalog says of this stream contradicts itself.
+
+        Complexity: O(log bucket) and what the stream has, once; then O(1).
+        """
+        made = self._made.get(stream_id)
+        if made is None and (position := self._position(stream_id)) >= 0:
+            made = self._made[stream_id] = self._make(stream_id, int(self.bucket.streams["start_offset"][position]))
+        return made
+
+    def _position(self, stream_id: int) -> int:
+        at = int(self.stream_ids.searchsorted(stream_id))
+        return at if at < len(self) and self.stream_ids[at] == stream_id else -1
+
+    def _make(self, stream_id: int, start_offset: int) -> StreamImage:
+        rows = self.bucket.ranges[_slice(self._range_ids, stream_id)]
+        ranges = [OwnershipRange(*row) for row in rows[_RANGE_FIELDS].tolist()]
+        moved = self.bucket.stream_objects[_slice(self._object_ids, stream_id)]
+        late = self.late[_slice(self._late_ids, stream_id)]
+        objects = _stream_objects(self._not_withdrawn(moved) if self.withdrawn else moved)
+        if len(late):
+            retired = self.bucket.retired[_slice(self._retired_ids, stream_id)]
+            known = {*moved["object_id"].tolist(), *retired["object_id"].tolist()}
+            late_objects = [each for each in _stream_objects(late) if each.ref.object_id not in known]
+            objects += [each for each in late_objects if each.end > start_offset and not _replaced(each, objects)]
+        return make_stream(stream_id, start_offset, ranges, objects)
+
+    def _not_withdrawn(self, rows: Rows) -> Rows:
+        commits = rows[["node_id", "added_by"]].tolist()
+        kept: Rows = rows[np.array([commit not in self.withdrawn for commit in commits], dtype=np.bool_)]
+        return kept
+
+
+class BucketedStreams(Mapping[int, StreamImage]):
+    """All streams of an image: stream id -> stream, each made when it is first asked for. Threads: any.
+
+    Length, iteration over ids and ``in`` make none.
+
+    Args:
+        parts: the streams of each bucket, in the order of the buckets' numbers.
+    """
+
+    def __init__(self, parts: Sequence[BucketStreams]) -> None:
+        self._parts = tuple(parts)
+        self._length = sum(map(len, self._parts))
+
+    def __getitem__(self, stream_id: int) -> StreamImage:
+        part = self._part(stream_id)
+        found = None if part is None else part.find(stream_id)
+        if found is None:
+            raise KeyError(stream_id)
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        for part in self._parts:
+            yield from part.stream_ids.tolist()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __contains__(self, stream_id: object) -> bool:
+        if not isinstance(stream_id, int | np.integer):
+            return False
+        number = int(stream_id)
+        part = self._part(number)
+        return part is not None and number in part
+
+    def _part(self, stream_id: int) -> BucketStreams | None:
+        is_possible = 0 <= stream_id <= INT64_MAX and self._parts
+        return self._parts[bucket_of(int(stream_id), len(self._parts))] if is_possible else None
+
+
+def _stream_ids(rows: Rows) -> NDArray[np.int64]:
+    # A field of a structured array is strided; each search would copy it as a whole.
+    return np.ascontiguousarray(rows["stream_id"])
+
+
+def _slice(stream_ids: NDArray[np.int64], stream_id: int) -> slice:
+    return slice(int(stream_ids.searchsorted(stream_id)), int(stream_ids.searchsorted(stream_id, side="right")))
+
+
+def _replaced(late: StreamObject, objects: Iterable[StreamObject]) -> bool:
+    return any(each.start <= late.start and late.end <= each.end for each in objects)
+
+
+def _stream_objects(rows: Rows) -> list[StreamObject]:
+    return [StreamObject(ObjectRef(*facts), start, end) for *facts, start, end in rows[_OBJECT_FIELDS].tolist()]

@@ -1,0 +1,286 @@
+"""Writes to stream shards: opening, closing and trimming streams, and moving stream objects into their shards.
+
+Shards are independent keys: one conditional write for each that is touched, side by side. A change of several shards
+may stop half-way, with some streams changed and others not. Every change may be repeated, and then leaves alone what it
+has done already.
+
+**Moving.** Stream objects enter through a node's list, so that one conditional write commits all of an upload or a
+compaction, and a fenced writer cannot bring any. They do not stay there, because a list is read and written often and
+must be small. Each step may be repeated, by this process or another one:
+
+    1. what undone commits had made is retired in the shards, be it there already or still on its way
+    2. a shard is read, then the list; rows that the list still has are added to the shard
+    3. when all shards have theirs, the list forgets these rows
+
+A slow mover cannot bring back what was moved, replaced and deleted meanwhile: the other mover wrote the shard after it
+was read here, so the write of step 2 loses its race, and the list, read again, has nothing to move any more. The same
+holds for what an undo took out of the list before it had moved: step 1 finds these rows in the version of the list that
+the undo kept, and writes them into their shards as retired, whether anybody brings them there or not; only then does
+the list forget that their commits were undone. Readers see an object twice for a while, in the list and in the shard,
+and never not at all, because they read lists first.
+
+**Versions of a list** are kept for that, and for undoing: each an immutable key of its own, written before each commit
+that takes objects out of the list, and before each undo.
+
+**Merging** stream objects is refused while an undo can take one of them away. A compaction can be undone as long as its
+sources exist; then these come back, and the stream objects that it had made go. One that had been merged with others
+could not go, and its offsets would be found twice for ever. So what a compaction made is left alone until the collector
+has made its sources delete pending. What uploads made may be merged at once: uploads are never undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.catalog.cell import Cell, Seen, standing
+from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix, parse_list_version_key
+from accel.catalog.node_list import undoable_commits, without_stream_objects, without_withdrawn
+from accel.catalog.parts import MILLISECONDS, CatalogParts
+from accel.catalog.records import ListVersion, NodeList, StreamBucket
+from accel.catalog.rows import OPEN, STREAM_OBJECT, Rows, no_rows, some
+from accel.catalog.stream_shards import (
+    buckets_of,
+    with_closed_ranges,
+    with_open_ranges,
+    with_starts,
+    with_stream_objects,
+    with_withdrawn,
+    without_commits,
+)
+from accel.errors import CatalogMissing, CommitRefused, SessionFenced
+from loaders.layout import TABLES_PREFIX
+from loaders.store import ObjectInfo
+from loaders.tables.names import encode_prefix, table_folder
+
+# Opening, closing and trimming streams
+
+
+Ids = NDArray[np.int64]
+EditRule = Callable[[StreamBucket, Ids, Ids], StreamBucket | None]
+"""(bucket, stream ids, an offset for each) -> the bucket that follows, or None."""
+
+
+def open_ranges(parts: CatalogParts, node_id: int, epoch: int, wanted: Mapping[int, int | None]) -> tuple[Ids, Ids]:
+    """Open streams on a node; gives their ids and the offsets at which their open ranges start.
+
+    Raises:
+        CommitRefused: see `stream_shards.with_open_ranges`.
+    """
+
+    def rule(bucket: StreamBucket, ids: Ids, offsets: Ids) -> StreamBucket | None:
+        return with_open_ranges(bucket, ids, node_id, epoch, offsets)
+
+    asked = {stream_id: OPEN if start is None else start for stream_id, start in wanted.items()}
+    buckets = edit_buckets(parts, asked, rule)
+    rows = np.concatenate([bucket.ranges for bucket in buckets]) if buckets else StreamBucket(0).ranges
+    rows = rows[(rows["end"] == OPEN) & np.isin(rows["stream_id"], np.fromiter(asked, dtype=np.int64))]
+    return rows["stream_id"], rows["start"]
+
+
+def close_ranges(parts: CatalogParts, node_id: int, epoch: int, ends: Mapping[int, int]) -> None:
+    """Close streams on a node at these ends.
+
+    Raises:
+        SessionFenced: a newer session has taken them over.
+        CommitRefused: see `stream_shards.with_closed_ranges`.
+    """
+
+    def rule(bucket: StreamBucket, ids: Ids, offsets: Ids) -> StreamBucket | None:
+        _refuse_fenced(bucket, ids, node_id, epoch)
+        return with_closed_ranges(bucket, ids, node_id, offsets)
+
+    edit_buckets(parts, ends, rule)
+
+
+def trim_streams(parts: CatalogParts, offsets: Mapping[int, int]) -> None:
+    """Let go what streams hold below these offsets; whether these lie within the streams is for the caller to know.
+
+    Raises:
+        CommitRefused: an unknown stream, or an offset beyond the end of a closed one.
+    """
+
+    def rule(bucket: StreamBucket, ids: Ids, starts: Ids) -> StreamBucket | None:
+        return with_starts(bucket, ids, starts, parts.now_ms())
+
+    edit_buckets(parts, offsets, rule)
+
+
+def edit_buckets(parts: CatalogParts, offsets: Mapping[int, int], rule: EditRule) -> list[StreamBucket]:
+    """Apply a rule to the streams of each bucket; gives these buckets as they are then.
+
+    Requests: two a bucket that is touched.
+    """
+    ids = np.fromiter(offsets.keys(), dtype=np.int64)
+    values = np.fromiter(offsets.values(), dtype=np.int64)
+    numbers = buckets_of(ids, parts.format.stream_buckets)
+
+    def edit(number: int) -> StreamBucket:
+        here = numbers == number
+
+        cell = parts.cells.bucket(number)
+
+        def change(found: StreamBucket | None) -> StreamBucket | None:
+            return rule(standing(found, cell.where), ids[here], values[here])
+
+        return cell.change(change).value
+
+    return list(parts.executor.map(edit, np.unique(numbers).tolist()))
+
+
+def _refuse_fenced(bucket: StreamBucket, ids: Ids, node_id: int, epoch: int) -> None:
+    ranges = bucket.ranges
+    taken = (ranges["node_id"] == node_id) & (ranges["end"] == OPEN) & (ranges["epoch"] > epoch)
+    taken &= np.isin(ranges["stream_id"], ids)
+    if taken.any():
+        first = ranges[int(taken.argmax())]
+        raise SessionFenced(
+            f"stream {first['stream_id']}: expected to be open for epoch {epoch} of node {node_id}, "
+            f"found epoch {first['epoch']}: another session was opened"
+        )
+
+
+# Moving stream objects
+
+
+def move_stream_objects(parts: CatalogParts, node_id: int) -> Seen[NodeList]:
+    """Move all that waits in a node's list; gives the list as it is then.
+
+    Requests: one for the list; if something waits, three a bucket that is touched and one or two for the list; after an
+    undo that was not finished one or two a bucket, and one a version of the list that is kept.
+
+    Raises:
+        CatalogMissing: the node has no list.
+        StoreError, TableError: it stopped half-way; repeating it is safe.
+    """
+    cell = parts.cells.node_list(node_id)
+    seen = read_list(cell, node_id)
+    if seen.value.withdrawn_commits:
+        seen = _withdraw(parts, cell, seen)
+    waiting = seen.value.stream_objects
+    if len(waiting):
+        numbers = np.unique(buckets_of(waiting["stream_id"], parts.format.stream_buckets)).tolist()
+        list(parts.executor.map(partial(_move_into, parts, cell, node_id), numbers))
+        ids = waiting["object_id"]
+        seen = cell.change(lambda now: without_stream_objects(standing(now, cell.where), ids), seen=seen)
+    return seen
+
+
+def read_list(cell: Cell[NodeList], node_id: int) -> Seen[NodeList]:
+    """A list that must exist.
+
+    Raises:
+        CatalogMissing: it does not.
+    """
+    seen = cell.read()
+    if seen is None:
+        raise CatalogMissing(f"expected a list of node {node_id}, found none: the node was never opened")
+    return seen
+
+
+def _move_into(parts: CatalogParts, cell: Cell[NodeList], node_id: int, number: int) -> None:
+    bucket = parts.cells.bucket(number)
+
+    def change(found: StreamBucket | None) -> StreamBucket | None:
+        waiting = read_list(cell, node_id).value.stream_objects  # after the bucket was read: see the module
+        here = buckets_of(waiting["stream_id"], parts.format.stream_buckets) == number
+        return with_stream_objects(standing(found, bucket.where), waiting[here], parts.now_ms())
+
+    bucket.change(change)
+
+
+def _withdraw(parts: CatalogParts, cell: Cell[NodeList], seen: Seen[NodeList]) -> Seen[NodeList]:
+    """Retire in all buckets what undone commits had made, so that none of it lies there or comes there as live."""
+    node_id, commits = seen.value.node_id, seen.value.withdrawn_commits
+    waited = waited_for(kept_lists(parts, node_id), commits)
+    numbers = buckets_of(waited["stream_id"], parts.format.stream_buckets)
+
+    def change(number: int) -> None:
+        key = parts.cells.bucket(number)
+
+        def rule(found: StreamBucket | None) -> StreamBucket | None:
+            bucket, now_ms = standing(found, key.where), parts.now_ms()
+            barred = with_withdrawn(bucket, waited[numbers == number], now_ms)
+            return without_commits(barred or bucket, node_id, commits, now_ms) or barred
+
+        key.change(rule)
+
+    list(parts.executor.map(change, range(parts.format.stream_buckets)))
+    return cell.change(lambda now: without_withdrawn(standing(now, cell.where), commits), seen=seen)
+
+
+# Merging
+
+
+def refuse_undoable(parts: CatalogParts, rows: Rows) -> None:
+    """Refuse to merge what an undo may yet take away.
+
+    Args:
+        parts: of the catalog.
+        rows: STREAM_OBJECT rows as their bucket has them. It was read before: an undo that comes between takes them out
+            of the bucket, and whoever writes that loses its race.
+
+    Requests: one a node whose commits made them.
+
+    Raises:
+        CommitRefused: the compaction that made one of them can still be undone, or was.
+        CatalogMissing: the list of a node is not there.
+    """
+    for node_id in np.unique(rows["node_id"]).tolist():
+        now = read_list(parts.cells.node_list(node_id), node_id).value
+        mine = rows[rows["node_id"] == node_id]
+        undone = np.array(now.withdrawn_commits, dtype=np.int64)
+        wrong = mine[np.isin(mine["added_by"], np.concatenate((undoable_commits(now), undone)))]
+        if len(wrong):
+            raise CommitRefused(
+                f"stream {wrong['stream_id'][0]}: expected objects to merge that no undo takes away, found "
+                f"{some(wrong['object_id'])} of node {node_id}, made by a compaction whose sources are still there"
+            )
+
+
+# Versions of a node's list
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptList:
+    """A version, and when it was kept: just before it was replaced, by the store's clock, milliseconds since 1970."""
+
+    version: ListVersion
+    kept_at_ms: int
+
+
+def kept_lists(parts: CatalogParts, node_id: int) -> list[KeptList]:
+    """The versions of a node's list, oldest first. One listing, and a request each unless the cache has it.
+
+    Raises:
+        StoreError, CorruptObject, FormatTooNew: they could not be read.
+    """
+    found = []
+    for info, place in _listed(parts, list_version_prefix(node_id)):
+        seen = None if place is None else parts.cells.list_version(*place).read()
+        if seen is not None:  # one may be erased meanwhile
+            found.append(KeptList(seen.value, int(info.modified_seconds * MILLISECONDS)))
+    return found
+
+
+def kept_places(parts: CatalogParts) -> Iterator[tuple[int, int]]:
+    """(node, sequence) of all versions that are kept, even without the table's marker. One request for 1,000."""
+    return (place for _, place in _listed(parts, "") if place is not None)
+
+
+def _listed(parts: CatalogParts, prefix: str) -> Iterator[tuple[ObjectInfo, tuple[int, int] | None]]:
+    folder = table_folder(TABLES_PREFIX, NODE_LIST_HISTORY)
+    for info in parts.store.list(folder + encode_prefix(prefix)):
+        yield info, parse_list_version_key(info.key.removeprefix(folder))
+
+
+def waited_for(kept: list[KeptList], commits: tuple[int, ...]) -> Rows:
+    """STREAM_OBJECT rows of these commits that stood in any of the versions, each once, in no order."""
+    found = np.concatenate([no_rows(STREAM_OBJECT), *(each.version.node_list.stream_objects for each in kept)])
+    found = found[np.isin(found["added_by"], np.array(commits, dtype=np.int64))]
+    rows: Rows = found[np.unique(found["object_id"], return_index=True)[1]]
+    return rows

@@ -1,0 +1,552 @@
+"""The state machine of a stream shard: every rule that makes the next shard out of a shard.
+
+    placing         shard_of, shards_of
+    ownership       with_open_ranges, with_closed_ranges, with_starts
+    stream objects  with_stream_objects, with_replacement, without_commits, with_withdrawn,
+                    with_delete_pending_stream_objects, without_collected_stream_objects
+    checking        check_shard
+
+All rules are pure: a shard and facts in, the next shard out, or None where nothing is left to do. They take columns of
+streams, because a broker opens, closes and trims thousands of them at once, and refuse the whole call if one stream
+contradicts it. For m streams or objects and a shard of n rows each is O((n + m) log n), and loops over no rows in
+Python. Times are milliseconds since 1970.
+
+- **A stream never changes its shard.** Streams are spread over a fixed number of shards by a hash of their ids, so that
+  ids given out one after another, which tend to be busy at the same time, do not meet in one shard. The hash is the
+  finalizer of splitmix64 (public domain, S. Vigna). It is part of the format, and so the number of shards stands in the
+  format record (`stream_buckets`):
+
+      z = id + 0x9E3779B97F4A7C15
+      z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9
+      z = (z ^ z >> 27) * 0x94D049BB133111EB
+      shard = (z ^ z >> 31) mod shards                  all modulo 2**64, unsigned
+
+- **Every offset has one owner.** Opening a stream on a node begins a range without an end; closing it there gives the
+  range its end; the next node continues exactly at that end. So at most one node may write a stream at any time.
+  Trimming raises the first kept offset; what lies wholly below it is retired or forgotten.
+- **No two objects of one stream overlap.** An object that is not needed any more is retired first, then delete pending,
+  then deleted, as those of nodes' lists are (see `node_list`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from accel.catalog.problems import Kind, Mismatches, Problem
+from accel.catalog.records import StreamBucket
+from accel.catalog.rows import (
+    NO_COMMIT,
+    OPEN,
+    OWNED_RANGE,
+    RETIRED_STREAM_OBJECT,
+    STREAM,
+    STREAM_OBJECT,
+    Rows,
+    by_stream,
+    check_new_rows,
+    described,
+    doomed,
+    joined,
+    make_rows,
+    overlapping,
+    positions_of,
+    refuse_overlaps,
+    retyped,
+    some,
+    starts_of,
+    without_deleted,
+)
+from accel.errors import CommitRefused
+
+# Placing
+
+_STEP = 0x9E3779B97F4A7C15
+_MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+_MASK = 2**64 - 1
+
+
+def bucket_of(stream_id: int, buckets: int) -> int:
+    """The bucket of one stream, 0 to buckets - 1. Complexity: O(1).
+
+    >>> [bucket_of(stream_id, 32) for stream_id in (0, 1, 2, 420_000)]
+    [15, 1, 14, 1]
+
+    Args:
+        stream_id: of at least 0, below 2**63.
+        buckets: how many there are, as the format record says.
+
+    Raises:
+        ValueError: fewer than one bucket.
+
+    Source: docs/formats.md, "Buckets of streams".
+    """
+    _check_count(buckets)
+    # Plain integers: every lookup asks for one stream, and arrays take 20 times as long.
+    mixed = stream_id + _STEP & _MASK
+    for shift, factor in _MIX:
+        mixed = (mixed ^ mixed >> shift) * factor & _MASK
+    return (mixed ^ mixed >> 31) % buckets
+
+
+def buckets_of(stream_ids: NDArray[np.int64], buckets: int) -> NDArray[np.int64]:
+    """The bucket of each of many streams; see `bucket_of`. Complexity: O(n), no loop in Python.
+
+    Args:
+        stream_ids: n ids of at least 0.
+        buckets: how many there are, as the format record says.
+
+    Returns:
+        n numbers of buckets, in the order of the ids.
+
+    Raises:
+        ValueError: fewer than one bucket.
+
+    Source: docs/formats.md, "Buckets of streams".
+    """
+    _check_count(buckets)
+    mixed = stream_ids.astype(np.uint64) + np.uint64(_STEP)
+    for shift, factor in _MIX:
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    found: NDArray[np.int64] = (mixed % np.uint64(buckets)).astype(np.int64)
+    return found
+
+
+def _check_count(buckets: int) -> None:
+    if buckets < 1:
+        raise ValueError(f"expected at least one bucket of streams, found {buckets}")
+
+
+# Ownership
+
+
+Column = NDArray[np.int64]
+
+
+def with_open_ranges(
+    now: StreamBucket, stream_ids: ArrayLike, node_id: int, epoch: int, starts: ArrayLike = OPEN
+) -> StreamBucket | None:
+    """Open streams on a node: it may write them from where they end.
+
+    A stream that is open on this node already stays as it is. A new stream begins at the start that is asked for, or 0.
+
+    Args:
+        now: the bucket of these streams; that they hash to it is not checked.
+        stream_ids: m ids in any order, each once.
+        node_id: the node.
+        epoch: of its session; stands in the range.
+        starts: for each stream where the caller believes that it ends; -1 (the default, for all) = no matter where.
+
+    Raises:
+        CommitRefused: a stream that is open on another node, or that does not end where the caller believes.
+    """
+    where = f"bucket {now.bucket}"
+    ids, (wanted,) = _sorted_columns(where, stream_ids, starts)
+    last = _last_ranges(now.ranges, ids)
+    known = last >= 0
+    ranges = now.ranges[last[known]]
+    is_open = ranges["end"] == OPEN
+    foreign = is_open & (ranges["node_id"] != node_id)
+    _refuse(where, ids[known], foreign, f"a stream that no node but {node_id} has open", node=ranges["node_id"])
+    beside = ~is_open & (wanted[known] != OPEN) & (wanted[known] != ranges["end"])
+    _refuse(where, ids[known], beside, "a start where the stream ended", start=wanted[known], end=ranges["end"])
+    begun = ids[~known]
+    begin = np.where(wanted[~known] == OPEN, 0, wanted[~known])
+    if not len(begun) and is_open.all():
+        return None
+    continued = ranges[~is_open]
+    opened = make_rows(
+        OWNED_RANGE,
+        stream_id=np.concatenate((begun, continued["stream_id"])),
+        range_index=np.concatenate((np.zeros_like(begun), continued["range_index"] + 1)),
+        epoch=epoch,
+        start=np.concatenate((begin, continued["end"])),
+        end=OPEN,
+        node_id=node_id,
+    )
+    new_streams = make_rows(STREAM, stream_id=begun, start_offset=begin)
+    streams = np.sort(joined(now.streams, new_streams), order="stream_id")
+    return replace(now, streams=streams, ranges=by_stream(joined(now.ranges, opened), "range_index"))
+
+
+def with_closed_ranges(now: StreamBucket, stream_ids: ArrayLike, node_id: int, ends: ArrayLike) -> StreamBucket | None:
+    """Close streams on a node: it has written them up to these ends, and writes no more.
+
+    Args:
+        now: the bucket of these streams.
+        stream_ids: in any order, each once.
+        node_id: the node.
+        ends: one past the last offset of each.
+
+    Raises:
+        CommitRefused: a stream that is not open on the node, and was not closed there at that end either.
+    """
+    where = f"bucket {now.bucket}"
+    ids, (closing,) = _sorted_columns(where, stream_ids, ends)
+    last = _last_ranges(now.ranges, ids)
+    _refuse(where, ids, last < 0, "a stream that was opened before")
+    ranges = now.ranges[last]
+    to_close = (ranges["node_id"] == node_id) & (ranges["end"] == OPEN)
+    for stream_id, end in zip(ids[~to_close].tolist(), closing[~to_close].tolist(), strict=True):
+        _refuse_unless_closed(now, stream_id, node_id, end)
+    inverted = to_close & (closing < ranges["start"])
+    _refuse(where, ids, inverted, "an end at or above the start of the range", end=closing, start=ranges["start"])
+    if not to_close.any():
+        return None
+    closed = now.ranges.copy()
+    closed["end"][last[to_close]] = closing[to_close]
+    return replace(now, ranges=closed)
+
+
+def with_starts(now: StreamBucket, stream_ids: ArrayLike, offsets: ArrayLike, now_ms: int) -> StreamBucket | None:
+    """Trim streams: offsets below these are not needed any more. A start never falls.
+
+    Stream objects wholly below go to the retired ones, ranges wholly below are forgotten; the last one stays.
+
+    Args:
+        now: the bucket of these streams.
+        stream_ids: in any order, each once.
+        offsets: the first kept offset of each.
+        now_ms: milliseconds since 1970.
+
+    Raises:
+        CommitRefused: a stream that is not known, or an offset beyond the end of a closed stream.
+    """
+    where = f"bucket {now.bucket}"
+    ids, (starts,) = _sorted_columns(where, stream_ids, offsets)
+    last = _last_ranges(now.ranges, ids)
+    _refuse(where, ids, last < 0, "a stream that was opened before")
+    ends = now.ranges["end"][last]
+    beyond = (ends != OPEN) & (starts > ends)
+    _refuse(where, ids, beyond, "a first kept offset within the stream", offset=starts, end=ends)
+    positions = np.searchsorted(now.streams["stream_id"], ids)
+    raised = starts > now.streams["start_offset"][positions]
+    if not raised.any():
+        return None
+    streams = now.streams.copy()
+    streams["start_offset"][positions[raised]] = starts[raised]
+    trimmed = replace(now, streams=streams, ranges=_without_trimmed(streams, now.ranges, ids[raised]))
+    return retire_trimmed(trimmed, now_ms)
+
+
+def _without_trimmed(streams: Rows, ranges: Rows, raised: Column) -> Rows:
+    # Only of the streams whose start was raised: elsewhere an empty range may lie at the start (opened and closed
+    # without a write), and whoever closed it may have to say so once more.
+    below = np.isin(ranges["stream_id"], raised) & (ranges["end"] != OPEN)
+    below &= ranges["end"] <= starts_of(streams, ranges["stream_id"])
+    below[_last_ranges(ranges, streams["stream_id"])] = False
+    kept: Rows = ranges[~below]
+    return kept
+
+
+def _last_ranges(ranges: Rows, stream_ids: Column) -> Column:
+    # Position of each stream's last range; -1 without one.
+    found = np.searchsorted(ranges["stream_id"], stream_ids, side="right") - 1
+    if not len(ranges):
+        return np.full(len(stream_ids), -1, dtype=np.int64)
+    return np.where(ranges["stream_id"][np.maximum(found, 0)] == stream_ids, found, -1)
+
+
+def _refuse_unless_closed(now: StreamBucket, stream_id: int, node_id: int, end: int) -> None:
+    # Only for streams that are not open on the node: an end that is told twice, perhaps after others have opened them.
+    first, stop = np.searchsorted(now.ranges["stream_id"], [stream_id, stream_id + 1])
+    ranges = now.ranges[first:stop]
+    if not ((ranges["node_id"] == node_id) & (ranges["end"] == end)).any():
+        found = "; ".join(f"[{each['start']}, {each['end']}) of node {each['node_id']}" for each in ranges[-5:])
+        raise CommitRefused(
+            f"bucket {now.bucket}, stream {stream_id}: expected a range of node {node_id} that is open "
+            f"or ends at {end}, found {found}"
+        )
+
+
+def _sorted_columns(where: str, stream_ids: ArrayLike, *columns: ArrayLike) -> tuple[Column, list[Column]]:
+    ids = np.atleast_1d(np.asarray(stream_ids, dtype=np.int64))
+    order = np.argsort(ids, kind="stable")
+    repeated = np.flatnonzero(ids[order][1:] == ids[order][:-1])
+    if len(repeated):
+        raise CommitRefused(f"{where}: expected each stream once, found {some(ids[order][repeated])} twice")
+    if len(ids) and ids[order[0]] < 0:
+        raise CommitRefused(f"{where}: expected stream ids of at least 0, found {ids[order[0]]}")
+    values = [np.broadcast_to(np.asarray(column, dtype=np.int64), ids.shape)[order] for column in columns]
+    for column in values:
+        _refuse(where, ids[order], column < OPEN, "an offset of at least 0", offset=column)
+    return ids[order], values
+
+
+def _refuse(where: str, ids: Column, wrong: NDArray[np.bool_], expected: str, **facts: Column) -> None:
+    if not wrong.any():
+        return
+    at = int(wrong.argmax())
+    found = ", ".join(f"{name} {int(values[at])}" for name, values in facts.items()) or "none"
+    alike = f" ({int(wrong.sum())} streams alike)" if wrong.sum() > 1 else ""
+    raise CommitRefused(f"{where}, stream {int(ids[at])}: expected {expected}, found {found}{alike}")
+
+
+# Stream objects
+
+_IDENTITY = ("stream_id", "start", "end", "size_bytes")
+
+
+def with_stream_objects(now: StreamBucket, rows: Rows, now_ms: int) -> StreamBucket | None:
+    """Add objects; those that lie here already, live or retired, are skipped.
+
+    An object wholly below its stream's first kept offset is retired at once.
+
+    Args:
+        now: the bucket of all their streams.
+        rows: STREAM_OBJECT rows in any order.
+        now_ms: milliseconds since 1970.
+
+    Raises:
+        CommitRefused: an unknown stream, an object that overlaps another one, an id that lies here with other facts, an
+            id twice, a negative number or an empty range.
+        ValueError: rows of another type.
+    """
+    where = f"bucket {now.bucket}"
+    check_new_rows(rows, where)
+    _refuse_unknown_streams(now, rows)
+    new = rows[~_lie_here(now, rows)]
+    if not len(new):
+        return None
+    trimmed = new["end"] <= starts_of(now.streams, new["stream_id"])
+    live = by_stream(joined(now.stream_objects, new[~trimmed]), "start")
+    refuse_overlaps(live, where)
+    return replace(now, stream_objects=live, retired=_retired_with(now, new[trimmed], now_ms))
+
+
+def with_replacement(
+    now: StreamBucket, stream_id: int, added: Rows, removed: Iterable[int], now_ms: int
+) -> StreamBucket | None:
+    """Swap neighbouring objects of a stream for one that holds just what they hold.
+
+    Undoing a commit that had made one of them would not take the merged object away; so they are looked at before (see
+    `shard_writes`).
+
+    Args:
+        now: the bucket of the stream.
+        stream_id: the stream.
+        added: one STREAM_OBJECT row; `node_id`, `data_time_ms` and `added_by` are filled in here, as those of the first
+            source, the oldest of all, and none.
+        removed: ids of the objects that were merged.
+        now_ms: milliseconds since 1970; they are retired at that time.
+
+    Returns:
+        None if the object lies here already.
+
+    Raises:
+        CommitRefused: a removed object that is gone, ranges that do not cover the new one exactly, more than one new
+            row, or one of another stream.
+        ValueError: rows of another type.
+    """
+    where = f"bucket {now.bucket}"
+    check_new_rows(added, where)
+    if len(added) != 1 or int(added["stream_id"][0]) != stream_id:
+        raise CommitRefused(f"{where}: expected one object of stream {stream_id}, found {added.tolist()[:3]}")
+    if _lie_here(now, added).all():
+        return None
+    ids = np.unique(np.fromiter(removed, dtype=np.int64))
+    sources = now.stream_objects[np.isin(now.stream_objects["object_id"], ids)]
+    if len(sources) < len(ids) or not len(ids):
+        gone = np.setdiff1d(ids, sources["object_id"])
+        raise CommitRefused(f"{where}: expected live objects of stream {stream_id} to merge, found {some(gone)} gone")
+    _refuse_other_coverage(sources, added[0], where)
+    merged = retyped(added, STREAM_OBJECT)
+    merged["added_by"], merged["node_id"] = NO_COMMIT, sources["node_id"][0]
+    merged["data_time_ms"] = sources["data_time_ms"].min()
+    swapped = _retire(now, np.isin(now.stream_objects["object_id"], ids), now_ms)
+    return replace(swapped, stream_objects=by_stream(joined(swapped.stream_objects, merged), "start"))
+
+
+def without_commits(now: StreamBucket, node_id: int, commits: Iterable[int], now_ms: int) -> StreamBucket | None:
+    """Retire what undone commits of a node's list had made (see `node_list`).
+
+    Args:
+        now: the bucket.
+        node_id: whose list.
+        commits: their numbers.
+        now_ms: milliseconds since 1970; what goes is retired at that time.
+
+    Returns:
+        None if the bucket has nothing of them.
+    """
+    numbers = np.fromiter(commits, dtype=np.int64)
+    made = (now.stream_objects["node_id"] == node_id) & np.isin(now.stream_objects["added_by"], numbers)
+    return _retire(now, made, now_ms) if made.any() else None
+
+
+def with_withdrawn(now: StreamBucket, rows: Rows, now_ms: int) -> StreamBucket | None:
+    """Retire objects that undone commits had made and that may not have come here yet.
+
+    Those that come late are known as retired then, and are not listed. See `node_list`.
+
+    Args:
+        now: the bucket of all their streams.
+        rows: STREAM_OBJECT rows in any order.
+        now_ms: milliseconds since 1970.
+
+    Raises:
+        CommitRefused: an unknown stream, or an id that lies here with other facts.
+        ValueError: rows of another type.
+    """
+    check_new_rows(rows, f"bucket {now.bucket}")
+    _refuse_unknown_streams(now, rows)
+    new = rows[~_lie_here(now, rows)]
+    live = np.isin(now.stream_objects["object_id"], rows["object_id"])
+    if not len(new) and not live.any():
+        return None
+    return _retire(replace(now, retired=_retired_with(now, new, now_ms)), live, now_ms)
+
+
+def with_doomed_stream_objects(
+    now: StreamBucket, retired_before_ms: int
+) -> tuple[StreamBucket | None, NDArray[np.int64]]:
+    """Doom what was retired before a time; see `node_list.with_doomed`.
+
+    Args:
+        now: the bucket.
+        retired_before_ms: what was retired at that very time is spared.
+
+    Returns:
+        The bucket with the marks (None: all that is old enough has them), and the ids of all doomed objects.
+    """
+    retired, ids = doomed(now.retired, retired_before_ms)
+    return (None if retired is None else replace(now, retired=retired)), ids
+
+
+def without_collected_stream_objects(
+    now: StreamBucket, object_ids: Iterable[int] | NDArray[np.int64]
+) -> StreamBucket | None:
+    """Forget doomed objects that are deleted. Ids that do not lie here any more count as done; None if all do.
+
+    Raises:
+        CommitRefused: an id that is not doomed.
+    """
+    retired = without_deleted(now.retired, now.stream_objects["object_id"], object_ids, f"bucket {now.bucket}")
+    return None if retired is None else replace(now, retired=retired)
+
+
+def retire_trimmed(now: StreamBucket, now_ms: int) -> StreamBucket:
+    """Retire the objects that lie wholly below the first kept offsets of their streams; the same bucket without any."""
+    below = now.stream_objects["end"] <= starts_of(now.streams, now.stream_objects["stream_id"])
+    return _retire(now, below, now_ms) if below.any() else now
+
+
+def _retire(now: StreamBucket, going: NDArray[np.bool_], now_ms: int) -> StreamBucket:
+    retired = _retired_with(now, now.stream_objects[going], now_ms)
+    return replace(now, stream_objects=now.stream_objects[~going], retired=retired)
+
+
+def _retired_with(now: StreamBucket, going: Rows, now_ms: int) -> Rows:
+    rows = retyped(going, RETIRED_STREAM_OBJECT, {"retired_at_ms": now_ms, "doomed": 0})
+    return by_stream(joined(now.retired, rows), "object_id")
+
+
+def _lie_here(now: StreamBucket, rows: Rows) -> NDArray[np.bool_]:
+    kept = joined(now.stream_objects, retyped(now.retired, STREAM_OBJECT))
+    positions = positions_of(kept["object_id"], rows["object_id"])
+    here = positions >= 0
+    for name in _IDENTITY:
+        differs = kept[name][positions[here]] != rows[name][here]
+        if differs.any():
+            at = int(differs.argmax())
+            found = described(kept[positions[here]][at])
+            raise CommitRefused(f"bucket {now.bucket}: expected {described(rows[here][at])}, found {found} of that id")
+    return here
+
+
+def _refuse_unknown_streams(now: StreamBucket, rows: Rows) -> None:
+    unknown = ~np.isin(rows["stream_id"], now.streams["stream_id"])
+    if unknown.any():
+        found = described(rows[int(unknown.argmax())])
+        raise CommitRefused(f"bucket {now.bucket}: expected objects of streams that were opened before, found {found}")
+
+
+def _refuse_other_coverage(sources: Rows, added: np.void, where: str) -> None:
+    starts, ends = sources["start"], sources["end"]
+    covers = (sources["stream_id"] == added["stream_id"]).all() and (starts[1:] == ends[:-1]).all()
+    if not covers or starts[0] != added["start"] or ends[-1] != added["end"]:
+        found = ", ".join(described(row) for row in sources[:5])
+        raise CommitRefused(f"{where}: expected sources that cover {described(added)} without a gap, found {found}")
+
+
+# Checking: the rules keep this true, foreign hands may not
+
+
+def check_bucket(bucket: StreamBucket, buckets: int | None = None) -> list[Problem]:
+    """What is wrong with a bucket; empty if nothing is. Complexity: O(n log n).
+
+    Args:
+        bucket: the bucket.
+        buckets: how many there are, to check that the streams belong here; None = not checked.
+    """
+    where = f"bucket {bucket.bucket}"
+    mismatches = [mismatch for rule in _RULES for mismatch in rule(bucket)]
+    if buckets is not None:
+        mismatches += _placement(bucket, buckets)
+    return [Problem(Kind.BUCKET, where, *mismatch) for mismatch in mismatches]
+
+
+def _placement(bucket: StreamBucket, buckets: int) -> Mismatches:
+    ids = bucket.streams["stream_id"]
+    strangers = ids[buckets_of(ids, buckets) != bucket.bucket]
+    if len(strangers):
+        yield "streams that hash to it", some(strangers)
+
+
+def _known_streams(bucket: StreamBucket) -> Mismatches:
+    places = {"ranges": bucket.ranges, "stream objects": bucket.stream_objects, "retired": bucket.retired}
+    known = bucket.streams["stream_id"]
+    for name, rows in places.items():
+        unknown = np.setdiff1d(rows["stream_id"], known)
+        if len(unknown):
+            yield f"{name} of known streams", f"some of {some(unknown)}"
+    ownerless = np.setdiff1d(known, bucket.ranges["stream_id"])
+    if len(ownerless):
+        yield "an ownership range for each stream", f"none for {some(ownerless)}"
+
+
+def _ranges(bucket: StreamBucket) -> Mismatches:
+    rows = bucket.ranges
+    yield from _first(rows, rows["start"] < 0, "starts of at least 0")
+    yield from _first(rows, (rows["end"] != OPEN) & (rows["end"] < rows["start"]), "ranges that end after they start")
+    followed = np.zeros(len(rows), dtype=np.bool_)
+    followed[:-1] = rows["stream_id"][1:] == rows["stream_id"][:-1]
+    yield from _first(rows, followed & (rows["end"] == OPEN), "only the last range of a stream to be open")
+    overlaps = followed.copy()
+    overlaps[:-1] &= rows["end"][:-1] > rows["start"][1:]
+    yield from _first(rows, overlaps, "each range to end at or before the start of the next one")
+
+
+def _first(rows: Rows, wrong: NDArray[np.bool_], expected: str) -> Mismatches:
+    if wrong.any():
+        row = rows[int(wrong.argmax())]
+        range_text = f"[{row['start']}, {row['end']}) of node {row['node_id']}"
+        yield expected, f"range {row['range_index']} of stream {row['stream_id']}: {range_text}"
+
+
+def _objects(bucket: StreamBucket) -> Mismatches:
+    rows = bucket.stream_objects
+    for at in overlapping(rows):
+        pair = f"{described(rows[at])} and {described(rows[at + 1])}"
+        yield "objects of a stream that do not overlap", pair
+    for row in rows[rows["end"] <= rows["start"]]:
+        yield "an end above the start", described(row)
+    for row in rows[rows["end"] <= starts_of(bucket.streams, rows["stream_id"])]:
+        yield "objects above the first kept offset", described(row)
+
+
+def _one_place_each(bucket: StreamBucket) -> Mismatches:
+    both = np.intersect1d(bucket.stream_objects["object_id"], bucket.retired["object_id"])
+    if len(both):
+        yield "each object live or retired", f"{some(both)} both"
+    for name, rows in (("live", bucket.stream_objects), ("retired", bucket.retired)):
+        ids, counts = np.unique(rows["object_id"], return_counts=True)
+        if len(ids[counts > 1]):
+            yield "each object once", f"{some(ids[counts > 1])} {name} more than once"
+
+
+_RULES = (_known_streams, _ranges, _objects, _one_place_each)

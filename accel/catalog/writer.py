@@ -1,0 +1,695 @@
+"""A session of writing for one node: upload objects, open and close streams.
+
+    with catalog.open_node(4) as writer:
+        writer.open_streams([420000])
+        writer.upload({420000: batches})
+
+`upload` prepares an id, writes the object where readers look, and commits it. A broker that writes objects by itself
+takes these steps one by one: `prepare`, an `ObjectWriter` with the layout of the catalog, `commit_upload`. Its object
+is committed only if it lies where readers of this catalog look for it: in the store and under the key that its writer
+says, or else its key is looked at.
+
+The session knows in memory where each of its streams ended and what the node's list holds, so an upload is checked
+without a request, and committed by one conditional write, whatever its number of streams. A change of the list by
+another process (a compaction, the collector) costs one more read. A newer session of the same node ends this one:
+`SessionFenced`. A commit that fails with an error of the store may have happened. The session finds out before it
+commits anything else, so the same object may be committed again, and an object that took its place is refused if it did
+happen.
+
+What goes wrong in an upload:
+
+| what goes wrong                     | what follows                                                                |
+|-------------------------------------|-----------------------------------------------------------------------------|
+| another object lies at the id's key | the counter is compared with all lists; if it is right, another id is taken |
+| the reply to the put is lost        | the key is read: written, or sent again                                     |
+| the reply to the commit is lost     | the list is read: committed, or sent again                                  |
+| that fails, too                     | the session remembers the object: an upload of the same batches commits it  |
+| the process dies                    | the id's time runs out, and the collector deletes the object if it is there |
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from xxhash import xxh3_128
+
+from accel.catalog.cell import Seen
+from accel.catalog.node_list import with_prepared, with_upload
+from accel.catalog.parts import MILLISECONDS, CatalogParts
+from accel.catalog.records import Checkpoint, NodeList, highest_id, ids_of
+from accel.catalog.rows import (
+    STREAM_END,
+    STREAMS_AN_OBJECT_MAX,
+    ObjectFacts,
+    Rows,
+    facts_of,
+    make_rows,
+    stream_object_rows,
+)
+from accel.catalog.session import Recovered, StreamEnds, columns_of
+from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_ranges, trim_streams
+from accel.catalog.survey import list_node_ids
+from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced
+from accel.image_parts import StreamObject
+from accel.lookup.ranges_given import RangesGiven, ranges_of
+from loaders.backoff import Backoff, RetrySettings
+from loaders.errors import StoreError, TableError
+from loaders.format import RecordBatch
+from loaders.lifetime import Lifetime
+from loaders.object_ref import UNKNOWN, ObjectRef
+from loaders.object_writer import ObjectWriter, stored_size_bytes
+from range_index import ObjectRanges
+
+DOUBTFUL_MAX = 1000
+"""Commits of unknown outcome that a session remembers."""
+
+logger = logging.getLogger(__name__)
+
+
+class _LandedError(Exception):
+    """An earlier commit whose outcome was unknown turns out to have happened."""
+
+
+class NodeWriter:
+    """One session of a node; `ObjectCatalog.open_node` makes it.
+
+    It is of the process that opened it, and ends with the catalog: elsewhere every call raises WrongProcess, later
+    Closed. A process that is forked opens a session of its own, which fences this one.
+
+    Threads: any, but one call at a time; a second one at the same time raises RuntimeError. Commits of one node follow
+    one another, because each continues its streams where the one before ended them.
+    """
+
+    def __init__(self, parts: CatalogParts, seen: Seen[NodeList], recovered: Recovered) -> None:
+        self._lifetime = Lifetime(f"a session of node {seen.value.node_id}", parts.system.process_id)
+        self._parts = parts
+        self._seen = seen
+        self._ends = recovered.ends
+        self._cell = parts.cells.node_list(seen.value.node_id)
+        self._busy = threading.Lock()
+        self._ready: list[tuple[int, int]] = []
+        self._doubtful: list[Claims] = []
+        self._unsettled: Unsettled | None = None
+        self._backoff = Backoff(RetrySettings(), parts.system.sleep, parts.system.jitter)
+        self._commits_since_checkpoint = recovered.opened
+        self.node_id = seen.value.node_id
+        self.epoch = seen.value.epoch
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"NodeWriter(node {self.node_id}, epoch {self.epoch}, {len(self._ends)} streams)"
+
+    @property
+    def node_list(self) -> NodeList:
+        """The node's list as this session saw it last."""
+        return self._seen.value
+
+    def end(self, stream_id: int) -> int | None:
+        """Where the next upload of a stream has to start; None if the stream is not open on this node."""
+        self._lifetime.check()
+        return self._ends.end(stream_id)
+
+    def prepare(self, count: int = 1, deadline_seconds: float = 3600.0) -> list[int]:
+        """Promise ids for objects that are about to be written. No request while ids of earlier commits suffice.
+
+        Args:
+            count: how many.
+            deadline_seconds: how long they must be good for at least. What is not committed by then may be deleted.
+
+        Raises:
+            SessionFenced: a newer session writes for this node.
+            ValueError: a count below 1, or a deadline that is not ahead.
+        """
+        if count < 1 or deadline_seconds <= 0:
+            raise ValueError(f"expected a count and a deadline above 0, found {count} and {deadline_seconds} seconds")
+        with self._turn():
+            return self._prepare(count, deadline_seconds)
+
+    def upload(
+        self,
+        streams: StreamBatches,
+        *,
+        data_time_seconds: float | None = None,
+        deadline_seconds: float = 3600.0,
+    ) -> Uploaded:
+        """Write batches of streams as a new object, and commit it. What it returns is durable, and readers find it.
+
+        One put and one conditional write as a rule; a large object goes out by multipart. All batches are in memory
+        meanwhile. What happens when something fails: see the module.
+
+        Args:
+            streams: {stream id: batches} or (stream id, batches) pairs, in any order of the streams; the batches of a
+                stream go on where it ended (`end`) and leave nothing out.
+            data_time_seconds: when the oldest of it was written, since 1970; now by default.
+            deadline_seconds: how long writing and committing may take; after that the object may be deleted.
+
+        Returns:
+            The object and the ranges that it holds.
+
+        Raises:
+            CommitRefused: a stream is not open here or not continued, or it took longer than the deadline. Nothing was
+                committed.
+            SessionFenced: a newer session writes for this node; nothing was committed.
+            CatalogDamaged: the counter of ids was deleted or went back.
+            FormatError, FormatLimit: batches that the format cannot hold.
+            StoreError, AmbiguousWrite, DataConflict: it may have been committed. Upload the same batches again: they
+                are committed once.
+        """
+        if deadline_seconds <= 0:
+            raise ValueError(f"expected a deadline above 0, found {deadline_seconds} seconds")
+        wanted = ordered(streams)
+        with self._turn():
+            self._settle()
+            before = self._unsettled
+            if before is None or before.digest != digest_of(wanted):
+                refuse_discontinuous(wanted, self._ends)
+                uploaded = self._write(wanted, deadline_seconds)
+                time_ms = self._parts.now_ms() if data_time_seconds is None else int(data_time_seconds * MILLISECONDS)
+                claims = make_claims(uploaded.ref, uploaded.ranges, {}, self.node_id, time_ms)
+                before = Unsettled(uploaded, claims, digest_of(wanted))
+            self._unsettled = None
+            try:
+                self._commit(before.claims)
+            except (StoreError, TableError) as error:
+                self._unsettled = before
+                error.add_note(f"object {before.uploaded.object_id} is written; upload the same batches again")
+                raise
+            return before.uploaded
+
+    def commit_upload(
+        self,
+        ref: ObjectRef | None,
+        ranges: RangesGiven = (),
+        *,
+        stream_objects: Mapping[int, StreamObject] | None = None,
+        data_time_seconds: float | None = None,
+    ) -> None:
+        """List an object that was written, and the objects of one stream that belong to the same upload.
+
+        One conditional write, whatever the number of streams. Repeated for the same object it changes nothing. Besides,
+        one byte of an object is read, to see that it lies where readers look: not of those that an `ObjectWriter` of
+        this process has written there, and of one only, because all of an upload lie in one layout.
+
+        Args:
+            ref: the stream set object, with its size and index size; None if the upload has only objects of one stream.
+            ranges: what it holds: {stream id: (start, end)}, (stream id, start, end) rows, or `ObjectRanges`.
+            stream_objects: {stream id: object of that stream alone}.
+            data_time_seconds: when its oldest data was written, since 1970; now by default.
+
+        Raises:
+            CommitRefused: a stream is not open here or not continued where it ended, an id was not prepared (any
+                more), a size is unknown, the format's limits are passed, or an object does not lie where readers look.
+                Nothing was written.
+            SessionFenced: a newer session writes for this node; nothing was written.
+            StoreError, AmbiguousWrite, DataConflict: it may have been written; commit the same object again.
+        """
+        time_ms = self._parts.now_ms() if data_time_seconds is None else int(data_time_seconds * MILLISECONDS)
+        own = stream_objects or {}
+        unproven = first_unproven(self._parts, [*([] if ref is None else [ref]), *(each.ref for each in own.values())])
+        claims = make_claims(ref, ranges_of(ranges), own, self.node_id, time_ms, unproven)
+        with self._turn():
+            self._commit(claims)
+
+    def register_stream_object(self, stream_id: int, stream_object: StreamObject) -> None:
+        """List an object of one stream that continues it; `commit_upload` with nothing else."""
+        self.commit_upload(None, stream_objects={stream_id: stream_object})
+
+    def open_streams(self, streams: Iterable[int] | Mapping[int, int | None]) -> None:
+        """Begin to write streams on this node: one conditional write a bucket that is touched.
+
+        Args:
+            streams: their ids; or {stream id: first offset} for streams that are new and do not start at 0.
+
+        Raises:
+            CommitRefused: a stream is open on another node, or known with another end. Streams of other buckets may
+                have been opened; repeating it is safe.
+        """
+        wanted = dict(streams) if isinstance(streams, Mapping) else dict.fromkeys(streams)
+        with self._turn():
+            starts = open_ranges(self._parts, self.node_id, self.epoch, wanted)
+            self._ends = self._ends.raised(*starts)
+
+    def close_streams(self, stream_ids: Iterable[int]) -> dict[int, int]:
+        """End this node's ranges of streams where they stand, so that another node can open them.
+
+        Returns:
+            stream id -> the end of its range.
+
+        Raises:
+            CommitRefused: a stream that is not open here.
+            SessionFenced: a newer session writes for this node.
+        """
+        with self._turn():
+            self._settle()
+            ends = {stream_id: self._known_end(stream_id) for stream_id in stream_ids}
+            if self._doubtful:
+                raise CommitRefused(f"node {self.node_id}: expected no commit in doubt, found {len(self._doubtful)}")
+            close_ranges(self._parts, self.node_id, self.epoch, ends)
+            self._ends = self._ends.without(np.array(list(ends), dtype=np.int64))
+            return ends
+
+    def trim(self, offsets: Mapping[int, int]) -> None:
+        """Let go what streams hold below an offset: {stream id: offset}, none beyond its stream's end.
+
+        Raises:
+            CommitRefused: a stream that is not open here, or an offset beyond its end.
+        """
+        with self._turn():
+            for stream_id, offset in offsets.items():
+                end = self._known_end(stream_id)
+                if offset > end:
+                    raise CommitRefused(
+                        f"stream {stream_id}: expected to trim to at most its end {end}, found {offset}"
+                    )
+            trim_streams(self._parts, offsets)
+
+    def checkpoint(self) -> None:
+        """Write down where the streams end, so that the next session has few objects to open. Two requests."""
+        with self._turn():
+            self._settle()
+            self._write_checkpoint()
+
+    def close(self) -> None:
+        """Write a last checkpoint. The session stays the node's until another one is opened.
+
+        A checkpoint that cannot be written is logged: it costs the next session time, and nobody data.
+        """
+        with self._turn():
+            self._try_checkpoint()
+
+    # Inside; all of it within `_turn`
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        # First of all: a lock that was held when the process was forked is never released in this one.
+        self._lifetime.check()
+        self._parts.lifetime.check()
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError(f"node {self.node_id}: expected one call at a time, found a second one")
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    def _prepare(self, count: int, deadline_seconds: float) -> list[int]:
+        needed_ms = self._parts.now_ms() + int(deadline_seconds * MILLISECONDS)
+        good = [object_id for object_id, deadline_ms in self._ready if deadline_ms >= needed_ms][:count]
+        if len(good) < count:
+            good += self._promise(count - len(good), needed_ms)
+        self._ready = [each for each in self._ready if each[0] not in good]
+        return good
+
+    def _write(self, wanted: Wanted, deadline_seconds: float) -> Uploaded:
+        tried = []
+        for _ in range(NEW_IDS_MAX):
+            tried += self._prepare(1, deadline_seconds)
+            uploaded = write_object(self._parts, self.node_id, tried[-1], wanted, self._backoff)
+            if uploaded is not None:
+                return uploaded
+        raise CommitRefused(f"node {self.node_id}: expected ids without objects, found objects under all of {tried}")
+
+    def _commit(self, claims: Claims) -> None:
+        self._settle()
+        self._check(claims)
+        self._look_at(claims)
+        more, deadline_ms = self._ids_ahead(), self._ahead_deadline_ms()
+
+        def change(found: NodeList | None) -> NodeList | None:
+            now = self._found(found)
+            if any(each.are_listed(now) for each in self._doubtful if each is not claims):
+                raise _LandedError
+            changed = with_upload(now, self.epoch, claims.facts, claims.rows)
+            if changed is None or not more:
+                return changed
+            return with_prepared(changed, more, deadline_ms, self.epoch)
+
+        before = self._seen
+        self._doubtful.append(claims)
+        try:
+            self._seen = self._cell.change(change, seen=self._seen)
+        except _LandedError:
+            self._doubtful.remove(claims)
+            self._commit(claims)  # settles first; then this one is refused if the other took its place
+            return
+        except (CommitRefused, SessionFenced):
+            self._doubtful.remove(claims)
+            raise
+        self._doubtful.remove(claims)
+        if self._seen is not before:
+            self._doubtful.clear()  # whatever is still on its way names a version that is no longer there
+        self._ends = self._ends.raised(claims.stream_ids, claims.ends)
+        self._ready += [(object_id, deadline_ms) for object_id in more if _is_promised(self._seen.value, object_id)]
+        self._after_commit()
+
+    def _after_commit(self) -> None:
+        self._commits_since_checkpoint += 1
+        if len(self._seen.value.stream_objects) >= self._parts.settings.stream_objects_in_list_max:
+            try:
+                self._seen = move_stream_objects(self._parts, self.node_id)
+            except AccelError:
+                logger.warning("node %d: stream objects stay in the list for now", self.node_id, exc_info=True)
+        if self._commits_since_checkpoint >= self._parts.settings.checkpoint_commits:
+            self._try_checkpoint()
+
+    def _settle(self) -> None:
+        """Learn what became of commits whose outcome is unknown; they stay in doubt while they may still arrive."""
+        if not self._doubtful:
+            return
+        self._seen = self._cell.read_newer(self._seen)
+        for claims in list(self._doubtful):
+            if claims.are_listed(self._seen.value):
+                self._ends = self._ends.raised(claims.stream_ids, claims.ends)
+                self._doubtful.remove(claims)
+        del self._doubtful[:-DOUBTFUL_MAX]
+
+    def _check(self, claims: Claims) -> None:
+        """That a commit continues its streams, or was made before.
+
+        Raises:
+            CommitRefused: it does neither.
+        """
+        if not claims.are_listed(self._seen.value):
+            try:
+                self._ends.continued_by(claims.stream_ids, claims.starts, claims.ends)
+            except CommitRefused:
+                self._seen = self._cell.read_newer(self._seen)  # perhaps these very objects were committed before
+                if not claims.are_listed(self._seen.value):
+                    raise
+        if claims.are_listed(self._seen.value) and not self._ends.reach(claims.stream_ids, claims.ends):
+            ids = claims.object_ids().tolist()
+            raise CommitRefused(
+                f"node {self.node_id}: expected objects that are not listed, or a commit that was made before, found "
+                f"{ids[:5]} listed and streams that do not reach as far as these ranges"
+            )
+
+    def _look_at(self, claims: Claims) -> None:
+        if claims.to_look_at is None or claims.are_listed(self._seen.value):
+            return
+        # What the list refuses is refused without a request.
+        with_upload(self._seen.value, self.epoch, claims.facts, claims.rows)
+        refuse_misplaced(self._parts, claims.to_look_at)
+
+    def _ids_ahead(self) -> list[int]:
+        wanted = self._parts.settings.ids_ahead - len(self._ready)
+        if wanted <= 0 or self._parts.ids.free_now() < wanted:
+            return []
+        return self._parts.ids.take(wanted)
+
+    def _ahead_deadline_ms(self) -> int:
+        return self._parts.now_ms() + int(self._parts.format.prepared_seconds * MILLISECONDS)
+
+    def _promise(self, count: int, deadline_ms: int) -> list[int]:
+        self._parts.ids.note(highest_id(self._seen.value))
+        ids = self._parts.ids.take(count)
+
+        def change(found: NodeList | None) -> NodeList | None:
+            return with_prepared(self._found(found), ids, deadline_ms, self.epoch)
+
+        self._seen = self._cell.change(change, seen=self._seen)
+        return ids
+
+    def _found(self, found: NodeList | None) -> NodeList:
+        if found is None:
+            raise CatalogDamaged(f"expected the list of node {self.node_id}, found none: it was deleted")
+        return found
+
+    def _known_end(self, stream_id: int) -> int:
+        end = self._ends.end(stream_id)
+        if end is None:
+            raise CommitRefused(f"expected a stream that is open on node {self.node_id}, found stream {stream_id}")
+        return end
+
+    def _try_checkpoint(self) -> None:
+        try:
+            self._settle()
+            self._write_checkpoint()
+        except AccelError:
+            logger.warning("node %d: no checkpoint could be written", self.node_id, exc_info=True)
+
+    def _write_checkpoint(self) -> None:
+        ends = make_rows(STREAM_END, stream_id=self._ends.stream_ids, end=self._ends.ends)
+        checkpoint = Checkpoint(self.node_id, self._seen.value.next_order_id - 1, ends)
+
+        def change(found: Checkpoint | None) -> Checkpoint | None:
+            is_older = found is None or found.order_id < checkpoint.order_id
+            return checkpoint if is_older else None
+
+        self._parts.cells.checkpoint(self.node_id).change(change)
+        self._commits_since_checkpoint = 0
+
+
+def _is_promised(node_list: NodeList, object_id: int) -> bool:
+    return object_id in node_list.prepared["object_id"]
+
+
+# An upload's batches and object
+
+StreamBatches = Mapping[int, Iterable[RecordBatch]] | Iterable[tuple[int, Iterable[RecordBatch]]]
+"""What is uploaded: {stream id: batches}, or (stream id, batches) pairs; batches in the order of their offsets."""
+
+NEW_IDS_MAX = 8
+"""So many ids are tried for one object, if other objects lie at their keys."""
+
+_BATCH = struct.Struct(">qqqqq")
+
+Wanted = Sequence[tuple[int, Sequence[RecordBatch]]]
+"""Batches by stream, ascending, each stream once, none empty."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Uploaded:
+    """An object that was written and committed.
+
+    Args:
+        ref: the object, with its sizes.
+        ranges: what it holds.
+    """
+
+    ref: ObjectRef
+    ranges: ObjectRanges
+
+    @property
+    def object_id(self) -> int:
+        """The object's id."""
+        return self.ref.object_id
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unsettled:
+    """An object that was written, and of which is not known whether it is committed.
+
+    Args:
+        uploaded: the object.
+        claims: with which it was to be committed.
+        digest: of its batches.
+    """
+
+    uploaded: Uploaded
+    claims: Claims
+    digest: bytes
+
+
+def ordered(streams: StreamBatches) -> Wanted:
+    """Batches by stream, ascending; streams without batches are left out. All of them are in memory then.
+
+    Raises:
+        CommitRefused: no batch at all, a stream twice, or more than 20,000 streams.
+    """
+    pairs = streams.items() if isinstance(streams, Mapping) else streams
+    kept = sorted(((stream_id, tuple(batches)) for stream_id, batches in pairs), key=lambda pair: pair[0])
+    wanted = [(stream_id, batches) for stream_id, batches in kept if batches]
+    if not wanted:
+        raise CommitRefused("expected batches to upload, found none")
+    for (before, _), (after, _) in pairwise(wanted):
+        if before == after:
+            raise CommitRefused(f"expected each stream once, found stream {after} twice")
+    if len(wanted) > STREAMS_AN_OBJECT_MAX:
+        raise CommitRefused(f"expected at most {STREAMS_AN_OBJECT_MAX} streams in an object, found {len(wanted)}")
+    return wanted
+
+
+def refuse_discontinuous(wanted: Wanted, ends: StreamEnds) -> None:
+    """See to it that batches go on where their streams ended, and leave nothing out. No request.
+
+    Raises:
+        CommitRefused: they do not.
+    """
+    for stream_id, batches in wanted:
+        for before, after in pairwise(batches):
+            if before.end_offset != after.base_offset:
+                found = f"[{before.base_offset}, {before.end_offset}) and then {after.base_offset}"
+                raise CommitRefused(f"stream {stream_id}: expected batches without holes, found {found}")
+    rows = [(stream_id, batches[0].base_offset, batches[-1].end_offset) for stream_id, batches in wanted]
+    ends.continued_by(*np.array(rows, dtype=np.int64).T)
+
+
+def digest_of(wanted: Wanted) -> bytes:
+    """A hash of batches: equal ones make the same object. O(bytes)."""
+    hashed = xxh3_128()
+    for stream_id, batches in wanted:
+        for each in batches:
+            hashed.update(_BATCH.pack(stream_id, each.epoch, each.base_offset, each.count, len(each.payload)))
+            hashed.update(each.payload)
+    return hashed.digest()
+
+
+def write_object(
+    parts: CatalogParts, node_id: int, object_id: int, wanted: Wanted, backoff: Backoff
+) -> Uploaded | None:
+    """Write an object where readers of this catalog look for it; None if another object lies there.
+
+    Raises:
+        CatalogDamaged: another object lies there because the counter of ids went back.
+        FormatError, FormatLimit: batches that the format cannot hold.
+        StoreError: it could not be written.
+    """
+    try:
+        with ObjectWriter(parts.store, parts.layout, object_id, backoff=backoff) as writer:
+            for stream_id, batches in wanted:
+                writer.write(stream_id, batches)
+    except ObjectExists:
+        _refuse_given_twice(parts, node_id, object_id)
+        return None
+    return Uploaded(writer.ref, writer.ranges)
+
+
+def _refuse_given_twice(parts: CatalogParts, node_id: int, object_id: int) -> None:
+    """Find out whether an id that has an object already was given to another node as well. One request a list.
+
+    Raises:
+        CatalogDamaged: it was, or the counter is not above all ids in use: it went back.
+    """
+    for each in list_node_ids(parts):
+        seen = parts.cells.node_list(each).read()
+        if seen is None:
+            continue
+        if each != node_id and object_id in ids_of(seen.value):
+            found = f"that node {each} has it, too: the counter went back"
+            raise CatalogDamaged(f"object id {object_id}: expected to be given to node {node_id} alone, found {found}")
+        parts.ids.note(highest_id(seen.value))
+    parts.ids.refuse_lost()
+
+
+def first_unproven(parts: CatalogParts, refs: Iterable[ObjectRef]) -> ObjectRef | None:
+    """The first object of which this process does not know that it lies where readers look; None if there is none.
+
+    Raises:
+        CommitRefused: one was written somewhere else.
+    """
+    found = None
+    for ref in refs:
+        key = parts.layout.object_key(ref.object_id)
+        if ref.proof is not None and ref.proof.key != key:
+            raise CommitRefused(
+                f"object {ref.object_id}: expected it at {key!r}, where readers look, found it written at "
+                f"{ref.proof.key!r}: write it with the layout of this catalog, namespace {parts.layout.namespace!r}"
+            )
+        if found is None and (ref.proof is None or ref.proof.store is not parts.store):
+            found = ref
+    return found
+
+
+def refuse_misplaced(parts: CatalogParts, ref: ObjectRef) -> None:
+    """See to it that an object lies where readers look for it, with its size. One request.
+
+    Raises:
+        CommitRefused: it does not.
+        StoreError: the store could not say.
+    """
+    key = parts.layout.object_key(ref.object_id)
+    size_bytes = stored_size_bytes(parts.store, key)
+    if size_bytes is None or (size_bytes != ref.size_bytes and not ref.is_composite and ref.size_bytes != UNKNOWN):
+        found = "none" if size_bytes is None else f"one of {size_bytes}"
+        raise CommitRefused(
+            f"object {ref.object_id}: expected an object of {ref.size_bytes} bytes at {key!r}, where readers of "
+            f"namespace {parts.layout.namespace!r} look, found {found}"
+        )
+
+
+# What a commit adds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claims:
+    """Objects of one commit with all that they hold.
+
+    Args:
+        facts: the stream set object, if there is one.
+        rows: STREAM_OBJECT rows.
+        stream_ids: the streams of all of them, ascending, each once.
+        starts: of the same length.
+        ends: of the same length.
+        to_look_at: one of the objects, if nobody has seen yet that it lies where readers look.
+    """
+
+    facts: ObjectFacts | None
+    rows: Rows
+    stream_ids: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    to_look_at: ObjectRef | None = None
+
+    def object_ids(self) -> NDArray[np.int64]:
+        """The ids of all these objects."""
+        own = [] if self.facts is None else [self.facts.object_id]
+        return np.concatenate((np.array(own, dtype=np.int64), self.rows["object_id"]))
+
+    def are_listed(self, node_list: NodeList) -> bool:
+        """Whether a list has some of these objects: then it has them all, for one write brings them."""
+        places = (node_list.live, node_list.retired, node_list.stream_objects)
+        ids = self.object_ids()
+        return any(bool(np.isin(ids, rows["object_id"]).any()) for rows in places)
+
+
+def make_claims(
+    ref: ObjectRef | None,
+    ranges: ObjectRanges,
+    own: Mapping[int, StreamObject],
+    node_id: int,
+    time_ms: int,
+    to_look_at: ObjectRef | None = None,
+) -> Claims:
+    """Put together what a commit adds.
+
+    Raises:
+        CommitRefused: an object without its sizes, a range with a hole, too many streams, or a stream in two objects.
+    """
+    stream_ids, starts, ends = columns_of(ranges)
+    if ref is None and len(ranges.stream_ids):
+        raise CommitRefused(f"expected an object for {len(ranges.stream_ids)} streams, found none")
+    if len(stream_ids) > STREAMS_AN_OBJECT_MAX:
+        raise CommitRefused(f"expected at most {STREAMS_AN_OBJECT_MAX} streams in an object, found {len(stream_ids)}")
+    if len(ranges.holed):
+        raise CommitRefused(f"expected streams without holes, found one in stream {stream_ids[ranges.holed[0]]}")
+    rows = stream_object_rows(own.items(), node_id, time_ms)
+    all_ids = np.concatenate((stream_ids, rows["stream_id"]))
+    order = np.argsort(all_ids, kind="stable")
+    twice = np.flatnonzero(np.diff(all_ids[order]) == 0)
+    if len(twice):
+        raise CommitRefused(f"expected each stream in one object, found {all_ids[order][twice[0]]} in two")
+    return Claims(
+        None if ref is None else facts_of(ref, time_ms),
+        rows,
+        all_ids[order],
+        np.concatenate((starts, rows["start"]))[order],
+        np.concatenate((ends, rows["end"]))[order],
+        to_look_at,
+    )
