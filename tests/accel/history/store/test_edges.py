@@ -266,7 +266,7 @@ def test_integers_of_numpy_are_integers(bench: Bench) -> None:
     time_ms: Any = np.int64(START_MS + 10)
     stream.scale(np.array(FIRST), np.array(SPLIT), time_ms)
     stream.truncate({np.int64(each): np.int32(1) for each in ids("1@0", "2@1", "3@1")})
-    stream.mark_cold(np.int64(ids("1@0")[0]), np.uint64(START_MS))
+    stream.notes.mark_cold(np.int64(ids("1@0")[0]), np.uint64(START_MS))
     least, size = cast("Any", (np.int16(2), np.int64(1)))
     stream.configure(StreamConfiguration(min_segments=least, retention=RetentionPolicy(RetentionKind.SIZE, size)))
     assert bench.stream().epochs.epoch_at(time_ms) == 1
