@@ -33,14 +33,13 @@ from accel.history.segments import KeyRanges
 from accel.history.states import StreamState
 from accel.history.store import Stream
 from accel.history.truncation import placed
-from accel.image import OPEN_END
+from accel.image import OPEN_END, ImageVersion
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.arrival_order import HostClock, SegmentRead
 from accel.streams.rules.events import EventBatch, decode_events
 from accel.streams.rules.reader_core import Fill, Learn, SegmentEnd, SegmentEvents
 from accel.streams.time_index import PartCache, SegmentTimeIndex
 from accel.system import SYSTEM, Components
-from accel.version import ImageVersion
 from loaders.format import RecordBatch
 from loaders.lifetime import PerProcess
 from loaders.shared_loads import SharedChunks, SharedLoads

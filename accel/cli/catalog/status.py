@@ -20,13 +20,11 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.records import NodeList
 from accel.catalog.refresh import Snapshot
 from accel.cli.options import TIME, StoreChoice, examples, option, output_options, store_options
-from accel.image import MetadataImage
-from accel.image_parts import NodeImage, StreamImage
+from accel.image import MetadataImage, NodeImage, StreamImage, version_number
 from accel.lookup.explain import count_text
 from accel.rendering import Output, Rendered
 from accel.system import SYSTEM
 from accel.units import size_text, time_text
-from accel.version import version_number
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.store import CountingStore
 from loaders.tables import FormatRecord

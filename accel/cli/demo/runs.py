@@ -155,7 +155,7 @@ class _Measured:
         told = self._accelerator.explain(request.stream_id, request.start, request.end, request.limit)
         counts = self._store.snapshot() - before
         self._compare(told, "warm" if before.gets else "cold")
-        rounds = _divided(self._log.sizes, [each.requests for each in told.story.rounds])
+        rounds = _divided(self._log.sizes, [each.requests for each in told.trace.rounds])
         rng = random.Random(self._seed)  # noqa: S311 - simulated latencies, no secrets
         return Cost(counts.gets, told.answer.rounds, counts.total.received_bytes, _mean_latency_seconds(rounds, rng))
 

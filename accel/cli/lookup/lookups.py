@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from accel.cli.options import TIME, ReaderChoice, examples, output_options, range_options, reader_options
+from accel.image import version_number
 from accel.lookup.answer import Answer, FoundObject, Kind
 from accel.lookup.explain import Explanation, answer_text, cost_text, count_text
 from accel.rendering import Output, Rendered
 from accel.system import SYSTEM
-from accel.version import version_number
 from loaders.layout import ObjectLayout
 
 Command = TypeVar("Command", bound=Callable[..., Any])

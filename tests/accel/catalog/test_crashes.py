@@ -15,7 +15,7 @@ from itertools import pairwise
 import pytest
 
 from accel.catalog import CatalogSettings, ObjectCatalog
-from accel.image_parts import StreamObject
+from accel.image import StreamObject
 from loaders.object_ref import ObjectRef
 from loaders.store import Crash, CrashStore
 from tests.accel.catalog.world import World, held

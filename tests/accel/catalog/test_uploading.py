@@ -18,7 +18,7 @@ from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
 from accel.catalog.verify import verify
 from accel.errors import AmbiguousWrite, CatalogDamaged, CommitRefused, DataConflict, SessionFenced
-from accel.image_parts import StreamObject
+from accel.image import StreamObject
 from loaders.errors import FormatError, StoreError, StoreUnavailable
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
