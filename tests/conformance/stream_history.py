@@ -16,7 +16,8 @@ from accel.history.scaling import ScaleRequest
 from accel.history.segments import KeyRanges
 from accel.history.states import StreamState
 from accel.history.store.cell import Seen
-from loaders.store import Crash, CrashStore, ObjectStore
+from accel.testing import Crash, CrashStore
+from loaders.store import ObjectStore
 from tests.conformance.history_queries import QUERIES, Args, cut_of, everything, ids_of, plain_commit
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter, World
 from tests.conformance.report import Report, same

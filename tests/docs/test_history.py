@@ -13,7 +13,8 @@ from accel.history.codecs import EPOCH_TIMES_BLOCK, HISTORY_CHUNK, SEALED_SIZES
 from accel.history.configuration import StreamConfiguration
 from accel.history.ids import parse_segment
 from accel.history.states import TRANSITIONS
-from accel.history.store import HistorySettings, MemorySegments, Stream, StreamStore
+from accel.history.store import HistorySettings, Stream, StreamStore
+from accel.testing import MemorySegments
 from loaders.store import CountingStore, MemoryStore
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, Block, BlockKind, BlockTimes
 from tests.accel.history.records.building import chunk_of_scales, jittered_times, shard_of_sizes

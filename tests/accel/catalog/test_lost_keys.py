@@ -15,7 +15,8 @@ from accel.catalog.keys import bucket_key, list_version_key, node_key
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
 from accel.history.configuration import StreamConfiguration
 from accel.history.store import StreamStore
-from loaders.store import Crash, CrashStore, MemoryStore
+from accel.testing import Crash, CrashStore
+from loaders.store import MemoryStore
 from loaders.tables import FormatRecord, read_format
 from tests.accel.catalog.world import FORMAT, World, held
 from tests.accel.history.store.watching import Interrupted

@@ -10,7 +10,8 @@ import pytest
 
 from accel.history.ids import parse_segment
 from accel.history.states import StreamState
-from accel.history.store import MemorySegments, Stream, StreamStore
+from accel.history.store import Stream, StreamStore
+from accel.testing import MemorySegments
 from loaders.store import open_store
 from tests.accel.cli.test_history_commands import MISSING_ID, Shop
 from tests.accel.cli.worlds import run

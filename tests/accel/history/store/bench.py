@@ -11,8 +11,9 @@ from uuid import UUID
 
 from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.ids import parse_segment
-from accel.history.store import HistorySettings, MemorySegments, Stream, StreamStore
+from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.system import Components
+from accel.testing import MemorySegments
 from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES
 from tests.conformance.history_world import SCOPE, STREAM, World
 

@@ -16,8 +16,8 @@ from accel.errors import AccelError, StreamDeleted
 from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.store import Retained, StreamStore, retention_workflow
 from accel.history.store.retention_workflow import RetentionWorkflow
+from accel.testing import Crash, CrashStore
 from loaders.errors import StoreUnavailable
-from loaders.store import Crash, CrashStore
 from loaders.store.decorated import Call, DecoratedStore
 from tests.accel.history.store.bench import Bench
 from tests.accel.history.store.test_races import Schedule

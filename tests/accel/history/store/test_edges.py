@@ -19,7 +19,8 @@ from accel.history.ids import make_transaction_id
 from accel.history.scaling import ScaleRequest
 from accel.history.segments import KeyRanges, Segments
 from accel.history.states import StreamState
-from accel.history.store import GivenSizes, HistorySettings, MemorySegments, Stream, StreamStore
+from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
+from accel.testing import MemorySegments
 from tests.accel.history.store.bench import START_MS, Bench, cut, ids
 from tests.conformance.history_world import SCOPE, STREAM
 

@@ -16,7 +16,8 @@ from accel.errors import AccelError, IllegalState, NotInHistory, Sought, StreamD
 from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.states import StreamState
 from accel.history.store import Stream, StreamStore
-from loaders.store import Crash, CrashStore, ObjectStore
+from accel.testing import Crash, CrashStore
+from loaders.store import ObjectStore
 from tests.accel.history.store.acts import WORKS
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
 from tests.accel.history.store.test_races import Schedule

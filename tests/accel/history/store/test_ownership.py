@@ -16,7 +16,7 @@ from accel.history.requests import RequestStatus
 from accel.history.states import StreamState
 from accel.history.store import StreamStore, recovering
 from accel.history.transactions import TransactionStatus
-from loaders.store import Crash, CrashStore
+from accel.testing import Crash, CrashStore
 from tests.accel.history.store.bench import NAME, SETTINGS, Bench, cut, ids
 from tests.accel.history.store.watching import Interrupted
 from tests.conformance.history_queries import everything
@@ -25,7 +25,8 @@ from tests.conformance.history_world import SCOPE, STREAM
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from accel.history.store import MemorySegments, Stream
+    from accel.history.store import Stream
+    from accel.testing import MemorySegments
 
 
 class SlowHost:

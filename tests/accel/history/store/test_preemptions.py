@@ -25,7 +25,7 @@ from accel.history.records import NO_TRANSITION
 from accel.history.states import StreamState
 from accel.history.store import StreamStore
 from accel.history.transactions import TransactionStatus
-from loaders.store import Crash
+from accel.testing import Crash
 from loaders.store.decorated import Call, DecoratedStore
 from tests.accel.history.store.acts import scaled
 from tests.accel.history.store.bench import NAME, Bench, cut

@@ -8,7 +8,7 @@ from functools import cache, partial
 import pytest
 
 from accel.errors import IllegalState, InvalidArgument, StreamDeleted
-from loaders.store import Crash, CrashStore, Fault, FaultStore
+from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.store.decorated import WRITES
 from tests.accel.history.store.acts import Act, commit, scale, seal
 from tests.accel.history.store.bench import Bench, ids

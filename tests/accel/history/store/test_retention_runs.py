@@ -12,9 +12,9 @@ from accel.history.configuration import RetentionKind, RetentionPolicy, StreamCo
 from accel.history.id_columns import Integers
 from accel.history.records import RetentionEntry
 from accel.history.states import StreamState
-from accel.history.store import MemorySegments, Retained, StreamRetention
+from accel.history.store import Retained, StreamRetention
 from accel.history.store.retention_workflow import ATTEMPTS_MAX, retain, totals
-from loaders.store import Crash, CrashStore
+from accel.testing import Crash, CrashStore, MemorySegments
 from loaders.store.decorated import Call, DecoratedStore
 from tests.accel.history.store.bench import START_MS, Bench
 from tests.accel.history.store.test_races import Schedule

@@ -13,7 +13,8 @@ from accel.errors import (
 from accel.history.configuration import StreamConfiguration
 from accel.history.states import StreamState
 from accel.history.transactions import TransactionStatus
-from loaders.store import Crash, CrashStore, MemoryStore
+from accel.testing import Crash, CrashStore
+from loaders.store import MemoryStore
 from tests.accel.history.store.acts import WORKS
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
 from tests.conformance.history_world import SCOPE, STREAM

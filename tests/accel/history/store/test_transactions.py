@@ -12,10 +12,11 @@ from accel.errors import (
 )
 from accel.history.records import NO_COMMIT
 from accel.history.states import StreamState
-from accel.history.store import HistorySettings, MemorySegments, transaction_store
+from accel.history.store import HistorySettings, transaction_store
 from accel.history.store.keys import completed_table
 from accel.history.transactions import ActiveTransaction, TransactionStatus
-from loaders.store import Crash, CrashStore, ObjectStore
+from accel.testing import Crash, CrashStore, MemorySegments
+from loaders.store import ObjectStore
 from tests.accel.history.store.acts import WORKS
 from tests.accel.history.store.bench import NAME, START_MS, Bench, ids
 from tests.accel.history.store.watching import Watched

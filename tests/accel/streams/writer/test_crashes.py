@@ -9,7 +9,8 @@ import pytest
 
 from accel.history.transactions import TransactionStatus
 from accel.streams.writer import StreamWriter
-from loaders.store import Crash, CrashStore, MemoryStore, ObjectStore
+from accel.testing import Crash, CrashStore
+from loaders.store import MemoryStore, ObjectStore
 from tests.accel.streams.writer.world import Process, World, ids_of
 
 WRITES_MAX = 400
