@@ -158,14 +158,14 @@ def _scale(world: World, args: Args, store: ObjectStore) -> None:
 
 
 def _txn_create(world: World, args: Args, store: ObjectStore) -> int:
-    transaction_id = world.stream(around=store).begin_transaction()
+    transaction_id = world.stream(around=store).transactions.begin()
     world.transactions[args["id"]] = transaction_id
     return transaction_epoch(transaction_id)
 
 
 def _txn_seal(world: World, args: Args, store: ObjectStore) -> str:
     stream = world.stream(around=store)
-    return stream.end_transaction(world.transaction(args["id"]), commit=args["commit"]).value
+    return stream.transactions.seal(world.transaction(args["id"]), commit=args["commit"]).value
 
 
 def _add_order(world: World, args: Args, store: ObjectStore) -> None:

@@ -172,7 +172,7 @@ def segment_data(segment: SegmentRecord) -> dict[str, Any]:
 def keys_text(segment: SegmentRecord) -> str:
     """A segment's keys.
 
-    >>> from accel.history.segments import SegmentRecord
+    >>> from accel.history.rules.segments import SegmentRecord
     >>> keys_text(SegmentRecord(3, 0, 0.25, 0.5))
     '[0.25, 0.5)'
     """

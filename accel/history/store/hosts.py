@@ -17,10 +17,6 @@ from accel.errors import HostMissing
 from accel.history.rules.checks import checked_numbers
 from accel.history.rules.ids import IdMap, Integers
 from accel.history.rules.segments import Segments
-from loaders.lifetime import ProcessLock
-from accel.history.checks import checked_numbers
-from accel.history.id_columns import IdMap, Integers
-from accel.history.segments import Segments
 
 StreamName = tuple[str, str]
 """Scope and stream."""
