@@ -15,7 +15,6 @@ from accel.history.rules.ids import parse_segment
 from accel.history.rules.states import TRANSITIONS
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.testing import MemorySegments
-from accel.testing.segments import MemorySegments
 from loaders.store import CountingStore, MemoryStore
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, Block, BlockKind, BlockTimes
 from tests.accel.history.records.building import chunk_of_scales, jittered_times, shard_of_sizes

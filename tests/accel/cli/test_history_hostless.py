@@ -12,7 +12,6 @@ from accel.history.rules.ids import parse_segment
 from accel.history.rules.states import StreamState
 from accel.history.store import Stream, StreamStore
 from accel.testing import MemorySegments
-from accel.testing.segments import MemorySegments
 from loaders.store import open_store
 from tests.accel.cli.test_history_commands import MISSING_ID, Shop
 from tests.accel.cli.worlds import run

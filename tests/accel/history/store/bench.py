@@ -14,7 +14,6 @@ from accel.history.rules.ids import parse_segment
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.system import Components
 from accel.testing import MemorySegments
-from accel.testing.segments import MemorySegments
 from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES
 from tests.conformance.history_world import SCOPE, STREAM, World
 

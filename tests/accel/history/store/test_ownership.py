@@ -17,7 +17,6 @@ from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import StreamStore, recovering
 from accel.testing import Crash, CrashStore
-from loaders.store import Crash, CrashStore
 from tests.accel.history.store.bench import NAME, SETTINGS, Bench, cut, ids
 from tests.accel.history.store.watching import Interrupted
 from tests.conformance.history_queries import everything

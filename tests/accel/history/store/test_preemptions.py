@@ -26,7 +26,6 @@ from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import StreamStore
 from accel.testing import Crash
-from loaders.store import Crash
 from loaders.store.decorated import Call, DecoratedStore
 from tests.accel.history.store.acts import scaled
 from tests.accel.history.store.bench import NAME, Bench, cut

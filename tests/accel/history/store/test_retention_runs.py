@@ -15,7 +15,6 @@ from accel.history.rules.states import StreamState
 from accel.history.store import Retained, StreamRetention
 from accel.history.store.retention_workflow import ATTEMPTS_MAX, retain, totals
 from accel.testing import Crash, CrashStore, MemorySegments
-from accel.testing.segments import MemorySegments
 from loaders.store.decorated import Call, DecoratedStore
 from tests.accel.history.store.bench import START_MS, Bench
 from tests.accel.history.store.test_races import Schedule

@@ -14,7 +14,7 @@ from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.testing import Crash, CrashStore
-from loaders.store import Crash, CrashStore, MemoryStore
+from loaders.store import MemoryStore
 from tests.accel.history.store.acts import WORKS
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
 from tests.conformance.history_world import SCOPE, STREAM

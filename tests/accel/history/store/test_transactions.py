@@ -15,8 +15,7 @@ from accel.history.rules.transactions import NO_COMMIT, ActiveTransaction, Trans
 from accel.history.store import HistorySettings, transaction_store
 from accel.history.store.keys import completed_table
 from accel.testing import Crash, CrashStore, MemorySegments
-from accel.testing.segments import MemorySegments
-from loaders.store import Crash, CrashStore, ObjectStore
+from loaders.store import ObjectStore
 from tests.accel.history.store.acts import WORKS
 from tests.accel.history.store.bench import NAME, START_MS, Bench, ids
 from tests.accel.history.store.watching import Watched
