@@ -222,7 +222,7 @@ class MaintenanceStopped(CatalogError):
 
     Args:
         message: how far it came, and why no further.
-        report: the same as data: a `CollectionReport` of the catalog.
+        report: the same as data: an `accel.catalog.collect.CollectionReport`.
     """
 
     advice = "nothing that was deleted comes back, and nothing that is needed was; look at the reason, then start again"

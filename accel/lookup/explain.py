@@ -38,7 +38,7 @@ from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request
 from accel.lookup.known_ranges import KnownRanges, SnapshotFacts, covered_objects
 from accel.lookup.stats import trouble_of
 from accel.lookup.steps import HintReply, OpenObjects, ReadEntries, ReadRoot
-from accel.units import size_text, time_text
+from accel.units import count_text, size_text, time_text
 from loaders.hints import HintProblem, HintTrouble
 from loaders.plan import Bracket
 from range_index import StreamRange
@@ -204,15 +204,6 @@ def ending_text(answer: Answer) -> str:
 def cost_text(requests: int, size_bytes: int, seconds: float) -> str:
     """Requests, bytes and time for a person."""
     return f"{count_text(requests, 'request')}, {size_text(size_bytes)}, {time_text(seconds)}"
-
-
-def count_text(number: int, noun: str) -> str:
-    """A number of things, in the plural where it is one.
-
-    >>> count_text(1, "object"), count_text(2, "object")
-    ('1 object', '2 objects')
-    """
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _justified(left: str, right: str) -> str:
