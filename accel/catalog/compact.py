@@ -91,7 +91,7 @@ def commit_compaction(parts: CatalogParts, compaction: Compaction) -> NodeList:
     streams, and six or more for the list and its versions.
 
     Raises:
-        CommitRefused: a source is gone, the outputs do not hold what the sources hold, or an output is prepared no more.
+        CommitRefused: a source is gone, the outputs do not hold what the sources hold, or an output is not prepared.
         ValueError: ranges of other objects than are given.
         StoreError, AmbiguousWrite, DataConflict: it may have happened; commit the same group again.
     """
