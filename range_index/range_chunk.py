@@ -19,20 +19,15 @@ make up half of a chunk, the rest moves together.
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import KeysView, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from range_index.checking import require
-from range_index.runs import unpack
+from range_index.object_ranges import ObjectRanges
+from range_index.runs import require, unpack
 from range_index.stream_view import NO_HOLES, Entry
-
-if TYPE_CHECKING:
-    from collections.abc import KeysView, Sequence
-
-    from numpy.typing import NDArray
-
-    from range_index.object_ranges import ObjectRanges
 
 SINGLE_SEARCHES_MAX: Final = 24
 """Up to so many objects are searched one by one: a search in step takes as long as about 30 single ones."""

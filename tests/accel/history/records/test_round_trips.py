@@ -27,8 +27,7 @@ from accel.history.records import (
 )
 from accel.history.segments import KeyRanges, Segments
 from accel.history.transactions import CommitOrder
-from range_index.epoch_appends import append, show_epochs
-from range_index.epoch_times import Block, BlockKind, BlockTimes, first_root
+from range_index.epoch_times import Block, BlockKind, BlockTimes, append, first_root, show_epochs
 from tests.accel.history.records.building import Story, by_id, chunk_of_scales
 
 int64s = st.integers(-(2**63), 2**63 - 1)

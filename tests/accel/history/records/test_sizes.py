@@ -18,8 +18,7 @@ from accel.history.codecs import (
 from accel.history.ids import make_id
 from accel.history.records import EpochRecord, RetentionSet
 from accel.history.segments import Segments
-from range_index.epoch_appends import append, show_epochs
-from range_index.epoch_times import Block, BlockKind, BlockTimes, EpochTimesRoot
+from range_index.epoch_times import Block, BlockKind, BlockTimes, EpochTimesRoot, append, show_epochs
 from tests.accel.history.records.building import START_MS, chunk_of_scales, jittered_times, shard_of_sizes
 
 
