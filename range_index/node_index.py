@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 
 from range_index.object_ranges import ObjectRanges
-from range_index.range_chunk import NARROW, SINGLE_SEARCHES_MAX, RangeChunk, Rows, joined, rows_of_entries
+from range_index.range_chunk import NARROW, SINGLE_SEARCHES_MAX, RangeChunk
 from range_index.runs import require
-from range_index.stream_view import Entry, LiveView
+from range_index.stream_view import Entry, LiveView, Rows, joined, rows_of_entries
 
 REMEMBERED_MAX: Final = 8192
 """Changes that are noted before the older half of them is forgotten: at most 64 KiB a node."""

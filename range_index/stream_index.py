@@ -39,9 +39,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from range_index.node_index import NodeIndex
 from range_index.object_ranges import ObjectRanges
-from range_index.range_chunk import RangeChunk, Rows
+from range_index.range_chunk import RangeChunk
 from range_index.runs import require
-from range_index.stream_view import NO_HOLES, Entry, LiveView, StreamView
+from range_index.stream_view import NO_HOLES, Entry, LiveView, Rows, StreamView
 from range_index.view_bounds import ViewBounds
 
 

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from range_index.range_chunk import Rows
 from range_index.runs import Run, append, floor, require, seal, unpack
 
 
@@ -25,6 +25,33 @@ class Entry(NamedTuple):
     end: int
     object_id: int
     holed: bool
+
+
+class Rows(NamedTuple):
+    """Entries of one stream as columns, in order of arrival."""
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    object_ids: NDArray[np.int64]
+    holed: frozenset[int]
+    """Ids of the objects whose entry has a hole inside."""
+
+
+def rows_of_entries(entries: Sequence[Entry]) -> Rows:
+    """The same entries as columns."""
+    table = np.array([entry[:3] for entry in entries], dtype=np.int64).reshape(-1, 3)
+    starts, ends, object_ids = table.T
+    return Rows(starts, ends, object_ids, frozenset(entry.object_id for entry in entries if entry.holed))
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """The entries of one part after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return rows_of_entries([])
+    starts, ends, object_ids, holed = zip(*parts, strict=True)
+    return Rows(np.concatenate(starts), np.concatenate(ends), np.concatenate(object_ids), frozenset().union(*holed))
 
 
 NO_HOLES: Final[frozenset[int]] = frozenset()
