@@ -57,9 +57,18 @@ from accel.catalog.records import NodeDirectory, NodeList, StreamBucket
 from accel.catalog.rows import OPEN, STREAM_OBJECT, Columns, Rows, by_stream, highest_of_each, no_rows
 from accel.catalog.stream_shards import bucket_of, buckets_of
 from accel.errors import CatalogDamaged, CatalogWentBack, ImageRefused
-from accel.image import MetadataImage, NodeImage
-from accel.image_parts import OwnershipRange, StreamImage, StreamObject, make_stream, node_of_columns
-from accel.version import ImageVersion, VersionVector, is_newer
+from accel.image import (
+    ImageVersion,
+    MetadataImage,
+    NodeImage,
+    OwnershipRange,
+    StreamImage,
+    StreamObject,
+    VersionVector,
+    is_newer,
+    make_stream,
+    node_of_columns,
+)
 from loaders.object_ref import ObjectRef
 
 # Catching up
@@ -114,7 +123,7 @@ class Watch:
     def refresh(self) -> Snapshot:
         """Catch up: one conditional GET a key, in two or three rounds.
 
-        Where the directory names another generation than before (`restoring`), nothing that was read before counts:
+        Where the directory names another generation than before (`restore`), nothing that was read before counts:
         all is read anew, and the image that comes of it is newer than every one of an earlier generation.
 
         Raises:

@@ -13,17 +13,16 @@ from typing import TypeVar
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.collecting import collect, plan_collection
-from accel.catalog.collection_plan import Reason
+from accel.catalog.collect import Reason, collect, plan_collection
 from accel.catalog.problems import Kind
 from accel.catalog.records import NodeList
-from accel.catalog.verifying import verify
+from accel.catalog.verify import verify
 from accel.errors import CommitRefused, MaintenanceRefused, MaintenanceStopped
+from accel.testing import Crash, CrashStore
 from loaders.errors import StoreUnavailable
 from loaders.layout import JOURNAL_PREFIX
 from loaders.object_ref import ObjectRef
 from loaders.store import DeleteFailure, MemoryStore, ObjectStore
-from loaders.store.crashing import Crash, CrashStore
 from loaders.store.decorated import WRITES, Call
 from tests.accel.catalog.world import LAYOUT, World, held
 

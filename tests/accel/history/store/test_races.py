@@ -108,7 +108,7 @@ def test_two_whose_requests_mix_end_as_one(name: str) -> None:
     time_ms = whole.now_ms
     work.act(whole, whole.store, time_ms)
     expected = work.shown(whole, with_times=True)
-    for seed in range(examples(12)):
+    for seed in range(examples(4)):
         bench = work.bench()
         Schedule(seed).run(bench.store, [lambda store: work.act(bench, store, time_ms)] * 2)  # noqa: B023 - at once
         if work.shown(bench, with_times=True) != expected:
@@ -117,7 +117,7 @@ def test_two_whose_requests_mix_end_as_one(name: str) -> None:
 
 
 def test_different_workflows_at_once_leave_a_sound_stream() -> None:
-    for seed in range(examples(25)):
+    for seed in range(examples(8)):
         bench = WORKS["rolling commit"].bench()
         time_ms = bench.now_ms
         acts = [
@@ -146,15 +146,15 @@ def test_a_reader_always_finds_the_records_of_the_current_epoch(name: str) -> No
     def look() -> None:
         stream = bench.stream()
         current = stream.current_epoch()
-        assert stream.epoch(current.epoch) == current
-        assert [each.epoch for each in stream.epochs(0, current.epoch)] == list(range(current.epoch + 1))
-        assert stream.epoch_at(10**14 - 1) <= current.epoch
-        for each in stream.epoch(max(current.epoch - 1, 0)).segments:
-            following = stream.successors(each.id)
+        assert stream.epochs.epoch(current.epoch) == current
+        assert [each.epoch for each in stream.epochs.between(0, current.epoch)] == list(range(current.epoch + 1))
+        assert stream.epochs.epoch_at(10**14 - 1) <= current.epoch
+        for each in stream.epochs.epoch(max(current.epoch - 1, 0)).segments:
+            following = stream.epochs.successors(each.id)
             assert following or stream.current_epoch().find(each.id) or current.epoch == 0
 
     watched = Watched(bench.store, look)
     work.act(bench, watched, bench.now_ms)
     assert watched.calls > 10
     look()
-    assert bench.stream().epoch_at(10**14 - 1) == bench.stream().current_epoch().epoch
+    assert bench.stream().epochs.epoch_at(10**14 - 1) == bench.stream().current_epoch().epoch

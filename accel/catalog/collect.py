@@ -1,0 +1,432 @@
+"""The collector: deletes objects that nobody needs any more, and nothing else.
+
+    reason      which objects                                         what is done first
+    retired     replaced, trimmed or withdrawn so long ago that       marked as delete pending in their list or bucket:
+                no reader has an image with them                      no undo brings them back; forgotten when gone
+    prepared    prepared for a writer who never committed them        taken out of the list: no commit lists them
+    orphan      old objects of this catalog that stand nowhere in     nothing: an id that is not prepared cannot be
+                it, left behind by writers and collectors that died   committed
+
+A plan says what would be deleted and why; it changes nothing, and a dry run is a plan that is not carried out. Carrying
+it out begins with the first step of the table, in one conditional write a list or bucket. Then, for each batch of at
+most 1,000 objects:
+
+    1. the whole catalog is read afresh, and its keys are compared (`consistency`): where they contradict one another,
+       the collection ends; what stands in them as live, prepared or merely retired is spared
+    2. a journal of the batch is written (`write_journal`)
+    3. the objects are deleted
+    4. lists and buckets forget those that were retired
+
+A collector may die between any two steps, and two may run at once: rows stay delete pending until their objects are
+gone, and prepared ids that were taken out leave orphans. An id that this catalog never gave out is no orphan but
+somebody else's object, waiting for an import perhaps; it is left alone. While an import runs nothing is collected.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+
+import numpy as np
+
+from accel.catalog.catalog import ObjectCatalog
+from accel.catalog.consistency import find_contradictions
+from accel.catalog.keys import NODE_LISTS, STREAM_BUCKETS
+from accel.catalog.node_list import with_doomed, without_collected, without_expired
+from accel.catalog.parts import MILLISECONDS, CatalogParts
+from accel.catalog.problems import Severity
+from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.rows import Rows
+from accel.catalog.stream_shards import with_doomed_stream_objects, without_collected_stream_objects
+from accel.catalog.survey import BulkScan, Ids, Progress, StoredObjects, Survey, must_read, read_survey
+from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
+from loaders.layout import JOURNAL_PREFIX
+from loaders.store.base import DELETE_BATCH_KEYS_MAX
+
+NO_SEQUENCE = -1
+"""As the sequence of an orphan: no key names it."""
+
+
+class Reason(StrEnum):
+    """Why an object may go."""
+
+    RETIRED = "retired"
+    PREPARED = "prepared"
+    ORPHAN = "orphan"
+
+
+@dataclass(frozen=True, slots=True)
+class Collectable:
+    """One object that may go.
+
+    Args:
+        object_id: which.
+        key: where it lies.
+        size_bytes: as the bucket's listing says; 0 if it does not lie there (any more).
+        reason: why it may go.
+        since_ms: when it was retired, its promise ran out, or it was written; milliseconds since 1970.
+        table: where it is named: `node-lists`, `stream-buckets`, or empty for an orphan.
+        number: the node or bucket there; -1 for an orphan.
+        sequence: of that key when it was read; -1 for an orphan.
+    """
+
+    object_id: int
+    key: str
+    size_bytes: int
+    reason: Reason
+    since_ms: int
+    table: str = ""
+    number: int = -1
+    sequence: int = NO_SEQUENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """So many objects, and their bytes together."""
+
+    objects: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectionPlan:
+    """What a collection would delete.
+
+    Args:
+        planned_at_ms: when it was made, milliseconds since 1970; promises with a deadline up to it are void.
+        retired_before_ms: what was retired before that may go.
+        objects: retired ones first, then prepared ones, then orphans.
+        young: objects that stand nowhere in the catalog and are not old enough.
+        foreign: objects with ids that this catalog never gave out; they are left alone.
+        allow_empty_nodes: nodes whose list may have no live object although the node has committed before.
+    """
+
+    planned_at_ms: int
+    retired_before_ms: int
+    objects: tuple[Collectable, ...]
+    young: Tally
+    foreign: Tally
+    allow_empty_nodes: frozenset[int]
+
+    def tallies(self) -> dict[Reason, Tally]:
+        """For each reason, how much."""
+        return tallies_of(self.objects)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectionReport:
+    """What a collection did.
+
+    Args:
+        deleted: gone now.
+        spared: planned, and not touched: needed again, or collected by somebody else meanwhile.
+        failed: not deleted, and what the store said; the next collection tries again.
+        journals: keys of what was written about the deleted ones.
+        not_reached: planned, and not dealt with, because the collection ended half-way; empty if it did not.
+    """
+
+    deleted: tuple[Collectable, ...]
+    spared: tuple[Collectable, ...]
+    failed: tuple[tuple[Collectable, str], ...]
+    journals: tuple[str, ...]
+    not_reached: tuple[Collectable, ...] = ()
+
+    def tallies(self) -> dict[Reason, Tally]:
+        """For each reason, how much was deleted."""
+        return tallies_of(self.deleted)
+
+
+def tallies_of(objects: Iterable[Collectable]) -> dict[Reason, Tally]:
+    """For each reason, how many objects and bytes."""
+    sizes: dict[Reason, list[int]] = {reason: [] for reason in Reason}
+    for each in objects:
+        sizes[each.reason].append(each.size_bytes)
+    return {reason: Tally(len(found), sum(found)) for reason, found in sizes.items()}
+
+
+DAMAGE_SHOWN_MAX = 3
+"""Findings that a refusal names; `verify` names all of them."""
+
+
+def plan_collection(
+    catalog: ObjectCatalog,
+    *,
+    allow_empty_nodes: frozenset[int] = frozenset(),
+    progress: Progress | None = None,
+    scan: BulkScan | None = None,
+) -> CollectionPlan:
+    """Find out what may be deleted now. Nothing is written.
+
+    Args:
+        catalog: whose objects.
+        allow_empty_nodes: nodes whose list may have no live object although the node has committed before: such a
+            list is otherwise taken for a damaged one.
+        progress: called with the number of keys of the bucket that were seen so far.
+        scan: who goes through the bucket; this process by default.
+
+    Requests: one for 1,000 keys of the bucket, two a list, one a bucket of streams, and six more.
+
+    Raises:
+        MaintenanceRefused: a list is empty that should not be, keys contradict one another (`consistency`), or
+            something could not be read.
+    """
+    parts = catalog.parts
+    now_ms = parts.now_ms()
+    retired_before_ms = now_ms - int(parts.format.retired_seconds * MILLISECONDS)
+    try:
+        stored = (scan or BulkScan()).list_objects(parts, progress)  # before the catalog: see `survey`
+    except AccelError as error:
+        raise _unreadable(error) from error
+    survey = _safe_survey(parts, allow_empty_nodes)
+    orphans, young, foreign = _divided(parts, stored.unknown_to(survey.known_ids()), now_ms)
+    if len(orphans.ids) and not len(survey.listed_ids()):
+        found = f"none, and {len(orphans.ids)} objects in the bucket"
+        raise MaintenanceRefused(f"expected a catalog that lists objects, found {found}: import them first")
+    objects = (
+        *_retired(parts, survey, stored, retired_before_ms),
+        *_expired(parts, survey, stored, now_ms),
+        *_as_collectable(parts, orphans),
+    )
+    return CollectionPlan(now_ms, retired_before_ms, objects, _tally(young), _tally(foreign), allow_empty_nodes)
+
+
+def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress | None = None) -> CollectionReport:
+    """Carry a plan out; what is needed again since it was made is spared. Repeating it is safe.
+
+    Args:
+        catalog: the plan's.
+        plan: of `plan_collection`.
+        progress: called with the number of objects that were dealt with so far.
+
+    Requests: two or three a list and one or two a bucket in the beginning; a batch needs two a list and one a bucket
+    to look, two, and one a list and bucket that it touches.
+
+    Raises:
+        MaintenanceRefused: a list is empty that should not be, keys contradict one another, or something could not be
+            read; nothing was changed.
+        MaintenanceStopped: the same, or a write that failed, further on. Batches that are done stay done; the error's
+            `report` says which.
+    """
+    parts = catalog.parts
+    survey = _safe_survey(parts, plan.allow_empty_nodes)
+    round_ = _Round(parts, plan)
+    try:
+        _let_go(parts, survey, plan)
+        for number, start in enumerate(range(0, len(plan.objects), DELETE_BATCH_KEYS_MAX)):
+            round_.do_batch(number, plan.objects[start : start + DELETE_BATCH_KEYS_MAX])
+            if progress is not None:
+                progress(round_.done)
+    except AccelError as error:
+        report = round_.report()
+        so_far = f"{len(report.deleted)} of {len(plan.objects)} objects deleted"
+        if report.journals:
+            so_far += f", journals up to {report.journals[-1]!r}"
+        raise MaintenanceStopped(f"the collection ended half-way, with {so_far}: {error}", report) from error
+    return round_.report()
+
+
+class _Round:
+    """What becomes of a plan, batch by batch. Threads: one.
+
+    Args:
+        parts: of the catalog.
+        plan: what is carried out.
+    """
+
+    def __init__(self, parts: CatalogParts, plan: CollectionPlan) -> None:
+        self._parts = parts
+        self._plan = plan
+        self._deleted: list[Collectable] = []
+        self._spared: list[Collectable] = []
+        self._failed: list[tuple[Collectable, str]] = []
+        self._journals: list[str] = []
+
+    @property
+    def done(self) -> int:
+        """Objects that were dealt with so far."""
+        return len(self._deleted) + len(self._spared) + len(self._failed)
+
+    def report(self) -> CollectionReport:
+        """What was done so far. Batches are dealt with in the plan's order, so the rest was not reached."""
+        outcomes = (tuple(self._deleted), tuple(self._spared), tuple(self._failed), tuple(self._journals))
+        return CollectionReport(*outcomes, not_reached=self._plan.objects[self.done :])
+
+    def do_batch(self, number: int, batch: Sequence[Collectable]) -> None:
+        """Check, write down, delete, forget."""
+        going = _still_collectable(_safe_survey(self._parts, self._plan.allow_empty_nodes), batch)
+        errors: dict[str, str] = {}
+        if going:
+            self._journals.append(write_journal(self._parts, self._plan, number, going))
+            failures = self._parts.store.delete_many([each.key for each in going])
+            errors = {each.key: str(each.error) for each in failures}
+        gone = [each for each in going if each.key not in errors]
+        self._spared += [each for each in batch if each not in going]
+        self._failed += [(each, errors[each.key]) for each in going if each.key in errors]
+        self._deleted += gone
+        _forget(self._parts, gone)
+
+
+def _safe_survey(parts: CatalogParts, allow_empty_nodes: frozenset[int]) -> Survey:
+    try:
+        survey = read_survey(parts)
+        wrong = find_contradictions(parts, survey, allow_empty_nodes)
+    except MaintenanceRefused:
+        raise  # an import is under way
+    except AccelError as error:
+        raise _unreadable(error) from error
+    for node_id, seen in survey.lists.items():
+        if not len(seen.value.live) and seen.value.next_order_id and node_id not in allow_empty_nodes:
+            found = f"none after {seen.value.next_order_id} commits"
+            raise MaintenanceRefused(f"list of node {node_id}: expected live objects, found {found}: damaged?")
+    damage = [each for each in wrong if each.severity is Severity.DAMAGE]
+    if damage:
+        shown = "; ".join(map(str, damage[:DAMAGE_SHOWN_MAX]))
+        more = f"; and {len(damage) - DAMAGE_SHOWN_MAX} more" if len(damage) > DAMAGE_SHOWN_MAX else ""
+        raise MaintenanceRefused(f"expected a catalog whose keys agree, found damage: {shown}{more}")
+    return survey
+
+
+def _unreadable(error: AccelError) -> MaintenanceRefused:
+    return MaintenanceRefused(f"expected to read all of the catalog and its bucket, found {error}")
+
+
+def _divided(
+    parts: CatalogParts, unknown: StoredObjects, now_ms: int
+) -> tuple[StoredObjects, StoredObjects, StoredObjects]:
+    """Orphans that are old enough, younger ones, and objects of somebody else."""
+    try:
+        next_id = must_read(parts.cells.object_ids()).value.next_object_id
+    except AccelError as error:
+        raise _unreadable(error) from error
+    written_before_ms = now_ms - int(parts.format.orphan_seconds * MILLISECONDS)
+    is_ours = unknown.ids < next_id
+    is_old = unknown.modified_ms < written_before_ms
+    old, young, foreign = (
+        StoredObjects(unknown.ids[chosen], unknown.sizes_bytes[chosen], unknown.modified_ms[chosen])
+        for chosen in (is_ours & is_old, is_ours & ~is_old, ~is_ours)
+    )
+    return old, young, foreign
+
+
+def _tally(stored: StoredObjects) -> Tally:
+    return Tally(len(stored.ids), int(stored.sizes_bytes.sum()))
+
+
+def _retired(parts: CatalogParts, survey: Survey, stored: StoredObjects, before_ms: int) -> Iterator[Collectable]:
+    live = survey.live_ids()
+    for table, number, sequence, rows in _retired_places(survey):
+        chosen = (rows["doomed"] != 0) | (rows["retired_at_ms"] < before_ms)
+        for row in rows[chosen & ~np.isin(rows["object_id"], live)]:
+            object_id, since_ms = int(row["object_id"]), int(row["retired_at_ms"])
+            key, size_bytes = parts.layout.object_key(object_id), stored.size_bytes(object_id) or 0
+            yield Collectable(object_id, key, size_bytes, Reason.RETIRED, since_ms, table, number, sequence)
+
+
+def _retired_places(survey: Survey) -> Iterator[tuple[str, int, int, Rows]]:
+    for node_id, node in survey.lists.items():
+        yield NODE_LISTS, node_id, node.version.sequence, node.value.retired
+    for number, bucket in enumerate(survey.buckets):
+        yield STREAM_BUCKETS, number, bucket.version.sequence, bucket.value.retired
+
+
+def _expired(parts: CatalogParts, survey: Survey, stored: StoredObjects, now_ms: int) -> Iterator[Collectable]:
+    listed = survey.listed_ids()
+    for node_id, seen in survey.lists.items():
+        rows = seen.value.prepared
+        void = (rows["deadline_ms"] <= now_ms) & ~np.isin(rows["object_id"], listed)
+        for object_id, deadline_ms in zip(*(rows[void][name].tolist() for name in rows.dtype.names or ()), strict=True):
+            key, size_bytes = parts.layout.object_key(object_id), stored.size_bytes(object_id) or 0
+            place = (NODE_LISTS, node_id, seen.version.sequence)
+            yield Collectable(object_id, key, size_bytes, Reason.PREPARED, deadline_ms, *place)
+
+
+def _as_collectable(parts: CatalogParts, orphans: StoredObjects) -> Iterator[Collectable]:
+    columns = (orphans.ids.tolist(), orphans.sizes_bytes.tolist(), orphans.modified_ms.tolist())
+    for object_id, size_bytes, modified_ms in zip(*columns, strict=True):
+        yield Collectable(object_id, parts.layout.object_key(object_id), size_bytes, Reason.ORPHAN, modified_ms)
+
+
+def _let_go(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
+    """From here on no undo and no commit brings any of the planned objects back."""
+
+    def from_list(found: NodeList | None) -> NodeList | None:
+        if found is None:
+            return None
+        freed, _ = without_expired(found, plan.planned_at_ms)
+        doomed, _ = with_doomed(freed or found, plan.retired_before_ms)
+        return doomed or freed
+
+    def from_bucket(found: StreamBucket | None) -> StreamBucket | None:
+        return None if found is None else with_doomed_stream_objects(found, plan.retired_before_ms)[0]
+
+    for node_id, node in survey.lists.items():
+        parts.cells.node_list(node_id).change(from_list, seen=node)
+    for number, bucket in enumerate(survey.buckets):
+        parts.cells.bucket(number).change(from_bucket, seen=bucket)
+
+
+def _still_collectable(survey: Survey, batch: Sequence[Collectable]) -> dict[Collectable, None]:
+    ids = np.array([each.object_id for each in batch], dtype=np.int64)
+    is_kept = np.isin(ids, survey.kept_ids())
+    is_doomed = np.isin(ids, survey.doomed_ids())
+    wants_doomed = np.array([each.reason is Reason.RETIRED for each in batch], dtype=np.bool_)
+    going = ~is_kept & (is_doomed == wants_doomed)
+    return dict.fromkeys(each for each, goes in zip(batch, going.tolist(), strict=True) if goes)
+
+
+def _forget(parts: CatalogParts, gone: Iterable[Collectable]) -> None:
+    by_place: dict[tuple[str, int], list[int]] = {}
+    for each in gone:
+        if each.reason is Reason.RETIRED:
+            by_place.setdefault((each.table, each.number), []).append(each.object_id)
+    for (table, number), object_ids in by_place.items():
+        ids = np.array(object_ids, dtype=np.int64)
+        if table == NODE_LISTS:
+            parts.cells.node_list(number).change(partial(_without, ids))
+        else:
+            parts.cells.bucket(number).change(partial(_without_stream_objects, ids))
+
+
+def _without(ids: Ids, found: NodeList | None) -> NodeList | None:
+    return None if found is None else without_collected(found, ids)
+
+
+def _without_stream_objects(ids: Ids, found: StreamBucket | None) -> StreamBucket | None:
+    return None if found is None else without_collected_stream_objects(found, ids)
+
+
+def write_journal(parts: CatalogParts, plan: CollectionPlan, number: int, going: Iterable[Collectable]) -> str:
+    """Write down what is about to be deleted; gives the key. One request.
+
+    Args:
+        parts: of the catalog.
+        plan: whose batch it is.
+        number: of the batch.
+        going: the objects.
+
+    Raises:
+        StoreError: it could not be written.
+    """
+    nonce = parts.system.nonce().hex()[-16:]
+    key = f"{JOURNAL_PREFIX}{plan.planned_at_ms:015d}-{number:06d}-{nonce}.jsonl"
+    now_ms = parts.now_ms()
+    parts.store.put(key, "".join(_journal_line(each, now_ms) for each in going).encode())
+    return key
+
+
+def _journal_line(each: Collectable, now_ms: int) -> str:
+    facts = {
+        "object_id": each.object_id,
+        "key": each.key,
+        "size_bytes": each.size_bytes,
+        "reason": each.reason.value,
+        "time_ms": now_ms,
+        "since_ms": each.since_ms,
+        "table": each.table,
+        "number": each.number,
+        "sequence": each.sequence,
+    }
+    return json.dumps(facts, separators=(",", ":")) + "\n"

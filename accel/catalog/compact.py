@@ -1,0 +1,353 @@
+"""Committing a compaction: a run of a node's objects is swapped for what was made of them.
+
+    1. what the sources hold is compared with what the outputs claim (`check_compaction`)
+    2. the list as it stands is kept as a version of its own, so that this commit can be undone
+    3. one conditional write of the list: sources retired, successor and stream objects listed
+    4. stream objects move on to the buckets of their streams; versions beyond the last few are erased
+
+Uploads change the list all the time, so step 3 is *rebased*: on a lost race the rule is applied to what stands there
+now. It refuses if a source is gone, or if the outputs' ids are no longer prepared: then the outputs are to be given up,
+and the collector deletes them when their deadline has passed (at once after `discard`).
+
+The comparison of step 1:
+
+    sources, in list order     A [0, 10)  B [10, 25)          C [40, 50)     of one stream; [25, 40) is a hole
+    outputs                    one object [0, 25)    and one stream object [40, 50)
+
+    nothing is lost        every kept offset of a source is claimed by an output
+    nothing is invented    no output claims an offset that no source holds
+    no hole is bridged     a claim is one run without a gap, so [0, 50) would say that [25, 40) is there
+    nothing is twice       no two outputs claim the same offset
+    order                  in list order the offsets of a stream ascend through the sources
+
+Offsets below a stream's first kept one may be left out. Where a source's own range has a hole inside, its index as a
+whole does not say where: then its first and last offset must be claimed, and no claim may hold all of it. It takes
+O(n log n) in the ranges of all objects, without a loop over streams in Python.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.catalog.cell import Seen, standing
+from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix
+from accel.catalog.node_list import STREAM_OBJECTS_A_COMMIT_MAX, with_compaction
+from accel.catalog.parts import CatalogParts
+from accel.catalog.records import ListVersion, NodeList, StreamBucket
+from accel.catalog.rows import STREAMS_AN_OBJECT_MAX, Rows, by_stream, facts_of, starts_of, stream_object_rows
+from accel.catalog.shard_writes import move_stream_objects, read_list
+from accel.catalog.stream_shards import buckets_of
+from accel.errors import AccelError, CatalogDamaged, CommitRefused
+from accel.image import StreamObject
+from loaders.object_ref import ObjectRef
+from range_index import ObjectRanges
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompactionRanges:
+    """What sources and output hold, as whoever merged them read it from their indexes. Picklable.
+
+    Args:
+        sources: in the order of `Compaction.removed`.
+        output: what the object of many streams holds; None if there is none.
+    """
+
+    sources: tuple[ObjectRanges, ...]
+    output: ObjectRanges | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compaction:
+    """One group that was compacted, ready to be committed.
+
+    Args:
+        node_id: whose list.
+        removed: the sources, with their sizes; neighbours in the list.
+        added: the object made of them, with its sizes; None if there is none.
+        stream_objects: (stream id, object of that stream alone) pairs made of them.
+        ranges: what sources and output hold, if that was read already; else their indexes are opened.
+    """
+
+    node_id: int
+    removed: Sequence[ObjectRef]
+    added: ObjectRef | None
+    stream_objects: Sequence[tuple[int, StreamObject]]
+    ranges: CompactionRanges | None = None
+
+
+def commit_compaction(parts: CatalogParts, compaction: Compaction) -> NodeList:
+    """Commit a group; gives the list as it is then. Repeated, it changes nothing.
+
+    Requests: one an index of sources and output (none if their ranges are given), one a bucket that has some of their
+    streams, and six or more for the list and its versions.
+
+    Raises:
+        CommitRefused: a source is gone, the outputs do not hold what the sources hold, or a promise has run out.
+        ValueError: ranges of other objects than are given.
+        StoreError, AmbiguousWrite, DataConflict: it may have happened; commit the same group again.
+    """
+    node_id = compaction.node_id
+    cell = parts.cells.node_list(node_id)
+    now_ms = parts.now_ms()
+    facts = None if compaction.added is None else facts_of(compaction.added, now_ms)
+    rows = stream_object_rows(compaction.stream_objects, node_id, now_ms)
+    removed = [(ref.object_id, ref.size_bytes) for ref in compaction.removed]
+
+    def change(found: NodeList | None) -> NodeList | None:
+        return with_compaction(standing(found, cell.where), removed, facts, rows, parts.now_ms())
+
+    seen = read_list(cell, node_id)
+    following = change(seen.value)  # refuses early, before anything is opened or written
+    if following is not None:
+        _check_outputs(parts, compaction, rows)
+        keep_version(parts, seen)
+        seen = cell.change(change, seen=seen)
+    return _tidied(parts, node_id, seen)
+
+
+def keep_version(parts: CatalogParts, seen: Seen[NodeList]) -> None:
+    """Keep a list as it stands, for `undo`; versions beyond the last few are erased when a commit is done.
+
+    Uploads are not kept: they take nothing out, and undoing leads back past them without losing them.
+    """
+    sequence = seen.version.sequence
+    version = ListVersion(sequence, seen.value)
+    parts.cells.list_version(seen.value.node_id, sequence).create_if_absent(version, final=True)
+
+
+def erase_old_versions(parts: CatalogParts, node_id: int) -> None:
+    """Erase all but the newest `list_versions_kept` versions of a list. One listing, and a delete each."""
+    table = parts.cells.tables.table(NODE_LIST_HISTORY)
+    keys = list(table.keys(list_version_prefix(node_id)))
+    for key in keys[: -parts.settings.list_versions_kept]:
+        table.erase(key)
+
+
+def _check_outputs(parts: CatalogParts, compaction: Compaction, rows: Rows) -> None:
+    held = _opened(parts, compaction) if compaction.ranges is None else _given(compaction, compaction.ranges)
+    none = np.empty(0, dtype=np.int64)
+    ids = np.unique(np.concatenate([none, *(each.stream_ids for each in held.sources)]))
+    numbers = np.unique(buckets_of(ids, parts.format.stream_buckets)).tolist()
+    streams = [bucket.streams for bucket in parts.executor.map(partial(_read_bucket, parts), numbers)]
+    known = np.concatenate([StreamBucket(0).streams, *streams])
+    refuse_lossy_compaction(held.sources, held.output, rows, known[np.isin(known["stream_id"], ids)])
+
+
+def _opened(parts: CatalogParts, compaction: Compaction) -> CompactionRanges:
+    sources = tuple(each.ranges for each in parts.open_all(compaction.node_id, compaction.removed))
+    added = [] if compaction.added is None else [compaction.added]
+    outputs = [each.ranges for each in parts.open_all(compaction.node_id, added)]
+    return CompactionRanges(sources, outputs[0] if outputs else None)
+
+
+def _given(compaction: Compaction, ranges: CompactionRanges) -> CompactionRanges:
+    given = (len(ranges.sources), ranges.output is not None)
+    wanted = (len(compaction.removed), compaction.added is not None)
+    if given != wanted:
+        raise ValueError(f"expected ranges of (sources, is there an output) {wanted}, found {given}")
+    return ranges
+
+
+def _read_bucket(parts: CatalogParts, number: int) -> StreamBucket:
+    seen = parts.cells.bucket(number).read()
+    if seen is None:
+        raise CatalogDamaged(f"expected bucket {number} of streams, found none: it was deleted")
+    return seen.value
+
+
+def _tidied(parts: CatalogParts, node_id: int, seen: Seen[NodeList]) -> NodeList:
+    try:
+        if len(seen.value.stream_objects) or seen.value.withdrawn_commits:
+            seen = move_stream_objects(parts, node_id)
+        erase_old_versions(parts, node_id)
+    except AccelError:
+        # The commit stands; what is left to tidy is done by the next one.
+        logger.warning("node %d: committed, but not tidied up", node_id, exc_info=True)
+    return seen.value
+
+
+PROBLEMS_OF_A_KIND_MAX = 10
+
+
+class _Spans(NamedTuple):
+    """Ranges [start, end) of streams, and the object that each is of: its place among the sources or the outputs."""
+
+    stream_ids: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    objects: NDArray[np.int64]
+
+    def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> _Spans:
+        return _Spans(*(column[chosen] for column in self))
+
+    def text(self, at: int) -> str:
+        return f"[{self.starts[at]}, {self.ends[at]}) of stream {self.stream_ids[at]}"
+
+
+def refuse_lossy_compaction(
+    sources: Sequence[ObjectRanges], output: ObjectRanges | None, stream_objects: Rows, streams: Rows
+) -> None:
+    """Raise for the problems that `check_compaction` finds.
+
+    Raises:
+        CommitRefused: there is at least one; all are named.
+    """
+    problems = check_compaction(sources, output, stream_objects, streams)
+    if problems:
+        raise CommitRefused("expected outputs that hold exactly what the sources hold: " + "; ".join(problems))
+
+
+def check_compaction(
+    sources: Sequence[ObjectRanges], output: ObjectRanges | None, stream_objects: Rows, streams: Rows
+) -> list[str]:
+    """What is wrong with a compaction, one sentence each; empty if nothing is.
+
+    Args:
+        sources: what each of them holds, in list order.
+        output: what the object of many streams holds; None if there is none.
+        stream_objects: STREAM_OBJECT rows of the objects of one stream.
+        streams: STREAM rows with the first kept offset of each stream, in any order; others are kept from 0.
+    """
+    problems = list(_limits(output, stream_objects))
+    held, is_holed = _held(sources)
+    claimed = _claimed(output, stream_objects)
+    unordered = [*_unordered(held), *_claimed_twice(claimed)]
+    if unordered:  # what follows joins ranges end to end, and would only confuse
+        return problems + unordered
+    kept, still_kept = _kept(held, np.sort(streams, order="stream_id"))
+    problems += _lost(kept, is_holed[still_kept], claimed)
+    problems += _invented(held, claimed)
+    problems += _bridged(kept.where(is_holed[still_kept]), claimed)
+    return problems
+
+
+def _limits(output: ObjectRanges | None, stream_objects: Rows) -> Iterator[str]:
+    if len(stream_objects) > STREAM_OBJECTS_A_COMMIT_MAX:
+        yield f"expected at most {STREAM_OBJECTS_A_COMMIT_MAX} stream objects, found {len(stream_objects)}"
+    if output is None:
+        return
+    if len(output) > STREAMS_AN_OBJECT_MAX:
+        yield f"expected at most {STREAMS_AN_OBJECT_MAX} streams in the output, found {len(output)}"
+    for stream_id in output.stream_ids[output.holed[:PROBLEMS_OF_A_KIND_MAX]]:
+        yield f"expected one run of each stream in the output, found a hole inside stream {stream_id}"
+
+
+def _held(sources: Sequence[ObjectRanges]) -> tuple[_Spans, NDArray[np.bool_]]:
+    holed = [np.zeros(len(each), dtype=np.bool_) for each in sources]
+    for marks, each in zip(holed, sources, strict=True):
+        marks[each.holed] = True
+    spans = _joined([_of_object(each, number) for number, each in enumerate(sources)])
+    order = np.lexsort((spans.objects, spans.stream_ids))
+    order = order[spans.ends[order] > spans.starts[order]]
+    return spans.where(order), np.concatenate([np.empty(0, dtype=np.bool_), *holed])[order]
+
+
+def _claimed(output: ObjectRanges | None, stream_objects: Rows) -> _Spans:
+    rows = by_stream(stream_objects, "start")
+    own = _Spans(rows["stream_id"], rows["start"], rows["end"], np.ones(len(rows), dtype=np.int64))
+    spans = _joined([own] if output is None else [_of_object(output, 0), own])
+    return spans.where(np.lexsort((spans.starts, spans.stream_ids)))
+
+
+def _of_object(ranges: ObjectRanges, number: int) -> _Spans:
+    return _Spans(ranges.stream_ids, ranges.starts, ranges.ends, np.full(len(ranges), number, dtype=np.int64))
+
+
+def _joined(parts: Sequence[_Spans]) -> _Spans:
+    none = np.empty(0, dtype=np.int64)
+    return _Spans(*(np.concatenate([none, *columns]) for columns in zip(*parts, strict=True))) if parts else _NOTHING
+
+
+def _unordered(held: _Spans) -> Iterator[str]:
+    wrong = _follow_badly(held)
+    for at in wrong[:PROBLEMS_OF_A_KIND_MAX]:
+        found = (
+            f"{held.text(at)} in source {held.objects[at]} before {held.text(at + 1)} in source {held.objects[at + 1]}"
+        )
+        yield f"expected ascending offsets through the sources, found {found}{_more(wrong)}"
+
+
+def _claimed_twice(claimed: _Spans) -> Iterator[str]:
+    wrong = _follow_badly(claimed)
+    for at in wrong[:PROBLEMS_OF_A_KIND_MAX]:
+        yield f"expected each offset in one output, found {claimed.text(at)} and {claimed.text(at + 1)}{_more(wrong)}"
+
+
+def _follow_badly(spans: _Spans) -> NDArray[np.int64]:
+    same = spans.stream_ids[1:] == spans.stream_ids[:-1]
+    found: NDArray[np.int64] = np.flatnonzero(same & (spans.starts[1:] < spans.ends[:-1]))
+    return found
+
+
+def _kept(held: _Spans, streams: Rows) -> tuple[_Spans, NDArray[np.bool_]]:
+    starts = np.maximum(held.starts, starts_of(streams, held.stream_ids))
+    still_kept = starts < held.ends
+    return held._replace(starts=starts).where(still_kept), still_kept
+
+
+def _lost(kept: _Spans, is_holed: NDArray[np.bool_], claimed: _Spans) -> Iterator[str]:
+    runs = _runs(claimed)
+    holed = kept.where(is_holed)
+    edges = (holed._replace(ends=holed.starts + 1), holed._replace(starts=holed.ends - 1))
+    for wanted in (kept.where(~is_holed), *edges):
+        lost = np.flatnonzero(~_lie_within(wanted, runs))
+        for at in lost[:PROBLEMS_OF_A_KIND_MAX]:
+            found = f"{wanted.text(at)} of source {wanted.objects[at]} claimed by none or in part"
+            yield f"expected all kept offsets in the outputs, found {found}{_more(lost)}"
+
+
+def _invented(held: _Spans, claimed: _Spans) -> Iterator[str]:
+    filled = claimed.where(claimed.ends > claimed.starts)
+    invented = np.flatnonzero(~_lie_within(filled, _runs(held)))
+    for at in invented[:PROBLEMS_OF_A_KIND_MAX]:
+        yield f"expected claims that the sources hold without a gap, found {filled.text(at)}{_more(invented)}"
+
+
+def _bridged(holed: _Spans, claimed: _Spans) -> Iterator[str]:
+    bridged = np.flatnonzero(_lie_within(holed, claimed))
+    for at in bridged[:PROBLEMS_OF_A_KIND_MAX]:
+        found = f"{holed.text(at)} of source {holed.objects[at]} in one piece"
+        yield f"expected outputs without the hole of a source, found {found}{_more(bridged)}"
+
+
+def _runs(spans: _Spans) -> _Spans:
+    """Touching spans of a stream as one; for spans that do not overlap, ascending by (stream id, start)."""
+    filled = spans.where(spans.ends > spans.starts)
+    if not len(filled.starts):
+        return filled
+    begins = np.ones(len(filled.starts), dtype=np.bool_)
+    begins[1:] = (filled.stream_ids[1:] != filled.stream_ids[:-1]) | (filled.starts[1:] != filled.ends[:-1])
+    lasts = np.append(np.flatnonzero(begins)[1:], len(begins)) - 1
+    return filled.where(begins)._replace(ends=filled.ends[lasts])
+
+
+def _lie_within(inner: _Spans, outer: _Spans) -> NDArray[np.bool_]:
+    """Which spans lie within a single one of others that ascend by (stream id, start) and do not overlap."""
+    if not len(outer.starts):
+        return np.zeros(len(inner.starts), dtype=np.bool_)
+    both = _joined([outer, inner])
+    is_inner = np.arange(len(both.starts)) >= len(outer.starts)
+    order = np.lexsort((is_inner, both.starts, both.stream_ids))
+    # Sorted together, the last outer span before an inner one is the only one that may hold it.
+    floors = np.maximum.accumulate(np.where(is_inner[order], -1, order))
+    floor = np.empty(len(inner.starts), dtype=np.int64)
+    floor[order[is_inner[order]] - len(outer.starts)] = floors[is_inner[order]]
+    same = (floor >= 0) & (outer.stream_ids[floor] == inner.stream_ids)
+    found: NDArray[np.bool_] = same & (outer.ends[floor] >= inner.ends)
+    return found
+
+
+def _more(found: NDArray[np.int64]) -> str:
+    return f" ({len(found)} alike)" if len(found) > 1 else ""
+
+
+_NOTHING = _Spans(*(np.empty(0, dtype=np.int64) for _ in range(4)))

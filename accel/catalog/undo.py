@@ -1,0 +1,289 @@
+"""Undo: a node's list goes back to an earlier version of itself, and keeps what was uploaded since.
+
+    1. the list as it stands is kept as one more version
+    2. one conditional write, rebased on a lost race: see `node_list`; before it, every object that would come back is
+       opened, and none of them may be on its way to be deleted
+    3. objects of one stream that the undone commits had made are retired in the buckets of their streams, those that
+       still waited in the list among them; then the list forgets which commits were undone: see `shard_writes`
+
+A collector dooms an object in the list before it deletes it, and a doomed one never comes back: whichever of the two
+writes the list first wins. An undo that ended half-way is finished by the next one, and by whoever moves objects of one
+stream. Which versions there are: one from before each of the last few commits that took objects out, and one from
+before each undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from accel.catalog.catalog import ObjectCatalog
+from accel.catalog.cell import Seen, standing
+from accel.catalog.compact import erase_old_versions, keep_version
+from accel.catalog.node_list import Undo, undone
+from accel.catalog.parts import CatalogParts, open_each
+from accel.catalog.records import NodeList
+from accel.catalog.rows import Rows, refs_of
+from accel.catalog.shard_writes import KeptList, kept_lists, move_stream_objects, read_list
+from accel.errors import AccelError, CommitRefused, MaintenanceRefused
+
+KEPT_AGAIN_MAX = 8
+"""So often an undo keeps the list anew, if commits come between that it takes back as well."""
+
+
+class Way(StrEnum):
+    """Whether there is a way back to a version."""
+
+    OPEN = "possible"
+    THERE = "as it is now"
+    CLOSED = "not possible"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptVersion:
+    """An earlier version of a node's list.
+
+    Args:
+        sequence: of the list at that time; names the version.
+        kept_at_ms: when it was kept, just before it was replaced; milliseconds since 1970, by the store's clock.
+        next_order_id: how many commits the list had seen.
+        live: how many objects it had.
+        size_bytes: of these objects together.
+        way: whether it can be put back.
+        reason: why not, where it cannot.
+    """
+
+    sequence: int
+    kept_at_ms: int
+    next_order_id: int
+    live: int
+    size_bytes: int
+    way: Way
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UndoReport:
+    """What an undo did, or would do.
+
+    Args:
+        node_id: whose list.
+        sequence: of the version that it led to; None if only an earlier undo was finished.
+        revived: ids of objects that came back.
+        withdrawn: ids of objects of many streams that went.
+        commits: the numbers of the commits that were taken back; none if the list was as the version says already.
+        finished: the numbers of commits that an earlier undo had taken back and not finished with.
+    """
+
+    node_id: int
+    sequence: int | None
+    revived: tuple[int, ...] = ()
+    withdrawn: tuple[int, ...] = ()
+    commits: tuple[int, ...] = ()
+    finished: tuple[int, ...] = ()
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the list was led back by this very call."""
+        return bool(self.commits)
+
+
+class _NotKeptError(Exception):
+    """Commits came between that are to be taken back, too; what they made stands in no version yet."""
+
+
+def versions(catalog: ObjectCatalog, node_id: int) -> list[KeptVersion]:
+    """The earlier versions of a node's list that are kept, oldest first, and whether they can be put back.
+
+    Requests: one for the list, one listing, one a version, and one an object that would come back.
+
+    Raises:
+        CatalogMissing: the node has no list.
+    """
+    parts = catalog.parts
+    now = read_list(parts.cells.node_list(node_id), node_id).value
+    kept = kept_lists(parts, node_id)
+    missing: dict[int, AccelError | None] = {}
+    return [_described(parts, now, each, missing) for each in kept]
+
+
+def unfinished_commits(catalog: ObjectCatalog, node_id: int) -> tuple[int, ...]:
+    """The numbers of commits that an undo has taken back and not finished with; none as a rule. One request."""
+    return read_list(catalog.parts.cells.node_list(node_id), node_id).value.withdrawn_commits
+
+
+def finish_undo(catalog: ObjectCatalog, node_id: int) -> UndoReport:
+    """Finish an undo that ended half-way, and nothing else. Two requests a bucket, and a few for the list.
+
+    Raises:
+        CatalogMissing: the node has no list.
+        StoreError, TableError: it stopped half-way again.
+    """
+    unfinished = unfinished_commits(catalog, node_id)
+    if unfinished:
+        _finish(catalog.parts, node_id)
+    return UndoReport(node_id, None, finished=unfinished)
+
+
+def plan_undo(catalog: ObjectCatalog, node_id: int, sequence: int | None = None) -> UndoReport:
+    """What `undo` would do now. Nothing is written; arguments, requests for reading and errors as there."""
+    parts = catalog.parts
+    now = read_list(parts.cells.node_list(node_id), node_id).value
+    if sequence is None and now.withdrawn_commits:
+        return UndoReport(node_id, None, finished=now.withdrawn_commits)
+    version = _wanted(parts, now, sequence)
+    undo = undone(now, version.version.node_list, parts.now_ms())
+    if undo is not None:
+        _refuse_missing(parts, undo.revived, node_id)
+    return _report(node_id, version.version.sequence, undo, now.withdrawn_commits)
+
+
+def undo(catalog: ObjectCatalog, node_id: int, sequence: int | None = None) -> UndoReport:
+    """Lead a node's list back to an earlier version, plus all that was uploaded since. Repeating it is safe.
+
+    Args:
+        catalog: whose list.
+        node_id: the node.
+        sequence: of the version; by default the newest one that has other objects than the list has now. If an
+            undo ended half-way, that one is finished instead.
+
+    Requests: one a version that is kept, one an object that comes back, three for the list and two a bucket.
+
+    Raises:
+        MaintenanceRefused: no such version, or an object that would come back does not exist as the list says.
+        CommitRefused: an object that would come back is being deleted, or another undo lies between.
+        CatalogMissing: the node has no list.
+        StoreError, TableError: it stopped half-way; call it again.
+    """
+    parts = catalog.parts
+    seen = read_list(parts.cells.node_list(node_id), node_id)
+    unfinished = seen.value.withdrawn_commits
+    if sequence is None and unfinished:
+        return finish_undo(catalog, node_id)
+    version = _wanted(parts, seen.value, sequence)
+    done = _lead_back(parts, seen, version.version.node_list)
+    _finish(parts, node_id)
+    return _report(node_id, version.version.sequence, done, unfinished)
+
+
+def _report(node_id: int, sequence: int, done: Undo | None, unfinished: tuple[int, ...]) -> UndoReport:
+    if done is None:
+        return UndoReport(node_id, sequence, finished=unfinished)
+    revived, withdrawn = tuple(done.revived["object_id"].tolist()), tuple(done.withdrawn.tolist())
+    return UndoReport(node_id, sequence, revived, withdrawn, done.commits, unfinished)
+
+
+def _described(
+    parts: CatalogParts, now: NodeList, kept: KeptList, missing: dict[int, AccelError | None]
+) -> KeptVersion:
+    then = kept.version.node_list
+    way, reason = Way.OPEN, ""
+    try:
+        undo = undone(now, then, parts.now_ms())
+        way = Way.THERE if undo is None else Way.OPEN
+        if undo is not None:
+            _refuse_missing(parts, undo.revived, now.node_id, missing)
+    except (CommitRefused, MaintenanceRefused) as error:
+        way, reason = Way.CLOSED, str(error)
+    size_bytes = int(then.live["size_bytes"].sum())
+    number = kept.version.sequence
+    return KeptVersion(number, kept.kept_at_ms, then.next_order_id, len(then.live), size_bytes, way, reason)
+
+
+def _wanted(parts: CatalogParts, now: NodeList, sequence: int | None) -> KeptList:
+    kept = kept_lists(parts, now.node_id)
+    return _newest_other(parts, now, kept) if sequence is None else _chosen(now.node_id, kept, sequence)
+
+
+def _newest_other(parts: CatalogParts, now: NodeList, kept: list[KeptList]) -> KeptList:
+    for each in reversed(kept):
+        if undone(now, each.version.node_list, parts.now_ms()) is not None:
+            return each
+    found = f"{len(kept)} versions that have the same objects"
+    raise MaintenanceRefused(f"list of node {now.node_id}: expected an earlier version to go back to, found {found}")
+
+
+def _chosen(node_id: int, kept: list[KeptList], sequence: int) -> KeptList:
+    for each in kept:
+        if each.version.sequence == sequence:
+            return each
+    known = ", ".join(str(each.version.sequence) for each in kept) or "none"
+    raise MaintenanceRefused(f"list of node {node_id}: expected one of the versions {known}, found {sequence}")
+
+
+def _lead_back(parts: CatalogParts, seen: Seen[NodeList], earlier: NodeList) -> Undo | None:
+    node_id = seen.value.node_id
+    cell = parts.cells.node_list(node_id)
+    checked: dict[int, AccelError | None] = {}
+    for _ in range(KEPT_AGAIN_MAX):
+        way_back = _WayBack(parts, seen.value, earlier, checked)
+        if way_back.change(seen.value) is None:
+            return None
+        keep_version(parts, seen)
+        try:
+            cell.change(way_back.change, seen=seen)
+        except _NotKeptError:
+            seen = read_list(cell, node_id)
+        else:
+            return way_back.done
+    found = f"{KEPT_AGAIN_MAX} commits meanwhile that would have to be taken back, too"
+    raise MaintenanceRefused(f"list of node {node_id}: expected that nothing builds on what is undone, found {found}")
+
+
+class _WayBack:
+    """One attempt to write an undone list. Threads: one.
+
+    Args:
+        parts: of the catalog.
+        kept: the list as it was kept just before.
+        earlier: where to go.
+        checked: object id -> why it cannot come back, None if it can; of those that were opened before.
+    """
+
+    def __init__(
+        self, parts: CatalogParts, kept: NodeList, earlier: NodeList, checked: dict[int, AccelError | None]
+    ) -> None:
+        self._parts = parts
+        self._kept_ids = kept.stream_objects["object_id"]
+        self._earlier = earlier
+        self._checked = checked
+        self.done: Undo | None = None
+
+    def change(self, found: NodeList | None) -> NodeList | None:
+        """The list that follows; None if it was led back before: by an earlier call, or by this one unawares."""
+        now = standing(found, f"the list of node {self._earlier.node_id}")
+        undo = undone(now, self._earlier, self._parts.now_ms())
+        if undo is None:
+            return None
+        if not np.isin(undo.withdrawn_stream_objects["object_id"], self._kept_ids).all():
+            raise _NotKeptError
+        self.done = undo
+        _refuse_missing(self._parts, undo.revived, now.node_id, self._checked)
+        return undo.node_list
+
+
+def _refuse_missing(
+    parts: CatalogParts, revived: Rows, node_id: int, checked: dict[int, AccelError | None] | None = None
+) -> None:
+    known = {} if checked is None else checked
+    fresh = revived[~np.isin(revived["object_id"], np.array(sorted(known), dtype=np.int64))]
+    for ref, opened in open_each(parts, ((node_id, ref) for ref in refs_of(fresh))):
+        known[ref.object_id] = opened if isinstance(opened, AccelError) else None
+    for object_id, error in _errors(revived["object_id"].tolist(), known):
+        where = f"list of node {node_id}"
+        raise MaintenanceRefused(
+            f"{where}: expected object {object_id}, which would come back, to exist, found {error}"
+        ) from error
+
+
+def _errors(object_ids: Iterable[int], known: dict[int, AccelError | None]) -> Iterable[tuple[int, AccelError]]:
+    return ((each, error) for each in object_ids if (error := known[each]) is not None)
+
+
+def _finish(parts: CatalogParts, node_id: int) -> None:
+    """Retire what undone commits had made, wherever it is on its way to its bucket, and tidy up."""
+    move_stream_objects(parts, node_id)
+    erase_old_versions(parts, node_id)

@@ -1,0 +1,95 @@
+"""Notes that processors leave with a stream: cold markers of its segments, and who waits for the stream.
+
+A cold marker says until when a segment has so little load that it may be merged with its neighbours. Markers belong to
+active segments, and go when their segment is sealed: by the scale, the rolling commit or the sealing that does so. A
+marker that is written at that very moment would come too late, so its writer looks afterwards whether the segment was
+sealed, and takes the marker away again.
+
+A processor that waits for a stream to be free of other workflows leaves its name, so that others let it go first;
+nobody else takes the name away.
+
+Source: PDP-35.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from accel.errors import IllegalState
+from accel.history.checks import checked_id, checked_text, checked_time
+from accel.history.ids import segment_text
+from accel.history.states import StreamState
+from accel.history.store.parts import StreamParts
+from loaders.errors import DataConflict
+
+
+class ProcessorNotes:
+    """Cold markers of one stream, and its waiting processor. Threads: any.
+
+    Args:
+        parts: of the stream.
+    """
+
+    def __init__(self, parts: StreamParts) -> None:
+        self._parts = parts
+        self._cells = parts.cells
+
+    def cold_until(self, segment_id: int) -> int | None:
+        """Until when a segment is cold, milliseconds since 1970; None = it has no marker. 1 call."""
+        seen = self._cells.marker(checked_id(segment_id)).read()
+        return None if seen is None else seen.value
+
+    def mark_cold(self, segment_id: int, until_ms: int) -> None:
+        """Mark an active segment, or give its marker another time. 5 calls.
+
+        Raises:
+            InvalidArgument: no segment id, or no time.
+            IllegalState: the segment is not active; no marker stays.
+        """
+        until_ms, segment_id = checked_time("the end of a mark", until_ms), checked_id(segment_id)
+        if self._cells.current_epoch().get().value.find(segment_id) is None:
+            raise IllegalState(f"expected an active segment, found {segment_text(segment_id)}")
+        self._cells.marker(segment_id).change(lambda now: None if now == until_ms else until_ms)
+        if self._is_sealed(segment_id):
+            self._cells.marker(segment_id).erase()
+            raise IllegalState(
+                f"expected an active segment, found {segment_text(segment_id)}, which was sealed just now"
+            )
+
+    def remove_cold(self, segment_id: int) -> None:
+        """A segment is not cold any more. 1 call, 2 if it was."""
+        self._cells.marker(checked_id(segment_id)).delete()
+
+    def awaited_by(self) -> str | None:
+        """Who waits for the stream; any other processor lets that one go first. 1 call."""
+        seen = self._cells.waiting_processor().read()
+        return None if seen is None else seen.value
+
+    def await_turn(self, processor: str) -> bool:
+        """Let others know who waits for the stream; False if another one waits already. 2 calls, 3 then.
+
+        Raises:
+            InvalidArgument: no name, or one of more than 1,000 characters.
+        """
+        checked_text("a processor's name", processor)
+        self._parts.state()  # a name that is left with a stream which is gone would stay for ever
+        return self._cells.waiting_processor().create(processor).value == processor
+
+    def end_turn(self, processor: str) -> bool:
+        """Do not wait any longer; False if another one waits, who goes on waiting. 1 call, 2 if it was this one."""
+        checked_text("a processor's name", processor)
+        cell = self._cells.waiting_processor()
+        seen = cell.read()
+        if seen is None:
+            return True
+        if seen.value != processor:
+            return False
+        with suppress(DataConflict):  # it was this one's, and is another's by now
+            cell.delete(seen)
+        return True
+
+    def _is_sealed(self, segment_id: int) -> bool:
+        # Both are written before the marker of a sealed segment is removed.
+        if self._cells.sealed_epoch(segment_id).read() is not None:
+            return True
+        return self._parts.state() in (StreamState.SEALING, StreamState.SEALED)

@@ -1,0 +1,198 @@
+"""The index cache: what is known about the contents of objects, in the range index and the filters, behind one lock.
+
+All of it are hints: true statements about objects, whether or not an image lists them. A lookup takes them through its
+own image, so nothing here can change an answer; dropping what an image no longer lists only saves memory. A second
+implementation, for the bypass switch and for comparison, knows nothing: the lookup as it was before there was an index.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from accel.image import MetadataImage, NodeImage, ObjectRef, generation_of
+from accel.lookup.known_ranges import Flags, covered_objects, facts_of, is_ordered
+from accel.lookup.stats import IndexCacheStats
+from accel.lookup.steps import IndexFacts
+from accel.settings import Settings
+from bloom import FilterStore, Geometry, PieceCache, StreamFilter, class_for
+from loaders.hints import SnapshotRoot, StreamEntries
+from range_index import ObjectRanges, StreamRangeIndex, StreamView
+
+FILTERS_AT_ONCE = 64
+"""Filters that are taken in without letting go of the lock."""
+
+
+class SharedIndexCache:
+    """Range index and filters for many lookups at once.
+
+    Args:
+        settings: bounds.
+        timer: seconds, from any start; for the time to live.
+        jitter: numbers in [0, 1); spreads expiry.
+
+    Threads: any. The lock is held for lookups in memory only; filters are built outside it.
+    """
+
+    def __init__(self, settings: Settings, timer: Callable[[], float], jitter: Callable[[], float]) -> None:
+        self._lock = threading.Lock()
+        self._index = StreamRangeIndex(
+            timer=timer,
+            jitter=jitter,
+            ttl_seconds=settings.view_ttl_seconds,
+            streams_max=settings.views_max,
+            array_bytes_max=settings.object_index_size_bytes_max,
+            view_bytes_max=settings.view_size_bytes_max,
+        )
+        self._filters = FilterStore(settings.filter_size_bytes_max)
+        self._hash_lock = threading.Lock()
+        self._pieces = PieceCache(settings.hashed_ids_max)
+        self._streams_max = settings.views_max
+        # By list, so that what was found about a list goes with it: an old image is not kept alive from here.
+        self._orders: WeakKeyDictionary[NodeImage, dict[int, tuple[int, bool]]] = WeakKeyDictionary()
+        self._unordered = 0
+
+    def view(self, node_id: int, stream_id: int) -> StreamView:
+        """The entries of a stream, from memory."""
+        with self._lock:
+            return self._index.view(node_id, stream_id)
+
+    def is_ordered(self, node: NodeImage, stream_id: int, view: StreamView) -> bool:
+        """Whether the view's listed entries ascend through the list without overlap.
+
+        Complexity: O(1) while neither the view nor the list has changed, else O(entries log list).
+        """
+        with self._lock:
+            known = self._orders.setdefault(node, {}).get(stream_id)
+        if known is not None and known[0] == view.version:
+            return known[1]
+        ordered = _view_is_ordered(node, view)
+        with self._lock:
+            orders = self._orders.setdefault(node, {})
+            if len(orders) >= self._streams_max:
+                orders.clear()
+            orders[stream_id] = (view.version, ordered)
+            self._unordered += not ordered
+        return ordered
+
+    def facts(self, node: NodeImage, stream_id: int) -> IndexFacts:
+        """View, loaded objects and filters at one moment. Complexity: O(list)."""
+        with self._lock:
+            view = self._index.view(node.node_id, stream_id)
+            object_ids = self._index.loaded(node.node_id)
+            loaded = np.fromiter(object_ids, np.int64, len(object_ids))
+            absent = self._filters.absent(node.node_id, stream_id)
+        return IndexFacts(view, _mask(node, loaded), _mask(node, absent))
+
+    def learn(self, node_id: int, ref: ObjectRef, ranges: ObjectRanges) -> None:
+        """An object of a node holds these ranges: index them and build its filter."""
+        built = self._filter_of(ranges)
+        with self._lock:
+            self._index.insert(node_id, ref.object_id, ranges)
+            if built is not None:
+                self._filters.add(node_id, ref.object_id, built)
+
+    def add_filters(self, node_id: int, built: Iterable[tuple[int, StreamFilter]]) -> None:
+        """Filters from elsewhere by object, each built for this very object."""
+        rest = iter(built)
+        while few := list(islice(rest, FILTERS_AT_ONCE)):
+            with self._lock:
+                for object_id, stream_filter in few:
+                    self._filters.add(node_id, object_id, stream_filter)
+
+    def add_entries(
+        self,
+        node_id: int,
+        stream_id: int,
+        starts: ArrayLike,
+        ends: ArrayLike,
+        object_ids: ArrayLike,
+        *,
+        holed_object_ids: Iterable[int] = (),
+    ) -> None:
+        """Entries of one stream from elsewhere: each true of the object that it names."""
+        with self._lock:
+            self._index.add_entries(node_id, stream_id, starts, ends, object_ids, holed_object_ids=holed_object_ids)
+
+    def learn_snapshot(self, node: NodeImage, root: SnapshotRoot, entries: StreamEntries) -> None:
+        """Entries of a snapshot: those of objects that the list has, with the size that the snapshot says."""
+        rows = facts_of(node, covered_objects(node, root), entries).rows
+        if not len(rows.positions):
+            return
+        object_ids = node.object_ids[rows.positions]
+        holed = object_ids[rows.holed].tolist()
+        self.add_entries(node.node_id, entries.stream_id, rows.starts, rows.ends, object_ids, holed_object_ids=holed)
+
+    def forget(self, node_id: int, object_ids: Sequence[int]) -> None:
+        """Drop all that is known of these objects."""
+        if not object_ids:
+            return
+        with self._lock:
+            self._index.remove(node_id, object_ids)
+            self._filters.discard(node_id, object_ids)
+
+    def follow(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Drop what the newer image no longer lists, or lists with another size or attributes.
+
+        Of an image of another generation nothing is kept: what was put back may say anything else of the same ids.
+        """
+        if generation_of(before.version) != generation_of(after.version):
+            for node_id, node in before.nodes.items():
+                self.forget(node_id, node.object_ids.tolist())
+            return
+        for node_id, change in before.changes(after).items():
+            self.forget(node_id, change.removed.tolist())
+
+    def stats(self) -> IndexCacheStats:
+        """Sizes and counts now."""
+        with self._lock:
+            return IndexCacheStats(self._index.stats(), self._filters.stats(), self._unordered, self._pieces.nbytes)
+
+    def _filter_of(self, ranges: ObjectRanges) -> StreamFilter | None:
+        capacity = class_for(len(ranges))
+        if capacity is None:
+            return None  # too many streams for a filter: always a candidate. Or none at all: its empty index says so
+        with self._hash_lock:
+            pieces = self._pieces.hash_ids(ranges.stream_ids)
+        return StreamFilter.from_pieces(pieces, Geometry(capacity))
+
+
+def _view_is_ordered(node: NodeImage, view: StreamView) -> bool:
+    positions = node.positions(np.asarray(view.object_ids, dtype=np.int64))
+    listed = positions >= 0
+    starts = np.asarray(view.starts, dtype=np.int64)[listed]
+    ends = np.asarray(view.ends, dtype=np.int64)[listed]
+    return is_ordered(starts, ends, positions[listed])
+
+
+def _mask(node: NodeImage, object_ids: NDArray[np.int64]) -> Flags:
+    mask = np.zeros(len(node), dtype=np.bool_)
+    positions = node.positions(object_ids)
+    mask[positions[positions >= 0]] = True
+    return mask
+
+
+EMPTY_VIEW = StreamView(array("q"), array("q"), array("q"), frozenset(), 0)
+
+
+class EmptyIndexCache:
+    """Remembers nothing and excludes nothing. Threads: any."""
+
+    def view(self, node_id: int, stream_id: int) -> StreamView:  # noqa: ARG002 - the protocol's arguments
+        """No entries."""
+        return EMPTY_VIEW
+
+    def is_ordered(self, node: NodeImage, stream_id: int, view: StreamView) -> bool:  # noqa: ARG002 - likewise
+        """Nothing is in order."""
+        return True
+
+    def facts(self, node: NodeImage, stream_id: int) -> IndexFacts:  # noqa: ARG002 - likewise
+        """Nothing is known of any object."""
+        none = np.zeros(len(node), dtype=np.bool_)
+        return IndexFacts(EMPTY_VIEW, none, none)

@@ -1,0 +1,245 @@
+"""What a lookup knows of one stream in one node's list, and what follows from it.
+
+`KnownRanges` puts together what the range index, the arrays in memory, the filters and a snapshot say, all taken at one
+moment, as positions in one image's list. Asked for an offset it gives one of three answers:
+
+- *found*: this object holds the offset, or starts there. A known range is a proof, since in a node's list a stream's
+  offsets ascend and do not overlap; nothing between need be opened.
+- *hole*: no object of the list starts there or (for a first pick) holds it, and everything that could is known.
+- *between*: it must lie between two known holders, and these candidates there are not known yet.
+
+Two kinds of ranges prove less. A range with a hole inside is believed only when everything before it in the list is
+known too. And where a stream's ranges do not ascend through the list at all, nothing is inferred: everything is opened
+and the list is walked in order, as a plain scan would.
+
+A snapshot speaks of objects by id and size. Through the list of an image this becomes positions: of the objects that
+the snapshot covers, those with an entry hold the stream, the others lack it. Of an object that the list has with
+another size, or not at all, it says nothing.
+
+    list position     0  1  2  3  4  5  6  7
+    covered           x  x  x  x  x  x            6 and 7 came after the snapshot: candidates as ever
+    entries              x        x               1 and 4 hold the stream: their ranges are known
+    settled           x  x  x  x  x  x            nothing more is to be learnt of these
+
+Of a stream so large that only a part of its entries was read, absence proves nothing: then only the objects with an
+entry are settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.image import NodeImage
+from loaders.hints import SnapshotRoot, StreamEntries
+from range_index import StreamRange
+
+Column = NDArray[np.int64]
+
+Flags = NDArray[np.bool_]
+"""One a position of a node's list."""
+
+
+class RangeColumns(NamedTuple):
+    """Known ranges of one stream as columns: start, end, position in the list, and whether there is a hole inside."""
+
+    starts: Column
+    ends: Column
+    positions: Column
+    holed: Flags
+
+    def take(self, chosen: Flags | NDArray[np.intp]) -> RangeColumns:
+        """Some of the rows."""
+        return RangeColumns(self.starts[chosen], self.ends[chosen], self.positions[chosen], self.holed[chosen])
+
+
+class Found(NamedTuple):
+    """The object at a position is the next one."""
+
+    position: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """This list has no object to follow; proven."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Between:
+    """The next object, if there is one, stands among the candidates.
+
+    Args:
+        low: position of the known holder before them, or -1; `low_end` is where its range ends, or -1.
+        high: position of the known holder after them, or the length of the list.
+        candidates: ascending positions between the two; never empty.
+    """
+
+    low: int
+    low_end: int
+    high: int
+    candidates: Column
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownRanges:
+    """Known ranges of one stream by start offset, and the positions that are not known.
+
+    Args:
+        starts, ends, positions: one row a known holder, ascending by start.
+        holed: which of these ranges have a hole inside.
+        unknown: for each position of the list, whether it may hold the stream and is not known.
+        ordered: whether positions ascend with the ranges and no two overlap.
+    """
+
+    starts: Column
+    ends: Column
+    positions: Column
+    holed: Flags
+    unknown: Flags
+    ordered: bool
+
+    def place(self, offset: int, *, first: bool) -> Found | Hole | Between:
+        """Where the object for ``offset`` is; ``first`` if it may also begin before it.
+
+        Only where `ordered`. Complexity: O(log holders + list length / 64).
+        """
+        index = int(np.searchsorted(self.starts, offset, side="right")) - 1
+        if index >= 0 and self.ends[index] > offset:
+            return self._covering(index, offset, first=first)
+        low = int(self.positions[index]) if index >= 0 else -1
+        low_end = int(self.ends[index]) if index >= 0 else -1
+        high = int(self.positions[index + 1]) if index + 1 < len(self.positions) else len(self.unknown)
+        return self._between(low, low_end, high) or Hole()
+
+    def scan(self, offset: int, from_position: int, *, first: bool) -> tuple[Found | Hole | Between, int]:
+        """As :meth:`place`, by walking the list in order from a position; also gives the position to go on from.
+
+        For ranges that are not ordered. Complexity: O(holders log holders).
+        """
+        candidates = np.flatnonzero(self.unknown)
+        if len(candidates):
+            return Between(-1, -1, len(self.unknown), candidates), from_position
+        for row in np.argsort(self.positions, kind="stable").tolist():
+            position, start, end = int(self.positions[row]), int(self.starts[row]), int(self.ends[row])
+            if position < from_position or end <= offset:
+                continue
+            if start == offset or (first and start < offset):
+                return Found(position, start, end), position + 1
+            return Hole(), position
+        return Hole(), len(self.unknown)
+
+    def _covering(self, index: int, offset: int, *, first: bool) -> Found | Hole | Between:
+        position, start, end = int(self.positions[index]), int(self.starts[index]), int(self.ends[index])
+        if self.holed[index]:
+            # Another object may fill the hole; the list decides, so all that stands before this one must be known.
+            below = int(self.positions[index - 1]) if index else -1
+            between = self._between(below, int(self.ends[index - 1]) if index else -1, position)
+            if between is not None:
+                return between
+        return Found(position, start, end) if start == offset or first else Hole()
+
+    def _between(self, low: int, low_end: int, high: int) -> Between | None:
+        candidates = np.flatnonzero(self.unknown[low + 1 : high]) + (low + 1)
+        return Between(low, low_end, high, candidates) if len(candidates) else None
+
+
+def join_ranges(
+    entries: RangeColumns,
+    unknown: Flags,
+    seen: Mapping[int, StreamRange | None],
+    *,
+    hinted: RangeColumns | None = None,
+) -> KnownRanges:
+    """All that is known: an index's entries, what this lookup has seen itself, and what a snapshot says.
+
+    Args:
+        entries: ascending by start; a position of -1 is not listed by the image.
+        unknown: by position; a copy that may be changed.
+        seen: position -> what the object there holds of the stream, None for nothing.
+        hinted: rows of a snapshot, all of them listed.
+
+    Complexity: O(entries log entries + list length).
+    """
+    listed = entries.positions >= 0
+    if not listed.all():
+        entries = entries.take(listed)
+    unknown[entries.positions] = False
+    known = np.zeros(len(unknown), dtype=np.bool_)
+    known[entries.positions] = True
+    parts = [entries]
+    if hinted is not None and len(hinted.positions):
+        parts.append(hinted.take(~known[hinted.positions]))
+        known[hinted.positions] = True
+        unknown[hinted.positions] = False
+    if seen:
+        unknown[list(seen)] = False
+        parts.append(_rows_seen(seen, known))
+    starts, ends, positions, holed = entries if len(parts) == 1 else _merged(parts)
+    return KnownRanges(starts, ends, positions, holed, unknown, is_ordered(starts, ends, positions))
+
+
+def is_ordered(starts: Column, ends: Column, positions: Column) -> bool:
+    """Whether ranges that ascend by start also ascend through the list, and do not overlap."""
+    return bool((positions[1:] > positions[:-1]).all() and (ends[:-1] <= starts[1:]).all())
+
+
+def _rows_seen(seen: Mapping[int, StreamRange | None], known: Flags) -> RangeColumns:
+    held = [(span.start, span.end, at, span.holed) for at, span in seen.items() if span is not None and not known[at]]
+    numbers = np.array([row[:3] for row in held], dtype=np.int64).reshape(len(held), 3)
+    holed = np.array([row[3] for row in held], dtype=np.bool_)
+    return RangeColumns(numbers[:, 0], numbers[:, 1], numbers[:, 2], holed)
+
+
+def _merged(parts: list[RangeColumns]) -> RangeColumns:
+    joined = RangeColumns(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    return joined.take(np.lexsort((joined.positions, joined.starts)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SnapshotFacts:
+    """Facts about one stream in one node's list. Threads: immutable.
+
+    Args:
+        rows: ranges of listed objects, ascending by start.
+        settled: by position, whether all is known of the object that a lookup of the stream may ask.
+        low: of which starts all entries are included: ``[low, high)``.
+        high: see ``low``.
+    """
+
+    rows: RangeColumns
+    settled: Flags
+    low: int
+    high: int
+
+    def answers(self, offset: int) -> bool:
+        """Whether the snapshot has no more to say for this offset."""
+        return self.low <= offset < self.high
+
+
+def covered_objects(node: NodeImage, root: SnapshotRoot) -> Flags:
+    """By position, whether the snapshot covers the object, size included; O(list log covered)."""
+    return root.covers(node.object_ids, node.sizes_bytes)
+
+
+def facts_of(node: NodeImage, covered: Flags, entries: StreamEntries) -> SnapshotFacts:
+    """The entries as facts about this list; O(entries log list).
+
+    Args:
+        node: the list.
+        covered: by position, which objects the snapshot covers.
+        entries: of one stream.
+    """
+    columns = entries.columns
+    positions = node.positions(columns.object_ids)
+    usable = positions >= 0
+    usable[usable] = covered[positions[usable]]
+    rows = RangeColumns(columns.starts[usable], columns.ends[usable], positions[usable], columns.holed[usable])
+    settled = covered.copy() if entries.complete else np.zeros(len(node), dtype=np.bool_)
+    settled[rows.positions] = True
+    return SnapshotFacts(rows, settled, entries.low, entries.high)

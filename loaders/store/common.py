@@ -1,0 +1,146 @@
+"""What every store does alike: checks of arguments, listings in pages, deletes in batches, byte ranges.
+
+Ranges are `[start, end)` here and `first-last` on the wire.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from loaders.errors import CorruptObject, StoreError
+from loaders.store.base import (
+    DELETE_BATCH_KEYS_MAX,
+    LIST_PAGE_KEYS_MAX,
+    PART_NUMBER_MAX,
+    DeleteFailure,
+    DeleteFailures,
+    Fetched,
+)
+from loaders.store.error_table import store_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from loaders.store.base import ListPage, ObjectInfo
+
+
+class PagedListing(ABC):
+    """Gives a store `list` from its `list_page`. Keeps no state."""
+
+    @abstractmethod
+    def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
+        """Read one page; see `ObjectStore.list_page`."""
+
+    def list(self, prefix: str, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        """Go through the keys under `prefix` after `start_after`, page by page; see `ObjectStore.list`."""
+        if limit is not None and limit < 0:
+            raise ValueError(f"a listing's limit is 0 or more, or None: {limit}")
+        return islice(self._all(prefix, start_after, limit), limit)
+
+    def _all(self, prefix: str, start_after: str, limit: int | None) -> Iterator[ObjectInfo]:
+        # A page of fewer keys than wanted would cost one more request; a page of more would send keys for nothing.
+        page_limit = LIST_PAGE_KEYS_MAX if limit is None else min(max(limit, 1), LIST_PAGE_KEYS_MAX)
+        while True:
+            page = self.list_page(prefix, start_after, page_limit)
+            yield from page.objects
+            if not page.more or not page.objects:
+                return
+            start_after = page.objects[-1].key
+
+
+def check_page_limit(limit: int) -> None:
+    """A page holds 1 to 1,000 keys; else ValueError."""
+    if not 1 <= limit <= LIST_PAGE_KEYS_MAX:
+        raise ValueError(f"a page holds 1 to {LIST_PAGE_KEYS_MAX} keys: {limit}")
+
+
+def delete_in_batches(
+    keys: Iterable[str], delete_batch: Callable[[Sequence[str]], Iterable[DeleteFailure]]
+) -> DeleteFailures:
+    """Delete keys, 1,000 at a time, and gather what failed; a batch that fails as a whole fails for all its keys."""
+    failures: DeleteFailures = []
+    rest = iter(keys)
+    while batch := list(islice(rest, DELETE_BATCH_KEYS_MAX)):
+        try:
+            failures.extend(delete_batch(batch))
+        except StoreError as error:
+            failures.extend(DeleteFailure(key, error) for key in batch)
+    return failures
+
+
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})")
+
+
+def check_range(start: int, end: int) -> None:
+    """A range `[start, end)` is neither empty nor negative; else ValueError."""
+    if not 0 <= start < end:
+        raise ValueError(f"a range is 0 <= start < end: [{start}, {end})")
+
+
+def check_tail(length: int) -> None:
+    """A tail has at least one byte; else ValueError. Some servers answer a tail of none with the whole object."""
+    if length < 1:
+        raise ValueError(f"a tail has at least 1 byte: {length}")
+
+
+def check_part_number(number: int) -> None:
+    """Parts are numbered 1 to 10,000; else ValueError."""
+    if not 1 <= number <= PART_NUMBER_MAX:
+        raise ValueError(f"parts are numbered 1 to {PART_NUMBER_MAX}: {number}")
+
+
+def range_header(start: int, end: int) -> str:
+    """`[start, end)` as HTTP writes it.
+
+    >>> range_header(0, 10)
+    'bytes=0-9'
+    """
+    return f"bytes={start}-{end - 1}"
+
+
+def check_size(key: str, size_bytes: int, size_bytes_max: int | None) -> None:
+    """An object is no longer than what belongs at its key; called before its body is read.
+
+    Raises:
+        CorruptObject: it is.
+    """
+    if size_bytes_max is not None and size_bytes > size_bytes_max:
+        raise CorruptObject(key, size_bytes, expected=f"at most {size_bytes_max} bytes", found=f"{size_bytes}")
+
+
+def parse_content_range(header: str) -> tuple[int, int, int]:
+    """Read what part of an object an answer holds: (start, end, size of the object); else ValueError.
+
+    >>> parse_content_range("bytes 0-9/100")
+    (0, 10, 100)
+    """
+    match = _CONTENT_RANGE.fullmatch(header)
+    if match is None:
+        raise ValueError(f"expected a Content-Range of 'bytes first-last/size', found {header!r}")
+    first, last, size = (int(part) for part in match.groups())
+    return first, last + 1, size
+
+
+def cut(operation: str, key: str, found: Fetched, start: int, end: int) -> Fetched:
+    """Bytes `[start, end)` of an object, the end clamped, out of an answer that holds at least these.
+
+    HTTP lets a server answer a range with the whole object; then the range is cut out of it here.
+
+    Raises:
+        RangeInvalid: the object ends at or before `start`.
+        RequestRefused: the answer holds other bytes than those asked for.
+    """
+    size = found.object_size_bytes
+    end = min(end, size)
+    if start >= size:
+        raise store_error(operation, key, f"asked for byte {start} of {size}", code="InvalidRange")
+    first, last = start - found.start, end - found.start
+    if first < 0 or last > len(found.body):
+        got = f"[{found.start}, {found.start + len(found.body)})"
+        raise store_error(operation, key, f"asked for [{start}, {end}) of {size} bytes, got {got}")
+    if last - first == len(found.body):
+        return found
+    return Fetched(found.body[first:last], found.etag, size, start)
