@@ -6,9 +6,6 @@ from array import array
 
 import numpy as np
 import pytest
-from accel.history.ids import make_id
-from accel.history.records import EpochRecord, RetentionSet
-from accel.history.segments import Segments
 
 from accel.history.codecs import (
     EPOCH_RECORD,
