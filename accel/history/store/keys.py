@@ -33,7 +33,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from accel.errors import InvalidArgument
-from accel.history import codecs
+from accel.history import records
 from accel.history.rules.configuration import ConfigurationRecord, HistoryLayout
 from accel.history.rules.creation import ScopeEntry, StreamEntry
 from accel.history.rules.epochs import EpochRecord, EpochTransition, HistoryChunk
@@ -267,12 +267,12 @@ class SystemCells:
 
     def scope(self, name: str) -> Cell[ScopeEntry]:
         """Which scope has a name."""
-        return Cell(self.scopes, entry_key(name), codecs.SCOPE_ENTRY, self._backoff)
+        return Cell(self.scopes, entry_key(name), records.SCOPE_ENTRY, self._backoff)
 
     def stream(self, scope: str, scope_id: UUID, name: str) -> Cell[StreamEntry]:
         """Which stream has a name."""
         table = self.streams(scope, scope_id)
-        return Cell(table, entry_key(name), codecs.STREAM_ENTRY, self._backoff)
+        return Cell(table, entry_key(name), records.STREAM_ENTRY, self._backoff)
 
     def streams(self, scope: str, scope_id: UUID) -> Table:
         """The streams of a scope."""
@@ -281,11 +281,11 @@ class SystemCells:
     def last_number(self, scope: str, name: str) -> Cell[int]:
         """The last segment number of a deleted stream."""
         table = self.tables.table(DELETED_STREAMS)
-        return Cell(table, f"{scope}/{name}", codecs.LAST_NUMBER, self._backoff)
+        return Cell(table, f"{scope}/{name}", records.LAST_NUMBER, self._backoff)
 
     def counter(self, what: str) -> Cell[int]:
         """The next id that nobody has."""
-        return Cell(self.tables.table(COUNTERS), what, codecs.ID_COUNTER, self._backoff)
+        return Cell(self.tables.table(COUNTERS), what, records.ID_COUNTER, self._backoff)
 
     @property
     def batches(self) -> Table:
@@ -295,7 +295,7 @@ class SystemCells:
     def completed(self, batch: int, stream: StreamIdentity, transaction_id: UUID) -> Cell[CompletedTransaction]:
         """How a transaction ended, in one of the batches."""
         table, key = self.tables.table(completed_table(batch)), completed_key(stream, transaction_id)
-        return Cell(table, key, codecs.COMPLETED_TRANSACTION, self._backoff, always)
+        return Cell(table, key, records.COMPLETED_TRANSACTION, self._backoff, always)
 
 
 class StreamCells:
@@ -317,23 +317,23 @@ class StreamCells:
 
     def creation_time(self) -> Cell[int]:
         """When the stream was created."""
-        return self._kept(CREATION_TIME, codecs.CREATION_TIME, always)
+        return self._kept(CREATION_TIME, records.CREATION_TIME, always)
 
     def layout(self) -> Cell[HistoryLayout]:
         """How its history is cut into pieces."""
-        return self._kept(LAYOUT, codecs.HISTORY_LAYOUT, always)
+        return self._kept(LAYOUT, records.HISTORY_LAYOUT, always)
 
     def configuration(self) -> Cell[ConfigurationRecord]:
         """What its owner wants."""
-        return self._cell(CONFIGURATION, codecs.CONFIGURATION)
+        return self._cell(CONFIGURATION, records.CONFIGURATION)
 
     def state(self) -> Cell[StreamStatus]:
         """Where it stands, and which workflow has it."""
-        return self._cell(STATE, codecs.STREAM_STATE)
+        return self._cell(STATE, records.STREAM_STATE)
 
     def request(self, workflow_id: UUID) -> Cell[WorkflowRequest]:
         """What a workflow is to do."""
-        return self._cell(request_key(workflow_id), codecs.WORKFLOW_REQUEST)
+        return self._cell(request_key(workflow_id), records.WORKFLOW_REQUEST)
 
     def request_ids(self) -> list[UUID]:
         """The workflows that have a request, in the order of their ids. 1 call for 1,000 of them."""
@@ -342,67 +342,67 @@ class StreamCells:
 
     def transition(self) -> Cell[EpochTransition]:
         """The scale that was submitted step by step."""
-        return self._cell(TRANSITION, codecs.EPOCH_TRANSITION)
+        return self._cell(TRANSITION, records.EPOCH_TRANSITION)
 
     def truncation(self) -> Cell[TruncationRecord]:
         """Where it begins."""
-        return self._cell(TRUNCATION, codecs.TRUNCATION)
+        return self._cell(TRUNCATION, records.TRUNCATION)
 
     def committing(self) -> Cell[CommittingTransactions]:
         """The commit that was started step by step."""
-        return self._cell(COMMITTING, codecs.COMMITTING_TRANSACTIONS)
+        return self._cell(COMMITTING, records.COMMITTING_TRANSACTIONS)
 
     def commit_order(self) -> Cell[CommitOrder]:
         """Transactions in the order in which they are to be committed."""
-        return self._cell(COMMIT_ORDER, codecs.COMMIT_ORDER)
+        return self._cell(COMMIT_ORDER, records.COMMIT_ORDER)
 
     def current_epoch(self) -> Cell[EpochRecord]:
         """Its segments now."""
-        return self._kept(CURRENT_EPOCH, codecs.EPOCH_RECORD)
+        return self._kept(CURRENT_EPOCH, records.EPOCH_RECORD)
 
     def epoch(self, number: int) -> Cell[EpochRecord]:
         """Its segments in one epoch."""
-        return self._kept(epoch_key(number), codecs.EPOCH_RECORD, always)
+        return self._kept(epoch_key(number), records.EPOCH_RECORD, always)
 
     def chunk(self, number: int, chunk_size: int) -> Cell[HistoryChunk]:
         """What changed in the epochs of one chunk; immutable once it is full."""
-        return self._kept(chunk_key(number), codecs.HISTORY_CHUNK, lambda chunk: len(chunk) == chunk_size)
+        return self._kept(chunk_key(number), records.HISTORY_CHUNK, lambda chunk: len(chunk) == chunk_size)
 
     def times(self) -> Cell[EpochTimesRoot]:
         """The root of the index of times."""
-        return self._kept(TIMES_ROOT, codecs.EPOCH_TIMES)
+        return self._kept(TIMES_ROOT, records.EPOCH_TIMES)
 
     def times_block(self, block: Block) -> Cell[BlockTimes]:
         """A block of it."""
-        return self._kept(times_key(block), codecs.EPOCH_TIMES_BLOCK, always)
+        return self._kept(times_key(block), records.EPOCH_TIMES_BLOCK, always)
 
     def sealed_epoch(self, segment_id: int) -> Cell[int]:
         """Which epoch sealed a segment."""
-        return self._kept(sealed_epoch_key(segment_id), codecs.SEALED_EPOCH, always)
+        return self._kept(sealed_epoch_key(segment_id), records.SEALED_EPOCH, always)
 
     def shard(self, number: int) -> Cell[IdMap]:
         """Sealed sizes."""
-        return self._kept(shard_key(number), codecs.SEALED_SIZES)
+        return self._kept(shard_key(number), records.SEALED_SIZES)
 
     def retention(self) -> Cell[RetentionSet]:
         """Which cuts were recorded."""
-        return self._cell(RETENTION, codecs.RETENTION_SET)
+        return self._cell(RETENTION, records.RETENTION_SET)
 
     def cut(self, recording_time_ms: int) -> Cell[StreamCutRecord]:
         """A recorded cut."""
-        return self._kept(cut_key(recording_time_ms), codecs.STREAM_CUT, always)
+        return self._kept(cut_key(recording_time_ms), records.STREAM_CUT, always)
 
     def marker(self, segment_id: int) -> Cell[int]:
         """Until when a segment has little load."""
-        return self._cell(marker_key(segment_id), codecs.COLD_MARKER)
+        return self._cell(marker_key(segment_id), records.COLD_MARKER)
 
     def waiting_processor(self) -> Cell[str]:
         """Who waits for the stream."""
-        return self._cell(WAITING_PROCESSOR, codecs.WAITING_PROCESSOR)
+        return self._cell(WAITING_PROCESSOR, records.WAITING_PROCESSOR)
 
     def segment_stream(self, segment_id: int) -> Cell[int]:
         """Which stream of the object layer holds a segment's data."""
-        return self._kept(segment_stream_key(segment_id), codecs.SEGMENT_STREAM, always)
+        return self._kept(segment_stream_key(segment_id), records.SEGMENT_STREAM, always)
 
     @property
     def metadata(self) -> Table:
@@ -424,7 +424,7 @@ class StreamCells:
 
     def transaction(self, epoch: int, transaction_id: UUID) -> Cell[ActiveTransaction]:
         """One of them."""
-        return Cell(self.transactions(epoch), str(transaction_id), codecs.ACTIVE_TRANSACTION, self._backoff)
+        return Cell(self.transactions(epoch), str(transaction_id), records.ACTIVE_TRANSACTION, self._backoff)
 
     def _cell(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> Cell[T]:
         return Cell(self._metadata, key, codec, self._backoff, is_final)
