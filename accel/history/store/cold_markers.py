@@ -72,7 +72,7 @@ class ColdMarkers:
             InvalidArgument: no name, or one of more than 1,000 characters.
         """
         checked_text("a processor's name", processor)
-        return self._cells.waiting_processor().create(processor).value
+        return self._cells.waiting_processor().create_if_absent(processor).value
 
     def stop_waiting(self, processor: str) -> bool:
         """Do not wait any longer; False if somebody else waits, who goes on waiting. 1 call, 2 if it was this one."""
