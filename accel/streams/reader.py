@@ -23,9 +23,8 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from accel.errors import ReaderStalled
-from accel.history.cuts import refuse_unordered
-from accel.history.id_columns import IdMap
-from accel.history.ids import segment_text
+from accel.history.rules.cuts import refuse_unordered
+from accel.history.rules.ids import IdMap, segment_text
 from accel.history.store import Stream
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.reader_core import (
@@ -284,8 +283,8 @@ class CutReader(ReaderBase):
         settings: ReaderSettings | None = None,
         system: Components = SYSTEM,
     ) -> None:
-        start = stream.workflows.cuts.place_valid(dict(stream.head()) if from_cut is None else from_cut)
-        end = None if to_cut is None else stream.workflows.cuts.place_valid(to_cut)
+        start = stream.cuts.place_valid(dict(stream.head()) if from_cut is None else from_cut)
+        end = None if to_cut is None else stream.cuts.place_valid(to_cut)
         refuse_unordered(start, end)
         core = ReaderCore(
             Frontier(start.segments, start.cut),
@@ -298,7 +297,7 @@ class CutReader(ReaderBase):
 
     def _skip_to_head(self) -> IdMap:
         self._lifetime.check()
-        head = self._stream.workflows.cuts.place_valid(dict(self._stream.head()))
+        head = self._stream.cuts.place_valid(dict(self._stream.head()))
         self._core.skip(Frontier(head.segments, head.cut))
         self._rest()
         return self._core.position()

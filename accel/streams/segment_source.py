@@ -25,14 +25,13 @@ import numpy as np
 from cachetools import LRUCache
 
 from accel.errors import AccelError, InvalidRequest, PositionTruncated
-from accel.history.checks import checked_id, checked_integer
-from accel.history.configuration import OffsetUnit
-from accel.history.ids import segment_text
-from accel.history.key_profile import KeyProfile
-from accel.history.segments import KeyRanges
-from accel.history.states import StreamState
+from accel.history.rules.checks import checked_id, checked_integer
+from accel.history.rules.configuration import OffsetUnit
+from accel.history.rules.ids import segment_text
+from accel.history.rules.retention import placed
+from accel.history.rules.segments import KeyProfile, KeyRanges
+from accel.history.rules.states import StreamState
 from accel.history.store import Stream
-from accel.history.truncation import placed
 from accel.image import OPEN_END, ImageVersion
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.arrival_order import HostClock, SegmentRead
@@ -44,7 +43,7 @@ from loaders.format import RecordBatch
 from loaders.lifetime import PerProcess
 from loaders.shared_loads import SharedChunks, SharedLoads
 from loaders.store import ObjectStore
-from range_index.time_search import NO_TOKEN
+from range_index.segment_times import NO_TOKEN
 
 NEWEST_SECONDS: Final = 1.0
 """So long the image, and the list of segments that take writes, count as the newest once they were asked for."""
@@ -185,16 +184,16 @@ class ObjectSegmentSource:
             return SegmentEnd(None, is_stale=True)
         if segment_id in active:
             return SegmentEnd(None)
-        size = self._stream.sealed_size(segment_id)
+        size = self._stream.cuts.sealed_size(segment_id)
         if size is None:
             return SegmentEnd(None)
         # That nothing follows is true for good only of a stream that is sealed, and was so before this is asked: sizes
         # are written while a scale is under way.
         is_over = self._stream.state() is StreamState.SEALED
-        following = self._stream.successors(segment_id)
+        following = self._stream.epochs.successors(segment_id)
         if not following and not is_over:
             return SegmentEnd(None)
-        return SegmentEnd(size, tuple(self._stream.segment(segment_id) for segment_id in sorted(following)))
+        return SegmentEnd(size, tuple(self._stream.epochs.segment(segment_id) for segment_id in sorted(following)))
 
     def _segment(self, segment_id: int) -> _Known:
         with (kept := self._kept()).lock:
@@ -269,7 +268,7 @@ class ObjectSegmentSource:
         if fill.segment_id in head.cut:
             is_gone = head.cut[fill.segment_id] > fill.offset
         else:
-            segment = self._stream.segment(fill.segment_id)
+            segment = self._stream.epochs.segment(fill.segment_id)
             profile = KeyProfile.of(head.segments.ranges, head.cut.ids)
             ranges = KeyRanges([segment.key_start], [segment.key_end])
             is_gone = int(profile.highest_over(ranges)[0]) > segment.id

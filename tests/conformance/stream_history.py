@@ -15,6 +15,13 @@ from accel.history.records import EpochTransition
 from accel.history.scaling import ScaleRequest
 from accel.history.segments import KeyRanges
 from accel.history.states import StreamState
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.epochs import EpochTransition
+from accel.history.rules.ids import segment_text, transaction_epoch
+from accel.history.rules.scaling import ScaleRequest
+from accel.history.rules.segments import KeyRanges
+from accel.history.rules.states import StreamState
+from accel.history.store.cell import Seen
 from accel.testing import Crash, CrashStore
 from loaders.store import ObjectStore
 from loaders.tables import Versioned
@@ -158,14 +165,14 @@ def _scale(world: World, args: Args, store: ObjectStore) -> None:
 
 
 def _txn_create(world: World, args: Args, store: ObjectStore) -> int:
-    transaction_id = world.stream(around=store).begin_transaction()
+    transaction_id = world.stream(around=store).transactions.begin()
     world.transactions[args["id"]] = transaction_id
     return transaction_epoch(transaction_id)
 
 
 def _txn_seal(world: World, args: Args, store: ObjectStore) -> str:
     stream = world.stream(around=store)
-    return stream.end_transaction(world.transaction(args["id"]), commit=args["commit"]).value
+    return stream.transactions.seal(world.transaction(args["id"]), commit=args["commit"]).value
 
 
 def _add_order(world: World, args: Args, store: ObjectStore) -> None:

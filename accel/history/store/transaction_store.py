@@ -5,7 +5,8 @@ batch of completed ones (`CompletedTransactions`), which is written before the f
 time; all but the newest two are dropped. With batches of a day, an end is remembered for one day at least.
 
 The order of commits (`CommitOrdering`) is one key. A transaction gets a position first, and is marked COMMITTING with
-it afterwards; `accel.history.commit_order` has the rules. Positions never fall, so a removed one does not come again.
+it afterwards; `accel.history.rules.transactions` has the rules. Positions never fall, so a removed one does not come
+again.
 
 Several keys cannot be written at once, so the order matters:
 
@@ -28,19 +29,27 @@ from itertools import islice
 from uuid import UUID
 
 from accel.errors import CatalogDamaged, IllegalState, NotInHistory, Sought
-from accel.history import transaction_rules as rules
-from accel.history.checks import checked_duration, checked_numbers, checked_text, checked_time
-from accel.history.commit_order import ReadTransactions, next_commit, with_transaction, without_positions
-from accel.history.ids import make_transaction_id, transaction_epoch
-from accel.history.records import CommittingTransactions
-from accel.history.states import refuse_sealed
+from accel.history.rules import transactions as rules
+from accel.history.rules.checks import checked_duration, checked_numbers, checked_text, checked_time, checked_uuid
+from accel.history.rules.ids import make_transaction_id, transaction_epoch
+from accel.history.rules.states import refuse_sealed
+from accel.history.rules.transactions import (
+    ActiveTransaction,
+    CommitOrder,
+    CommittingTransactions,
+    CompletedTransaction,
+    ReadTransactions,
+    TransactionStatus,
+    droppable_batches,
+    next_commit,
+    with_transaction,
+    without_positions,
+)
 from accel.history.store import keys
 from accel.history.store.epoch_store import EpochReading
 from accel.history.store.keys import MARK
 from accel.history.store.parts import StoreParts, StreamParts
 from accel.history.store.settings import MILLISECONDS
-from accel.history.transaction_rules import droppable_batches
-from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction, TransactionStatus
 from loaders.errors import TableMissing
 
 
@@ -216,7 +225,7 @@ class TransactionStore:
 
     def status(self, transaction_id: UUID) -> TransactionStatus:
         """Where a transaction stands; UNKNOWN if nobody knows it any more. 1 call, 4 at most if it has ended."""
-        active = self.read(transaction_id)
+        active = self.read(checked_uuid("a transaction's id", transaction_id))
         if active is not None:
             return active.status
         ended = self._completed(transaction_id)
@@ -230,6 +239,7 @@ class TransactionStore:
             IllegalState: it is not open any more.
             InvalidArgument: no time, or beyond the longest that it may live.
         """
+        transaction_id = checked_uuid("a transaction's id", transaction_id)
         lease_ms = checked_duration("a lease", lease_ms)
         now_ms = self._parts.store.now_ms()
         return self._change(transaction_id, lambda found: rules.with_lease(found, now_ms, lease_ms))
@@ -247,6 +257,7 @@ class TransactionStore:
             IllegalState: it was sealed the other way.
             InvalidArgument: a time that is none.
         """
+        transaction_id = checked_uuid("a transaction's id", transaction_id)
         if commit_time_ms is not None:
             commit_time_ms = checked_time("the writer's time", commit_time_ms)
         found = self.read(transaction_id)

@@ -23,11 +23,11 @@ from accel.cli.stream.notation import (
     parse_range,
     read_cut,
 )
-from accel.history.ids import parse_segment
-from accel.history.segments import Segments
-from accel.history.states import StreamState
+from accel.history.rules.ids import parse_segment
+from accel.history.rules.segments import Segments
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import GivenSizes, Stream, StreamStore
-from accel.history.transactions import TransactionStatus
 from accel.system import SYSTEM
 from loaders.store import open_store
 from tests.accel.cli.worlds import run
@@ -399,7 +399,7 @@ def test_a_transaction_is_aborted(shop: Shop) -> None:
 def test_to_carry_out_an_end_can_be_left_to_others(shop: Shop, verb: str, wanted: TransactionStatus) -> None:
     begun = shop.json("txn create")["transaction"]
     assert shop.json(f"txn {verb} --decide-only --id {begun}")["status"] == wanted.value
-    assert shop.stream.transaction_status(UUID(begun)) is wanted
+    assert shop.stream.transactions.status(UUID(begun)) is wanted
 
 
 def test_a_transaction_that_nobody_knows(shop: Shop) -> None:

@@ -21,7 +21,7 @@ from click.testing import Result
 from accel import StreamWriter
 from accel.cli.lookup.read import parse_cut
 from accel.cli.stream.notation import cut_text, parse_moment
-from accel.history.ids import parse_segment
+from accel.history.rules.ids import parse_segment
 from accel.system import SYSTEM
 from loaders.store import S3Settings, open_store
 from tests.accel.cli.worlds import run
@@ -183,7 +183,7 @@ def test_what_lies_between_two_cuts(orders: Reading) -> None:
 
 def test_a_cut_of_future_segments_can_be_read_from(orders: Reading) -> None:
     split = [each for each in orders.shop.stream.active_segments().ids.tolist() if each >> 32]
-    size = orders.shop.stream.sealed_size(0)
+    size = orders.shop.stream.cuts.sealed_size(0)
     assert size is not None
     cut = {0: size - 1, 1: 0, **dict.fromkeys(split, -1)}
     rows, _ = orders.rows("--from", cut_text(cut))

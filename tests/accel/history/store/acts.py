@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from accel.errors import AccelError
-from accel.history.configuration import StreamConfiguration
+from accel.history.rules.configuration import StreamConfiguration
 from loaders.store import ObjectStore
 from tests.accel.history.store.bench import Bench, cut, ids
 from tests.conformance.history_queries import everything
@@ -172,7 +172,7 @@ def truncate(bench: Bench, store: ObjectStore, time_ms: int) -> object:
 
 def retain(bench: Bench, store: ObjectStore, time_ms: int) -> object:
     """Record a cut, and truncate to an older one."""
-    return bench.stream(around=store).run_retention(time_ms)
+    return bench.stream(around=store).retention.run(time_ms)
 
 
 def configure(bench: Bench, store: ObjectStore, time_ms: int) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from accel.history.cuts import CutOrder
-from accel.history.key_ranges import split_range
-from accel.history.segments import KeyRanges, SegmentRecord
+from accel.history.rules.cuts import CutOrder
+from accel.history.rules.segments import KeyRanges, SegmentRecord, split_range
 from accel.history.store import Stream
 from accel.streams.groups import ReaderGroup
 from accel.streams.rules.reader_core import placed
@@ -153,7 +152,7 @@ class Play:
         active = set(stream.active_segments().ids.tolist())
         done = [each for each, at in player.positions.items() if each not in active and at == self.sizes[each]]
         for each in done:
-            successors = [stream.segment(number) for number in stream.successors(each)]
+            successors = [stream.epochs.segment(number) for number in stream.epochs.successors(each)]
             for _ in range(1 + again):
                 self.group.finished(name, each, successors, offset=self.sizes[each])
             del player.positions[each]
@@ -163,7 +162,9 @@ class Play:
         """What was truncated counts as given."""
         before, after = self.group.position(), self.group.skip_to_head()
         stream = self.stream
-        assert stream.compare(after, before) is stream.compare(after, stream.head()) is CutOrder.EQUAL_OR_AFTER
+        assert (
+            stream.cuts.compare(after, before) is stream.cuts.compare(after, stream.head()) is CutOrder.EQUAL_OR_AFTER
+        )
         position = placed(self.group.state().segments, after).position()
         for each in self.known.values():
             if each.id in after:
@@ -176,7 +177,7 @@ class Play:
     def check(self) -> None:
         """Nobody reads what another one reads; the group stands where somebody can stand."""
         state = self.group.state()
-        assert self.stream.is_valid(state.position())
+        assert self.stream.cuts.is_valid(state.position())
         names = sorted({**self.players, **self.dead})
         assert [each.name for each in state.readers] == names
         reading = [each for player in self.players.values() for each in player.positions]

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from accel.history.transactions import TransactionStatus
+from accel.history.rules.transactions import TransactionStatus
 from accel.streams.writer import StreamWriter
 from accel.testing import Crash, CrashStore
 from loaders.store import MemoryStore, ObjectStore
@@ -79,7 +79,7 @@ def check(world: World, story: Story) -> None:
         stream = process.stream()
         stream.recover()
         stream.commit()
-        statuses = {each: stream.transaction_status(each) for each in story.transactions}
+        statuses = {each: stream.transactions.status(each) for each in story.transactions}
         with process.writer() as writer:
             writer.write(b"after", b"key-0")
         process.host.close()
