@@ -41,8 +41,6 @@ from accel.history.rules.transactions import (
     transaction_epoch_again,
     with_rolling,
 )
-from accel.history.states import StreamState
-from accel.history.store.cell import Seen
 from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts

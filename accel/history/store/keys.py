@@ -47,12 +47,6 @@ from accel.history.rules.transactions import (
     CommittingTransactions,
     CompletedTransaction,
 )
-from accel.history.requests import WorkflowRequest
-from accel.history.states import StreamStatus
-from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction
-from accel.history.store.cell import Cell, always, never
-from loaders.backoff import Backoff
-from loaders.epoch_records import EpochRecords
 from loaders.tables import Table, Tables
 from loaders.tables.records import Codec
 from loaders.tables.typed_key import RecordCache, TypedKey, always, never

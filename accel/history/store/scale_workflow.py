@@ -41,11 +41,8 @@ from accel.history.rules.scaling import (
     started,
     submitted,
 )
-from accel.history.segments import KeyRanges
-from accel.history.states import StreamState, refuse_uncreated
 from accel.history.rules.segments import KeyRanges
 from accel.history.rules.states import StreamState, refuse_uncreated
-from accel.history.store.cell import Seen
 from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
