@@ -68,7 +68,6 @@ from accel.history.rules.epochs import offsets_at_start
 from accel.history.rules.ids import NOTHING, IdMap
 from accel.history.rules.segments import SegmentRecord
 from accel.history.store import Stream, keys
-from accel.history.store.cell import Cell
 from accel.history.store.cut_reading import as_cut
 from accel.history.store.parts import StoreParts
 from accel.streams.reader import ThreadReader
@@ -88,7 +87,7 @@ from accel.streams.rules.reader_core import Finished, Frontier, ReaderCore, Read
 from accel.streams.segment_source import SegmentSource
 from accel.system import SYSTEM, Components
 from loaders.errors import TableMissing
-from loaders.tables import Table
+from loaders.tables import Table, TypedKey
 from loaders.tables.columns import pack_columns, unpack_columns
 from loaders.tables.records import Converted
 
@@ -161,7 +160,7 @@ class ReaderGroup:
         cell: where its state lies; `ReaderGroup.open` knows.
     """
 
-    def __init__(self, stream: Stream, name: str, cell: Cell[GroupState]) -> None:
+    def __init__(self, stream: Stream, name: str, cell: TypedKey[GroupState]) -> None:
         self._stream = stream
         self._cell = cell
         self.name = name
@@ -186,7 +185,7 @@ class ReaderGroup:
         keys.checked_name("reader group", name)
         parts = _parts_of(stream)
         table = _table_of(stream)
-        cell = Cell(table, name, READER_GROUP, parts.backoff)
+        cell = TypedKey(table, name, READER_GROUP)
         try:
             is_new = cell.read() is None
         except TableMissing:
@@ -194,7 +193,7 @@ class ReaderGroup:
         if is_new:
             begun = GroupState.at(_head(stream) if from_cut is None else stream.cuts.place_valid(from_cut))
             parts.tables.create_table(table.name)
-            cell.create(begun)
+            cell.create_if_absent(begun)
         return cls(stream, name, cell)
 
     @staticmethod
