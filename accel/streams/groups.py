@@ -69,7 +69,6 @@ from accel.history.epochs import offsets_at_start
 from accel.history.id_columns import NOTHING, IdMap
 from accel.history.segments import SegmentRecord
 from accel.history.store import Stream, keys
-from accel.history.store.cell import Cell
 from accel.history.store.cut_reading import as_cut
 from accel.history.store.parts import StoreParts
 from accel.streams.reader import ThreadReader
@@ -91,6 +90,7 @@ from accel.system import SYSTEM, Components
 from loaders.errors import TableMissing
 from loaders.tables import Table
 from loaders.tables.columns import pack_columns, unpack_columns
+from loaders.tables.typed_key import TypedKey
 
 # The stored form
 
@@ -161,7 +161,7 @@ class ReaderGroup:
         cell: where its state lies; `ReaderGroup.open` knows.
     """
 
-    def __init__(self, stream: Stream, name: str, cell: Cell[GroupState]) -> None:
+    def __init__(self, stream: Stream, name: str, cell: TypedKey[GroupState]) -> None:
         self._stream = stream
         self._cell = cell
         self.name = name
@@ -186,7 +186,7 @@ class ReaderGroup:
         keys.checked_name("reader group", name)
         parts = _parts_of(stream)
         table = _table_of(stream)
-        cell = Cell(table, name, READER_GROUP, parts.backoff)
+        cell = TypedKey(table, name, READER_GROUP)
         try:
             is_new = cell.read() is None
         except TableMissing:
@@ -194,7 +194,7 @@ class ReaderGroup:
         if is_new:
             begun = GroupState.at(_head(stream) if from_cut is None else stream.cuts.place_valid(from_cut))
             parts.tables.create_table(table.name)
-            cell.create(begun)
+            cell.create_if_absent(begun)
         return cls(stream, name, cell)
 
     @staticmethod

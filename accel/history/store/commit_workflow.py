@@ -38,11 +38,11 @@ from accel.history.rolling import (
     with_rolling,
 )
 from accel.history.states import StreamState
-from accel.history.store.cell import Seen
 from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 from accel.history.store.transaction_store import TransactionStore
+from loaders.tables.versions import Versioned
 
 
 class CommitWorkflow:
@@ -71,7 +71,7 @@ class CommitWorkflow:
         self._writing = writing
         self._transactions = transactions
 
-    def stored(self) -> Seen[CommittingTransactions]:
+    def stored(self) -> Versioned[CommittingTransactions]:
         """The commit that was started step by step, or the empty one. 1 call."""
         return self._cells.committing().get()
 
