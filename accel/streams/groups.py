@@ -47,27 +47,26 @@ Source: PDP-28; how segments are shared out: `rules.group_state`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory
-from accel.history import truncation
-from accel.history.checks import checked_id, checked_integer
-from accel.history.codecs.history_form import HistoryForm
-from accel.history.codecs.plain import plain
-from accel.history.codecs.segment_columns import (
+from accel.history.columns import (
     StoredSegments,
     check_within,
     make_rows,
     restored_segments,
     stored_segments,
 )
-from accel.history.cuts import PlacedCut
-from accel.history.epochs import offsets_at_start
-from accel.history.id_columns import NOTHING, IdMap
-from accel.history.segments import SegmentRecord
+from accel.history.records import HistoryForm, plain
+from accel.history.rules import retention
+from accel.history.rules.checks import checked_id, checked_integer
+from accel.history.rules.cuts import PlacedCut
+from accel.history.rules.epochs import offsets_at_start
+from accel.history.rules.ids import NOTHING, IdMap
+from accel.history.rules.segments import SegmentRecord
 from accel.history.store import Stream, keys
 from accel.history.store.cut_reading import as_cut
 from accel.history.store.parts import StoreParts
@@ -88,9 +87,9 @@ from accel.streams.rules.reader_core import Finished, Frontier, ReaderCore, Read
 from accel.streams.segment_source import SegmentSource
 from accel.system import SYSTEM, Components
 from loaders.errors import TableMissing
-from loaders.tables import Table
+from loaders.tables import Table, TypedKey
 from loaders.tables.columns import pack_columns, unpack_columns
-from loaders.tables.typed_key import TypedKey
+from loaders.tables.records import Converted
 
 # The stored form
 
@@ -130,10 +129,10 @@ def _restored(fields: StoredGroup, where: str) -> GroupState:
     )
 
 
-class _GroupForm(HistoryForm[GroupState, StoredGroup]):
+class _GroupForm(HistoryForm[GroupState]):
     """Shows the owners of segments by their names. Threads: immutable."""
 
-    def expand(self, fields: StoredGroup) -> object:
+    def expand(self, fields: Any) -> object:
         state = _restored(fields, self.name)
         names = {FREE: None, ENDED: "ended"} | {at: {"reader": name} for at, name in enumerate(fields.readers)}
         return plain(
@@ -146,7 +145,7 @@ class _GroupForm(HistoryForm[GroupState, StoredGroup]):
         )
 
 
-READER_GROUP: Final = _GroupForm("reader-group", 1, StoredGroup, _stored, _restored)
+READER_GROUP: Final = _GroupForm("reader-group", 1, Converted(StoredGroup, _stored, _restored))
 
 
 # The group
@@ -311,7 +310,7 @@ class ReaderGroup:
 
         What was truncated is not read. Readers learn it from their next `rebalance`.
         """
-        head = truncation.placed(self._stream.truncation())
+        head = retention.placed(self._stream.truncation())
         if head is None:
             return self.position()
         return self._change(lambda now: now.skipped(head)).position()
@@ -347,7 +346,7 @@ def _table_of(stream: Stream) -> Table:
 
 def _head(stream: Stream) -> PlacedCut:
     """Where the stream begins. 1 call, 2 if it was never truncated."""
-    cut = truncation.placed(stream.truncation())
+    cut = retention.placed(stream.truncation())
     if cut is not None:
         return cut
     first = stream.epochs.epoch(0)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from accel.history.ids import make_transaction_id
-from accel.history.records import EpochTransition
+from accel.history.rules.epochs import EpochTransition
+from accel.history.rules.ids import make_transaction_id
 from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
 from accel.system import Components
 from loaders.layout import TABLE_MARKER
 from loaders.store import MemoryStore
 from loaders.store.decorated import Call, DecoratedStore
-from loaders.tables.versions import Versioned
+from loaders.tables import Versioned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

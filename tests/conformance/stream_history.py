@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from accel.errors import AccelError
-from accel.history.configuration import StreamConfiguration
-from accel.history.ids import segment_text, transaction_epoch
-from accel.history.records import EpochTransition
-from accel.history.scaling import ScaleRequest
-from accel.history.segments import KeyRanges
-from accel.history.states import StreamState
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.epochs import EpochTransition
+from accel.history.rules.ids import segment_text, transaction_epoch
+from accel.history.rules.scaling import ScaleRequest
+from accel.history.rules.segments import KeyRanges
+from accel.history.rules.states import StreamState
 from accel.testing import Crash, CrashStore
 from loaders.store import ObjectStore
-from loaders.tables.versions import Versioned
+from loaders.tables import Versioned
 from tests.conformance.history_queries import QUERIES, Args, cut_of, everything, ids_of, plain_commit
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter, World
 from tests.conformance.report import Report, same

@@ -19,7 +19,7 @@ from accel.history.store import keys
 from accel.history.store.keys import SystemCells
 from loaders.errors import TableMissing
 from loaders.lifetime import PerProcess
-from loaders.tables.typed_key import TypedKey
+from loaders.tables import TypedKey
 
 COUNTERS = (keys.TRANSACTION_IDS, keys.SEGMENT_STREAMS)
 """The counters of histories, as keys of their table."""

@@ -40,11 +40,11 @@ from typing import TypeAlias
 from uuid import UUID
 
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought
-from accel.history.requests import Plan, RequestStatus, WorkflowRequest, is_spent
-from accel.history.states import StreamState, StreamStatus, given_back, taken
+from accel.history.rules.requests import Plan, RequestStatus, WorkflowRequest, is_spent
+from accel.history.rules.states import StreamState, StreamStatus, given_back, taken
 from accel.history.store.parts import StreamParts
 from loaders.errors import DataConflict, StoreError
-from loaders.tables.versions import Versioned
+from loaders.tables import Versioned
 
 PlanMaker: TypeAlias = Callable[[UUID], Plan | None]
 """Draws up the plan of a workflow with this id; None if there is nothing to do. Raises what refuses it."""

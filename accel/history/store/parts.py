@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.errors import HostMissing, InvalidArgument
-from accel.history.checks import checked_time
-from accel.history.creation import start_number
-from accel.history.history_chunk import HistoryChunk
-from accel.history.id_columns import IdMap
-from accel.history.layout import HistoryLayout
-from accel.history.records import EpochRecord, StreamCutRecord
-from accel.history.segments import Segments
-from accel.history.states import ACTIVE, StreamState, StreamStatus, moved_by_hand
+from accel.history.rules.checks import checked_time
+from accel.history.rules.configuration import HistoryLayout
+from accel.history.rules.creation import start_number
+from accel.history.rules.epochs import EpochRecord, HistoryChunk
+from accel.history.rules.ids import IdMap
+from accel.history.rules.retention import StreamCutRecord
+from accel.history.rules.segments import Segments
+from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, moved_by_hand
 from accel.history.store import keys
 from accel.history.store.hosts import NoHost, SegmentHost, StreamName
 from accel.history.store.id_blocks import IdBlocks
@@ -36,9 +36,7 @@ from accel.system import Components
 from loaders.backoff import Backoff
 from loaders.errors import DataNotFound
 from loaders.lifetime import InlineElsewhere, Lazy
-from loaders.tables import RetrySettings, Tables
-from loaders.tables.typed_key import RecordCache
-from loaders.tables.versions import Versioned
+from loaders.tables import RecordCache, RetrySettings, Tables, Versioned
 from range_index.epoch_times import BlockTimes, EpochTimesRoot
 
 Column: TypeAlias = "NDArray[Any] | array[int]"

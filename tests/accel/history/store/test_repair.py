@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed, StreamDeleted
-from accel.history.configuration import StreamConfiguration
-from accel.history.states import StreamState
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.states import StreamState
 from accel.history.store import StreamStore, repair_epochs
 from accel.history.store.keys import StreamCells
 from accel.history.store.repair import Repair
@@ -22,8 +22,8 @@ from accel.history.store.repair_epochs import RepairOutcome
 from loaders.errors import CorruptObject
 from loaders.store import ObjectStore
 from loaders.store.decorated import Call, DecoratedStore
+from loaders.tables import TypedKey
 from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES
-from loaders.tables.typed_key import TypedKey
 from tests.accel.history.store.bench import NAME, Bench, cut, ids
 from tests.conformance.history_queries import everything
 from tests.conformance.history_world import SCOPE, STREAM
