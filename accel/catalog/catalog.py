@@ -115,8 +115,8 @@ class ObjectCatalog:
         self._is_closed = True
         if (opened := self._opened.here()) is not None:
             opened.parts.lifetime.close()
-            for each in opened.parts.threads:
-                each.shutdown(wait=True)
+            for pool in opened.parts.threads:
+                pool.shutdown(wait=True)
 
     @property
     def format(self) -> FormatRecord:
@@ -215,8 +215,8 @@ class ObjectCatalog:
         ids = self._parts.ids.take(count)
         deadline_ms = self._parts.now_ms() + int(seconds * MILLISECONDS)
 
-        def change(found: NodeList | None) -> NodeList | None:
-            return with_prepared(_there(found, node_id), ids, deadline_ms, None)
+        def change(now: NodeList | None) -> NodeList | None:
+            return with_prepared(_there(now, node_id), ids, deadline_ms, None)
 
         cell.change(change, seen=seen)
         return ids
@@ -308,8 +308,8 @@ class ObjectCatalog:
 
         cell = self._parts.cells.bucket(number)
 
-        def change(found: StreamBucket | None) -> StreamBucket | None:
-            bucket = standing(found, cell.where)
+        def change(now: StreamBucket | None) -> StreamBucket | None:
+            bucket = standing(now, cell.where)
             changed = with_replacement(bucket, stream_id, rows, gone, self._parts.now_ms())
             if changed is not None:
                 sources = np.isin(bucket.stream_objects["object_id"], gone)
@@ -344,7 +344,7 @@ class ObjectCatalog:
                 continue
             if last.node_id not in recovered:
                 node_list = snapshot.lists[last.node_id].value
-                recovered[last.node_id] = recover_ends(self._parts, node_list, buckets).ends
+                recovered[last.node_id] = recover_ends(self._parts, node_list, buckets)[0]
             ends[stream_id] = recovered[last.node_id].end(stream_id) or 0
         return ends
 
@@ -364,11 +364,11 @@ def _known(image: MetadataImage, stream_id: int) -> StreamImage:
     return stream
 
 
-def _extended(found: NodeList | None, *, node_id: int, object_id: int, deadline_ms: int) -> NodeList | None:
-    return with_extended(_there(found, node_id), [object_id], deadline_ms, None)
+def _extended(now: NodeList | None, *, node_id: int, object_id: int, deadline_ms: int) -> NodeList | None:
+    return with_extended(_there(now, node_id), [object_id], deadline_ms, None)
 
 
-def _there(found: NodeList | None, node_id: int) -> NodeList:
-    if found is None:
+def _there(now: NodeList | None, node_id: int) -> NodeList:
+    if now is None:
         raise CatalogMissing(f"expected a list of node {node_id}, found none: the node was never opened")
-    return found
+    return now

@@ -80,28 +80,14 @@ class ObjectIds:
     def free_now(self) -> int:
         """How many ids can be given out without a request."""
         with (free := self._free()).lock:
-            return max((len(each) for each in free.blocks), default=0)
-
-    def raise_to(self, least: int) -> None:
-        """See to it that no id below this one is given out from now on, by anybody: they exist already.
-
-        This is how a counter that was lost comes back; nothing else makes one.
-        """
-
-        def raised(counter: ObjectIdCounter | None) -> ObjectIdCounter | None:
-            now = 0 if counter is None else counter.next_object_id
-            return None if counter is not None and now >= least else ObjectIdCounter(max(now, least))
-
-        self._cell.change(raised)
-        with (free := self._free()).lock:
-            free.blocks = [each for each in free.blocks if each.start >= least]
+            return max((len(block) for block in free.blocks), default=0)
 
     def _take_free(self, count: int) -> list[int] | None:
         with (free := self._free()).lock:
-            for at, each in enumerate(free.blocks):
-                if len(each) >= count:
-                    free.blocks[at : at + 1] = [rest for rest in [each[count:]] if rest]
-                    return list(each[:count])
+            for at, block in enumerate(free.blocks):
+                if len(block) >= count:
+                    free.blocks[at : at + 1] = [rest for rest in [block[count:]] if rest]
+                    return list(block[:count])
         return None
 
     def _allocate(self, count: int) -> range:

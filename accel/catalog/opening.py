@@ -52,8 +52,8 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
     """
     from accel.history.store.keys import SystemCells  # noqa: PLC0415 - a lookup needs no history
 
-    found = read_format(store)
-    if found is None:
+    record = read_format(store)
+    if record is None:
         wanted = msgspec.structs.replace(wanted, if_match_quotes=probe_conditions(store, system.nonce))
         with ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-init") as executor:
             cells = CatalogCells(catalog_tables(store, wanted, system, executor))
@@ -62,8 +62,8 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
                 wanted = _of_its_life(store, cells, shared, wanted)
             else:
                 _make_tables(cells, shared, wanted, executor)
-        found = create_format(store, wanted, system.nonce, sleep=system.sleep, jitter=system.jitter)
-    _refuse_other_choices(found, wanted, f"at {FORMAT_KEY!r}")
+        record = create_format(store, wanted, system.nonce, sleep=system.sleep, jitter=system.jitter)
+    _refuse_other_choices(record, wanted, f"at {FORMAT_KEY!r}")
 
 
 def existing_format(store: ObjectStore) -> FormatRecord:
@@ -73,10 +73,10 @@ def existing_format(store: ObjectStore) -> FormatRecord:
         CatalogMissing: none is.
         FormatTooNew: a newer release made it.
     """
-    found = read_format(store)
-    if found is None:
+    record = read_format(store)
+    if record is None:
         raise CatalogMissing(f"expected a catalog, found nothing at {FORMAT_KEY!r}")
-    return found
+    return record
 
 
 def catalog_tables(
@@ -179,9 +179,9 @@ def _of_its_life(store: ObjectStore, cells: CatalogCells, shared: SystemCells, w
     folder = table_folder(TABLES_PREFIX, NODE_LISTS)
     keys = (parse_node_key(info.key.removeprefix(folder)) for info in store.list(folder))
     nodes = {node_id for node_id in keys if node_id is not None} | set(directory.node_ids.tolist())
-    lists = [standing(_value(cells.node_list(each)), cells.node_list(each).where) for each in sorted(nodes)]
+    lists = [standing(_value(cells.node_list(node_id)), cells.node_list(node_id).where) for node_id in sorted(nodes)]
     numbers = range(wanted.stream_buckets)
-    buckets = [standing(_value(cells.bucket(each)), cells.bucket(each).where) for each in numbers]
+    buckets = [standing(_value(cells.bucket(number)), cells.bucket(number).where) for number in numbers]
     counter = cells.object_ids()  # read after the ids
     check_counter(_value(counter), highest_id(*lists, *buckets), counter.where)
     make_system_tables(shared, is_initialised=True)  # refuses: they were made before any node could write

@@ -46,10 +46,10 @@ class CatalogSettings:
     list_versions_kept: int = 5
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            least = 0 if each.name == "ids_ahead" else 1
-            if getattr(self, each.name) < least:
-                raise ValueError(f"expected {each.name} of at least {least}, found {getattr(self, each.name)}")
+        for setting in fields(self):
+            least = 0 if setting.name == "ids_ahead" else 1
+            if getattr(self, setting.name) < least:
+                raise ValueError(f"expected {setting.name} of at least {least}, found {getattr(self, setting.name)}")
 
 
 MILLISECONDS = 1000

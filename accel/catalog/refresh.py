@@ -219,12 +219,15 @@ def _behind(after: Snapshot, before: Snapshot | None) -> str | None:
 
 
 def _epochs(buckets: Iterable[StreamBucket]) -> Columns:
-    return [(each.ranges["node_id"], np.where(each.ranges["end"] == OPEN, each.ranges["epoch"], 0)) for each in buckets]
+    return [
+        (bucket.ranges["node_id"], np.where(bucket.ranges["end"] == OPEN, bucket.ranges["epoch"], 0))
+        for bucket in buckets
+    ]
 
 
 def _commits(buckets: Iterable[StreamBucket]) -> Columns:
-    rows = (rows for each in buckets for rows in (each.stream_objects, each.retired))
-    return [(each["node_id"], each["added_by"] + 1) for each in rows if len(each)]
+    rows = (rows for bucket in buckets for rows in (bucket.stream_objects, bucket.retired))
+    return [(some_rows["node_id"], some_rows["added_by"] + 1) for some_rows in rows if len(some_rows)]
 
 
 def _version(
@@ -279,10 +282,10 @@ def build_image(
     for number, bucket in enumerate(buckets):
         if bucket.bucket != number:
             raise ImageRefused(f"expected bucket {number} of {len(buckets)}, found bucket {bucket.bucket} in its place")
-    for node_id, each in lists.items():
-        if each.node_id != node_id:
-            raise ImageRefused(f"expected a list of node {node_id}, found one of node {each.node_id} in its place")
-    nodes = {node_id: _node(each, previous) for node_id, each in lists.items()}
+    for node_id, node_list in lists.items():
+        if node_list.node_id != node_id:
+            raise ImageRefused(f"expected a list of node {node_id}, found one of node {node_list.node_id} in its place")
+    nodes = {node_id: _node(node_list, previous) for node_id, node_list in lists.items()}
     parts = _parts(lists.values(), buckets, previous)
     unchanged = previous is not None and parts == previous.parts
     streams = previous.image.streams if previous is not None and unchanged else BucketedStreams(parts)
@@ -310,7 +313,7 @@ def _parts(
 ) -> tuple[BucketStreams, ...]:
     lists = list(lists)
     late = _late_rows(lists, len(buckets))
-    withdrawn = frozenset((each.node_id, commit) for each in lists for commit in each.withdrawn_commits)
+    withdrawn = frozenset((node_list.node_id, commit) for node_list in lists for commit in node_list.withdrawn_commits)
     before = previous.parts if previous is not None and len(previous.parts) == len(buckets) else [None] * len(buckets)
     none = no_rows(STREAM_OBJECT)
     return tuple(
@@ -328,10 +331,10 @@ def _part(bucket: StreamBucket, late: Rows, withdrawn: Commits, before: BucketSt
 
 def _late_rows(lists: Iterable[NodeList], bucket_count: int) -> dict[int, Rows]:
     """Stream objects that still stand in lists, by the bucket where they belong."""
-    found = [each.stream_objects for each in lists if len(each.stream_objects)]
-    if not found or not bucket_count:
+    waiting = [node_list.stream_objects for node_list in lists if len(node_list.stream_objects)]
+    if not waiting or not bucket_count:
         return {}
-    rows = by_stream(np.concatenate(found), "start")
+    rows = by_stream(np.concatenate(waiting), "start")
     numbers = buckets_of(rows["stream_id"], bucket_count)
     return {int(number): rows[numbers == number] for number in np.unique(numbers)}
 
@@ -399,8 +402,12 @@ class BucketStreams:
         if len(late):
             retired = self.bucket.retired[_slice(self._retired_ids, stream_id)]
             known = {*moved["object_id"].tolist(), *retired["object_id"].tolist()}
-            late_objects = [each for each in _stream_objects(late) if each.ref.object_id not in known]
-            objects += [each for each in late_objects if each.end > start_offset and not _replaced(each, objects)]
+            late_objects = [candidate for candidate in _stream_objects(late) if candidate.ref.object_id not in known]
+            objects += [
+                late_object
+                for late_object in late_objects
+                if late_object.end > start_offset and not _replaced(late_object, objects)
+            ]
         return make_stream(stream_id, start_offset, ranges, objects)
 
     def _not_withdrawn(self, rows: Rows) -> Rows:
@@ -424,10 +431,10 @@ class BucketedStreams(Mapping[int, StreamImage]):
 
     def __getitem__(self, stream_id: int) -> StreamImage:
         part = self._part(stream_id)
-        found = None if part is None else part.find(stream_id)
-        if found is None:
+        stream = None if part is None else part.find(stream_id)
+        if stream is None:
             raise KeyError(stream_id)
-        return found
+        return stream
 
     def __iter__(self) -> Iterator[int]:
         for part in self._parts:
@@ -458,7 +465,7 @@ def _slice(stream_ids: NDArray[np.int64], stream_id: int) -> slice:
 
 
 def _replaced(late: StreamObject, objects: Iterable[StreamObject]) -> bool:
-    return any(each.start <= late.start and late.end <= each.end for each in objects)
+    return any(listed.start <= late.start and late.end <= listed.end for listed in objects)
 
 
 def _stream_objects(rows: Rows) -> list[StreamObject]:

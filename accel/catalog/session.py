@@ -31,7 +31,7 @@ does (`last_order_id`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -131,13 +131,13 @@ class StreamEnds:
             (self.ends[at] != starts, "a start where the stream ended"),
             (ends <= starts, "an end above the start"),
         ):
-            found = np.flatnonzero(wrong)
-            if len(found):
-                first = int(found[0])
+            positions = np.flatnonzero(wrong)
+            if len(positions):
+                first = int(positions[0])
                 known = f"; the stream ended at {self.ends[at[first]]}" if expected.startswith("a start") else ""
                 raise CommitRefused(
                     f"stream {stream_ids[first]}: expected {expected}, "
-                    f"found [{starts[first]}, {ends[first]}){known} ({len(found)} streams alike)"
+                    f"found [{starts[first]}, {ends[first]}){known} ({len(positions)} streams alike)"
                 )
 
 
@@ -147,18 +147,11 @@ def columns_of(ranges: ObjectRanges) -> tuple[NDArray[np.int64], NDArray[np.int6
     return ranges.stream_ids, starts, starts + ranges.lengths.astype(np.int64)
 
 
-def ends_of(spans: Mapping[int, int] | Iterable[tuple[int, int]]) -> StreamEnds:
-    """From {stream id: end} or (stream id, end) pairs."""
-    pairs = list(spans.items() if isinstance(spans, Mapping) else spans)
-    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return StreamEnds.of(table[:, 0], table[:, 1])
-
-
 # Opening
 
 
-def open_session(parts: CatalogParts, node_id: int) -> tuple[Seen[NodeList], Recovered]:
-    """Fence older sessions of a node, and learn what a new one has to know.
+def open_session(parts: CatalogParts, node_id: int) -> tuple[Seen[NodeList], StreamEnds, int]:
+    """Fence older sessions of a node; gives its list, and what `recover_ends` gives.
 
     Requests: two for the list, two or three for the directory, one for the counter, one or two a bucket, one for the
     checkpoint, and one an object that was committed after it; for a new node one more a bucket, and one a list.
@@ -171,11 +164,11 @@ def open_session(parts: CatalogParts, node_id: int) -> tuple[Seen[NodeList], Rec
     """
     seen = _opened_list(parts, node_id)
     directory = parts.cells.directory()
-    directory.change(lambda found: _with_node(standing(found, directory.where), node_id))
+    directory.change(lambda now: _with_node(standing(now, directory.where), node_id))
     adopt = partial(_adopt, parts, node_id, seen.value.epoch)
-    buckets = [each.value for each in parts.executor.map(adopt, range(parts.format.stream_buckets))]
+    buckets = [seen_bucket.value for seen_bucket in parts.executor.map(adopt, range(parts.format.stream_buckets))]
     parts.ids.note(highest_id(*buckets))
-    return seen, recover_ends(parts, seen.value, buckets)
+    return seen, *recover_ends(parts, seen.value, buckets)
 
 
 def with_epoch(bucket: StreamBucket, node_id: int, epoch: int) -> StreamBucket | None:
@@ -191,8 +184,8 @@ def with_epoch(bucket: StreamBucket, node_id: int, epoch: int) -> StreamBucket |
 
 def _opened_list(parts: CatalogParts, node_id: int) -> Seen[NodeList]:
     directory = parts.cells.directory()
-    found = directory.read()  # before the list: a first session writes it afterwards
-    known = standing(None if found is None else found.value, directory.where)
+    seen_directory = directory.read()  # before the list: a first session writes it afterwards
+    known = standing(None if seen_directory is None else seen_directory.value, directory.where)
     cell = parts.cells.node_list(node_id)
     seen = cell.read()
     if seen is None:
@@ -217,7 +210,7 @@ def _refuse_lost_list(parts: CatalogParts, directory: NodeDirectory, node_id: in
     if parts.cells.checkpoint(node_id).read() is not None:
         traces.append("it has a checkpoint")
     buckets = parts.executor.map(partial(_bucket, parts), range(parts.format.stream_buckets))
-    ranges = sum(int((each.value.ranges["node_id"] == node_id).sum()) for each in buckets)
+    ranges = sum(int((bucket.value.ranges["node_id"] == node_id).sum()) for bucket in buckets)
     if ranges:
         traces.append(f"it has {ranges} ranges of streams")
     if traces and parts.cells.node_list(node_id).read() is None:  # another first session may have made it meanwhile
@@ -241,7 +234,7 @@ def _with_node(known: NodeDirectory, node_id: int) -> NodeDirectory | None:
 def _adopt(parts: CatalogParts, node_id: int, epoch: int, number: int) -> Seen[StreamBucket]:
     seen = _bucket(parts, number)
     cell = parts.cells.bucket(number)
-    return cell.change(lambda found: with_epoch(standing(found, cell.where), node_id, epoch), seen=seen)
+    return cell.change(lambda now: with_epoch(standing(now, cell.where), node_id, epoch), seen=seen)
 
 
 def _bucket(parts: CatalogParts, number: int) -> Seen[StreamBucket]:
@@ -252,23 +245,8 @@ def _bucket(parts: CatalogParts, number: int) -> Seen[StreamBucket]:
 # Recovering the ends
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Recovered:
-    """Where streams end, and how that was found out.
-
-    Args:
-        ends: of the streams that are open on the node.
-        checkpoint_order_id: objects up to this order id were in the checkpoint; -1 without one.
-        opened: indexes that had to be opened.
-    """
-
-    ends: StreamEnds
-    checkpoint_order_id: int
-    opened: int
-
-
-def recover_ends(parts: CatalogParts, node_list: NodeList, buckets: Sequence[StreamBucket]) -> Recovered:
-    """Where the node's open streams end.
+def recover_ends(parts: CatalogParts, node_list: NodeList, buckets: Sequence[StreamBucket]) -> tuple[StreamEnds, int]:
+    """Where the node's open streams end, and how many indexes had to be opened to learn it.
 
     Requests: one for the checkpoint, and one an object committed since (two if its index is large).
 
@@ -301,7 +279,7 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, buckets: Sequence[Str
         ends = ends.raised(rows["stream_id"], rows["end"])
     for bucket in buckets:
         ends = ends.raised(bucket.streams["stream_id"], bucket.streams["start_offset"])
-    return Recovered(ends.only(owned), covered, len(since))
+    return ends.only(owned), len(since)
 
 
 def _refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:
@@ -331,7 +309,7 @@ def _refuse_strangers(
     """
     strangers = np.setdiff1d(stream_ids, known)
     numbers = np.unique(buckets_of(strangers, parts.format.stream_buckets)).tolist()
-    now = [must_read(parts.cells.bucket(each)).value.streams["stream_id"] for each in numbers]
+    now = [must_read(parts.cells.bucket(number)).value.streams["stream_id"] for number in numbers]
     strangers = np.setdiff1d(strangers, joined_ids(now))  # a newer session may have opened some just now
     if len(strangers):
         expected = f"streams {some(strangers)}, which {witness} knows"

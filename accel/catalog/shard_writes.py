@@ -124,8 +124,8 @@ def edit_buckets(parts: CatalogParts, offsets: Mapping[int, int], rule: EditRule
 
         cell = parts.cells.bucket(number)
 
-        def change(found: StreamBucket | None) -> StreamBucket | None:
-            return rule(standing(found, cell.where), ids[here], values[here])
+        def change(now: StreamBucket | None) -> StreamBucket | None:
+            return rule(standing(now, cell.where), ids[here], values[here])
 
         return cell.change(change).value
 
@@ -185,10 +185,10 @@ def read_list(cell: Cell[NodeList], node_id: int) -> Seen[NodeList]:
 def _move_into(parts: CatalogParts, cell: Cell[NodeList], node_id: int, number: int) -> None:
     bucket = parts.cells.bucket(number)
 
-    def change(found: StreamBucket | None) -> StreamBucket | None:
+    def change(now: StreamBucket | None) -> StreamBucket | None:
         waiting = read_list(cell, node_id).value.stream_objects  # after the bucket was read: see the module
         here = buckets_of(waiting["stream_id"], parts.format.stream_buckets) == number
-        return with_stream_objects(standing(found, bucket.where), waiting[here], parts.now_ms())
+        return with_stream_objects(standing(now, bucket.where), waiting[here], parts.now_ms())
 
     bucket.change(change)
 
@@ -202,8 +202,8 @@ def _withdraw(parts: CatalogParts, cell: Cell[NodeList], seen: Seen[NodeList]) -
     def change(number: int) -> None:
         key = parts.cells.bucket(number)
 
-        def rule(found: StreamBucket | None) -> StreamBucket | None:
-            bucket, now_ms = standing(found, key.where), parts.now_ms()
+        def rule(now: StreamBucket | None) -> StreamBucket | None:
+            bucket, now_ms = standing(now, key.where), parts.now_ms()
             barred = with_withdrawn(bucket, waited[numbers == number], now_ms)
             return without_commits(barred or bucket, node_id, commits, now_ms) or barred
 
@@ -259,12 +259,12 @@ def kept_lists(parts: CatalogParts, node_id: int) -> list[KeptList]:
     Raises:
         StoreError, CorruptObject, FormatTooNew: they could not be read.
     """
-    found = []
+    versions = []
     for info, place in _listed(parts, list_version_prefix(node_id)):
         seen = None if place is None else parts.cells.list_version(*place).read()
         if seen is not None:  # one may be erased meanwhile
-            found.append(KeptList(seen.value, int(info.modified_seconds * MILLISECONDS)))
-    return found
+            versions.append(KeptList(seen.value, int(info.modified_seconds * MILLISECONDS)))
+    return versions
 
 
 def kept_places(parts: CatalogParts) -> Iterator[tuple[int, int]]:
@@ -280,7 +280,9 @@ def _listed(parts: CatalogParts, prefix: str) -> Iterator[tuple[ObjectInfo, tupl
 
 def waited_for(kept: list[KeptList], commits: tuple[int, ...]) -> Rows:
     """STREAM_OBJECT rows of these commits that stood in any of the versions, each once, in no order."""
-    found = np.concatenate([no_rows(STREAM_OBJECT), *(each.version.node_list.stream_objects for each in kept)])
-    found = found[np.isin(found["added_by"], np.array(commits, dtype=np.int64))]
-    rows: Rows = found[np.unique(found["object_id"], return_index=True)[1]]
+    waiting = np.concatenate(
+        [no_rows(STREAM_OBJECT), *(kept_list.version.node_list.stream_objects for kept_list in kept)]
+    )
+    waiting = waiting[np.isin(waiting["added_by"], np.array(commits, dtype=np.int64))]
+    rows: Rows = waiting[np.unique(waiting["object_id"], return_index=True)[1]]
     return rows
