@@ -61,16 +61,13 @@ if TYPE_CHECKING:
     from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
     from accel.history.configuration import StreamConfiguration
     from accel.history.store import HistorySettings, Stream, StreamStore
-    from accel.streams.async_reader import AsyncStreamReader
-    from accel.streams.events import Event
-    from accel.streams.groups.group_reader import GroupReader
-    from accel.streams.groups.reader_group import ReaderGroup
-    from accel.streams.reader import StreamReader
-    from accel.streams.reader_base import Order
+    from accel.streams.groups import GroupReader, ReaderGroup
+    from accel.streams.reader import AsyncStreamReader, Order, StreamReader
+    from accel.streams.rules.events import Event
+    from accel.streams.rules.reader_core import ReaderSettings
     from accel.streams.segment_source import ObjectSegmentSource
-    from accel.streams.steps import ReaderSettings
-    from accel.streams.writing.segments_host import ObjectSegments
-    from accel.streams.writing.writer import StreamWriter
+    from accel.streams.segments_host import ObjectSegments
+    from accel.streams.writer import StreamWriter
     from loaders.tables import FormatRecord
 
 __all__ = [
@@ -160,24 +157,24 @@ __all__ = [
 ]
 
 _LOADED_WHEN_ASKED_FOR = {
-    "AsyncStreamReader": "accel.streams.async_reader",
+    "AsyncStreamReader": "accel.streams.reader",
     "CatalogSettings": "accel.catalog",
-    "Event": "accel.streams.events",
+    "Event": "accel.streams.rules.events",
     "FormatRecord": "loaders.tables",
-    "GroupReader": "accel.streams.groups.group_reader",
+    "GroupReader": "accel.streams.groups",
     "HistorySettings": "accel.history.store",
     "NodeWriter": "accel.catalog",
     "ObjectCatalog": "accel.catalog",
     "ObjectSegmentSource": "accel.streams.segment_source",
-    "ObjectSegments": "accel.streams.writing.segments_host",
-    "Order": "accel.streams.reader_base",
-    "ReaderGroup": "accel.streams.groups.reader_group",
-    "ReaderSettings": "accel.streams.steps",
+    "ObjectSegments": "accel.streams.segments_host",
+    "Order": "accel.streams.reader",
+    "ReaderGroup": "accel.streams.groups",
+    "ReaderSettings": "accel.streams.rules.reader_core",
     "Stream": "accel.history.store",
     "StreamConfiguration": "accel.history.configuration",
     "StreamReader": "accel.streams.reader",
     "StreamStore": "accel.history.store",
-    "StreamWriter": "accel.streams.writing.writer",
+    "StreamWriter": "accel.streams.writer",
 }
 
 if not TYPE_CHECKING:  # a checker that saw this would take any name for a public one

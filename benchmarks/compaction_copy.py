@@ -26,13 +26,10 @@ from xxhash import xxh3_64
 from benchmarks.harness import Comparison, interleave
 from loaders.format import BlockIndex, BlockRow, ObjectEncoder, RecordBatch, open_tail
 from loaders.format.footer import Footer
-from loaders.format.merging import MergedOutput, MergeLimits, plan_merge
-from loaders.format.merging_rows import Copies
-from loaders.merge_bands import Span, divide, locate
-from loaders.merge_buffers import PartBuffer
-from loaders.merge_copying import cut_pieces, join_copies
-from loaders.merge_reading import Source
-from loaders.merge_settings import MergeSettings
+from loaders.merge.merger import cut_pieces, join_copies
+from loaders.merge.plan import Copies, MergedOutput, MergeLimits, plan_merge
+from loaders.merge.reading import MergeSettings, Source, Span, divide, locate
+from loaders.merge.sending import PartBuffer
 from loaders.object_ref import ObjectRef
 from loaders.store import Body
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from accel.history.ids import make_id
 from accel.history.segments import SegmentRecord
-from accel.streams.events import EventBatch
-from accel.streams.steps import Fill, SegmentEnd, SegmentEvents
+from accel.streams.rules.events import EventBatch
+from accel.streams.rules.reader_core import Fill, SegmentEnd, SegmentEvents
 
 SEGMENTS = 16
 RATE_MIN, RATE_MAX = 1.0, 100.0

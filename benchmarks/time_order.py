@@ -1,7 +1,7 @@
 """How far out of the order of time records come from a reader of many segments, in a simulation.
 
     how far     of a record: the highest value given before it, less its own value, in milliseconds; 0 if that is less
-    ours        `StreamReader` and `ReaderCore` as they are: the lowest value first, and a grace for what is on its way
+    ours        `StreamReader` and `ReaderCore` as they are: the lowest value first, and a wait for what is on its way
     the peer    the same reader with another rule: the segment with the most data in memory first, without waiting
 
 Both read the same streams (`order_world`) with the same bounds on buffers and requests, in virtual time:
@@ -39,11 +39,18 @@ from numpy.typing import NDArray
 
 from accel.history.configuration import StreamConfiguration
 from accel.history.store import Stream, StreamStore
-from accel.streams.events import EventBatch
-from accel.streams.frontier import Frontier
 from accel.streams.reader import StreamReader
-from accel.streams.reader_core import ReaderCore
-from accel.streams.steps import Fill, Learn, ReaderSettings, SegmentEnd, SegmentEvents, Step
+from accel.streams.rules.events import EventBatch
+from accel.streams.rules.reader_core import (
+    Fill,
+    Frontier,
+    Learn,
+    ReaderCore,
+    ReaderSettings,
+    SegmentEnd,
+    SegmentEvents,
+    Step,
+)
 from accel.system import SYSTEM
 from benchmarks.harness import AnswersDiffer, Comparison, Spread
 from benchmarks.order_world import SEGMENTS, World, latencies_ms
@@ -223,7 +230,7 @@ def read(world: World, scenario: Scenario, core: type[ReaderCore], settings: Rea
 def both(world: World, scenario: Scenario, settings: ReaderSettings | None = None) -> tuple[Given, Given]:
     """What ours gives, and what the peer gives."""
     ours = settings or ReaderSettings()
-    peer = replace(ours, grace_seconds=0.0)
+    peer = replace(ours, reorder_wait_seconds=0.0)
     return read(world, scenario, ReaderCore, ours), read(world, scenario, FullestFirst, peer)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from loaders.store.base import ObjectStore
+from loaders.store.base import ObjectStore
 
 UNKNOWN = -1
 """As a size or as attributes: the metadata does not say."""

@@ -1,40 +1,64 @@
-"""Writes one object to a store while it is being encoded.
+"""Writes objects, each of them once: while it is being encoded, and never over another one.
 
     with ObjectWriter(store, ObjectLayout(), object_id=42) as writer:
         writer.write(233, batches)          # stream ids do not decrease
         writer.write(234, more)
     writer.ref, writer.ranges               # what to commit
 
-An object of up to one part (16 MiB by default) is one put. A larger one goes out by multipart as it grows, so that no
-more than one part, and what a single call of ``write`` adds to it, is ever in memory:
+**Parts.** An object of up to one part (16 MiB by default) is one put. A larger one goes out by multipart as it grows
+(`StreamedObject`, also for bytes that are no object of streams), so that no more than one part, and what a single call
+of ``write`` adds to it, is ever in memory:
 
     written   |=== part 1 ===|=== part 2 ===|=== pending ...      index rows, 36 bytes each, wait in the encoder
               sent           sent
 
 An object appears whole or not at all: what fails inside the ``with`` block aborts the upload, and nothing is left of
-it. A lost answer to the very last request is settled by reading. An object is created and never written over: see
-`object_creation`.
+it. A lost answer to the very last request is settled by reading.
+
+**Creation.** Ids are given out once, so nothing should lie where an object is written. If the counter of ids went back,
+something does: a live object, perhaps. A plain PUT would replace it without a word. So an object that goes out in one
+request is a PUT with If-None-Match:*, and what the store says of it decides:
+
+    | answer                              | what follows                                                          |
+    |-------------------------------------|-----------------------------------------------------------------------|
+    | 200                                 | written                                                               |
+    | 412                                 | the key is read: these very bytes are mine (an earlier copy of this   |
+    |                                     | request came through), other bytes are `ObjectExists`                 |
+    | 409, 500, 503, none (a lost reply)  | the same; if nothing lies there, the same bytes are sent again        |
+
+A multipart upload cannot be made so: servers in real use ignore conditions on its completion. There the key is looked
+at just before it is completed. That narrows the time in which another object may appear, and proves nothing: such
+objects rest on the counter of ids, and on the preparation of the id.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
-from loaders.format import ObjectEncoder, tail_checksum
+from loaders.backoff import Backoff
+from loaders.errors import (
+    AccessDenied,
+    FormatLimit,
+    KeyMissing,
+    ObjectExists,
+    PreconditionFailed,
+    RangeInvalid,
+    StoreError,
+    StoreUnavailable,
+    WriteConflict,
+)
+from loaders.format import ObjectEncoder, RecordBatch, tail_checksum
 from loaders.format.object_encoder import BLOCK_THRESHOLD_BYTES
+from loaders.layout import ObjectLayout
+from loaders.lifetime import Lifetime
 from loaders.object_ref import ObjectRef, Proof
-from loaders.streamed_object import PART_SIZE_BYTES, StreamedObject
+from loaders.store.base import PART_NUMBER_MAX, Body, CreateOnly, MultipartUpload, ObjectStore, PartReceipt
+from range_index import ObjectRanges
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import TracebackType
-
-    from loaders.backoff import Backoff
-    from loaders.format import RecordBatch
-    from loaders.layout import ObjectLayout
-    from loaders.store import ObjectStore
-    from range_index import ObjectRanges
+PART_SIZE_BYTES = 16 << 20
 
 
 class ObjectWriter:
@@ -160,3 +184,191 @@ class ObjectWriter:
         except BaseException as error:
             self._failure = error
             raise
+
+
+class StreamedObject:
+    """An object in the making.
+
+    Args:
+        store: where to.
+        key: what lies there already is replaced when this one is finished, unless it is written once.
+        part_size_bytes: of a multipart upload; S3 refuses less than 5 MiB.
+        is_written_once: the key is created and never written over.
+        backoff: pauses before a put of such a key is sent again; None = none.
+
+    Threads: one at a time, in the process that began it; elsewhere it raises WrongProcess.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        key: str,
+        *,
+        part_size_bytes: int = PART_SIZE_BYTES,
+        is_written_once: bool = False,
+        backoff: Backoff | None = None,
+    ) -> None:
+        if part_size_bytes < 1:
+            raise ValueError(f"expected a part size of at least 1 byte, found {part_size_bytes}")
+        self._lifetime = Lifetime(f"the upload of {key!r}")
+        self.key = key
+        self.size_bytes = 0
+        self._store = store
+        self._part_size_bytes = part_size_bytes
+        self._is_written_once = is_written_once
+        self._backoff = backoff
+        self._pending = bytearray()
+        self._upload: MultipartUpload | None = None
+        self._receipts: list[PartReceipt] = []
+
+    def write(self, data: Body) -> None:
+        """Append bytes; sends parts as they fill.
+
+        Raises:
+            StoreError: a part could not be sent; abort it.
+            FormatLimit: more than 10,000 parts.
+        """
+        self._lifetime.check_process()
+        self._pending += data
+        self.size_bytes += len(data)
+        # More than a part, not a part: an object of exactly one part stays one put.
+        while len(self._pending) > self._part_size_bytes:
+            with memoryview(self._pending) as pending, pending[: self._part_size_bytes] as part:
+                self._send_part(part)
+            del self._pending[: self._part_size_bytes]
+
+    def finish(self) -> None:
+        """Send the rest; the object appears.
+
+        Raises:
+            ObjectExists: it is to be written once, and another object lies at its key.
+            StoreError: it could not be sent; abort it.
+        """
+        self._lifetime.check_process()
+        if self._upload is not None:
+            self._send_part(self._pending)
+            self._complete(self._upload)
+        elif self._is_written_once:
+            create_object(self._store, self.key, self._pending, self._backoff)
+        else:
+            self._store.put(self.key, self._pending)
+        self._pending.clear()
+
+    def abort(self, failure: BaseException) -> None:
+        """Drop what was sent; if that fails too, the first failure is told so."""
+        self._pending.clear()
+        if self._upload is None or not self._lifetime.is_here:
+            return  # nothing was sent, or it goes on in the process that began it
+        try:
+            self._upload.abort()
+        except Exception as error:  # noqa: BLE001 - what went wrong first is what has to be told
+            failure.add_note(f"and its upload could not be aborted, so parts of it may remain: {error}")
+
+    def _complete(self, upload: MultipartUpload) -> None:
+        if not self._is_written_once:
+            upload.complete(self._receipts)
+            return
+        refuse_existing(self._store, self.key)
+        try:
+            upload.complete(self._receipts)
+        except StoreError:
+            if not self._is_complete():
+                raise
+
+    def _is_complete(self) -> bool:
+        # Nothing lay there a moment ago: what has this size and ends with my last part is mine.
+        try:
+            return ends_with(self._store, self.key, self.size_bytes, self._pending)
+        except StoreError:
+            return False
+
+    def _send_part(self, body: Body) -> None:
+        number = len(self._receipts) + 1
+        if number > PART_NUMBER_MAX:
+            most = f"{PART_NUMBER_MAX} parts of {self._part_size_bytes} bytes"
+            raise FormatLimit(f"object {self.key!r}: expected at most {most}, found more")
+        if self._upload is None:
+            self._upload = self._store.start_multipart(self.key)
+        self._receipts.append(self._upload.upload_part(number, body))
+
+
+ATTEMPTS_MAX = 4
+"""How often the same bytes are sent while the store neither has them nor says no."""
+
+
+def create_object(store: ObjectStore, key: str, body: Body, backoff: Backoff | None = None) -> None:
+    """Write an object where none is; the same bytes there already count as written. One request as a rule.
+
+    Args:
+        store: where to.
+        key: of an object that is written once.
+        body: at least one byte.
+        backoff: pauses before it is sent again; None = none.
+
+    Raises:
+        ObjectExists: an object with other bytes lies there; it was left alone.
+        StoreUnavailable, WriteConflict: it may be there or not; writing the same bytes again is safe.
+        StoreError: not written.
+    """
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        try:
+            store.put(key, body, condition=CreateOnly())
+        except (PreconditionFailed, WriteConflict, StoreUnavailable) as error:
+            if _is_written(store, key, body, error):
+                return
+            if attempt == ATTEMPTS_MAX:
+                raise
+        else:
+            return
+        if backoff is not None:
+            backoff.pause(attempt)
+
+
+def refuse_existing(store: ObjectStore, key: str) -> None:
+    """Look whether a key is free; see the module for what that is worth. One request.
+
+    Raises:
+        ObjectExists: it is not.
+        StoreError: the store could not say.
+    """
+    size_bytes = stored_size_bytes(store, key)
+    if size_bytes is not None:
+        raise ObjectExists("complete", key, f"expected no object, found one of {size_bytes} bytes")
+
+
+def stored_size_bytes(store: ObjectStore, key: str) -> int | None:
+    """The size of an object; None if there is none, or if the store does not say so much. One request, one byte.
+
+    Without the permission to list, S3 answers 403 for a missing key: that counts as missing.
+    """
+    try:
+        return store.get_range(key, 0, 1).object_size_bytes
+    except RangeInvalid:
+        return 0
+    except (KeyMissing, AccessDenied):
+        return None
+
+
+def ends_with(store: ObjectStore, key: str, size_bytes: int, ending: Body) -> bool:
+    """Whether an object of this size and with these last bytes lies at a key. One request."""
+    try:
+        found = store.get_tail(key, len(ending))
+    except (KeyMissing, AccessDenied):
+        return False
+    return found.object_size_bytes == size_bytes and found.body == ending
+
+
+def _is_written(store: ObjectStore, key: str, body: Body, error: StoreError) -> bool:
+    """Whether these bytes lie at the key; False if nothing does."""
+    try:
+        found = store.get_range(key, 0, len(body))
+    except (KeyMissing, AccessDenied):
+        return False
+    except RangeInvalid:
+        size_bytes = 0
+    else:
+        size_bytes = found.object_size_bytes
+        if size_bytes == len(body) and found.body == body:
+            return True
+    expected = f"no object, or this one of {len(body)} bytes"
+    raise ObjectExists("put", key, f"expected {expected}, found another of {size_bytes} bytes") from error

@@ -1,32 +1,42 @@
-"""What is kept in memory, and what is being loaded: each thing once, however many ask for it.
+"""Loads that are shared: each thing is loaded once, however many ask for it, and kept within a bound of bytes.
 
-    a thing is      who asks gets                                       then
+    a thing is      a question gets                                     then
     kept            it                                                  nothing
     being loaded    the future of that load: waits for it               nothing
-    neither         a future of its own: this one has to load it        `land` or `fail`, from any thread
+    neither         a future of its own: the asker has to load it       `land` or `fail`, from any thread
 
-What comes is kept within a bound of bytes; least recently used things go. Failures are not kept: the next one to ask
-loads again. What is forgotten while it is being loaded goes to those who wait for it already, but is not kept, and
-whoever asks from then on loads anew: what they get was not read before they asked.
+Least recently used things go. Failures are not kept; the next question loads again. What is forgotten while it is being
+loaded goes to those who wait for it already, but is not kept, and a later question loads anew: what it gets was not
+read before it was asked. A process that is forked begins with nothing kept and nothing under way. No lock is held over
+a load: `get` makes it in the asking thread, `start` in an executor.
 
-A process that is forked begins with nothing kept and nothing under way: the loads of its parent never end there.
+**Chunks.** A reader of all segments of a stream needs most of each object, but asks for it segment by segment:
 
-No lock is held over a load. How it is made (in a pool, or by the one who asked first) is up to the owner.
+    object      | seg 0 | seg 1 | seg 2 | seg 3 | seg 4 | ...
+    asked for   |=======|=======|=======|                        three ranges, at about the same time
+    fetched     |======= chunk 0 =======|======= chunk 1 ...     one request
+
+A request costs much the same whatever it brings up to some MiB. So `SharedChunks` cuts ranges out of aligned chunks,
+each of them a shared load. Where little of an object is asked for, most of a chunk would be fetched in vain: the share
+of the last objects' chunks that was used is counted, and where it is too small, ranges are fetched as they are asked
+for. Now and then an object is tried with chunks again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from cachetools import LRUCache
 
-from loaders.errors import AccelError
-from loaders.lifetime import PerProcess
+from loaders.errors import AccelError, RangeInvalid
+from loaders.lifetime import PerProcess, ProcessLock
+from loaders.store import ObjectStore
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -89,7 +99,7 @@ class _State(Generic[K, V]):
         self.lock = Lock()
         self.kept: LRUCache[K, _Sized[V]] = LRUCache(size_bytes_max, getsizeof=lambda each: each.size_bytes)
         self.flights: dict[K, Future[V]] = {}
-        self.landed = self.failed = self.joined = self.hits = 0
+        self.landed = self.failed = self.joined = self.hits = self.forgotten = 0
 
     def is_current(self, key: K, result: Future[V]) -> bool:
         """Whether a load was not forgotten."""
@@ -218,17 +228,29 @@ class SharedLoads(Generic[K, V]):
             state.end(key, result)
         result.set_exception(error)
 
-    def keep(self, key: K, value: V) -> None:
-        """Keep what was loaded without asking here: a thing that may change, say, which nobody waits for."""
+    def ticket(self) -> int:
+        """To be taken before a thing is made that is kept."""
+        return self._state().forgotten
+
+    def keep(self, key: K, value: V, ticket: int | None = None) -> None:
+        """Keep what was loaded or made without asking here: a thing that may change, say, which nobody waits for.
+
+        Args:
+            key: of what.
+            value: it.
+            ticket: it is not kept if anything was forgotten since this was taken.
+        """
         sized = _Sized(value, self._size_of(value))
         with (state := self._state()).lock:
-            state.keep(key, sized)
+            if ticket is None or ticket == state.forgotten:
+                state.keep(key, sized)
 
     def forget(self, key: K) -> None:
         """Drop what is kept, and whatever a load that is under way would bring."""
         with (state := self._state()).lock:
             state.kept.pop(key, None)
             state.flights.pop(key, None)
+            state.forgotten += 1
 
     def forget_all(self, chosen: Callable[[K], bool]) -> None:
         """Likewise all whose keys are chosen. O(everything that is kept)."""
@@ -236,6 +258,7 @@ class SharedLoads(Generic[K, V]):
             for key in [each for each in (*state.kept, *state.flights) if chosen(each)]:
                 state.kept.pop(key, None)
                 state.flights.pop(key, None)
+            state.forgotten += 1
 
     def counts(self) -> SharedCounts:
         """Counts so far."""
@@ -260,3 +283,138 @@ class SharedLoads(Generic[K, V]):
 class _Sized(Generic[V]):
     value: V
     size_bytes: int
+
+
+MEBIBYTE: Final = 1 << 20
+OBJECTS_COUNTED_MAX: Final = 16
+"""What is counted of an object is judged when so many others were asked for since."""
+
+SHARE_OF_NEWEST: Final = 0.3
+TRIED_EACH: Final = 16
+
+
+class ChunkStats(NamedTuple):
+    """How it went.
+
+    Args:
+        requests: sent to the store.
+        fetched_bytes: by them.
+        used_bytes: that were asked for.
+        is_exact: whether ranges are fetched as they are asked for, for the time being.
+    """
+
+    requests: int
+    fetched_bytes: int
+    used_bytes: int
+    is_exact: bool
+
+
+@dataclass(slots=True)
+class _Counted:
+    """What was fetched and used of one object."""
+
+    is_exact: bool
+    fetched_bytes: int = 0
+    used_bytes: int = 0
+
+
+class SharedChunks:
+    """Reads ranges of objects that never change. Threads: any; no lock is held over a request.
+
+    Args:
+        store: where the objects lie.
+        chunk_bytes: of one chunk. 0 = ranges are always fetched as they are asked for.
+        size_bytes_max: of the chunks that are kept.
+        used_least: the share of fetched bytes that must be used for chunks to be worth it.
+
+    Raises:
+        ValueError: a bound below 0, or a share that is none.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        chunk_bytes: int = 4 * MEBIBYTE,
+        size_bytes_max: int = 64 * MEBIBYTE,
+        used_least: float = 0.5,
+    ) -> None:
+        if chunk_bytes < 0 or size_bytes_max < 0 or not 0 <= used_least <= 1:
+            raise ValueError(f"expected bounds of at least 0, found {chunk_bytes}, {size_bytes_max} and {used_least}")
+        self._store = store
+        self._chunk_bytes = chunk_bytes
+        self._used_least = used_least
+        self._chunks: SharedLoads[tuple[str, int], bytes] = SharedLoads(size_bytes_max, len)
+        self._lock = ProcessLock()
+        self._objects: OrderedDict[str, _Counted] = OrderedDict()
+        self._share_used = 1.0
+        self._begun = self._requests = self._fetched = self._used = 0
+
+    def get_range(self, key: str, start: int, end: int) -> bytes | memoryview:
+        """Bytes [start, end) of an object; an end past the object is clamped. As few requests as chunks are missing.
+
+        A view of a chunk keeps the whole chunk in memory for as long as it is held.
+
+        Raises:
+            StoreError: from the store; RangeInvalid also where the range begins past the end of the object.
+        """
+        counted = self._counted(key)
+        body: bytes | memoryview
+        if counted.is_exact or not self._chunk_bytes:
+            body = self._fetch(key, start, end, counted)
+        else:
+            parts = list(self._parts(key, start, end, counted))
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+        with self._lock:
+            counted.used_bytes += len(body)
+            self._used += len(body)
+        return body
+
+    def stats(self) -> ChunkStats:
+        """Counts so far."""
+        with self._lock:
+            is_exact = self._share_used < self._used_least
+            return ChunkStats(self._requests, self._fetched, self._used, is_exact)
+
+    def _parts(self, key: str, start: int, end: int, counted: _Counted) -> Iterator[memoryview]:
+        size = self._chunk_bytes
+        for number in range(start // size, max(start, end - 1) // size + 1):
+            first = number * size
+            try:
+                chunk = self._chunk(key, number, counted)
+            except RangeInvalid:
+                if first <= start:
+                    raise
+                return  # the object ends where the last chunk did
+            yield memoryview(chunk)[max(0, start - first) : end - first]
+            if len(chunk) < size:
+                return
+
+    def _chunk(self, key: str, number: int, counted: _Counted) -> bytes:
+        first = number * self._chunk_bytes
+        return self._chunks.get((key, number), lambda: self._fetch(key, first, first + self._chunk_bytes, counted))
+
+    def _fetch(self, key: str, start: int, end: int, counted: _Counted) -> bytes:
+        body = self._store.get_range(key, start, end).body
+        with self._lock:
+            self._requests += 1
+            self._fetched += len(body)
+            counted.fetched_bytes += len(body)
+        return body
+
+    def _counted(self, key: str) -> _Counted:
+        with self._lock:
+            counted = self._objects.get(key)
+            if counted is None:
+                self._begun += 1
+                is_exact = self._share_used < self._used_least and self._begun % TRIED_EACH != 0
+                counted = self._objects[key] = _Counted(is_exact)
+                if len(self._objects) > OBJECTS_COUNTED_MAX:
+                    self._judge(self._objects.popitem(last=False)[1])
+            self._objects.move_to_end(key)
+            return counted
+
+    def _judge(self, counted: _Counted) -> None:
+        if not counted.is_exact and counted.fetched_bytes:
+            share = min(1.0, counted.used_bytes / counted.fetched_bytes)
+            self._share_used += SHARE_OF_NEWEST * (share - self._share_used)

@@ -66,9 +66,8 @@ from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import StoreError, TableError
 from loaders.format import RecordBatch
 from loaders.lifetime import Lifetime
-from loaders.object_creation import stored_size_bytes
 from loaders.object_ref import UNKNOWN, ObjectRef
-from loaders.object_writer import ObjectWriter
+from loaders.object_writer import ObjectWriter, stored_size_bytes
 from range_index import ObjectRanges
 
 DOUBTFUL_MAX = 1000

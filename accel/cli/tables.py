@@ -150,8 +150,8 @@ def _tables_after(names: Iterable[str], after: str) -> Iterator[str]:
 def _registry() -> FormRegistry:
     # Loaded here, so that other commands start without them.
     from accel.history import codecs  # noqa: PLC0415
-    from accel.streams.groups import group_form  # noqa: PLC0415
+    from accel.streams import groups  # noqa: PLC0415
 
     registry = FormRegistry()
-    registry.register(FORMAT_FORM, *records.ALL_FORMS, *codecs.ALL_FORMS, group_form.READER_GROUP)
+    registry.register(FORMAT_FORM, *records.ALL_FORMS, *codecs.ALL_FORMS, groups.READER_GROUP)
     return registry

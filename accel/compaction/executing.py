@@ -19,9 +19,9 @@ from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, ObjectExists
 from accel.image_parts import StreamObject
 from loaders.format import BlockIndex
-from loaders.format.merging import MergePlan, plan_merge
-from loaders.merge_reading import open_sources
-from loaders.object_merger import MergeResult, WrittenObject, merge_objects
+from loaders.merge.merger import MergeResult, WrittenObject, merge_objects
+from loaders.merge.plan import MergePlan, plan_merge
+from loaders.merge.reading import open_sources
 from loaders.object_ref import ObjectRef
 from range_index import ObjectRanges
 

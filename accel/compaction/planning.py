@@ -30,8 +30,8 @@ from accel.compaction.plan import CompactionPlan, Group, NodePlan, Skipped, asse
 from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, FormatError, KeyMissing
 from loaders.format import BlockIndex
-from loaders.format.merging import plan_merge
-from loaders.merge_settings import ROW_SIZE_BYTES_MAX
+from loaders.merge.plan import plan_merge
+from loaders.merge.reading import ROW_SIZE_BYTES_MAX
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from accel.catalog.rows import STREAMS_AN_OBJECT_MAX
-from loaders.format.merging import MergeLimits
-from loaders.merge_settings import DEFAULT_SETTINGS, MergeSettings
+from loaders.merge.plan import MergeLimits
+from loaders.merge.reading import DEFAULT_SETTINGS, MergeSettings
 
 MIB = 1 << 20
 

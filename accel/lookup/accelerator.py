@@ -169,7 +169,7 @@ class ReadAccelerator(AcceleratorBase):
             start: the first offset wanted.
             end: one past the last; -1 for as far as there is data.
             max_bytes: of payload.
-            ranges: where the bytes of blocks come from, as `loaders.shared_chunks.SharedChunks`; None = the store.
+            ranges: where the bytes of blocks come from, as `loaders.shared_loads.SharedChunks`; None = the store.
 
         Batches are whole: the first may begin before ``start``, the last may end after ``end``. The read stops after
         the batch that brings the payload to ``max_bytes``, at the end, or at a hole; `Reading.ending` says which.

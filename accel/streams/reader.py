@@ -1,23 +1,310 @@
-"""Reads a stream from cut to cut, its segments merged in the order of time: for threads.
+"""Reads a stream from cut to cut, its segments merged in the order of time: for threads and for asyncio.
 
-    with StreamReader(stream, source) as reader:
-        for event in reader:
-            ...
+    with StreamReader(stream, source) as reader:            async with AsyncStreamReader(stream, source) as reader:
+        for event in reader:                                    async for event in reader:
+            ...                                                     ...
             reader.position()       # StreamReader(stream, source, from_cut=...) goes on here
 
-Segments are filled ahead by a few threads; the one that iterates merges what they bring. `reader_core` decides.
+`rules.reader_core` decides. A few threads fill segments ahead (`ReaderBase`); the two drivers hand the answers on and
+differ only in how they wait. Cuts are looked up when a reader is made, which asks the store: under asyncio, make it in
+a thread (`asyncio.to_thread`) where that matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from queue import Empty
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from enum import Enum, unique
+from functools import partial
+from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
+from accel.errors import ReaderStalled
+from accel.history.cuts import refuse_unordered
 from accel.history.id_columns import IdMap
-from accel.streams.events import Event, EventBatch
-from accel.streams.reader_base import CutReader, ReaderBase
+from accel.history.ids import segment_text
+from accel.history.store import Stream
+from accel.streams.rules.events import Event, EventBatch
+from accel.streams.rules.reader_core import (
+    Fill,
+    Frontier,
+    Learn,
+    ReaderCore,
+    ReaderSettings,
+    SegmentEnd,
+    SegmentEvents,
+    Step,
+)
+from accel.streams.segment_source import SegmentSource
+from accel.system import SYSTEM, Components
+from loaders.lifetime import Lifetime, Threads
+
+Cut: TypeAlias = Mapping[int, int]
+Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd]]
+MILLISECONDS = 1000
+
+
+@unique
+class Order(Enum):
+    """In which order events of different segments come. Those of one segment, and of one key, keep theirs always."""
+
+    TIME = "time"
+    """As they arrived, as nearly as is known without waiting."""
+
+    SEGMENT = "segment"
+    """The oldest segment first, whatever the time: nothing is said about the order."""
+
+
+class ReaderBase:
+    """What readers do with answers, whoever says what is to be read, and however they wait.
+
+    Args:
+        stream: which.
+        source: where its events come from.
+        core: decides; its settings are the reader's.
+        system: the timer, and the clock that `lag` is measured by.
+
+    A reader is of the process that made it, as its position is: elsewhere it raises WrongProcess. Closed before it has
+    come to its end, it raises Closed when it is asked for more, so that nobody takes that for the end.
+    """
+
+    def __init__(self, stream: Stream, source: SegmentSource, core: ReaderCore, system: Components) -> None:
+        self._lifetime = Lifetime(f"a reader of {stream.name}", system.process_id)
+        self._stream = stream
+        self._source = source
+        self._core = core
+        self._system = system
+        self.settings = core.settings
+        self._pool = Threads(self.settings.requests_max, "accel-reader", lifetime=self._lifetime)
+        self._answers: SimpleQueue[Answered | None] = SimpleQueue()  # None: closed, so nothing is to be waited for
+        self._batch: EventBatch | None = None
+        self._events: Iterator[Event] = iter(())
+        self._at = 0
+        self._stalled_since: float | None = None
+        self._awaited_since: dict[int, float] = {}
+        self._retried_at = system.timer()
+
+    def position(self) -> IdMap:
+        """The stream cut behind the last event that was given: a reader that begins there gives all that follow."""
+        cut = self._core.position()
+        if self._batch is None or self._batch.segment_id not in cut:
+            return cut
+        return IdMap.of({**cut, self._batch.segment_id: self._at})
+
+    def lag(self, segment_id: int | None = None) -> float:
+        """How many seconds ago the last event arrived that was given; 0 before the first.
+
+        Args:
+            segment_id: of one segment; None = of the whole reader.
+        """
+        return self._core.lag(self._now_ms(), segment_id) / MILLISECONDS
+
+    def lags(self) -> dict[int, float]:
+        """The same of each segment that is being read."""
+        return {segment_id: lag / MILLISECONDS for segment_id, lag in self._core.lags(self._now_ms()).items()}
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all was given that was asked for: nothing comes any more."""
+        return self._batch is None and self._core.is_finished
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Payload in memory, and what requests under way may bring."""
+        return self._core.buffered_bytes
+
+    def _now_ms(self) -> int:
+        return int(self._system.clock() * MILLISECONDS)
+
+    def _next_event(self) -> Event | None:
+        """The next event of the batch at hand; None if it has no more."""
+        for event in self._events:
+            self._at = event.next_offset
+            return event
+        self._batch = None
+        return None
+
+    def _open_batch(self, batch: EventBatch) -> None:
+        self._batch, self._events, self._at = batch, iter(batch), batch.offset
+
+    def _rest(self) -> EventBatch | None:
+        """What was not given yet of the batch at hand; counts as given from now on."""
+        batch, self._batch, self._events = self._batch, None, iter(())
+        left = None if batch is None else batch.within(self._at)
+        return left or None
+
+    def _hand_on(self) -> None:
+        """Hand on what came, and ask for what is wanted.
+
+        Raises:
+            Exception: as `_answer`.
+        """
+        while not self._answers.empty():
+            if (answered := self._answers.get()) is not None:
+                self._answer(*answered)
+        self._retry()
+        for step in self._core.wanted():
+            self._ask(step).add_done_callback(partial(self._arrived, step))
+
+    def _ask(self, step: Step) -> Future[SegmentEvents | SegmentEnd]:
+        if isinstance(step, Fill):
+            return self._pool.submit(self._source.fill, step)
+        return self._pool.submit(self._source.learn, step)
+
+    def _arrived(self, step: Step, done: Future[SegmentEvents | SegmentEnd]) -> None:
+        """Called by the thread that has the answer."""
+        if not done.cancelled():
+            self._answers.put((step, done))
+            self._wake()
+
+    def _check(self) -> None:
+        """That more may be asked of it.
+
+        Raises:
+            WrongProcess: another process made it.
+            Closed: it was closed, and has not come to its end.
+        """
+        self._lifetime.check_process()
+        if not self.is_finished:
+            self._lifetime.check()
+
+    def _wake(self) -> None:
+        """Whoever waits for answers in another way than at the queue is to be woken; by any thread."""
+
+    def _close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._answers.put(None)
+        self._wake()
+
+    def _answer(self, step: Step, done: Future[SegmentEvents | SegmentEnd]) -> None:
+        """Hand an answer on.
+
+        Raises:
+            Exception: it did not work; it is wanted again, so a caller who goes on tries again.
+        """
+        error = done.exception()
+        if error is not None:
+            self._core.failed(step)
+            if not self._is_needed(step):
+                return
+            raise error
+        answer = done.result()
+        if isinstance(step, Fill) and isinstance(answer, SegmentEvents):
+            self._core.filled(step, answer)
+            if answer.batches:
+                self._stalled_since = None
+        elif isinstance(step, Learn) and isinstance(answer, SegmentEnd):
+            self._core.learned(step, answer)
+            if step.segment_id not in self._core.position():
+                self._stalled_since = None
+
+    def _is_needed(self, step: Step) -> bool:
+        """Whether what is asked for lies before the reader; not of a segment that was given up, or skipped, since."""
+        at = self._core.position().get(step.segment_id)
+        return at is not None and (isinstance(step, Learn) or step.offset >= at)
+
+    def _take(self) -> EventBatch | None:
+        """The next events, unless others that may be older are on their way and were not waited for too long."""
+        now = self._system.timer()
+        since = self._awaited_since
+        # For each segment by itself: one that stalls must not cost the others their wait.
+        self._awaited_since = {segment_id: since.get(segment_id, now) for segment_id in self._core.awaited}
+        if any(
+            now - since_seconds < self.settings.reorder_wait_seconds for since_seconds in self._awaited_since.values()
+        ):
+            return None
+        return self._core.take()
+
+    def _retry(self) -> None:
+        """Ask idle segments again when it is time, whether or not others have events at hand."""
+        now = self._system.timer()
+        if now - self._retried_at >= self.settings.idle_seconds:
+            self._retried_at = now
+            self._core.retry_idle()
+
+    def _wait_seconds(self) -> float | None:
+        """How long nothing is to be done unless an answer comes; None = for ever.
+
+        Raises:
+            ReaderStalled: it waited too long for what must be there.
+        """
+        now = self._system.timer()
+        waits = [
+            since_seconds + self.settings.reorder_wait_seconds - now for since_seconds in self._awaited_since.values()
+        ]
+        waits = [wait for wait in waits if wait > 0]  # what is over is waited for no more
+        if self._core.idle:
+            self._refuse_stalled(now)
+            waits.append(max(0.0, self._retried_at + self.settings.idle_seconds - now))
+        else:
+            self._stalled_since = None
+        return min(waits) if waits else None
+
+    def _refuse_stalled(self, now: float) -> None:
+        if self._stalled_since is None:
+            self._stalled_since = now
+        if now - self._stalled_since >= self.settings.stall_seconds and not self._core.follows:
+            told = ", ".join(
+                f"{segment_text(segment_id)} at {at}" for segment_id, at in sorted(self._core.idle.items())[:20]
+            )
+            self._stalled_since = None
+            raise ReaderStalled(f"{self._stream.name}: expected more in {told}, found none for a long time")
+
+
+class CutReader(ReaderBase):
+    """A reader of a whole stream, from one cut to another.
+
+    Args:
+        stream: which.
+        source: where its events come from.
+        from_cut: where to begin; None = at the stream's head.
+        to_cut: where to end; None = nowhere.
+        follow: whether to wait for events that are not there yet; False = to end where the stream ends now.
+        order: of events of different segments.
+        settings: bounds.
+        system: the timer, and the clock that `lag` is measured by.
+
+    Raises:
+        InvalidArgument: a cut that is not valid, or an end before the start.
+        NotInHistory: a cut of another stream.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        source: SegmentSource,
+        *,
+        from_cut: Cut | None = None,
+        to_cut: Cut | None = None,
+        follow: bool = False,
+        order: Order = Order.TIME,
+        settings: ReaderSettings | None = None,
+        system: Components = SYSTEM,
+    ) -> None:
+        start = stream.workflows.cuts.place_valid(dict(stream.head()) if from_cut is None else from_cut)
+        end = None if to_cut is None else stream.workflows.cuts.place_valid(to_cut)
+        refuse_unordered(start, end)
+        core = ReaderCore(
+            Frontier(start.segments, start.cut),
+            settings or ReaderSettings(),
+            stop=None if end is None else end.cut,
+            follow=follow,
+            by_time=order is Order.TIME,
+        )
+        super().__init__(stream, source, core, system)
+
+    def _skip_to_head(self) -> IdMap:
+        self._lifetime.check()
+        head = self._stream.workflows.cuts.place_valid(dict(self._stream.head()))
+        self._core.skip(Frontier(head.segments, head.cut))
+        self._rest()
+        return self._core.position()
+
+
+# For threads
 
 
 class ThreadReader(ReaderBase, Iterator[Event]):
@@ -65,7 +352,7 @@ class ThreadReader(ReaderBase, Iterator[Event]):
             if rest is not None or self.is_finished:
                 break
             left = None if deadline is None else max(0.0, deadline - self._system.timer())
-            waits = [each for each in (self._wait_seconds(), left) if each is not None]
+            waits = [wait for wait in (self._wait_seconds(), left) if wait is not None]
             if not self._wait(min(waits) if waits else None) and left == 0:
                 break
         return rest
@@ -97,3 +384,82 @@ class StreamReader(ThreadReader, CutReader):
     def skip_to_head(self) -> IdMap:
         """Go on at the stream's head wherever that lies behind the position; gives the new position."""
         return self._skip_to_head()
+
+
+# For asyncio
+
+
+class AsyncStreamReader(CutReader, AsyncIterator[Event]):
+    """Events of a stream, for ``async for``; arguments and errors are those of `StreamReader`. One task at a time.
+
+    A task that was cancelled while it waited may ask again, and misses nothing.
+    """
+
+    _loop: asyncio.AbstractEventLoop | None = None
+    _woken: asyncio.Event | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Read no more; requests under way are not waited for."""
+        self._close()
+
+    async def __anext__(self) -> Event:
+        self._check()
+        while (event := self._next_event()) is None:
+            batch = await self.next_batch()
+            if batch is None:
+                raise StopAsyncIteration
+            self._open_batch(batch)
+        return event
+
+    async def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
+        """The events that were appended together next; None at the end, or when the time is over.
+
+        They count as given. Of a batch whose first events were given one by one, these are the others.
+
+        Args:
+            timeout_seconds: how long to wait at most; None = as long as it takes.
+        """
+        self._check()
+        rest = self._rest()
+        deadline = None if timeout_seconds is None else self._system.timer() + timeout_seconds
+        woken = self._listen()
+        while rest is None and not self.is_finished:
+            self._check()
+            woken.clear()
+            self._hand_on()
+            rest = self._take()
+            if rest is not None or self.is_finished:
+                break
+            left = None if deadline is None else max(0.0, deadline - self._system.timer())
+            if left == 0:
+                break
+            waits = [wait for wait in (self._wait_seconds(), left) if wait is not None]
+            # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with the wake-up.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(waits, default=None)):
+                    await woken.wait()
+        return rest
+
+    async def skip_to_head(self) -> IdMap:
+        """Go on at the stream's head wherever that lies behind the position; gives the new position."""
+        return await asyncio.to_thread(self._skip_to_head)
+
+    def _listen(self) -> asyncio.Event:
+        loop = asyncio.get_running_loop()
+        if self._woken is None or self._loop is not loop:
+            self._loop, self._woken = loop, asyncio.Event()
+        return self._woken
+
+    def _wake(self) -> None:
+        loop, woken = self._loop, self._woken
+        if loop is not None and woken is not None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+                loop.call_soon_threadsafe(woken.set)

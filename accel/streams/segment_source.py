@@ -35,18 +35,15 @@ from accel.history.store import Stream
 from accel.history.truncation import placed
 from accel.image import OPEN_END
 from accel.lookup.accelerator import ReadAccelerator
-from accel.streams.clock import HostClock
-from accel.streams.events import EventBatch, decode_events
-from accel.streams.replies import SegmentRead
-from accel.streams.steps import Fill, Learn, SegmentEnd, SegmentEvents
-from accel.streams.times.part_cache import PartCache
-from accel.streams.times.segment_index import SegmentTimeIndex
+from accel.streams.rules.arrival_order import HostClock, SegmentRead
+from accel.streams.rules.events import EventBatch, decode_events
+from accel.streams.rules.reader_core import Fill, Learn, SegmentEnd, SegmentEvents
+from accel.streams.time_index import PartCache, SegmentTimeIndex
 from accel.system import SYSTEM, Components
 from accel.version import ImageVersion
 from loaders.format import RecordBatch
 from loaders.lifetime import PerProcess
-from loaders.shared_chunks import SharedChunks
-from loaders.shared_loads import SharedLoads
+from loaders.shared_loads import SharedChunks, SharedLoads
 from loaders.store import ObjectStore
 from range_index.time_search import NO_TOKEN
 
@@ -176,10 +173,10 @@ class ObjectSegmentSource:
         """
         segment_id, offset = checked_id(segment_id), checked_integer("an offset", offset, 0)
         max_bytes, token = checked_integer("bytes", max_bytes, 1), checked_integer("a token", token)
-        found = self.fill(Fill(segment_id, offset, max_bytes, token))
-        batches = [part for each in found.batches if len(part := each.within(offset))]
-        values = np.array([each.value for each in batches], dtype=np.uint64)
-        return SegmentRead(b"".join(each.payloads() for each in batches), values, found.token)
+        events = self.fill(Fill(segment_id, offset, max_bytes, token))
+        batches = [part for batch in events.batches if len(part := batch.within(offset))]
+        values = np.array([batch.value for batch in batches], dtype=np.uint64)
+        return SegmentRead(b"".join(batch.payloads() for batch in batches), values, events.token)
 
     def learn(self, learn: Learn) -> SegmentEnd:
         """See `SegmentSource.learn`."""
@@ -198,7 +195,7 @@ class ObjectSegmentSource:
         following = self._stream.successors(segment_id)
         if not following and not is_over:
             return SegmentEnd(None)
-        return SegmentEnd(size, tuple(self._stream.segment(each) for each in sorted(following)))
+        return SegmentEnd(size, tuple(self._stream.segment(segment_id) for segment_id in sorted(following)))
 
     def _segment(self, segment_id: int) -> _Known:
         with (kept := self._kept()).lock:
@@ -234,19 +231,19 @@ class ObjectSegmentSource:
         if not batches:
             return (), fill.token
         unit = self._offset_unit()
-        found = [decode_events(batch, fill.segment_id, unit)[0] for batch in batches]
+        decoded = [decode_events(batch, fill.segment_id, unit)[0] for batch in batches]
         index = self._index(fill.segment_id, known)
         indexed_end = 0 if index is None else index.end_offset
-        count = sum(1 for each in found if each.next_offset <= indexed_end)
+        count = sum(1 for events in decoded if events.next_offset <= indexed_end)
         if index is None or not count:
-            return tuple(found), NO_TOKEN
+            return tuple(decoded), NO_TOKEN
         try:
-            values, token = _values_in(index, found[:count], fill.token)
+            values, token = _values_in(index, decoded[:count], fill.token)
         except (AccelError, ValueError) as error:
             _let_go(fill.segment_id, known, error)
-            return tuple(found), NO_TOKEN
-        timed = map(EventBatch.with_value, found[:count], values)
-        return (*timed, *found[count:]), token
+            return tuple(decoded), NO_TOKEN
+        timed = map(EventBatch.with_value, decoded[:count], values)
+        return (*timed, *decoded[count:]), token
 
     def _index(self, segment_id: int, known: _Known) -> SegmentTimeIndex | None:
         if known.is_opened:
@@ -287,8 +284,8 @@ def _values_in(index: SegmentTimeIndex, batches: list[EventBatch], token: int) -
     read = index.read(start, end - start, token)
     if len(read.values) == len(batches):  # one append, one record: as our own writer does it
         return read.values.tolist(), read.token
-    each_read = [index.read(each.offset, each.next_offset - each.offset) for each in batches]
-    return [each.value for each in each_read], read.token
+    pieces = [index.read(batch.offset, batch.next_offset - batch.offset) for batch in batches]
+    return [piece.value for piece in pieces], read.token
 
 
 def _let_go(segment_id: int, known: _Known, error: Exception) -> None:

@@ -29,7 +29,7 @@ from loaders.hints.root_bytes import swap_root
 from loaders.hints.snapshot_parquet import SnapshotEncoder, encode_group
 from loaders.hints.snapshot_root import GROUP, SnapshotFileName, SnapshotRoot, make_snapshot_root
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key
-from loaders.streamed_object import PART_SIZE_BYTES, StreamedObject
+from loaders.object_writer import PART_SIZE_BYTES, StreamedObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -23,7 +23,8 @@ from loaders.tables.probe import probe_conditions
 from loaders.tables.records import Fields, FormRegistry, RecordForm, form_of
 from loaders.tables.table import Change, Table, Unreadable
 from loaders.tables.tables import Tables
-from loaders.tables.versions import Entry, Version
+from loaders.tables.typed_key import RecordCache, TypedKey
+from loaders.tables.versions import Entry, Version, Versioned
 
 __all__ = [
     "FORMAT_FORM",
@@ -33,13 +34,16 @@ __all__ = [
     "Fields",
     "FormRegistry",
     "FormatRecord",
+    "RecordCache",
     "RecordForm",
     "RetrySettings",
     "Table",
     "Tables",
+    "TypedKey",
     "Unreadable",
     "ValueCache",
     "Version",
+    "Versioned",
     "create_format",
     "decode_name",
     "encode_name",

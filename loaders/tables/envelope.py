@@ -33,7 +33,7 @@ import zlib
 from dataclasses import dataclass
 
 from loaders.errors import CorruptObject, FormatLimit, FormatTooNew
-from loaders.tables.versions import Entry, Version
+from loaders.tables.versions import Entry, Version, Versioned
 
 MAGIC = b"\xacVAL"
 ENVELOPE_VERSION = 2
@@ -76,7 +76,7 @@ class Stored:
     @property
     def entry(self) -> Entry | None:
         """The value with its version; None for a tombstone."""
-        return None if self.value is None else Entry(self.value, self.version)
+        return None if self.value is None else Versioned(self.value, self.version)
 
 
 def encode_stored(stored: Stored, place: str, value_size_bytes_max: int = VALUE_SIZE_BYTES_MAX) -> bytes:

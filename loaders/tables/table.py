@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import NoReturn, TypeAlias
+from typing import NamedTuple, NoReturn, TypeAlias
 
 from loaders.errors import (
     AmbiguousWrite,
@@ -35,13 +35,24 @@ from loaders.store.base import ObjectInfo
 from loaders.tables.envelope import SEQUENCE_JUMP, Stored, sequence_beyond
 from loaders.tables.folder import TableFolder
 from loaders.tables.settle import Outcome, Settled
-from loaders.tables.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Entry, Version
+from loaders.tables.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Entry, Version, Versioned
 
 Change: TypeAlias = Callable[[bytes | None], bytes | None]
 """Makes a new value of an old one; None stands for "there is none", and as an answer for "leave it as it is"."""
 
+
+class NewValue(NamedTuple):
+    """What a rule makes of a value."""
+
+    value: bytes
+    is_final: bool = False
+
+
+Rule: TypeAlias = Callable[[Entry | None], NewValue | None]
+"""A change of values with their versions."""
+
 FRESH_FROM_ATTEMPT = 6
-"""From here on `update_with` reads again after its pause."""
+"""From here on a change is made on what is read again after the pause."""
 
 ITEMS_BATCH_MAX = 64
 """Values that `items` fetches at a time."""
@@ -151,7 +162,7 @@ class Table:
         settled = self._create(key, value, final=final)
         if settled.current is not None and settled.current.entry is not None:
             return settled.current.entry
-        return Entry(value, self._version(key, settled))
+        return Versioned(value, self._version(key, settled))
 
     def update(self, key: str, value: bytes, version: Version, *, final: bool = False) -> Version:
         """Write a value over this version of it. One request.
@@ -233,7 +244,35 @@ class Table:
             TableMissing, AmbiguousWrite: as `create`.
             ValueError: the value is final.
         """
-        return self._rewrite(key, change, self._attempts, repeatable=repeatable)
+
+        def rule(entry: Entry | None) -> NewValue | None:
+            value = change(None if entry is None else entry.value)
+            return None if value is None else NewValue(value)
+
+        return self.rewrite(key, rule, self.look(key), repeatable=repeatable)
+
+    # What typed keys use
+
+    def look(self, key: str) -> Stored | None:
+        """What stands at a key, tombstones included; None = nothing. At most one request."""
+        return self._folder.look(key)
+
+    def rewrite(self, key: str, rule: Rule, start: Stored | None, *, repeatable: bool) -> Entry:
+        """The loop of all changes: `update_with`, and `TypedKey.change`.
+
+        Args:
+            key: its key.
+            rule: as the change of `update_with`, of values with their versions.
+            start: what stands at the key as far as the caller knows; tried first. The rule gets it as it is.
+            repeatable: as for `update_with`.
+
+        Returns:
+            What was written; or what is there, if that was left alone.
+
+        Raises:
+            As `update_with`.
+        """
+        return self._rewrite(key, rule, start, self._attempts, repeatable=repeatable)
 
     # Damaged keys
 
@@ -366,26 +405,28 @@ class Table:
             self._version(key, settled)
         return settled
 
-    def _rewrite(self, key: str, change: Change, attempts: int, *, repeatable: bool) -> Entry:
-        stored = self._folder.look(key)
+    def _rewrite(self, key: str, rule: Rule, stored: Stored | None, attempts: int, *, repeatable: bool) -> Entry:
         for attempt in range(1, attempts + 1):
             entry = None if stored is None else stored.entry
-            value = change(None if entry is None else entry.value)
-            if value is None:
+            new = rule(entry)
+            if new is None:
                 return self._left_alone(key, entry)
-            settled = self._write(key, value, stored.version) if stored else self._create(key, value)
+            if stored is None:
+                settled = self._create(key, new.value, final=new.is_final)
+            else:
+                settled = self._write(key, new.value, stored.version, final=new.is_final)
             if settled.outcome is not Outcome.LOST:
-                return self._rewritten(key, value, settled, change if repeatable else None, attempts - attempt)
+                return self._rewritten(key, new.value, settled, rule if repeatable else None, attempts - attempt)
             self._writer.backoff.pause(attempt)
             # What was read while settling saves a request, unless so many write that it is out of date after the pause.
             stored = settled.current if attempt < FRESH_FROM_ATTEMPT else self._folder.look(key)
         raise self._others_were_faster(key, stored)
 
-    def _rewritten(self, key: str, value: bytes, settled: Settled, change: Change | None, attempts: int) -> Entry:
-        if settled.outcome is Outcome.WRITTEN or change is None or attempts == 0:
-            return Entry(value, self._version(key, settled))
+    def _rewritten(self, key: str, value: bytes, settled: Settled, rule: Rule | None, attempts: int) -> Entry:
+        if settled.outcome is Outcome.WRITTEN or rule is None or attempts == 0:
+            return Versioned(value, self._version(key, settled))
         try:
-            return self._rewrite(key, change, attempts, repeatable=True)
+            return self._rewrite(key, rule, self._folder.look(key), attempts, repeatable=True)
         except (StoreError, DataConflict, DataNotFound) as error:
             # These say "not written", but the write in doubt may have happened.
             raise self._ambiguous(key, settled) from error

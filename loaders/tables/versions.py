@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+
+T = TypeVar("T")
 
 NONCE_SIZE_BYTES = 16
 ANCESTORS_MAX = 8
@@ -59,8 +61,12 @@ class Version:
         return (self.nonce + self.ancestors)[:size_bytes].ljust(size_bytes, b"\0")
 
 
-class Entry(NamedTuple):
-    """A value, and the version it is."""
+class Versioned(NamedTuple, Generic[T]):
+    """A value as it stood at its key at some time, and which version of the key it was."""
 
-    value: bytes
+    value: T
     version: Version
+
+
+Entry: TypeAlias = Versioned[bytes]
+"""What a table itself gives."""

@@ -17,7 +17,7 @@ from accel.compaction.settings import MIB
 from accel.lookup.explain import count_text
 from accel.rendering import Rendered
 from accel.units import size_text, time_text
-from loaders.merge_settings import MergeSettings
+from loaders.merge.reading import MergeSettings
 from spark_jobs.cli.options import EXIT_PARTIAL, JobChoice, job_options
 from spark_jobs.compact import compact_on_spark, plan_on_spark
 

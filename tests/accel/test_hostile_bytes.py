@@ -28,9 +28,9 @@ from accel.errors import AccelError
 from accel.history import codecs
 from accel.history.codecs.history_form import HistoryForm
 from accel.image_source import load_image_file
-from accel.streams.groups import group_form
-from accel.streams.writing.transaction_data import TransactionEvents, decode_transaction, encode_transaction
-from accel.streams.writing.transaction_objects import MERGE_INTENT
+from accel.streams import groups
+from accel.streams.rules.transaction_data import TransactionEvents, decode_transaction, encode_transaction
+from accel.streams.uploads import MERGE_INTENT
 from loaders.errors import CorruptObject
 from loaders.format import (
     BlockIndex,
@@ -126,14 +126,14 @@ def registry() -> FormRegistry:
     known.register(FORMAT_FORM)
     known.register(*records.ALL_FORMS)
     known.register(*codecs.ALL_FORMS)
-    known.register(group_form.READER_GROUP)
+    known.register(groups.READER_GROUP)
     return known
 
 
 REGISTRY = registry()
 READERS: dict[str, tuple[RecordForm[Any], Callable[[bytes, str], object]]] = {
     **{each.name: (each, each.decode) for each in records.ALL_FORMS},
-    **{each.name: (each, each.decode) for each in (*codecs.ALL_FORMS, group_form.READER_GROUP)},
+    **{each.name: (each, each.decode) for each in (*codecs.ALL_FORMS, groups.READER_GROUP)},
     FORMAT_FORM.name: (FORMAT_FORM, FORMAT_FORM.decode),
 }
 STORED = {

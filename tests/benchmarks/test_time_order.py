@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accel.streams.reader_core import ReaderCore
-from accel.streams.steps import ReaderSettings
+from accel.streams.rules.reader_core import ReaderCore, ReaderSettings
 from benchmarks.order_picture import picture
 from benchmarks.order_world import SCALE_MS, SEGMENTS, World
 from benchmarks.time_order import GOAL, SCENARIOS, FullestFirst, Given, Scenario, both, compare, ratio, read

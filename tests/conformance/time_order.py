@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accel.streams import NO_TOKEN, HostClock, Lag, PartCache, SegmentTimeIndex, Standing, choose
+from accel.streams.rules.arrival_order import HostClock, Lag, Standing, choose
+from accel.streams.time_index import PartCache, SegmentTimeIndex
 from loaders.store import MemoryStore, ObjectStore
+from range_index.time_search import NO_TOKEN
 from tests.conformance.report import Report, same
 
 

@@ -12,10 +12,9 @@ from accel.catalog import keys, records, rows
 from accel.catalog.keys import bucket_key
 from accel.catalog.stream_shards import bucket_of, buckets_of
 from accel.history.codecs import ALL_FORMS
-from accel.streams import events
-from accel.streams.groups.group_form import READER_GROUP
-from accel.streams.writing import transaction_data
-from accel.streams.writing.transaction_objects import MERGE_INTENT
+from accel.streams.groups import READER_GROUP
+from accel.streams.rules import events, transaction_data
+from accel.streams.uploads import MERGE_INTENT
 from loaders.tables import FORMAT_FORM, FormRegistry
 from loaders.tables.columns import COLUMNS_MAX, ROWS_A_BYTE, ROWS_FREE, ROWS_MAX, VERSION
 from loaders.tables.envelope import ENVELOPE_VERSION

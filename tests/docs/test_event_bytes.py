@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from accel.history.configuration import OffsetUnit
-from accel.streams.events import HEADER, MAGIC, decode_events, encode_events
-from accel.streams.groups.group_form import READER_GROUP
+from accel.streams.groups import READER_GROUP
+from accel.streams.rules.events import HEADER, MAGIC, decode_events, encode_events
 from loaders.errors import CorruptObject
 from loaders.format import RecordBatch
 from loaders.layout import merging_key, time_part_key, transaction_key

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from uuid import UUID
 
-from accel.streams.writing.routing import key_position
-from accel.streams.writing.transaction_data import HEADER, decode_transaction, encode_transaction
-from accel.streams.writing.transaction_objects import MERGE_INTENT
+from accel.streams.rules.routing import key_position
+from accel.streams.rules.transaction_data import HEADER, decode_transaction, encode_transaction
+from accel.streams.uploads import MERGE_INTENT
 from loaders.layout import merging_key, transaction_key
 from tests.docs.test_bytes import cells, code, dumps, section
 

@@ -12,14 +12,12 @@ import pytest
 from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import ObjectExists, RequestRefused, StoreError, StoreUnavailable, WriteConflict
 from loaders.format import RecordBatch
-from loaders.format.merging import plan_merge
 from loaders.layout import ObjectLayout
-from loaders.merge_reading import open_sources
-from loaders.merge_settings import MergeSettings
-from loaders.object_creation import ATTEMPTS_MAX, create_object, stored_size_bytes
-from loaders.object_merger import merge_objects
+from loaders.merge.merger import merge_objects
+from loaders.merge.plan import plan_merge
+from loaders.merge.reading import MergeSettings, open_sources
 from loaders.object_ref import ObjectRef
-from loaders.object_writer import ObjectWriter
+from loaders.object_writer import ATTEMPTS_MAX, ObjectWriter, create_object, stored_size_bytes
 from loaders.store import CountingStore, Fault, FaultStore, MemoryStore, ObjectStore
 from tests.builders import write_set_object
 

@@ -11,10 +11,9 @@ import pytest
 from loaders.errors import CorruptObject, KeyMissing
 from loaders.format import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES, tail_checksum
 from loaders.layout import ObjectLayout
-from loaders.object_index import ObjectIndexLoader, OpenedObject
+from loaders.object_index import REMEMBERED_GROUPS_MAX, TAIL_SIZE_BYTES_MAX, ObjectIndexLoader, OpenedObject, TailGuess
 from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore, Fetched, MemoryStore
-from loaders.tail_guess import REMEMBERED_GROUPS_MAX, TAIL_SIZE_BYTES_MAX, TailGuess
 from tests.builders import write_set_object
 
 LAYOUT = ObjectLayout()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loaders.errors import KeyMissing, RangeInvalid, StoreUnavailable
-from loaders.shared_chunks import OBJECTS_COUNTED_MAX, TRIED_EACH, SharedChunks
+from loaders.shared_loads import OBJECTS_COUNTED_MAX, TRIED_EACH, SharedChunks
 from loaders.store import CountingStore, Fetched, MemoryStore
 from tests.examples import examples
 

@@ -17,7 +17,7 @@ from accel.system import SYSTEM
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
 from loaders.object_writer import ObjectWriter
-from loaders.shared_chunks import SharedChunks
+from loaders.shared_loads import SharedChunks
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Call, DecoratedStore
 from loaders.tables import FormatRecord

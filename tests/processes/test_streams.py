@@ -11,9 +11,9 @@ import pytest
 from accel import AsyncStreamReader, GroupReader, ObjectSegmentSource, ReaderGroup, StreamReader
 from accel.errors import Closed, WrongProcess
 from accel.history.store import StreamStore
-from accel.streams.writing.segments_host import ObjectSegments
-from accel.streams.writing.transaction_objects import TransactionName
-from accel.streams.writing.writer import StreamWriter
+from accel.streams.segments_host import ObjectSegments
+from accel.streams.uploads import TransactionName
+from accel.streams.writer import StreamWriter
 from loaders.store import MemoryStore
 from tests.accel.streams.reader.streams import Shop, shop
 from tests.processes.children import every_lock_held, in_child

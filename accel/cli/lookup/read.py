@@ -31,8 +31,8 @@ from accel.units import size_text
 from loaders.format import RecordBatch
 
 if TYPE_CHECKING:
-    from accel.streams.events import Event
     from accel.streams.reader import StreamReader
+    from accel.streams.rules.events import Event
 
 
 PAYLOAD_FORMS = click.Choice(["none", "text", "hex", "base64"])
@@ -77,8 +77,7 @@ class StreamRead:
     def run(self, name: str, reader: ReaderChoice, form: str, output: Output) -> None:
         """Print the events of the stream of this name."""
         # Loaded here, so that other commands start without them.
-        from accel.streams.reader import StreamReader  # noqa: PLC0415
-        from accel.streams.reader_base import Order  # noqa: PLC0415
+        from accel.streams.reader import Order, StreamReader  # noqa: PLC0415
         from accel.streams.segment_source import ObjectSegmentSource  # noqa: PLC0415
 
         stream = StreamChoice(ScopeChoice(reader.store, self.scope), name).open(output)

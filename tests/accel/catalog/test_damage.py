@@ -27,8 +27,7 @@ from accel.catalog.verifying import verify
 from accel.errors import AccelError, CorruptObject, MaintenanceRefused
 from accel.image import MetadataImage
 from accel.image_parts import StreamObject
-from loaders.merge_reading import open_sources
-from loaders.merge_settings import MergeSettings
+from loaders.merge.reading import MergeSettings, open_sources
 from loaders.object_writer import ObjectWriter
 from loaders.store import MemoryStore
 from tests.accel.catalog.world import LAYOUT, NAMESPACE, World

@@ -24,7 +24,7 @@ from accel.compaction import (
 )
 from accel.compaction.committing import ATTEMPTS_MAX, Committed, Lost, commit_outcome
 from accel.errors import CommitRefused, StoreUnavailable
-from loaders.object_creation import ATTEMPTS_MAX as PUT_ATTEMPTS_MAX
+from loaders.object_writer import ATTEMPTS_MAX as PUT_ATTEMPTS_MAX
 from loaders.store import CountingStore, Fault, FaultStore
 from loaders.store.decorated import WRITES
 from tests.accel.catalog.world import World

@@ -21,14 +21,14 @@ from accel import (
 )
 from loaders.errors import KeyMissing
 from loaders.format import BlockIndex, LinkedObject, ObjectEncoder, RecordBatch, encode_composite
-from loaders.format.merging import MergeLimits
 from loaders.layout import ObjectLayout
+from loaders.merge.plan import MergeLimits
 from loaders.store import CountingStore, Fetched, MemoryStore
 from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, put, store_of, system
 from tests.accel.lookup.test_accelerator import PushOnWait
 from tests.builders import batches
 from tests.examples import examples
-from tests.loaders.format.merged_objects import MergeGroup, written_by
+from tests.loaders.merge.merged_objects import MergeGroup, written_by
 from tests.models.plain_scan import plain_scan
 from tests.models.worlds import World, worlds
 

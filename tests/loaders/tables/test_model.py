@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, StoreError, TableError
 from loaders.store import Fault, FaultStore, MemoryStore
 from loaders.store.decorated import WRITES, Call, DecoratedStore
-from loaders.tables import Entry, RetrySettings, Table, ValueCache, Version
+from loaders.tables import RetrySettings, Table, ValueCache, Version, Versioned
 from tests.examples import examples
 from tests.loaders.tables.worlds import Between, World
 
@@ -220,7 +220,7 @@ class Run:
             assert happened == 0, f"told {told!r} of a write that happened"
             self.check_reason(step, told, before)
         elif step.action == "create_if_absent":
-            assert isinstance(told, Entry)
+            assert isinstance(told, Versioned)
             assert happened == (told.value == b"%d" % self.number) or step.others
         elif step.action.startswith("delete"):
             assert happened == 1 or step.key not in before or step.others_end

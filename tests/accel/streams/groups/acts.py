@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
-from accel.streams.groups.group_state import GroupState
-from accel.streams.groups.reader_group import ReaderGroup
+from accel.streams.groups import ReaderGroup
+from accel.streams.rules.group_state import GroupState
 from loaders.store import ObjectStore
 from tests.accel.history.store.bench import Bench, cut, ids
 

@@ -9,8 +9,8 @@ from accel.history.cuts import CutOrder
 from accel.history.key_ranges import split_range
 from accel.history.segments import KeyRanges, SegmentRecord
 from accel.history.store import Stream
-from accel.streams.groups.reader_group import ReaderGroup
-from accel.streams.later import placed
+from accel.streams.groups import ReaderGroup
+from accel.streams.rules.reader_core import placed
 from tests.accel.history.store.bench import NAME, Bench
 
 if TYPE_CHECKING:

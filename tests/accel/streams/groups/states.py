@@ -8,8 +8,8 @@ from accel.history.cuts import PlacedCut
 from accel.history.id_columns import IdMap
 from accel.history.ids import make_id, parse_segment
 from accel.history.segments import SegmentRecord, Segments
-from accel.streams.groups.group_state import FREE, GroupState, Reader
-from accel.streams.later import placed
+from accel.streams.rules.group_state import FREE, GroupState, Reader
+from accel.streams.rules.reader_core import placed
 
 CREATED_MS = 1_760_000_000_123
 

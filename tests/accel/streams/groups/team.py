@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from accel import Event, GroupReader, ReaderGroup, StreamWriter
-from accel.streams.events import EventBatch
+from accel.streams.rules.events import EventBatch
+from accel.streams.rules.reader_core import ReaderSettings
 from accel.streams.segment_source import SegmentSource
-from accel.streams.steps import ReaderSettings
 from accel.system import SYSTEM, Components
 from tests.accel.streams.reader.streams import QUICK, Shop
 

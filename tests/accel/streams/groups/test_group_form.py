@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.streams.groups.group_form import PLACE, READER_GROUP, REPORT, StoredGroup
-from accel.streams.groups.group_state import ENDED, FREE, READERS_MAX, GroupState
-from accel.streams.groups.reader_group import groups_table
+from accel.streams.groups import PLACE, READER_GROUP, REPORT, StoredGroup, groups_table
+from accel.streams.rules.group_state import ENDED, FREE, READERS_MAX, GroupState
 from loaders.errors import CorruptObject, FormatTooNew
 from loaders.tables.columns import pack_columns
 from loaders.tables.records import FormRegistry, form_of

@@ -62,7 +62,7 @@ def test_what_follows_a_segment_begins_at_once_when_that_was_read() -> None:
         orders.split()
         for _ in range(3):
             written(orders, 12)
-        readers.join("a", every_seconds=NEVER_SECONDS, settings=replace(QUICK, grace_seconds=10.0))
+        readers.join("a", every_seconds=NEVER_SECONDS, settings=replace(QUICK, reorder_wait_seconds=10.0))
         readers.read_all()
         values = [event.value for event in readers.events]
         assert values == sorted(values)

@@ -15,8 +15,8 @@ import pytest
 from accel import ReaderGroup
 from accel.errors import Closed, IllegalState, NotInHistory
 from accel.history.segments import SegmentRecord
-from accel.streams.groups.sharing import Assignment
-from accel.streams.steps import Fill, Learn, SegmentEnd, SegmentEvents
+from accel.streams.rules.group_state import Assignment
+from accel.streams.rules.reader_core import Fill, Learn, SegmentEnd, SegmentEvents
 from loaders.errors import StoreUnavailable
 from loaders.store import MemoryStore
 from tests.accel.streams.groups.team import NEVER_SECONDS, OFTEN_SECONDS, Team, one_batch, scale, team, written

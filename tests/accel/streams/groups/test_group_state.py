@@ -7,8 +7,8 @@ import pytest
 
 from accel.errors import IllegalState, InvalidArgument
 from accel.history.ids import parse_segment
-from accel.streams.groups import group_state
-from accel.streams.groups.group_state import ENDED, FREE, GroupState, Reader
+from accel.streams.rules import group_state
+from accel.streams.rules.group_state import ENDED, FREE, GroupState, Reader
 from tests.accel.streams.groups.states import cut, group, named, owners_of, segment, tiles
 
 LEFT, RIGHT, MERGED = segment("0@0", 0.0, 0.5), segment("1@0", 0.5, 1.0), segment("2@1", 0.0, 1.0)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from accel.history.cuts import CutOrder, PlacedCut, compare, is_valid
 from accel.history.ids import make_id
 from accel.history.segments import SegmentRecord, Segments
-from accel.streams.frontier import Frontier
-from accel.streams.later import later, placed
+from accel.streams.rules.reader_core import Frontier, later, placed
 from tests.accel.streams.groups.states import CREATED_MS, cut, named, segment
 from tests.examples import examples
 

@@ -21,7 +21,7 @@ from tests.examples import examples
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from accel.streams.groups.group_state import GroupState
+    from accel.streams.rules.group_state import GroupState
     from loaders.store import ObjectStore
     from tests.accel.history.store.bench import Bench
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory
-from accel.streams.groups.reader_group import ReaderGroup, groups_table
+from accel.streams.groups import ReaderGroup, groups_table
 from loaders.store import MemoryStore
 from tests.accel.history.store.bench import Bench, cut
 from tests.accel.streams.groups.states import named, owners_of

@@ -8,8 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from accel.errors import IllegalState, InvalidArgument
-from accel.streams.groups.group_state import GroupState
-from accel.streams.groups.sharing import assignment, rebalanced
+from accel.streams.rules.group_state import GroupState, assignment, rebalanced
 from tests.accel.streams.groups.states import group, named, owners_of
 from tests.examples import examples
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from accel.errors import IllegalState
-from accel.streams.frontier import Frontier
+from accel.streams.rules.reader_core import Frontier
 from tests.accel.streams.groups.players import Play
 from tests.examples import examples
 

@@ -10,10 +10,17 @@ import numpy as np
 
 from accel.history.ids import make_id
 from accel.history.segments import SegmentRecord, Segments
-from accel.streams.events import Event, EventBatch
-from accel.streams.frontier import Frontier
-from accel.streams.reader_core import ReaderCore
-from accel.streams.steps import Fill, Learn, ReaderSettings, SegmentEnd, SegmentEvents, Step
+from accel.streams.rules.events import Event, EventBatch
+from accel.streams.rules.reader_core import (
+    Fill,
+    Frontier,
+    Learn,
+    ReaderCore,
+    ReaderSettings,
+    SegmentEnd,
+    SegmentEvents,
+    Step,
+)
 
 KEYS = 16
 """Events have one of so many keys, each in the middle of its share of the key space."""

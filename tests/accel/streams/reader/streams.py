@@ -12,18 +12,18 @@ from accel.catalog import CatalogSettings
 from accel.history.configuration import OffsetUnit, StreamConfiguration
 from accel.history.key_ranges import split_range
 from accel.history.store import Stream, StreamStore
-from accel.streams.events import Event
+from accel.streams.rules.events import Event
+from accel.streams.rules.reader_core import ReaderSettings
 from accel.streams.segment_source import ObjectSegmentSource
-from accel.streams.steps import ReaderSettings
-from accel.streams.writing.segments_host import ObjectSegments
-from accel.streams.writing.writer_settings import SegmentsSettings
+from accel.streams.segments_host import ObjectSegments
+from accel.streams.settings import SegmentsSettings
 from accel.system import SYSTEM
 from loaders.store import ObjectStore
 
 NODE = 4
 SCOPE, NAME = "shop", "orders"
 KEYS = 12
-QUICK = ReaderSettings(idle_seconds=0.005, grace_seconds=0.02)
+QUICK = ReaderSettings(idle_seconds=0.005, reorder_wait_seconds=0.02)
 
 
 @dataclass

@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.errors import InvalidArgument
-from accel.streams.events import Event, EventBatch
-from accel.streams.frontier import Frontier
-from accel.streams.orderer import Standing, choose
-from accel.streams.reader_core import ReaderCore
-from accel.streams.steps import Fill, ReaderSettings, Step
+from accel.streams.rules.arrival_order import Standing, choose
+from accel.streams.rules.events import Event, EventBatch
+from accel.streams.rules.reader_core import Fill, Frontier, ReaderCore, ReaderSettings, Step
 from tests.accel.streams.reader.story import KEYS, Story, is_tiling, small, told
 from tests.examples import examples
 
@@ -369,6 +367,6 @@ def test_skipping_to_the_head_gives_what_lies_behind_both(random: Random, acts: 
 
 
 def test_bounds_that_make_no_sense_are_refused() -> None:
-    for wrong in ({"fill_bytes": 0}, {"requests_max": 0}, {"grace_seconds": -1.0}, {"idle_seconds": 0.0}):
+    for wrong in ({"fill_bytes": 0}, {"requests_max": 0}, {"reorder_wait_seconds": -1.0}, {"idle_seconds": 0.0}):
         with pytest.raises(ValueError, match="expected"):
             ReaderSettings(**wrong)

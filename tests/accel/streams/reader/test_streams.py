@@ -16,9 +16,9 @@ from accel.errors import InvalidArgument, PositionTruncated, ReaderStalled
 from accel.history.configuration import OffsetUnit
 from accel.history.id_columns import IdMap
 from accel.history.store import StreamStore
-from accel.streams.events import EventBatch
+from accel.streams.rules.events import EventBatch
+from accel.streams.rules.reader_core import Fill, Learn, ReaderSettings, SegmentEnd, SegmentEvents
 from accel.streams.segment_source import ObjectSegmentSource
-from accel.streams.steps import Fill, Learn, ReaderSettings, SegmentEnd, SegmentEvents
 from loaders.errors import StoreUnavailable
 from loaders.store import MemoryStore, ObjectStore
 from tests.accel.streams.reader.streams import KEYS, QUICK, Shop, by_key, shop
@@ -137,7 +137,7 @@ def test_who_waits_long_enough_gets_events_in_the_order_of_time(orders: Shop) ->
     with StreamWriter(orders.stream, orders.host) as writer:
         for _ in range(5):
             orders.write(writer, 24)
-    patient = ReaderSettings(grace_seconds=TIMEOUT_SECONDS)
+    patient = ReaderSettings(reorder_wait_seconds=TIMEOUT_SECONDS)
     with StreamReader(orders.stream, orders.source(), settings=patient) as reader:
         values = [event.value for event in reader]
     assert len(values) == orders.count
@@ -391,7 +391,7 @@ def test_a_reader_that_waits_in_vain_for_what_must_be_there_gives_up(orders: Sho
         def learn(self, learn: Learn) -> SegmentEnd:
             return self._source.learn(learn)
 
-    impatient = ReaderSettings(idle_seconds=0.01, grace_seconds=0.0, stall_seconds=0.05)
+    impatient = ReaderSettings(idle_seconds=0.01, reorder_wait_seconds=0.0, stall_seconds=0.05)
     with (
         StreamReader(orders.stream, Short(orders), settings=impatient) as reader,
         pytest.raises(ReaderStalled, match="0@0 at 0"),

@@ -6,7 +6,8 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from accel.streams import HostClock, PartCache, SegmentTimeIndex
+from accel.streams.rules.arrival_order import HostClock
+from accel.streams.time_index import PartCache, SegmentTimeIndex
 from loaders.backoff import Backoff, RetrySettings
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accel.streams import PartCache
+from accel.streams.time_index import PartCache
 from loaders.errors import CorruptObject
 from loaders.layout import time_part_key
 from loaders.store import MemoryStore

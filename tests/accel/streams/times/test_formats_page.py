@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from accel.streams.times.segment_index import MOVED_RECORDS_MAX
-from accel.streams.times.time_parts import PART_RECORDS_MAX
+from accel.streams.time_index import MOVED_RECORDS_MAX, PART_RECORDS_MAX
 from loaders.layout import time_part_key
 from loaders.store import MemoryStore
 from range_index.segment_times import RECORD_SIZE_BYTES

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from accel.streams import SegmentTimeIndex
+from accel.streams.time_index import SegmentTimeIndex
 from loaders.errors import PreconditionFailed, StoreError, StoreUnavailable, WriteConflict
 from loaders.layout import time_part_key
 from loaders.store import Crash, CrashStore, Fault, FaultStore, MemoryStore, ObjectStore

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel.streams import NO_TOKEN, Lag, SegmentRead, Standing, StreamSegmentInfo, TimesRead, choose
+from accel.streams.rules.arrival_order import Lag, SegmentRead, Standing, StreamSegmentInfo, choose
+from range_index.time_search import NO_TOKEN, TimesRead
 
 standings = st.lists(
     st.builds(Standing, st.integers(0, 20), st.none() | st.integers(0, 5), st.booleans()),

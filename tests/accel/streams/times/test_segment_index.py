@@ -9,10 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from accel.streams import NO_TOKEN, HostClock, PartCache
+from accel.streams.rules.arrival_order import HostClock
+from accel.streams.time_index import PartCache
 from loaders.layout import parse_time_part_key, time_part_key
 from loaders.store import CountingStore, MemoryStore
 from range_index.segment_times import RECORD_SIZE_BYTES
+from range_index.time_search import NO_TOKEN
 from tests.accel.streams.times.indexes import STREAM_ID, Plain, Source, everything, filled, open_index, plain
 from tests.examples import examples
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from accel.history.transactions import TransactionStatus
-from accel.streams.writing.writer import StreamWriter
+from accel.streams.writer import StreamWriter
 from loaders.store import Crash, CrashStore, MemoryStore, ObjectStore
 from tests.accel.streams.writer.world import Process, World, ids_of
 

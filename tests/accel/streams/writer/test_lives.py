@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from accel.streams.writing.writer import StreamWriter
-from accel.streams.writing.writer_settings import SegmentsSettings, StreamWriterSettings
+from accel.streams.settings import SegmentsSettings, StreamWriterSettings
+from accel.streams.writer import StreamWriter
 from tests.accel.streams.writer.world import Process, World
 from tests.examples import examples
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.history.segments import Segments
-from accel.streams.writing.routing import KeyRouter, grouped, key_position, key_positions, route
+from accel.streams.rules.routing import KeyRouter, grouped, key_position, key_positions, route
 from tests.examples import examples
 
 JUST_BELOW_ONE = math.nextafter(1.0, 0.0)

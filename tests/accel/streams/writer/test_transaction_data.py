@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel.streams.writing.transaction_data import HEADER, TransactionEvents, decode_transaction, encode_transaction
+from accel.streams.rules.transaction_data import HEADER, TransactionEvents, decode_transaction, encode_transaction
 from loaders.errors import CorruptObject
 
 EVENTS = st.lists(st.tuples(st.floats(0.0, 1.0, exclude_max=True), st.binary(max_size=30)), min_size=1, max_size=20)

@@ -10,9 +10,9 @@ from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationN
 from accel.history.configuration import OffsetUnit
 from accel.history.states import StreamState
 from accel.history.transactions import TransactionStatus
-from accel.streams.writing.transaction_objects import TransactionName
-from accel.streams.writing.writer import StreamWriter
-from accel.streams.writing.writer_settings import SegmentsSettings, StreamWriterSettings
+from accel.streams.settings import SegmentsSettings, StreamWriterSettings
+from accel.streams.uploads import TransactionName
+from accel.streams.writer import StreamWriter
 from loaders.errors import DataConflict
 from tests.accel.streams.writer.world import NAME, World, ids_of
 

@@ -11,7 +11,7 @@ from accel.history.requests import RequestStatus
 from accel.history.states import StreamState
 from accel.history.store import Stream, StreamStore
 from accel.history.transactions import TransactionStatus
-from accel.streams.writing.writer_settings import StreamWriterSettings
+from accel.streams.settings import StreamWriterSettings
 from loaders.store import Fault, FaultStore
 from loaders.store.decorated import OPERATIONS, WRITES
 from tests.accel.streams.writer.world import HISTORY, NAME, NODE, Process, World, ids_of

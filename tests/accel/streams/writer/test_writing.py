@@ -22,11 +22,11 @@ from accel.errors import (
 )
 from accel.history.configuration import OffsetUnit
 from accel.history.states import StreamState
-from accel.streams.clock import HostClock
-from accel.streams.times.segment_index import SegmentTimeIndex
-from accel.streams.writing.append_buffer import SegmentSealed
-from accel.streams.writing.writer import StreamWriter
-from accel.streams.writing.writer_settings import SegmentsSettings, StreamWriterSettings
+from accel.streams.open_segments import SegmentSealed
+from accel.streams.rules.arrival_order import HostClock
+from accel.streams.settings import SegmentsSettings, StreamWriterSettings
+from accel.streams.time_index import SegmentTimeIndex
+from accel.streams.writer import StreamWriter
 from loaders.errors import FormatLimit
 from loaders.store import Fault, FaultStore, S3Settings, open_store
 from tests.accel.streams.writer.world import NAME, Process, World, ids_of

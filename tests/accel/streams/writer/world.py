@@ -12,11 +12,11 @@ from accel.history.configuration import OffsetUnit, StreamConfiguration
 from accel.history.ids import parse_segment
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.hosts import StreamName
-from accel.streams.events import EventBatch, decode_events
-from accel.streams.times.segment_index import SegmentTimeIndex
-from accel.streams.writing.segments_host import ObjectSegments
-from accel.streams.writing.writer import StreamWriter
-from accel.streams.writing.writer_settings import SegmentsSettings, StreamWriterSettings
+from accel.streams.rules.events import EventBatch, decode_events
+from accel.streams.segments_host import ObjectSegments
+from accel.streams.settings import SegmentsSettings, StreamWriterSettings
+from accel.streams.time_index import SegmentTimeIndex
+from accel.streams.writer import StreamWriter
 from accel.system import Components
 from loaders.store import MemoryStore, ObjectStore
 from loaders.tables import FormatRecord

@@ -1,0 +1,565 @@
+"""The segments that a session writes: found in the history and the catalog, opened, and appended to.
+
+    segment 0@0   durable |=========|  on its way |=====|  waiting |==|==|      end: where the next append begins
+    segment 1@0   durable |====|                           waiting |=|
+
+An append becomes a record batch and a record of the segment's time index at once, with the same clock value. Batches
+wait in the `AppendBuffer` until an object is made of them; who takes them out keeps them until they are durable.
+
+A host is told of segments when they are created. Those that another process created, or this one before a restart, are
+read from the history (`SegmentDirectory`). A segment that the catalog does not know is opened on the node. One that is
+open there goes on where its data ends, with its time index restored. One that is closed is sealed, and takes no
+appends. One that another node has open is left to that node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import numpy as np
+
+from accel.catalog import NodeWriter, ObjectCatalog
+from accel.catalog.parts import CatalogParts
+from accel.catalog.rows import OPEN
+from accel.catalog.stream_shards import buckets_of
+from accel.errors import CommitRefused, IllegalState, InconsistentAnswer, NotInHistory, SegmentsElsewhere
+from accel.history.configuration import OffsetUnit
+from accel.history.id_columns import Integers, some_ids
+from accel.history.ids import segment_text
+from accel.history.segments import SegmentRecord, Segments
+from accel.history.store import Stream, StreamStore
+from accel.history.store.hosts import StreamName
+from accel.lookup.accelerator import ReadAccelerator
+from accel.streams.rules.arrival_order import HostClock
+from accel.streams.rules.events import HEADER, LENGTH_SIZE_BYTES, encode_events, span_of
+from accel.streams.settings import SegmentsSettings
+from accel.streams.time_index import PartCache, SegmentTimeIndex, restore_times
+from accel.system import Components
+from loaders.backoff import Backoff
+from loaders.errors import DataNotFound, FormatLimit
+from loaders.format import RecordBatch
+from loaders.layout import time_part_prefix
+from loaders.lifetime import Threads
+from loaders.store import ObjectStore
+
+# Appends that wait for an object
+
+
+class SegmentSealed(IllegalState):
+    """An append to a segment that takes none any more; nothing was appended.
+
+    Args:
+        name: scope and stream.
+        segment_id: the segment.
+    """
+
+    advice = "others follow it: read the current epoch, and append to the segments that have these keys now"
+
+    def __init__(self, name: StreamName, segment_id: int) -> None:
+        super().__init__(f"{'/'.join(name)}: expected a segment that takes appends, found {segment_text(segment_id)}")
+        self.name = name
+        self.segment_id = segment_id
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.name, self.segment_id)
+
+
+@dataclass(slots=True, eq=False)
+class OpenSegment:
+    """A segment that this session may append to. Threads: its buffer's lock guards what changes.
+
+    Args:
+        name: scope and stream.
+        segment_id: the segment.
+        stream_id: the stream of the object layer.
+        unit: what its offsets count.
+        index: when its data arrived.
+        end: where the next append begins.
+        is_sealed: whether it takes none any more.
+        waiting: batches that no object was made of.
+    """
+
+    name: StreamName
+    segment_id: int
+    stream_id: int
+    unit: OffsetUnit
+    index: SegmentTimeIndex
+    end: int
+    is_sealed: bool = False
+    waiting: list[RecordBatch] = field(default_factory=list)
+
+
+APPEND_SIZE_BYTES_MAX: Final = 1 << 30
+"""What one append may bring; a block of an object, which has less than 2 GiB, may hold other batches before it."""
+
+Append = tuple[OpenSegment, Sequence[bytes]]
+Taken = dict[OpenSegment, list[RecordBatch]]
+
+
+class AppendBuffer:
+    """Batches that wait for an object. Threads: any; nothing in here asks a store.
+
+    Args:
+        epoch: of the session that writes; stands in each batch.
+        timer: seconds from any start.
+    """
+
+    def __init__(self, epoch: int, timer: Callable[[], float]) -> None:
+        self._epoch = epoch
+        self._timer = timer
+        self._lock = Lock()
+        self._waiting: dict[OpenSegment, None] = {}
+        self._size_bytes = 0
+        self._since = 0.0
+
+    @property
+    def size_bytes(self) -> int:
+        """Payload bytes of all batches that wait."""
+        with self._lock:
+            return self._size_bytes
+
+    def is_due(self, size_bytes: int, age_seconds: float) -> bool:
+        """Whether so many bytes wait, or any for so long."""
+        with self._lock:
+            is_old = bool(self._waiting) and self._timer() - self._since >= age_seconds
+            return self._size_bytes >= size_bytes or is_old
+
+    def append(self, segment: OpenSegment, payloads: Sequence[bytes]) -> None:
+        """Append events as one batch. O(bytes).
+
+        Raises:
+            SegmentSealed: it takes none; nothing was appended.
+            FormatLimit: none, or more than 1 GiB; likewise.
+            TypeError: events that are not bytes; likewise.
+        """
+        self._add([(segment, payloads)])
+
+    def append_and_take(self, appends: Sequence[Append]) -> Taken:
+        """Append to several segments, all or nothing, and take all that waits for these; nobody comes between.
+
+        Raises:
+            As `append`.
+        """
+        return self._add(appends, take=True)
+
+    def take(self, most: int) -> list[Taken]:
+        """Take everything, as parts of so many segments at most."""
+        with self._lock:
+            waiting = list(self._waiting)
+            return [self._taken(waiting[at : at + most]) for at in range(0, len(waiting), most)]
+
+    def seal(self, segments: Iterable[OpenSegment]) -> None:
+        """Take no more appends to segments."""
+        with self._lock:
+            for segment in segments:
+                segment.is_sealed = True
+
+    def _add(self, appends: Sequence[Append], *, take: bool = False) -> Taken:
+        for _, payloads in appends:
+            _check(payloads)
+        with self._lock:
+            for segment, _ in appends:
+                if segment.is_sealed:
+                    raise SegmentSealed(segment.name, segment.segment_id)
+            for segment, payloads in appends:
+                self._append(segment, payloads)
+            return self._taken(dict.fromkeys(segment for segment, _ in appends)) if take else {}
+
+    def _append(self, segment: OpenSegment, payloads: Sequence[bytes]) -> None:
+        count = span_of(payloads, segment.unit)
+        value = segment.index.append(segment.end + count)
+        payload = encode_events(payloads, value)
+        segment.waiting.append(RecordBatch(segment.stream_id, self._epoch, segment.end, count, payload))
+        segment.end += count
+        if not self._waiting:
+            self._since = self._timer()
+        self._waiting[segment] = None
+        self._size_bytes += len(payload)
+
+    def _taken(self, segments: Collection[OpenSegment]) -> Taken:
+        taken = {}
+        for segment in segments:
+            taken[segment], segment.waiting = segment.waiting, []
+            self._waiting.pop(segment, None)
+            self._size_bytes -= sum(len(batch.payload) for batch in taken[segment])
+        return taken
+
+
+def _check(payloads: Sequence[bytes]) -> None:
+    if not set(map(type, payloads)) <= {bytes}:
+        raise TypeError(f"expected events of bytes, found {sorted({type(payload).__name__ for payload in payloads})}")
+    size_bytes = HEADER.size + LENGTH_SIZE_BYTES * len(payloads) + sum(map(len, payloads))
+    if not payloads or size_bytes > APPEND_SIZE_BYTES_MAX:
+        found = f"{len(payloads)} of {size_bytes}"
+        raise FormatLimit(f"expected events of at most {APPEND_SIZE_BYTES_MAX} bytes together, found {found}")
+
+
+# What histories say of segments
+
+
+class _KnownStream(NamedTuple):
+    stream: Stream
+    unit: OffsetUnit
+
+
+class _KnownSegment(NamedTuple):
+    stream_id: int
+    segment: SegmentRecord
+
+
+class SegmentDirectory:
+    """Looks things up in histories, and keeps what it found. Threads: any; no lock is held over I/O.
+
+    Args:
+        store: where the histories lie.
+        system: clock, sleep and chance.
+    """
+
+    def __init__(self, store: ObjectStore, system: Components) -> None:
+        self._store = store
+        self._system = system
+        self._lock = Lock()
+        self._histories: StreamStore | None = None
+        self._streams: dict[StreamName, _KnownStream] = {}
+        self._segments: dict[tuple[StreamName, int], _KnownSegment] = {}
+
+    def remember(self, name: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
+        """Segments that are being created; the history may not have them yet."""
+        with self._lock:
+            self._streams.pop(name, None)  # perhaps another stream of that name
+            for segment in segments:
+                self._segments[name, segment.id] = _KnownSegment(stream_ids[segment.id], segment)
+
+    def forget(self, name: StreamName, ids: Integers) -> None:
+        """Segments that are not written any more."""
+        with self._lock:
+            for segment_id in ids.tolist():
+                self._segments.pop((name, segment_id), None)
+
+    def unit(self, name: StreamName) -> OffsetUnit:
+        """What offsets of a stream count. 4 calls the first time."""
+        return self._known(name).unit
+
+    def unique_id(self, name: StreamName) -> UUID:
+        """What tells the stream that has a name now from earlier ones. 4 calls: it may be another one than before."""
+        self._forget_stream(name)
+        return self._known(name).stream.unique_id
+
+    def stream_id(self, name: StreamName, segment_id: int) -> int:
+        """Which stream of the object layer holds a segment. 1 call, none if it was created here.
+
+        Raises:
+            NotInHistory: there is no such segment.
+        """
+        with self._lock:
+            known = self._segments.get((name, segment_id))
+        if known is not None:
+            return known.stream_id
+        try:
+            return self._known(name).stream.segment_stream(segment_id)
+        except (NotInHistory, DataNotFound):
+            self._forget_stream(name)  # perhaps another stream has the name by now
+        return self._known(name).stream.segment_stream(segment_id)
+
+    def segments(self, name: StreamName, ids: Integers) -> Segments:
+        """Segments with their keys. No call for those that were created here; 1 if all others are active.
+
+        Raises:
+            NotInHistory: there is no such segment.
+        """
+        with self._lock:
+            here = {
+                segment_id: self._segments[name, segment_id].segment
+                for segment_id in ids.tolist()
+                if (name, segment_id) in self._segments
+            }
+        if len(here) < len(ids):
+            stream = self._known(name).stream
+            active = {segment.id: segment for segment in stream.active_segments()}
+            here |= {
+                segment_id: active.get(segment_id) or stream.segment(segment_id)
+                for segment_id in ids.tolist()
+                if segment_id not in here
+            }
+        return Segments.of(here[segment_id] for segment_id in ids.tolist())
+
+    def _forget_stream(self, name: StreamName) -> None:
+        with self._lock:
+            self._streams.pop(name, None)
+
+    def _known(self, name: StreamName) -> _KnownStream:
+        with self._lock:
+            known, histories = self._streams.get(name), self._histories
+        if known is not None:
+            return known
+        if histories is None:
+            histories = StreamStore.open(self._store, system=self._system)
+        stream = histories.stream(*name)
+        known_stream = _KnownStream(stream, stream.configuration().offset_unit)
+        with self._lock:
+            self._histories = histories
+            self._streams[name] = known_stream
+        return known_stream
+
+
+# What the catalog says of their streams
+
+
+class StreamSpan(NamedTuple):
+    """What a catalog says of a stream.
+
+    Args:
+        stream_id: the stream.
+        start: its first kept offset.
+        end: where it ends; `OPEN` if a node has it open, which alone knows.
+        node_id: the node that wrote it last.
+    """
+
+    stream_id: int
+    start: int
+    end: int
+    node_id: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a node has it open."""
+        return self.end == OPEN
+
+    def is_open_beside(self, node_id: int) -> bool:
+        """Whether another node than this one has it open."""
+        return self.is_open and self.node_id != node_id
+
+
+def stream_spans(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, StreamSpan]:
+    """What the catalog says of those of these streams that it knows. One request for each bucket that they lie in."""
+    ids = np.fromiter(stream_ids, dtype=np.int64)
+    if not len(ids):
+        return {}
+    numbers = np.unique(buckets_of(ids, parts.format.stream_buckets)).tolist()
+    spans: dict[int, StreamSpan] = {}
+    for seen in parts.executor.map(lambda number: parts.cells.bucket(number).read(), numbers):
+        if seen is None:
+            continue
+        streams, ranges = seen.value.streams, seen.value.ranges
+        starts = dict(zip(streams["stream_id"].tolist(), streams["start_offset"].tolist(), strict=True))
+        rows = ranges[np.isin(ranges["stream_id"], ids)]  # ascending, so that the last range of each stream counts
+        for stream_id, end, node_id in rows[["stream_id", "end", "node_id"]].tolist():
+            spans[stream_id] = StreamSpan(stream_id, starts[stream_id], end, node_id)
+    return spans
+
+
+# Opening segments
+
+
+class FoundSegments(NamedTuple):
+    """Segments as they were found.
+
+    Args:
+        open: those that take appends, by id.
+        sealed: where the streams of the others begin and end, by id.
+        elsewhere: those that another node has open, by id.
+    """
+
+    open: dict[int, OpenSegment]
+    sealed: dict[int, StreamSpan]
+    elsewhere: dict[int, StreamSpan]
+
+    def refuse_elsewhere(self, what: str, name: StreamName) -> None:
+        """Refuse to go on with a step that others must do.
+
+        Raises:
+            SegmentsElsewhere: another node has some of the segments open.
+        """
+        refuse_elsewhere(what, name, self.elsewhere)
+
+
+@dataclass(eq=False)
+class OpenSegments:
+    """Opens segments, and keeps those that are open.
+
+    Threads: any for `get`, `listed` and `forget`; one at a time for `find`, as it calls the node's session.
+
+    Args:
+        catalog: where objects are listed.
+        node: the session.
+        store: where everything lies.
+        directory: knows streams and segments.
+        clock: of the host.
+        settings: bounds.
+        backoff: for writes in doubt.
+        system: clock, sleep and chance.
+    """
+
+    catalog: ObjectCatalog
+    node: NodeWriter
+    store: ObjectStore
+    directory: SegmentDirectory
+    clock: HostClock
+    settings: SegmentsSettings
+    backoff: Backoff
+    system: Components
+
+    def __post_init__(self) -> None:
+        self._lock = Lock()
+        self._open: dict[tuple[StreamName, int], OpenSegment] = {}
+        self._accelerator: ReadAccelerator | None = None
+        self._cache = PartCache(self.settings.cache_bytes)
+        # Threads of its own: those of the catalog are needed by what is done in here, and would wait for themselves.
+        self._executor = Threads(self.settings.parallel_segments, "accel-segments")
+
+    @property
+    def accelerator(self) -> ReadAccelerator:
+        """Reads what earlier sessions wrote; made when it is first needed, by `find`, one at a time."""
+        if self._accelerator is None:
+            self._accelerator = ReadAccelerator(self.catalog.images(), self.store, system=self.system)
+        return self._accelerator
+
+    def get(self, name: StreamName, segment_id: int) -> OpenSegment | None:
+        """A segment that is open here already."""
+        with self._lock:
+            return self._open.get((name, segment_id))
+
+    def listed(self) -> list[OpenSegment]:
+        """All that are open here."""
+        with self._lock:
+            return list(self._open.values())
+
+    def forget(self, segments: Iterable[OpenSegment]) -> None:
+        """Segments that are not written any more."""
+        with self._lock:
+            for segment in segments:
+                self._open.pop((segment.name, segment.segment_id), None)
+
+    def find(self, name: StreamName, ids: Collection[int], *, is_step: bool = False) -> FoundSegments:
+        """Open segments; those that are sealed are told apart.
+
+        Args:
+            name: scope and stream.
+            ids: of the segments.
+            is_step: whether this is a step of a workflow, for which those that another node has open are told apart,
+                too. For writers they are refused, before anything is opened.
+
+        Requests: for those that are not open here yet, 1 or 2 for each to the history and its time index, what reading
+        the data behind the index costs, and 1 for each bucket of the catalog that they lie in.
+
+        Raises:
+            CommitRefused: a segment that another node has open.
+            NotInHistory: there is no such segment.
+        """
+        segments = {segment_id: known for segment_id in ids if (known := self.get(name, segment_id)) is not None}
+        stream_ids = {
+            segment_id: self.directory.stream_id(name, segment_id) for segment_id in ids if segment_id not in segments
+        }
+        spans = stream_spans(self.catalog.parts, stream_ids.values())
+        known_spans = {item: spans[stream_id] for item, stream_id in stream_ids.items() if stream_id in spans}
+        sealed = {item: span for item, span in known_spans.items() if not span.is_open}
+        elsewhere = {item: span for item, span in known_spans.items() if span.is_open_beside(self.node.node_id)}
+        if elsewhere and not is_step:
+            first, span = next(iter(elsewhere.items()))
+            expected = f"segments of {'/'.join(name)} that no node but {self.node.node_id} has open"
+            raise CommitRefused(f"expected {expected}, found {segment_text(first)} open on node {span.node_id}")
+        to_open = {
+            segment_id: stream_ids[segment_id]
+            for segment_id in stream_ids
+            if segment_id not in sealed and segment_id not in elsewhere
+        }
+        self.begin(to_open.values())
+        opened = list(self._executor.map(lambda item: self._opened(name, *item), to_open.items()))
+        self._restore([segment for segment in opened if segment.index.end_offset < segment.end], spans)
+        segments |= {segment.segment_id: segment for segment in opened}
+        with self._lock:
+            self._open.update({(name, item): segment for item, segment in segments.items()})
+        return FoundSegments(segments, sealed, elsewhere)
+
+    def begin(self, stream_ids: Collection[int]) -> None:
+        """See to it that streams are open on the node.
+
+        Raises:
+            CommitRefused: one that another node has open.
+        """
+        absent = [segment_id for segment_id in stream_ids if self.node.end(segment_id) is None]
+        if absent:
+            self.node.open_streams(absent)
+
+    def durable_end(self, segment: OpenSegment) -> int:
+        """Where the durable data of a segment ends.
+
+        Raises:
+            CommitRefused: the node does not write it any more.
+        """
+        end = self.node.end(segment.stream_id)
+        if end is None:
+            raise CommitRefused(f"expected a stream that is open on node {self.node.node_id}, found {segment}")
+        return end
+
+    def move_times(self, segments: Collection[OpenSegment]) -> None:
+        """Move the time records of durable data to objects, side by side."""
+
+        def move(segment: OpenSegment) -> int:
+            return segment.index.move(self.durable_end(segment))
+
+        list(self._executor.map(move, segments))
+
+    def delete_times(self, stream_ids: Iterable[int]) -> None:
+        """Delete the time indexes of streams. 1 request for 1,000 parts, and 1 to list as many."""
+        for stream_id in stream_ids:
+            keys = [info.key for info in self.store.list(time_part_prefix(stream_id))]
+            erase_keys(self.store, keys[::-1])  # what is left of a chain, if that stops half-way, is one
+
+    def close(self) -> None:
+        """Stop its threads, and reading."""
+        self._executor.shutdown(wait=True)
+        if self._accelerator is not None:
+            self._accelerator.close()
+
+    def _opened(self, name: StreamName, segment_id: int, stream_id: int) -> OpenSegment:
+        index = SegmentTimeIndex.open(
+            self.store,
+            stream_id,
+            self.clock,
+            cache=self._cache,
+            backoff=self.backoff,
+            moved_records_max=self.settings.moved_records_max,
+        )
+        end = self.node.end(stream_id) or 0
+        if index.end_offset > end:
+            found = f"one up to {index.end_offset}: was a commit undone?"
+            raise InconsistentAnswer(f"stream {stream_id}: expected a time index up to its end {end}, found {found}")
+        return OpenSegment(name, segment_id, stream_id, self.directory.unit(name), index, end)
+
+    def _restore(self, segments: Collection[OpenSegment], spans: Mapping[int, StreamSpan]) -> None:
+        if not segments:
+            return
+        accelerator = self.accelerator
+
+        def restore(segment: OpenSegment) -> int:
+            start = spans[segment.stream_id].start
+            return restore_times(segment.index, accelerator, segment.stream_id, segment.unit, start, segment.end)
+
+        list(self._executor.map(restore, segments))
+
+
+def refuse_elsewhere(what: str, name: StreamName, elsewhere: Mapping[int, StreamSpan]) -> None:
+    """Refuse a step for segments, by id, that other nodes have open.
+
+    Raises:
+        SegmentsElsewhere: there are some.
+    """
+    if elsewhere:
+        nodes = tuple(sorted({span.node_id for span in elsewhere.values()}))
+        raise SegmentsElsewhere(what, "/".join(name), nodes, some_ids(sorted(elsewhere)))
+
+
+def erase_keys(store: ObjectStore, keys: Sequence[str]) -> None:
+    """Delete objects, 1,000 a request and these in their order; those that are missing count as deleted.
+
+    Raises:
+        StoreError: some are still there.
+    """
+    failures = store.delete_many(keys) if keys else []
+    if failures:
+        raise failures[0].error

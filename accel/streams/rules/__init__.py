@@ -1,0 +1,1 @@
+"""What decides about reading and writing streams, without I/O, a clock or a thread."""

@@ -1,0 +1,222 @@
+"""Events in the payload of a record batch: what a producer sent at once, and what the clock said when it arrived.
+
+What is appended to a segment at once becomes one record batch of the object layer, so that it costs one header and one
+record of the time index. Its payload is a list of events:
+
+    | at            | bytes     | type | field    | meaning                                                   |
+    |---------------|-----------|------|----------|-----------------------------------------------------------|
+    | 0             | 4         |      | magic    | "AEvt"                                                    |
+    | 4             | 1         | u1   | version  | 1                                                         |
+    | 5             | 3         |      |          | zeros                                                     |
+    | 8             | 8         | u8   | value    | of the host's clock when they arrived                     |
+    | 16            | 4         | u4   | count    | events, at least 1                                        |
+    | 20            | 4 * count | u4   | lengths  | bytes of each event                                       |
+    | 20 + 4 * count|           |      | events   | one behind the other                                      |
+
+All integers are big endian. The value is logged here with the data, so that an index of times that was lost with the
+memory of its host can be made again from the data, and is the same.
+
+How much of the stream an event takes, its offset unit says: 1 where offsets count records; where they count bytes, its
+own and the 4 of its length. A batch of another producer has no such list: it is one event, as long as its batch.
+
+Source: PDP-28, "we would add an additional long"; docs/formats.md, "Events".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise, repeat
+from typing import Final, NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.errors import CorruptObject
+from accel.history.configuration import OffsetUnit
+from loaders.format import RecordBatch
+
+MAGIC: Final = b"AEvt"
+VERSION: Final = 1
+HEADER: Final = struct.Struct(">4sB3xQI")
+LENGTH_SIZE_BYTES: Final = 4
+PAYLOAD_SIZE_BYTES_MAX: Final = 2**31 - 1
+"""What fits the length field of a record batch."""
+
+_LENGTH: Final = np.dtype(">u4")
+Integers = NDArray[np.int64]
+
+
+class Event(NamedTuple):
+    """One event.
+
+    Args:
+        segment_id: where it stands.
+        offset: at which offset.
+        next_offset: where the next event of the segment begins.
+        value: what the host's clock said when it arrived, usually milliseconds since 1970; 0 if nobody knows.
+        payload: what the producer sent.
+    """
+
+    segment_id: int
+    offset: int
+    next_offset: int
+    value: int
+    payload: bytes
+
+
+_AS_EVENT: Final[Callable[[tuple[int, int, int, int, bytes]], Event]] = partial(tuple.__new__, Event)
+
+
+class EventBatch(Sequence[Event]):
+    """Events of one segment that arrived at once, in order. Threads: immutable.
+
+    Args:
+        segment_id: their segment.
+        value: of all of them.
+        offsets: where each begins, and where the last one ends; ascending.
+        data: their bytes, one behind the other.
+        bounds: where in the data each begins, and where the last one ends.
+
+    Attributes:
+        offset: where the first event begins.
+        next_offset: where the last one ends.
+        size_bytes: bytes of its events, without their lengths.
+    """
+
+    __slots__ = ("bounds", "data", "next_offset", "offset", "offsets", "segment_id", "size_bytes", "value")
+
+    def __init__(self, segment_id: int, value: int, offsets: Integers, data: bytes, bounds: Integers) -> None:
+        self.segment_id = segment_id
+        self.value = value
+        self.offsets = offsets
+        self.data = data
+        self.bounds = bounds
+        self.offset = int(offsets[0])
+        self.next_offset = int(offsets[-1])
+        self.size_bytes = int(bounds[-1]) - int(bounds[0])
+
+    def payloads(self) -> bytes:
+        """The bytes of all its events, one behind the other, without their lengths."""
+        return self.data[int(self.bounds[0]) : int(self.bounds[-1])]
+
+    def with_value(self, value: int) -> EventBatch:
+        """The same events with another value."""
+        return EventBatch(self.segment_id, value, self.offsets, self.data, self.bounds)
+
+    def within(self, start: int, end: int | None = None) -> EventBatch:
+        """Those events that begin at an offset or after it, and before another one; None = no bound. May be empty."""
+        if start <= self.offset and (end is None or end >= self.next_offset):
+            return self
+        first = int(np.searchsorted(self.offsets[:-1], start))
+        stop = len(self) if end is None else max(first, int(np.searchsorted(self.offsets[:-1], end)))
+        chosen = slice(first, stop + 1)
+        return EventBatch(self.segment_id, self.value, self.offsets[chosen], self.data, self.bounds[chosen])
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Event: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Event]: ...
+    def __getitem__(self, index: int | slice) -> Event | list[Event]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        at = range(len(self))[index]
+        start, end = int(self.bounds[at]), int(self.bounds[at + 1])
+        offset, next_offset = int(self.offsets[at]), int(self.offsets[at + 1])
+        return Event(self.segment_id, offset, next_offset, self.value, self.data[start:end])
+
+    def __iter__(self) -> Iterator[Event]:
+        offsets, bounds, data = self.offsets.tolist(), self.bounds.tolist(), self.data
+        payloads = [data[start:end] for start, end in pairwise(bounds)]
+        rows = zip(repeat(self.segment_id), offsets, offsets[1:], repeat(self.value), payloads, strict=False)
+        return map(_AS_EVENT, rows)  # all in C: a stream has millions of events
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} events at [{self.offset}, {self.next_offset}), value {self.value}>"
+
+
+def encode_events(payloads: Sequence[bytes], value: int) -> bytes:
+    """The payload of a batch. O(bytes).
+
+    Args:
+        payloads: of its events, at least one.
+        value: of the host's clock.
+
+    Raises:
+        ValueError: no event, or more bytes than a batch can have.
+    """
+    lengths = np.fromiter(map(len, payloads), dtype=np.int64, count=len(payloads))
+    size_bytes = HEADER.size + LENGTH_SIZE_BYTES * len(lengths) + int(lengths.sum())
+    if not len(lengths) or size_bytes > PAYLOAD_SIZE_BYTES_MAX:
+        raise ValueError(
+            f"expected events of at most {PAYLOAD_SIZE_BYTES_MAX} bytes, found {len(lengths)} of {size_bytes}"
+        )
+    return b"".join((HEADER.pack(MAGIC, VERSION, value, len(lengths)), lengths.astype(_LENGTH).tobytes(), *payloads))
+
+
+def span_of(payloads: Sequence[bytes], unit: OffsetUnit) -> int:
+    """How many offsets events take."""
+    if unit is OffsetUnit.RECORDS:
+        return len(payloads)
+    return sum(map(len, payloads)) + LENGTH_SIZE_BYTES * len(payloads)
+
+
+def decode_events(batch: RecordBatch, segment_id: int, unit: OffsetUnit) -> tuple[EventBatch, bool]:
+    """The events of a batch, and whether it says when they arrived. O(events), no loop over them in Python.
+
+    Args:
+        batch: as it was read.
+        segment_id: whose data it is.
+        unit: what offsets of the stream count.
+
+    Returns:
+        The events. A batch of a producer that writes no such lists is one event, with the value 0.
+
+    Raises:
+        CorruptObject: a list whose numbers contradict each other or the batch.
+    """
+    payload = batch.payload
+    if not payload.startswith(MAGIC):
+        offsets = np.array([batch.base_offset, batch.end_offset], dtype=np.int64)
+        return EventBatch(segment_id, 0, offsets, payload, np.array([0, len(payload)], dtype=np.int64)), False
+    value, lengths = _checked(batch)
+    bounds = _running(HEADER.size + LENGTH_SIZE_BYTES * len(lengths), lengths)
+    if int(bounds[-1]) != len(payload):
+        raise _corrupt(batch, f"events of {len(payload) - int(bounds[0])} bytes", f"{bounds[-1] - bounds[0]}")
+    if unit is OffsetUnit.RECORDS:
+        offsets = np.arange(batch.base_offset, batch.base_offset + len(bounds), dtype=np.int64)
+    else:
+        offsets = _running(batch.base_offset, lengths + LENGTH_SIZE_BYTES)
+    if int(offsets[-1]) != batch.end_offset:
+        raise _corrupt(batch, f"events up to offset {batch.end_offset}", f"an end at {offsets[-1]}")
+    return EventBatch(segment_id, value, offsets, payload, bounds), True
+
+
+def _checked(batch: RecordBatch) -> tuple[int, Integers]:
+    payload = batch.payload
+    if len(payload) < HEADER.size:
+        raise _corrupt(batch, f"a header of {HEADER.size} bytes", f"{len(payload)} bytes")
+    _, version, value, count = HEADER.unpack_from(payload)
+    if version != VERSION:
+        raise _corrupt(batch, f"version {VERSION} of events", f"{version}")
+    room = len(payload) - HEADER.size
+    if not 0 < count <= room // LENGTH_SIZE_BYTES:
+        raise _corrupt(batch, f"1 to {room // LENGTH_SIZE_BYTES} events", f"{count}")
+    return value, np.frombuffer(payload, dtype=_LENGTH, count=count, offset=HEADER.size).astype(np.int64)
+
+
+def _running(start: int, sizes: Integers) -> Integers:
+    bounds = np.empty(len(sizes) + 1, dtype=np.int64)
+    bounds[0] = start
+    sizes.cumsum(out=bounds[1:])
+    bounds[1:] += start
+    return bounds
+
+
+def _corrupt(batch: RecordBatch, expected: str, found: str) -> CorruptObject:
+    where = f"stream {batch.stream_id}, batch at offset {batch.base_offset}"
+    return CorruptObject(where, len(batch.payload), expected=expected, found=found)

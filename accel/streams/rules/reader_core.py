@@ -1,0 +1,659 @@
+"""The decisions of a reader: where it stands, which segments to fill, which events are next, when a segment is done.
+
+    wanted()   -> Fill(segment, offset, ...)    read events of this segment                         filled(...)
+               -> Learn(segment)                nothing came: is it sealed, and what follows?       learned(...)
+    take()     -> the next events, of the segment whose next events arrived first; None if none are at hand
+
+Segments are filled ahead, each into a buffer of its own, within bounds on bytes and on requests under way. A segment
+that has nothing in its buffer is passed over, so a slow one delays no other. A segment that is read to its end is let
+go at once, because its successors wait for it.
+
+    | a segment                               | until         | then                                              |
+    |-----------------------------------------|---------------|---------------------------------------------------|
+    | is filled                               | nothing comes | it is asked about: sealed at its end, it is done; |
+    |                                         |               | else it is idle                                   |
+    | is idle                                 | `retry_idle`  | it is filled again                                |
+    | is done                                 |               | its successors begin when nothing older is left   |
+    |                                         |               | at their keys (`Frontier`)                        |
+    | has reached the end that was given      |               | it stays in the cut, and is not filled any more   |
+
+A `Frontier` is the position: the segments that are being read, those still to come, and so a stream cut.
+
+    epoch 0        epoch 1          a reader that has read 0@0, and half of 1@0
+    0@0 |======|   2@1 |=====       2@1  being read, from offset 0
+    1@0 |============3@2 |===       1@0  being read, at its middle
+                                    3@2  not known yet
+
+At each key the reader stands in exactly one segment, the oldest one there that it has not read to its end. When it has,
+the successors take its place. One of those begins once no older segment is left at any of its keys: where two segments
+were merged, both must have been read. So the events of each key come in the order in which they were written.
+
+A reader that may not begin at a truncated position goes on at the later of two positions, key by key (`later`):
+
+    stood at    0@0 |==        1@0 |=====                       0@0 was half read, 1@0 further
+    head        2@1 |===       1@0 |==                          0@0 was truncated
+    goes on at  2@1 |===       1@0 |=====
+
+A segment stays unless the other position is in a later one at any of its keys: then the other has read it to its end.
+The higher offset counts of a segment that both name. The segments that are being read tell which segment a position is
+in; future ones count only at keys that none of them holds (`PlacedCut.position`): a position in 0@0 that also waits for
+9@4 at the same keys has not read 5@2 in between.
+
+No I/O, no clock, no thread: the reader with threads, the one for asyncio and the simulations share this code.
+
+Source: PDP-28, "Orderer"; PDP-32, on stream cuts and successors.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.errors import InvalidArgument
+from accel.history.checks import check_settings
+from accel.history.cuts import PlacedCut
+from accel.history.id_columns import IdMap
+from accel.history.ids import segment_text
+from accel.history.key_profile import KeyProfile
+from accel.history.records import CutSpan
+from accel.history.segments import SegmentRecord, Segments
+from accel.streams.rules.arrival_order import Lag
+from accel.streams.rules.events import EventBatch
+from range_index.time_search import NO_TOKEN
+
+# The later of two positions
+
+_FUTURE: Final = -1
+
+
+def placed(segments: Segments, offsets: IdMap) -> PlacedCut:
+    """A position whose segments are known, ascending by id.
+
+    Up to which epoch segments last is not known here, and matters to neither `later` nor `cuts.compare`.
+    """
+    return PlacedCut(offsets, CutSpan(segments, IdMap(segments.ids, segments.epochs)))
+
+
+def later(one: PlacedCut, other: PlacedCut) -> PlacedCut:
+    """The later of two cuts at each key. Which way round they are given does not matter. O(n log n) in both."""
+    parts = [one.segments.where(_is_kept(one, other)), other.segments.where(_is_kept(other, one))]
+    segments = Segments.joined(parts).ascending()
+    offsets = np.maximum(one.cut.get_many(segments.ids, _FUTURE), other.cut.get_many(segments.ids, _FUTURE))
+    return placed(segments, IdMap(segments.ids, offsets))
+
+
+def _is_kept(cut: PlacedCut, other: PlacedCut) -> NDArray[np.bool_]:
+    return other.position().highest_over(cut.segments.ranges) <= cut.cut.ids
+
+
+# The position of a reader
+
+FUTURE: Final = -1
+"""As the offset of a segment that has not begun yet, in cuts as here."""
+
+
+class Frontier:
+    """The segments that a reader stands in or waits for. Threads: one at a time.
+
+    Args:
+        segments: those of a cut.
+        offsets: where it stands in each; below 0 for those that have not begun.
+
+    Raises:
+        InvalidArgument: offsets of other segments.
+    """
+
+    def __init__(self, segments: Iterable[SegmentRecord] = (), offsets: Mapping[int, int] | None = None) -> None:
+        self._segments = {segment.id: segment for segment in segments}
+        self._offsets = {segment_id: max(offset, FUTURE) for segment_id, offset in (offsets or {}).items()}
+        if self._segments.keys() != self._offsets.keys():
+            raise InvalidArgument(f"expected offsets of {list(self._segments)}, found {offsets}")
+
+    @property
+    def started(self) -> list[int]:
+        """Ids of the segments that are being read, ascending."""
+        return sorted(segment_id for segment_id, offset in self._offsets.items() if offset >= 0)
+
+    @property
+    def waiting(self) -> list[int]:
+        """Ids of those that are still to come, ascending."""
+        return sorted(segment_id for segment_id, offset in self._offsets.items() if offset < 0)
+
+    def segment(self, segment_id: int) -> SegmentRecord:
+        """One of the segments.
+
+        Raises:
+            InvalidArgument: it is not among them.
+        """
+        self._check(segment_id)
+        return self._segments[segment_id]
+
+    def offset(self, segment_id: int) -> int:
+        """Where the reader stands in a segment; below 0 if it has not begun. Raises as `segment`."""
+        self._check(segment_id)
+        return self._offsets[segment_id]
+
+    def advance(self, segment_id: int, offset: int) -> None:
+        """The reader has read a segment up to an offset. Raises as `segment`."""
+        self._check(segment_id)
+        self._offsets[segment_id] = offset
+
+    def reach(self, segment_id: int, offset: int) -> None:
+        """The same, unless it is further already. Raises as `segment`."""
+        self.advance(segment_id, max(offset, self.offset(segment_id)))
+
+    def finish(self, segment_id: int, successors: Iterable[SegmentRecord]) -> list[int]:
+        """The reader has read a segment to its end.
+
+        Complexity: O(segments).
+
+        Args:
+            segment_id: which.
+            successors: the segments that follow it; those that are known already count once.
+
+        Returns:
+            Ids of the segments that begin now, ascending.
+
+        Raises:
+            InvalidArgument: the segment is not being read.
+        """
+        self._check(segment_id)
+        del self._segments[segment_id], self._offsets[segment_id]
+        for segment in successors:
+            if segment.id not in self._segments:
+                self._segments[segment.id] = segment
+                self._offsets[segment.id] = FUTURE
+        return self.begin()
+
+    def begin(self) -> list[int]:
+        """Let all those begin that nothing older is left of at their keys; gives their ids, ascending. O(segments)."""
+        waiting = self.waiting
+        if not waiting:
+            return []
+        known = Segments.of(self._segments[segment_id] for segment_id in sorted(self._segments))
+        chosen = known.where(known.positions_of(waiting))
+        oldest = KeyProfile.of(known.ranges, known.ids).lowest_over(chosen.ranges)
+        begun = [int(segment_id) for segment_id in chosen.ids[oldest >= chosen.ids]]
+        self._offsets.update(dict.fromkeys(begun, 0))
+        return begun
+
+    def add(self, segment: SegmentRecord, offset: int) -> None:
+        """Take a segment in that is to be read from an offset on.
+
+        Raises:
+            InvalidArgument: it is here already, or the offset is below 0.
+        """
+        if segment.id in self._offsets or offset < 0:
+            raise InvalidArgument(f"expected a new segment and an offset of at least 0, found {segment} at {offset}")
+        self._segments[segment.id] = segment
+        self._offsets[segment.id] = offset
+
+    def remove(self, segment_id: int) -> int:
+        """Let a segment go, without anything that follows it; gives where the reader stood. Raises as `segment`."""
+        self._check(segment_id)
+        del self._segments[segment_id]
+        return self._offsets.pop(segment_id)
+
+    def skip(self, head: Frontier) -> None:
+        """Go on at another position, wherever that one lies behind this one at some key. O(segments of both).
+
+        Args:
+            head: that position.
+        """
+        ahead = later(self._placed(), head._placed())
+        self._segments = {segment.id: segment for segment in ahead.segments}
+        self._offsets = dict(ahead.cut)
+        self.begin()
+
+    def cut(self) -> IdMap:
+        """The stream cut that the reader stands at: a reader that starts there goes on from here."""
+        return IdMap.of(self._offsets)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __contains__(self, segment_id: int) -> bool:
+        return segment_id in self._offsets
+
+    def _placed(self) -> PlacedCut:
+        return placed(Segments.of(self._segments[segment_id] for segment_id in sorted(self._segments)), self.cut())
+
+    def _check(self, segment_id: int) -> None:
+        if segment_id not in self._offsets:
+            known = ", ".join(map(segment_text, sorted(self._offsets)[:20]))
+            raise InvalidArgument(f"expected one of {known}, found {segment_text(segment_id)}")
+
+
+# Requests, answers and bounds
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderSettings:
+    """How much a reader holds and asks for.
+
+    Attributes:
+        fill_bytes: payload that one request for a segment brings, about.
+        buffer_bytes_max: payload in all buffers, requests under way included. Each segment may have one request of
+            `fill_bytes` whatever this says, for else some would never be read.
+        requests_max: requests under way at once.
+        reorder_wait_seconds: how long a reader that has events waits for segments whose first events are on their way.
+            The longer, the better the order; one that is idle is not waited for.
+        idle_seconds: an idle segment is asked again after this time.
+        stall_seconds: a reader that does not follow gives up when nothing has come for so long.
+
+    Raises:
+        ValueError: a number out of bounds.
+    """
+
+    fill_bytes: int = MEBIBYTE
+    buffer_bytes_max: int = 64 * MEBIBYTE
+    requests_max: int = 16
+    reorder_wait_seconds: float = 0.05
+    idle_seconds: float = 0.5
+    stall_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if min(self.fill_bytes, self.buffer_bytes_max, self.requests_max) < 1:
+            raise ValueError(f"expected bytes and requests of at least 1, found {self}")
+        if not (0 <= self.reorder_wait_seconds <= 60 and 0 < self.idle_seconds <= 3600 and self.stall_seconds > 0):
+            raise ValueError(f"expected a reorder wait of 0 to 60 s and pauses of up to 3600 s, found {self}")
+
+
+class Fill(NamedTuple):
+    """Please read events of a segment from an offset on.
+
+    Args:
+        segment_id: which.
+        offset: the first one wanted.
+        max_bytes: of payload; about.
+        token: where the last read left off in the segment's time index.
+        end: one past the last offset wanted; None = as far as there is data.
+    """
+
+    segment_id: int
+    offset: int
+    max_bytes: int
+    token: int = NO_TOKEN
+    end: int | None = None
+
+
+class Learn(NamedTuple):
+    """Please say whether a segment is sealed, and what follows it."""
+
+    segment_id: int
+
+
+class SegmentEvents(NamedTuple):
+    """What a `Fill` brought.
+
+    Args:
+        batches: events from the offset on, without a gap; none if there are none yet.
+        next_offset: where the next read goes on.
+        token: for that one.
+    """
+
+    batches: tuple[EventBatch, ...]
+    next_offset: int
+    token: int = NO_TOKEN
+
+
+class SegmentEnd(NamedTuple):
+    """What a `Learn` brought.
+
+    Args:
+        size: where the segment ends; None = it is not sealed.
+        successors: the segments that follow it.
+        is_stale: whether more is known now than when the segment gave nothing: it is to be filled once more.
+    """
+
+    size: int | None
+    successors: tuple[SegmentRecord, ...] = ()
+    is_stale: bool = False
+
+
+Step: TypeAlias = Fill | Learn
+
+
+class Finished(NamedTuple):
+    """A segment that was read to its end, where that is, and the segments that follow it."""
+
+    segment_id: int
+    offset: int
+    successors: tuple[SegmentRecord, ...]
+
+
+# The decisions
+
+
+@dataclass(slots=True, eq=False)
+class _Buffer:
+    """What a reader has of one segment.
+
+    A segment is idle from when it gave nothing until it gives something; it may be asked again only when it is told to.
+    """
+
+    offset: int
+    end: int | None
+    batches: deque[EventBatch] = field(default_factory=deque)
+    size_bytes: int = 0
+    token: int = NO_TOKEN
+    under_way: Step | None = None
+    must_learn: bool = False
+    is_idle: bool = False
+    may_ask: bool = True
+    lag: Lag = field(default_factory=Lag)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that was asked for is here."""
+        return self.end is not None and self.offset >= self.end
+
+
+class ReaderCore:
+    """The state of one reader. Threads: one at a time.
+
+    Args:
+        frontier: where it stands; its segments begin at once.
+        settings: bounds.
+        stop: offsets at which segments end for this reader, by id; what follows those is not read. None = none do.
+        follow: whether it waits for more at the end of what there is. If not, a segment that is not sealed ends there.
+        is_member: whether it belongs to a group: then successors are not begun, but told by `finished`.
+        by_time: whether events come in the order of their arrival; if not, of the segments that have events at hand the
+            oldest goes first, and the others wait.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        settings: ReaderSettings,
+        *,
+        stop: Mapping[int, int] | None = None,
+        follow: bool = True,
+        is_member: bool = False,
+        by_time: bool = True,
+    ) -> None:
+        self.settings = settings
+        self._by_time = by_time
+        self._frontier = frontier
+        self._stop = {} if stop is None else dict(stop)
+        self._follow = follow
+        self._is_member = is_member
+        self._buffers: dict[int, _Buffer] = {}
+        self._askable: set[int] = set()
+        self._ready: list[tuple[int, int, int, _Buffer]] = []
+        self._serial = 0
+        self._finished: list[Finished] = []
+        self._under_way = 0
+        self._bytes = 0
+        self._lag = Lag()
+        if not is_member:
+            frontier.begin()
+        for segment_id in frontier.started:
+            self._start(segment_id)
+
+    # What to do
+
+    def wanted(self) -> list[Step]:
+        """What is to be begun now; each counts as under way until it is answered. O(segments that want something).
+
+        The emptiest come first: whoever has nothing holds no place in the order.
+        """
+        steps: list[Step] = []
+        if self._under_way >= self.settings.requests_max:
+            return steps
+        for segment_id in sorted(self._askable, key=lambda number: (self._buffers[number].size_bytes, number)):
+            if self._under_way >= self.settings.requests_max:
+                break
+            buffer = self._buffers[segment_id]
+            step = self._step(segment_id, buffer)
+            self._askable.discard(segment_id)  # one that is full is looked at again when something was taken of it
+            if step is None:
+                continue
+            buffer.under_way, buffer.may_ask = step, False
+            self._bytes += _reserved(step)
+            self._under_way += 1
+            steps.append(step)
+        return steps
+
+    def filled(self, fill: Fill, events: SegmentEvents) -> None:
+        """Events came, or none."""
+        buffer = self._answered(fill)
+        if buffer is None:
+            return
+        buffer.token = events.token
+        batches = [part for batch in events.batches if len(part := batch.within(buffer.offset, buffer.end))]
+        if batches or events.next_offset > buffer.offset:
+            self._keep(fill.segment_id, buffer, batches)
+            buffer.offset, buffer.is_idle = max(buffer.offset, events.next_offset), False
+        else:
+            buffer.is_idle |= bool(buffer.batches)  # what is at hand may last for long; it is asked again meanwhile
+            buffer.must_learn = not buffer.batches
+        self._settle(fill.segment_id, buffer)
+
+    def learned(self, learn: Learn, end: SegmentEnd) -> None:
+        """A segment that gave nothing is sealed, or is not."""
+        buffer = self._answered(learn)
+        if buffer is None:
+            return
+        buffer.must_learn = False
+        if end.is_stale:
+            buffer.may_ask = True
+            self._settle(learn.segment_id, buffer)
+            return
+        is_at_end = end.size is not None and buffer.offset >= end.size
+        if is_at_end and (end.successors or self._is_member) and buffer.end is None:
+            self._finish(learn.segment_id, end.successors)
+            return
+        buffer.is_idle = True  # one that is sealed, and has more than can be seen yet, is idle too
+        if is_at_end or (end.size is None and not self._follow):
+            buffer.end = buffer.offset  # nothing follows; it stays, so that the position still is a cut
+        self._settle(learn.segment_id, buffer)
+
+    def failed(self, step: Step) -> None:
+        """It did not work: it is wanted again."""
+        buffer = self._answered(step)
+        if buffer is not None:
+            buffer.may_ask = True
+            self._settle(step.segment_id, buffer)
+
+    def retry_idle(self) -> None:
+        """Ask the idle segments again."""
+        for segment_id, buffer in self._buffers.items():
+            if buffer.is_idle and not buffer.may_ask:
+                buffer.may_ask = True
+                self._settle(segment_id, buffer)
+
+    # What there is
+
+    def take(self) -> EventBatch | None:
+        """The events that are next: those of the lowest value, then of the lowest segment. O(log segments)."""
+        while self._ready:
+            _, segment_id, _, buffer = heapq.heappop(self._ready)
+            if self._buffers.get(segment_id) is not buffer:
+                continue  # the segment was given up meanwhile
+            batch = buffer.batches.popleft()
+            buffer.size_bytes -= batch.size_bytes
+            self._bytes -= batch.size_bytes
+            self._frontier.advance(segment_id, batch.next_offset)
+            self._lag.read(batch.value)
+            buffer.lag.read(batch.value)
+            if not buffer.batches and buffer.is_idle:
+                buffer.is_idle, buffer.may_ask = False, True
+            self._offer(segment_id, buffer)
+            self._settle(segment_id, buffer)
+            return batch
+        return None
+
+    @property
+    def awaited(self) -> list[int]:
+        """The segments whose first events are on their way, or are about to be asked for. O(segments)."""
+        waiting = (number for number, buffer in self._buffers.items() if not (buffer.batches or buffer.is_idle))
+        return [number for number in waiting if not self._buffers[number].is_complete]
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether there are any such segments. O(segments)."""
+        return bool(self.awaited)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all was given that was asked for; of one that follows, once the stream is sealed. O(segments)."""
+        return (
+            all(buffer.is_complete and not buffer.batches for buffer in self._buffers.values()) and not self._is_member
+        )
+
+    @property
+    def follows(self) -> bool:
+        """Whether it waits for more at the end of what there is."""
+        return self._follow
+
+    @property
+    def idle(self) -> dict[int, int]:
+        """The segments that gave nothing when they were last asked, and where the reader stands in each."""
+        waiting = (item for item in self._buffers.items() if item[1].is_idle and not item[1].batches)
+        return {number: buffer.offset for number, buffer in waiting if not buffer.is_complete}
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Payload in the buffers, and what requests under way may bring."""
+        return self._bytes
+
+    def position(self) -> IdMap:
+        """The stream cut behind the last events that were taken."""
+        return self._frontier.cut()
+
+    def lag(self, now: int, segment_id: int | None = None) -> int:
+        """How much later it is than the last events arrived that were taken; 0 before the first.
+
+        Args:
+            now: what the clock says.
+            segment_id: of one segment; 0 for one that is not being read.
+        """
+        if segment_id is None:
+            return self._lag.at(now)
+        buffer = self._buffers.get(segment_id)
+        return 0 if buffer is None else buffer.lag.at(now)
+
+    def lags(self, now: int) -> dict[int, int]:
+        """The same of each segment that is being read."""
+        return {number: buffer.lag.at(now) for number, buffer in self._buffers.items()}
+
+    # Changes from outside
+
+    def finished(self) -> list[Finished]:
+        """Of a member of a group: the segments that were read to their ends since this was asked last."""
+        done, self._finished = self._finished, []
+        return done
+
+    def add(self, segment: SegmentRecord, offset: int) -> None:
+        """Read one segment more, from an offset on: a group gave it to this reader.
+
+        Raises:
+            InvalidArgument: it is read already, or the offset is below 0.
+        """
+        self._frontier.add(segment, offset)
+        self._start(segment.id)
+
+    def remove(self, segment_id: int) -> int:
+        """Read a segment no more; gives the offset behind the last events that were taken of it.
+
+        Raises:
+            InvalidArgument: it is none of this reader's.
+        """
+        self._drop(segment_id)
+        return self._frontier.remove(segment_id)
+
+    def skip(self, head: Frontier) -> None:
+        """Go on at the stream's head wherever this reader stands before it.
+
+        Args:
+            head: the segments that the stream begins with.
+        """
+        before = self._frontier.cut()
+        self._frontier.skip(head)
+        now = self._frontier.cut()
+        for segment_id in list(self._buffers):
+            if now.get(segment_id) != before.get(segment_id):
+                self._drop(segment_id)
+        for segment_id in self._frontier.started:
+            if segment_id not in self._buffers:
+                self._start(segment_id)
+
+    def _start(self, segment_id: int) -> None:
+        buffer = _Buffer(self._frontier.offset(segment_id), self._stop.get(segment_id))
+        self._buffers[segment_id] = buffer
+        self._settle(segment_id, buffer)
+
+    def _step(self, segment_id: int, buffer: _Buffer) -> Step | None:
+        if buffer.must_learn:
+            return Learn(segment_id)
+        fill_bytes, most = self.settings.fill_bytes, self.settings.buffer_bytes_max
+        share = max(fill_bytes, most // len(self._buffers))
+        is_full = buffer.size_bytes + fill_bytes > share or self._bytes + fill_bytes > most
+        if is_full and buffer.batches:
+            return None
+        return Fill(segment_id, buffer.offset, fill_bytes, buffer.token, end=buffer.end)
+
+    def _answered(self, step: Step) -> _Buffer | None:
+        """The buffer that waits for this; None if the segment was given up, or begun anew, meanwhile."""
+        self._under_way -= 1
+        self._bytes -= _reserved(step)
+        buffer = self._buffers.get(step.segment_id)
+        if buffer is None or buffer.under_way is not step:
+            return None
+        buffer.under_way = None
+        return buffer
+
+    def _keep(self, segment_id: int, buffer: _Buffer, batches: list[EventBatch]) -> None:
+        was_empty = not buffer.batches
+        size_bytes = sum(batch.size_bytes for batch in batches)
+        buffer.batches.extend(batches)
+        buffer.size_bytes += size_bytes
+        self._bytes += size_bytes
+        buffer.may_ask = True
+        if was_empty:
+            self._offer(segment_id, buffer)
+
+    def _offer(self, segment_id: int, buffer: _Buffer) -> None:
+        if buffer.batches:
+            self._serial += 1
+            value = buffer.batches[0].value if self._by_time else 0
+            heapq.heappush(self._ready, (value, segment_id, self._serial, buffer))
+
+    def _settle(self, segment_id: int, buffer: _Buffer) -> None:
+        """After any change of a segment: may it be asked for something, and has it reached its end?"""
+        learns = buffer.must_learn and not buffer.batches
+        fills = not buffer.must_learn and buffer.may_ask and not buffer.is_complete
+        if buffer.under_way is None and (learns or fills):
+            self._askable.add(segment_id)
+        else:
+            self._askable.discard(segment_id)
+        if buffer.end is not None and buffer.is_complete and not buffer.batches:
+            self._frontier.reach(segment_id, buffer.end)
+
+    def _finish(self, segment_id: int, successors: tuple[SegmentRecord, ...]) -> None:
+        if self._is_member:
+            self._finished.append(Finished(segment_id, self.remove(segment_id), successors))
+            return
+        self._drop(segment_id)
+        for begun in self._frontier.finish(segment_id, successors):
+            self._start(begun)
+
+    def _drop(self, segment_id: int) -> None:
+        buffer = self._buffers.pop(segment_id, None)
+        self._askable.discard(segment_id)
+        if buffer is not None:
+            self._bytes -= buffer.size_bytes
+
+
+def _reserved(step: Step) -> int:
+    return step.max_bytes if isinstance(step, Fill) else 0

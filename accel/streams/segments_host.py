@@ -1,0 +1,354 @@
+"""Segments kept in object storage: the host of a stream's segments, for one session of a node.
+
+    with ObjectSegments(catalog, store, node_id=4) as host:
+        streams = StreamStore.open(store, host=host)          workflows create, seal and merge segments through it
+        with StreamWriter(streams.stream("shop", "orders"), host) as writer:
+            writer.write(b"...", key=b"order-17")
+
+A segment is a stream of the object layer. What is appended waits in memory until `flush` writes one object of it, of
+all segments together, and commits that: then it is durable, and can be read. The time indexes of segments follow: their
+records move to objects of their own once the data is durable.
+
+A segment is sealed by closing its stream on the node; so every process knows. A new session fences the older ones of
+its node; what those had not made durable is lost with them, and they fail with `SessionFenced`.
+
+All orders of workflows (`SegmentHost`) may be repeated, by another process too. What another node has open is left to
+that node: an order does what is this node's, and then raises `SegmentsElsewhere`.
+
+Source: docs/history.md, "Workflows"; PDP-28.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from accel.catalog import ObjectCatalog
+from accel.catalog.shard_writes import trim_streams
+from accel.history.id_columns import IdMap, Integers
+from accel.history.segments import Segments
+from accel.history.store.hosts import StreamName
+from accel.streams.open_segments import (
+    AppendBuffer,
+    FoundSegments,
+    OpenSegment,
+    OpenSegments,
+    SegmentDirectory,
+    SegmentSealed,
+    refuse_elsewhere,
+    stream_spans,
+)
+from accel.streams.rules.arrival_order import HostClock, StreamSegmentInfo
+from accel.streams.rules.transaction_data import TransactionEvents
+from accel.streams.settings import SegmentsSettings
+from accel.streams.uploads import Merging, TransactionName, TransactionObjects, UploadParts, UploadQueue
+from accel.system import SYSTEM, Components
+from loaders.backoff import Backoff, RetrySettings
+from loaders.lifetime import Lifetime
+from loaders.store import ObjectStore
+
+
+class ObjectSegments:
+    """One session of a node that holds segments; a `SegmentHost`.
+
+    Opening it fences older sessions of the node, and settles what they were merging. It is of the process that opened
+    it: elsewhere calls raise WrongProcess; once it is closed, Closed.
+
+    Args:
+        catalog: of the store; closed after this.
+        store: where objects, histories and time indexes lie.
+        node_id: the node.
+        settings: bounds.
+        system: clock, sleep and chance.
+
+    Threads: any. What asks the store is done by one at a time; appends wait for that only if too much is in memory, or
+    if they are the first to their segment.
+    """
+
+    def __init__(
+        self,
+        catalog: ObjectCatalog,
+        store: ObjectStore,
+        node_id: int,
+        *,
+        settings: SegmentsSettings = SegmentsSettings(),  # noqa: B008 - immutable
+        system: Components = SYSTEM,
+    ) -> None:
+        self._lifetime = Lifetime(f"segments of node {node_id}", system.process_id)
+        self.settings = settings
+        self.system = system
+        self.clock = HostClock.of_seconds(system.clock)
+        self._lock = Lock()  # around whatever calls the session, which takes one call at a time
+        self._catalog, self._node = catalog, catalog.open_node(node_id)
+        self._directory = SegmentDirectory(store, system)
+        backoff = Backoff(RetrySettings(), system.sleep, system.jitter)
+        self._transactions = TransactionObjects(store, backoff)
+        self._segments = OpenSegments(
+            catalog, self._node, store, self._directory, self.clock, settings, backoff, system
+        )
+        self._buffer = AppendBuffer(self._node.epoch, system.timer)
+        layout = catalog.parts.layout
+        parts = UploadParts(store, layout, self._node, self._transactions, settings, backoff)
+        self._uploads = UploadQueue(parts, self._segments, self._buffer)
+        self._merging = Merging(parts, self._segments, self._buffer)
+        try:
+            self._transactions.settle(node_id, self._merging.was_merged)
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.stop()
+
+    def __repr__(self) -> str:
+        return f"ObjectSegments({self._node!r}, {self.waiting_bytes} bytes waiting)"
+
+    # For writers
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What was appended and waits for an object, without an object that is on its way."""
+        return self._buffer.size_bytes
+
+    def open_segments(self, stream: StreamName, ids: Collection[int]) -> None:
+        """Open segments before they are appended to, side by side; sealed ones are passed over.
+
+        The clock goes on from the highest value that any of them has.
+
+        Raises:
+            What `OpenSegments.find` raises.
+        """
+        with self._turn():
+            self._segments.find(stream, ids)
+
+    def append(self, stream: StreamName, segment_id: int, payloads: Sequence[bytes]) -> None:
+        """Append events as one batch; in memory until `flush`. If too much waits there, that is flushed first.
+
+        Args:
+            stream: scope and stream.
+            segment_id: the segment.
+            payloads: of the events, at least one.
+
+        Raises:
+            SegmentSealed: the segment takes none any more.
+            FormatLimit: more bytes than one batch can hold.
+            What `flush` and `OpenSegments.find` raise.
+
+        Whatever is raised, these events were not appended.
+        """
+        self._lifetime.check()
+        segment = self._segments.get(stream, segment_id) or self._opened(stream, segment_id)
+        if self._is_due():
+            with self._turn():
+                if self._is_due():  # else somebody has just flushed
+                    self._uploads.flush()
+        self._buffer.append(segment, payloads)
+
+    def flush(self) -> None:
+        """Make everything durable that was appended before. Requests: 2 for each object, and those of its parts.
+
+        Raises:
+            SessionFenced: a newer session writes for this node; what is in memory will never be durable.
+            AccelError: with a note that says what is not durable; it stays in memory, and the next flush goes on.
+        """
+        with self._turn():
+            self._uploads.flush()
+
+    def info(self, stream: StreamName, segment_id: int) -> StreamSegmentInfo:
+        """Where the durable data of a segment ends, and the clock value that what lies behind will at least have.
+
+        Raises:
+            What `OpenSegments.find` raises.
+        """
+        self._lifetime.check()
+        segment = self._segments.get(stream, segment_id)
+        if segment is None:
+            located = self._found(stream, [segment_id])
+            if segment_id in located.sealed:
+                return StreamSegmentInfo(located.sealed[segment_id].end, self.clock.now(), is_sealed=True)
+            segment = located.open[segment_id]
+        end = self._segments.durable_end(segment)
+        now = self.clock.now()  # asked first: who appends meanwhile gets no lower one
+        waiting = segment.index.read(end, 1)
+        return StreamSegmentInfo(end, waiting.value if waiting.covered else now, is_sealed=segment.is_sealed)
+
+    def keep_transaction(self, name: TransactionName, events: TransactionEvents) -> None:
+        """Make the data of a transaction durable, before it is said that it shall be committed; none if it is empty.
+
+        Raises:
+            DataConflict: other data of it is there; StoreError, FormatLimit.
+        """
+        self._lifetime.check()
+        if len(events):
+            self._transactions.keep(name, events)
+
+    def drop_transaction(self, name: TransactionName) -> None:
+        """Delete the data of a transaction."""
+        self._lifetime.check()
+        self._transactions.erase([name])
+
+    def close(self) -> None:
+        """Flush, move all time indexes to objects, and write a checkpoint. It takes no more appends.
+
+        Raises:
+            What `flush` raises; closing it again goes on.
+        """
+        self._lifetime.check_process()
+        with self._lock:
+            if self._lifetime.is_closed:
+                return
+            self._uploads.flush()
+            self._segments.move_times(self._segments.listed())
+            self._node.close()
+            self.stop()
+
+    def stop(self) -> None:
+        """Let go of threads, and write nothing: what was not flushed is lost."""
+        self._lifetime.close()
+        self._segments.close()
+
+    # For workflows
+
+    def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
+        """See `SegmentHost.create`: remembered; the node that first writes a segment opens it, which may be another."""
+        self._lifetime.check()
+        self._directory.remember(stream, segments, stream_ids)
+
+    def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """See `SegmentHost.seal`: what was appended becomes durable, and the streams are closed on this node.
+
+        Raises:
+            SegmentsElsewhere: other nodes have some of them open; the others are sealed.
+            What `flush` and `OpenSegments.find` raise.
+        """
+        with self._turn():
+            located = self._segments.find(stream, ids.tolist(), is_step=True)
+            segments = list(located.open.values())
+            self._buffer.seal(segments)
+            self._uploads.flush()
+            self._segments.move_times(segments)
+            closed = self._node.close_streams(segment.stream_id for segment in segments)
+            self._segments.forget(segments)
+        self._directory.forget(stream, ids)
+        located.refuse_elsewhere("seal", stream)
+        ends = {segment.segment_id: closed[segment.stream_id] for segment in segments}
+        return ends | {segment_id: span.end for segment_id, span in located.sealed.items()}
+
+    def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """See `SegmentHost.tails`: how far durable data reaches, also of segments that other nodes write."""
+        self._lifetime.check()
+        stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in ids.tolist()}
+        here = {stream_id: end for stream_id in stream_ids.values() if (end := self._node.end(stream_id)) is not None}
+        spans = stream_spans(
+            self._catalog.parts, [stream_id for stream_id in stream_ids.values() if stream_id not in here]
+        )
+        ends = {
+            stream_id: self._catalog.stream_end(stream_id) if span.is_open else span.end
+            for stream_id, span in spans.items()
+        }
+        return {segment_id: here.get(stream_id, ends.get(stream_id, 0)) for segment_id, stream_id in stream_ids.items()}
+
+    def truncate(self, stream: StreamName, cut: IdMap) -> None:
+        """See `SegmentHost.truncate`: what lies before the cut is let go.
+
+        Raises:
+            SegmentsElsewhere: other nodes have some of them open, which alone restore their time indexes without the
+                data; the others are truncated.
+            What `flush` and `OpenSegments.find` raise.
+        """
+        live = {segment_id: offset for segment_id, offset in cut.items() if offset > 0}
+        with self._turn():
+            located = self._segments.find(stream, live, is_step=True)
+            self._uploads.flush()
+            self._segments.move_times(located.open.values())  # they could not be restored without the data
+            self._node.trim({segment.stream_id: live[segment.segment_id] for segment in located.open.values()})
+        trim_streams(
+            self._catalog.parts, {span.stream_id: live[segment_id] for segment_id, span in located.sealed.items()}
+        )
+        located.refuse_elsewhere("truncate", stream)
+
+    def delete(self, stream: StreamName, ids: Integers) -> None:
+        """See `SegmentHost.delete`: the streams are closed, all data is let go, their time indexes are deleted.
+
+        Raises:
+            SegmentsElsewhere: other nodes have some of them open; the others are deleted.
+            What `flush` raises.
+        """
+        self._lifetime.check()
+        opened = [known for segment_id in ids.tolist() if (known := self._segments.get(stream, segment_id)) is not None]
+        stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in ids.tolist()}
+        with self._turn():
+            self._buffer.seal(opened)
+            self._uploads.flush()
+            spans = stream_spans(self._catalog.parts, stream_ids.values())
+            beside = {stream_id: span for stream_id, span in spans.items() if span.is_open_beside(self._node.node_id)}
+            ends = {stream_id: span.end for stream_id, span in spans.items() if not span.is_open}
+            ends |= self._node.close_streams(set(spans) - set(ends) - set(beside))
+            self._segments.forget(opened)
+        self._directory.forget(stream, ids)
+        trim_streams(self._catalog.parts, ends)
+        self._segments.delete_times(ends)
+        refuse_elsewhere(
+            "delete", stream, {segment_id: beside[at] for segment_id, at in stream_ids.items() if at in beside}
+        )
+
+    def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
+        """See `SegmentHost.merge`: one batch for each segment that a transaction has events for.
+
+        Raises:
+            SegmentsElsewhere: other nodes have segments open that its events go to. All batches of a transaction stand
+                in one object, which one node writes: nothing of it was merged.
+            What `flush` raises; and FormatLimit: events for more than 20,000 segments.
+        """
+        self._lifetime.check()
+        unique_id = self._directory.unique_id(stream)
+        with self._turn():
+            self._uploads.flush()  # and with it what an earlier merge has left to do
+            for group in self._merging.groups(unique_id, transactions, self.settings.object_bytes):
+                segments = self._directory.segments(stream, ids)
+                self._uploads.add(self._merging.upload(stream, segments, group))
+
+    def abort(self, stream: StreamName, transaction: UUID) -> None:
+        """See `SegmentHost.abort`."""
+        self._lifetime.check()
+        self.drop_transaction(TransactionName(self._directory.unique_id(stream), transaction))
+
+    # Inside
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One call of the session after the other.
+
+        Raises:
+            WrongProcess: before the lock is taken, which may have been held when this process was forked.
+            Closed: also if that happened while others had their turn.
+        """
+        self._lifetime.check()
+        with self._lock:
+            self._lifetime.check()
+            yield
+
+    def _is_due(self) -> bool:
+        return self._buffer.is_due(self.settings.object_bytes, self.settings.object_age_seconds)
+
+    def _opened(self, stream: StreamName, segment_id: int) -> OpenSegment:
+        located = self._found(stream, [segment_id])
+        if segment_id in located.sealed:
+            raise SegmentSealed(stream, segment_id)
+        return located.open[segment_id]
+
+    def _found(self, stream: StreamName, ids: Collection[int]) -> FoundSegments:
+        with self._turn():
+            return self._segments.find(stream, ids)

@@ -1,0 +1,81 @@
+"""Choices of those who write streams: how much is gathered before it is sent on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from accel.history.checks import check_settings
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentsSettings:
+    """Bounds of one `ObjectSegments`.
+
+    Args:
+        object_bytes: an append that finds so many bytes waiting writes an object of them first; 16 MiB. What one append
+            brings comes on top, and as much again while an object is on its way.
+        object_age_seconds: likewise if the oldest of them has waited for so long. Nobody looks between appends.
+        prepared_seconds: how long a prepared object id is good for: the longest that writing and committing may take.
+        commit_attempts: how often a commit, or a write, of unknown outcome is made before its error is raised.
+        move_records_min: the time index of a segment moves from memory to an object when it has so many records there
+            whose data is durable; and whenever the segment is sealed or truncated, or the host is closed.
+        moved_records_max: records of one such object; see `segment_index`.
+        parallel_segments: how many segments are opened, or have their time indexes moved, side by side.
+        cache_bytes: memory for parts of time indexes that are read.
+
+    Raises:
+        ValueError: a number of 0 or below.
+    """
+
+    object_bytes: int = 16 * MIB
+    object_age_seconds: float = 5.0
+    prepared_seconds: float = 3600.0
+    commit_attempts: int = 5
+    move_records_min: int = 1024
+    moved_records_max: int = 65_536
+    parallel_segments: int = 8
+    cache_bytes: int = 16 * MIB
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamWriterSettings:
+    """Bounds of one `StreamWriter`.
+
+    Args:
+        batch_events_max: single writes to one segment become one append when there are so many;
+        batch_bytes_max: or so many bytes of them;
+        batch_age_seconds: or when the first of them has waited for so long. Nobody looks between writes.
+        buffer_bytes_max: when so many bytes wait in all, what waits the longest is appended.
+        transactions_bytes_max: what open transactions of one writer may hold in memory together; 64 MiB.
+        wait_seconds: how long a write waits for a scale, or another workflow, that is under way.
+        pause_seconds: how long it waits before it asks again.
+        requests_seconds: a flush that finds the last look so long ago looks for requests of other processes: three
+            requests, of which one is a listing. 30 s. Nobody looks between flushes.
+
+    Raises:
+        ValueError: a number of 0 or below.
+    """
+
+    batch_events_max: int = 1000
+    batch_bytes_max: int = MIB
+    batch_age_seconds: float = 1.0
+    buffer_bytes_max: int = 16 * MIB
+    transactions_bytes_max: int = 64 * MIB
+    wait_seconds: float = 60.0
+    pause_seconds: float = 0.05
+    requests_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+def _check(settings: SegmentsSettings | StreamWriterSettings) -> None:
+    check_settings(settings)
+    for setting in fields(settings):
+        if getattr(settings, setting.name) <= 0:
+            raise ValueError(f"expected {setting.name} above 0, found {getattr(settings, setting.name)}")

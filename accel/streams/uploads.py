@@ -1,0 +1,486 @@
+"""The uploads of a session: objects of appended batches, merges of transactions, and the order of both.
+
+    1. the intent, if the object merges transactions       so that it is known later whether that happened
+    2. an id is prepared, the object written
+    3. the commit: one conditional write
+    4. data of the transactions deleted, and the intent    now that it stands in the segments
+    5. records of the time indexes moved to objects
+
+Each step may fail, and an upload goes on there when it is carried out again. A commit whose outcome is unknown is
+repeated for the same object: the catalog finds out whether it had happened. Objects of one session follow one another,
+because each continues its segments where the one before ended them. So what failed comes first when it is tried again,
+and until it is done nothing more is taken from the buffer.
+
+Events of a transaction lie apart until it is committed:
+
+    accel/transactions/<stream>/<transaction>     the events; written once, before the transaction is committed
+    accel/transactions/node-<n>/<session>         a `MergeIntent`, while an object is on its way that merges some
+
+Each event then goes to the segment that holds its key now. A transaction brings one batch to each segment that gets any
+of its events, with the clock value of that moment. All batches of a transaction are in one object, so they come at once
+or not at all.
+
+Merging happens once, whenever a process dies. The object is committed by one write of the catalog, and after that the
+data is deleted; a process that dies between the two leaves the intent, which names one of the batches: its stream, its
+offsets, and the number of the session that was to write it. The next session of the node looks there before it writes
+anything: if that batch stands in the stream, all of them do, and the data is deleted; otherwise none does, and none
+ever will, as sessions fence one another.
+
+Source: docs/formats.md, "Data of a transaction".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, NamedTuple, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from accel.catalog import NodeWriter
+from accel.catalog.rows import STREAMS_AN_OBJECT_MAX
+from accel.errors import CommitRefused
+from accel.history.segments import Segments
+from accel.history.store.hosts import StreamName
+from accel.streams.open_segments import AppendBuffer, OpenSegments, SegmentSealed, Taken, erase_keys, stream_spans
+from accel.streams.rules.routing import KeyRouter, grouped
+from accel.streams.rules.transaction_data import (
+    SIZE_BYTES_MAX,
+    TransactionEvents,
+    decode_transaction,
+    encode_transaction,
+)
+from accel.streams.settings import SegmentsSettings
+from loaders.backoff import Backoff
+from loaders.errors import (
+    AccelError,
+    AmbiguousWrite,
+    CorruptObject,
+    DataConflict,
+    FormatLimit,
+    KeyMissing,
+    ObjectExists,
+    PreconditionFailed,
+    StoreUnavailable,
+    WriteConflict,
+)
+from loaders.layout import ObjectLayout, merging_key, merging_prefix, transaction_key
+from loaders.object_ref import ObjectRef
+from loaders.object_writer import ObjectWriter
+from loaders.store import ObjectStore
+from loaders.store.base import CreateOnly
+from loaders.tables.records import RecordForm
+from range_index import ObjectRanges
+
+# Data of transactions, and intents
+
+
+class TransactionName(NamedTuple):
+    """A transaction.
+
+    Args:
+        stream: unique id of its stream.
+        transaction: its id.
+    """
+
+    stream: UUID
+    transaction: UUID
+
+    @property
+    def key(self) -> str:
+        """Where its data lies."""
+        return transaction_key(self.stream, self.transaction)
+
+
+class MergeIntent(msgspec.Struct, frozen=True):
+    """What a session is about to merge.
+
+    Attributes:
+        node_id: whose session.
+        epoch: its epoch.
+        stream_id: a stream of the object layer that gets some of it;
+        start: the first offset of the first batch that it gets;
+        end: where that batch ends.
+        transactions: unique id of the stream and transaction id of each.
+    """
+
+    node_id: int
+    epoch: int
+    stream_id: int
+    start: int
+    end: int
+    transactions: tuple[tuple[UUID, UUID], ...]
+
+    @property
+    def key(self) -> str:
+        """Where it lies."""
+        return merging_key(self.node_id, self.epoch)
+
+    @property
+    def names(self) -> list[TransactionName]:
+        """Its transactions."""
+        return [TransactionName(*transaction) for transaction in self.transactions]
+
+
+MERGE_INTENT: Final = RecordForm("merge-intent", 1, MergeIntent)
+
+INTENT_SIZE_BYTES_MAX: Final = 64 << 20
+"""Longest intent that is read; a transaction takes 36 bytes of it."""
+
+WasMerged = Callable[[MergeIntent], bool]
+
+
+class TransactionObjects:
+    """Keeps and deletes data of transactions. Threads: any.
+
+    Args:
+        store: where they lie.
+        backoff: for writes whose outcome is unknown.
+    """
+
+    def __init__(self, store: ObjectStore, backoff: Backoff) -> None:
+        self._store = store
+        self._backoff = backoff
+
+    def keep(self, name: TransactionName, events: TransactionEvents) -> None:
+        """Write the data of a transaction, unless it is there. 1 request.
+
+        Raises:
+            DataConflict: other data is there: two writers have one transaction.
+            StoreError, FormatLimit.
+        """
+        body = encode_transaction(events)
+        attempt = 1
+        while True:
+            try:
+                self._store.put(name.key, body, condition=CreateOnly())
+            except (PreconditionFailed, WriteConflict, StoreUnavailable):
+                if self._stands(name, body):
+                    return
+                if attempt >= self._backoff.settings.settle_attempts:
+                    raise
+                self._backoff.pause(attempt)
+                attempt += 1
+            else:
+                return
+
+    def read(self, name: TransactionName) -> TransactionEvents | None:
+        """The data of a transaction; None if there is none: it was merged, or had none. 1 request.
+
+        Raises:
+            CorruptObject, StoreError.
+        """
+        try:
+            body = self._backoff.ask(lambda: self._store.get(name.key, size_bytes_max=SIZE_BYTES_MAX)).body
+        except KeyMissing:
+            return None
+        return decode_transaction(body, name.key)
+
+    def erase(self, names: Sequence[TransactionName]) -> None:
+        """Delete the data of transactions. 1 request for 1,000 of them."""
+        erase_keys(self._store, [name.key for name in names])
+
+    def intend(self, intent: MergeIntent) -> None:
+        """Say what is about to be merged. 1 request."""
+        body = MERGE_INTENT.encode(intent)
+        self._backoff.ask(lambda: self._store.put(intent.key, body))
+
+    def finish(self, intent: MergeIntent) -> None:
+        """It was merged: the data goes, and then the intent. 2 requests."""
+        self.erase(intent.names)
+        erase_keys(self._store, [intent.key])
+
+    def settle(self, node_id: int, was_merged: WasMerged) -> int:
+        """Settle what earlier sessions of a node left behind; gives how many intents that were.
+
+        To be done by a session before it writes anything. 1 request if there are none.
+
+        Args:
+            node_id: whose session.
+            was_merged: tells whether the batch that an intent names stands in its stream.
+        """
+        intents = list(self._intents(node_id))
+        for intent in intents:
+            if was_merged(intent):
+                self.finish(intent)
+            else:
+                erase_keys(self._store, [intent.key])
+        return len(intents)
+
+    def _intents(self, node_id: int) -> Iterator[MergeIntent]:
+        for info in self._backoff.ask(lambda: list(self._store.list(merging_prefix(node_id)))):
+            fetched = self._store.get(info.key, size_bytes_max=INTENT_SIZE_BYTES_MAX)
+            intent = MERGE_INTENT.decode(fetched.body, info.key)
+            if intent.key != info.key:
+                expected = f"an intent of node {node_id} that names its own key"
+                raise CorruptObject(info.key, len(fetched.body), expected=expected, found=f"that of {intent.key!r}")
+            yield intent
+
+    def _stands(self, name: TransactionName, body: bytes) -> bool:
+        try:
+            stored = self._backoff.ask(lambda: self._store.get(name.key, size_bytes_max=SIZE_BYTES_MAX)).body
+        except KeyMissing:
+            return False
+        if stored != body:
+            raise DataConflict("", name.key, "expected one writer of a transaction, found other data of it")
+        return True
+
+
+# One object
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UploadParts:
+    """What uploads of one session share.
+
+    Args:
+        store: where objects lie.
+        layout: where in it.
+        node: the session; one call at a time.
+        transactions: data of transactions.
+        settings: bounds.
+        backoff: pauses between attempts.
+    """
+
+    store: ObjectStore
+    layout: ObjectLayout
+    node: NodeWriter
+    transactions: TransactionObjects
+    settings: SegmentsSettings
+    backoff: Backoff
+
+
+class Upload:
+    """One object and what belongs to it. Threads: one at a time.
+
+    Args:
+        parts: of the session.
+        taken: batches by segment; at most 20,000 segments.
+        intent: which transactions it merges.
+    """
+
+    def __init__(self, parts: UploadParts, taken: Taken, intent: MergeIntent | None = None) -> None:
+        self._parts = parts
+        self._taken = dict(sorted(taken.items(), key=lambda item: item[0].stream_id))
+        self._intent = intent
+        self._is_intended = intent is None
+        self._written: tuple[ObjectRef, ObjectRanges] | None = None
+        self._is_doubtful = False
+        self._is_committed = False
+
+    @property
+    def segments(self) -> Taken:
+        """Its batches by segment, ascending by stream of the object layer."""
+        return self._taken
+
+    def carry_out(self) -> None:
+        """Do what is left to do. When it returns, everything is durable.
+
+        Raises:
+            SessionFenced: a newer session writes for this node; what is not durable will never be.
+            CommitRefused: it cannot be committed any more, and whether an earlier attempt was is not known: a new
+                session of the node finds out.
+            AccelError: with a note that says what is not durable yet; carry it out again.
+        """
+        try:
+            if not self._is_intended and self._intent is not None:
+                self._parts.transactions.intend(self._intent)
+                self._is_intended = True
+            if not self._is_committed:
+                self._commit()
+        except AccelError as error:
+            error.add_note(f"not durable yet, and still in memory: {self._text()}")
+            raise
+        if self._intent is not None:
+            self._parts.transactions.finish(self._intent)
+
+    def _commit(self) -> None:
+        try:
+            self._write_and_commit()
+        except CommitRefused:
+            if self._is_doubtful or self._written is None:
+                raise
+            self._written = None  # its promise may have run out while it could not be committed
+            self._write_and_commit()
+
+    def _write_and_commit(self) -> None:
+        ref, ranges = self._repeatedly(self._write) if self._written is None else self._written
+        self._repeatedly(lambda: self._parts.node.commit_upload(ref, ranges), is_commit=True)
+        self._is_committed = True
+
+    def _write(self) -> tuple[ObjectRef, ObjectRanges]:
+        parts = self._parts
+        [object_id] = parts.node.prepare(deadline_seconds=parts.settings.prepared_seconds)
+        with ObjectWriter(parts.store, parts.layout, object_id, backoff=parts.backoff) as upload:
+            for segment, batches in self._taken.items():
+                upload.write(segment.stream_id, batches)
+        self._written = upload.ref, upload.ranges
+        return self._written
+
+    def _repeatedly(self, ask: Callable[[], Answer], *, is_commit: bool = False) -> Answer:
+        attempt = 1
+        while True:
+            try:
+                return ask()
+            except AccelError as error:
+                is_unknown = error.retryable or isinstance(error, AmbiguousWrite)
+                self._is_doubtful |= is_commit and is_unknown
+                # Where another object lies, this one is written under the next id.
+                may_help = is_unknown or isinstance(error, ObjectExists)
+                if not may_help or attempt >= self._parts.settings.commit_attempts:
+                    raise
+            self._parts.backoff.pause(attempt)
+            attempt += 1
+
+    def _text(self) -> str:
+        size_bytes = sum(len(batch.payload) for batch in chain(*self._taken.values()))
+        some = ", ".join(f"stream {segment.stream_id} up to {segment.end}" for segment in list(self._taken)[:5])
+        return f"{size_bytes} bytes of {len(self._taken)} segments ({some})"
+
+
+# All objects of a session, in order
+
+logger = logging.getLogger(__name__)
+
+
+class UploadQueue:
+    """Carries out uploads in their order. Threads: one at a time.
+
+    Args:
+        parts: of the session.
+        segments: that it writes.
+        buffer: what waits to be written.
+    """
+
+    def __init__(self, parts: UploadParts, segments: OpenSegments, buffer: AppendBuffer) -> None:
+        self._parts = parts
+        self._segments = segments
+        self._buffer = buffer
+        self._uploads: list[Upload] = []
+
+    def flush(self) -> None:
+        """Make everything durable that is in the buffer now.
+
+        Raises:
+            What `Upload.carry_out` raises; what is not durable stays here, or in the buffer.
+        """
+        self._carry_out()
+        self._uploads += [Upload(self._parts, taken) for taken in self._buffer.take(STREAMS_AN_OBJECT_MAX)]
+        self._carry_out()
+
+    def add(self, upload: Upload) -> None:
+        """Carry out one more upload, after those that are here.
+
+        Raises:
+            What `Upload.carry_out` raises; it stays here.
+        """
+        self._uploads.append(upload)
+        self._carry_out()
+
+    def _carry_out(self) -> None:
+        while self._uploads:
+            self._uploads[0].carry_out()
+            self._move_times(self._uploads.pop(0))
+
+    def _move_times(self, done: Upload) -> None:
+        least = self._parts.settings.move_records_min
+        due = [segment for segment in done.segments if segment.index.records_in_memory >= least]
+        try:
+            self._segments.move_times(due)
+        except (StoreUnavailable, WriteConflict):  # the data is durable; the records are moved with those that follow
+            logger.warning("time indexes of %d segments stay in memory for now", len(due), exc_info=True)
+
+
+# Merging transactions
+
+Group = list[tuple[TransactionName, TransactionEvents]]
+
+
+class Merging:
+    """Makes uploads of transactions. Threads: one at a time.
+
+    Args:
+        parts: of the session.
+        segments: that it writes.
+        buffer: what waits to be written.
+    """
+
+    def __init__(self, parts: UploadParts, segments: OpenSegments, buffer: AppendBuffer) -> None:
+        self._parts = parts
+        self._segments = segments
+        self._buffer = buffer
+
+    def groups(self, stream: UUID, transactions: Iterable[UUID], size_bytes: int) -> Iterator[Group]:
+        """Transactions that were not merged, in their order, so many together as one object may bring.
+
+        Reads their data, when it is asked for. Of those that were merged, or had no events, there is none.
+        """
+        group: Group = []
+        waiting_bytes = 0
+        for transaction in transactions:
+            name = TransactionName(stream, transaction)
+            events = self._parts.transactions.read(name)
+            if events is None:
+                continue
+            if group and waiting_bytes + events.size_bytes > size_bytes:
+                yield group
+                group, waiting_bytes = [], 0
+            group.append((name, events))
+            waiting_bytes += events.size_bytes
+        if group:
+            yield group
+
+    def upload(self, name: StreamName, segments: Segments, group: Group) -> Upload:
+        """Append the events of transactions, and take what waits for their segments as one object.
+
+        Args:
+            name: scope and stream.
+            segments: that the events go to, of all keys.
+            group: the transactions.
+
+        Raises:
+            FormatLimit: events for more segments than one object can have.
+            SegmentSealed: one of the segments takes no appends.
+            SegmentsElsewhere: another node has one of them open.
+        """
+        routed = list(_routed(segments, group))
+        ids = {segment_id for segment_id, _ in routed}
+        if len(ids) > STREAMS_AN_OBJECT_MAX:
+            raise FormatLimit(f"expected events for at most {STREAMS_AN_OBJECT_MAX} segments, found {len(ids)}")
+        located = self._segments.find(name, ids, is_step=True)
+        located.refuse_elsewhere("merge transactions into", name)
+        for sealed_id in located.sealed:
+            raise SegmentSealed(name, sealed_id)
+        taken = self._buffer.append_and_take([(located.open[segment_id], payloads) for segment_id, payloads in routed])
+        first = routed[0][0]
+        proof = taken[located.open[first]][-sum(segment_id == first for segment_id, _ in routed)]
+        node, names = self._parts.node, tuple((name.stream, name.transaction) for name, _ in group)
+        intent = MergeIntent(node.node_id, node.epoch, proof.stream_id, proof.base_offset, proof.end_offset, names)
+        return Upload(self._parts, taken, intent)
+
+    def was_merged(self, intent: MergeIntent) -> bool:
+        """Whether the batch that an intent names stands in its stream."""
+        stream_id = intent.stream_id
+        span = stream_spans(self._segments.catalog.parts, [stream_id]).get(stream_id)
+        if span is None:
+            return False
+        end = self._parts.node.end(stream_id) if span.is_open else span.end
+        if end is not None and end < intent.end:
+            return False
+        if span.start > intent.start:
+            return True  # a stream is truncated, or deleted, after the commit is over
+        wanted = (intent.start, intent.end, intent.epoch)
+        batch = next(self._segments.accelerator.read(stream_id, intent.start, intent.end), None)
+        return batch is not None and (batch.base_offset, batch.end_offset, batch.epoch) == wanted
+
+
+def _routed(segments: Segments, group: Group) -> Iterator[tuple[int, list[bytes]]]:
+    router = KeyRouter(segments)
+    for _, events in group:
+        for segment_id, places in grouped(router.route(events.positions)):
+            yield segment_id, [events.payloads[at] for at in places]

@@ -1,0 +1,282 @@
+"""Reads the sources of a merge within a bound of memory: opens them, and divides the work into bands.
+
+    a small group      one request an object brings all of it, its index included
+    a large group      one request brings the index (two where its size is not known and the guess falls short);
+                       the blocks are read later, band by band
+
+Objects that link others (composite ones) are refused: their blocks are not in them. A node's list never has any.
+
+All outputs, one after another, are one long list of copies. It is cut twice, always between two copies:
+
+    copies   ||||||||||||||||||||||||||||||||||||||||||||||||||||||||||
+    parts    |-----|-----|-----|--|------|-----|---|-----|-----|------     what is sent with one request
+    bands    |-----------------|-------------|-------------|----------     what is read before it is sent
+
+A part ends with the copy that brings it to the part size, or with its output. A band is as many parts as memory is
+allowed for. Within a source the copies of a band nearly always lie in one stretch, because the order of a source is
+that of the outputs; then one request a source brings its share of the band. Sources that were made by joining sections
+end to end have their share in one stretch a section.
+
+Bytes in between that are not wanted (left out, or of another band) are read along if they are few: a request costs more
+than some kilobytes do. The largest allowance with which the band still fits is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loaders.errors import CorruptObject, FormatError, FormatLimit
+from loaders.format import (
+    FOOTER_SIZE_BYTES,
+    BlockIndex,
+    guess_tail_size_bytes,
+)
+from loaders.format.spans import join_spans
+from loaders.layout import ObjectLayout
+from loaders.merge.plan import Copies, MergedOutput
+from loaders.object_index import fetch_tail, open_fetched
+from loaders.object_ref import UNKNOWN, ObjectRef
+from loaders.parallel import map_bounded
+from loaders.store import ObjectStore
+
+ROW_SIZE_BYTES_MAX = 64 << 20
+"""A row of an index with more bytes than this is not merged: rows are moved whole, and memory is bounded.
+A writer closes a block at half a mebibyte, so only a huge single record makes such a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSettings:
+    """Settings of a merge. Threads: immutable.
+
+    At most `band_size_bytes` of sources and `sending_size_bytes` of parts on their way are in memory at once, and 240
+    bytes a row of all sources. The defaults stay below 256 MiB, the interpreter included, up to about 100,000 rows: a
+    merge of 110 MiB has 165 MiB allocated and 190 MiB resident, one of 600 MiB 105 and 185. The difference is what
+    glibc keeps for each thread that reads; with `MALLOC_MMAP_THRESHOLD_=1048576` the latter is 130 MiB.
+
+    Args:
+        band_size_bytes: bytes of sources in memory; a group of at most so many takes one request a source, a larger one
+            is read in bands of about half as much. 112 MiB.
+        part_size_bytes: size of the parts of a large output, at least; S3 refuses parts below 5 MiB. 16 MiB.
+        sending_size_bytes: bytes of parts that are being sent; 32 MiB.
+        parallel_requests: reads, or parts that are being sent, at once; 4.
+        server_side: let the store copy the data where it can; see `loaders.merge.merger`.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+
+    band_size_bytes: int = 112 << 20
+    part_size_bytes: int = 16 << 20
+    sending_size_bytes: int = 32 << 20
+    parallel_requests: int = 4
+    server_side: bool = False
+
+    def __post_init__(self) -> None:
+        numbers = (self.band_size_bytes, self.part_size_bytes, self.sending_size_bytes, self.parallel_requests)
+        if min(numbers) < 1:
+            raise ValueError(f"expected settings of at least 1, found {self}")
+
+
+DEFAULT_SETTINGS = MergeSettings()
+
+GAP_ALLOWANCES_BYTES = (1 << 20, 1 << 16, 1 << 12, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """An object that is to be merged. Threads: immutable.
+
+    Args:
+        ref: the object, with its true sizes and the checksum of its tail.
+        key: where it lies.
+        index: its rows.
+        body: all its bytes, or None if they are to be read band by band.
+        requests: what opening it took.
+        bytes_read: what opening it fetched.
+    """
+
+    ref: ObjectRef
+    key: str
+    index: BlockIndex
+    body: bytes | None
+    requests: int
+    bytes_read: int
+
+    @property
+    def data_size_bytes(self) -> int:
+        """Bytes in front of the index."""
+        return self.ref.size_bytes - self.index.nbytes - FOOTER_SIZE_BYTES
+
+    def corrupt(self, *, expected: str, found: str) -> CorruptObject:
+        """The error that names this object."""
+        return CorruptObject(self.key, self.ref.size_bytes, expected=expected, found=found)
+
+
+def open_sources(
+    store: ObjectStore,
+    layout: ObjectLayout,
+    refs: Sequence[ObjectRef],
+    settings: MergeSettings = DEFAULT_SETTINGS,
+    *,
+    executor: Executor,
+) -> list[Source]:
+    """Open a group of objects, in their order.
+
+    Requests: one an object; one more where neither the metadata nor the guess told the size of a large index.
+
+    Args:
+        store: where the objects lie.
+        layout: where in it.
+        refs: the objects; whole objects are read if the sizes of all are known and fit one band, and the store is not
+            to copy the data itself.
+        settings: `band_size_bytes`, `parallel_requests` and `server_side` matter here.
+        executor: of threads; runs the requests.
+
+    Raises:
+        FormatError: a composite object.
+        CorruptObject: an object is not what the format or its metadata says.
+        KeyMissing, StoreUnavailable and the like: from the store.
+    """
+    sizes = [ref.size_bytes for ref in refs]
+    copies_itself = settings.server_side and store.can_copy_parts
+    whole = UNKNOWN not in sizes and sum(sizes) <= settings.band_size_bytes and not copies_itself
+    opener = _Opener(store, layout, whole=whole)
+    return map_bounded(executor, opener.open, refs, settings.parallel_requests)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opener:
+    store: ObjectStore
+    layout: ObjectLayout
+    whole: bool
+
+    def open(self, ref: ObjectRef) -> Source:
+        key = self.layout.object_key(ref.object_id)
+        if ref.is_composite:
+            raise _composite(key)
+        fetched = self.store.get(key) if self.whole else fetch_tail(self.store, key, ref, _tail_size_bytes(ref))
+        opened = open_fetched(self.store, key, ref, fetched)
+        if opened is None:
+            raise _composite(key)
+        body = fetched.body if len(fetched.body) == fetched.object_size_bytes else None
+        return Source(opened.ref, key, opened.index, body, opened.requests, opened.bytes_read)
+
+
+def _tail_size_bytes(ref: ObjectRef) -> int:
+    if ref.index_size_bytes != UNKNOWN:
+        return ref.index_size_bytes + FOOTER_SIZE_BYTES
+    return guess_tail_size_bytes(1 << 20 if ref.size_bytes == UNKNOWN else ref.size_bytes)
+
+
+def _composite(key: str) -> FormatError:
+    return FormatError(f"object {key!r}: expected blocks of its own to merge, found a composite object, which has none")
+
+
+def check_whole(source: Source, span: Span, body: bytes) -> None:
+    """Refuse a stretch of which the store gave less than was asked for."""
+    if len(body) != span.end - span.start:
+        expected = f"bytes [{span.start}, {span.end})"
+        raise source.corrupt(expected=expected, found=f"{len(body)} bytes from {span.start} on")
+
+
+class Part(NamedTuple):
+    """Some copies of one output.
+
+    Attributes:
+        output: the number of the output.
+        number: of the part within it, from 1 on.
+        first: its first copy, counted within the output.
+        end: one past its last copy.
+        size_bytes: of these copies; the last part has index and footer besides.
+        is_last: whether the output ends with it.
+    """
+
+    output: int
+    number: int
+    first: int
+    end: int
+    size_bytes: int
+    is_last: bool
+
+
+class Span(NamedTuple):
+    """Bytes ``[start, end)`` of one source."""
+
+    source: int
+    start: int
+    end: int
+
+
+class Located(NamedTuple):
+    """Where the bytes of some copies are: for each the number of a chunk, and the place in it."""
+
+    chunks: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+
+def divide(outputs: Sequence[MergedOutput], settings: MergeSettings) -> list[list[Part]]:
+    """Bands of parts, in the order of the outputs.
+
+    Raises:
+        FormatLimit: a row that is too large to be moved in memory.
+    """
+    bands: list[list[Part]] = []
+    room = 0
+    for part in _parts(outputs, settings.part_size_bytes):
+        if not bands or part.size_bytes > room:
+            bands.append([])
+            room = settings.band_size_bytes // 2  # bytes that are read along come on top, and the allocator's own
+        bands[-1].append(part)
+        room -= part.size_bytes
+    return bands
+
+
+def _parts(outputs: Sequence[MergedOutput], part_size_bytes: int) -> Iterator[Part]:
+    for output, merged in enumerate(outputs):
+        sizes = merged.copies["size_bytes"].astype(np.int64)
+        if (largest := int(sizes.max())) > ROW_SIZE_BYTES_MAX:
+            raise FormatLimit(f"expected rows of at most {ROW_SIZE_BYTES_MAX} bytes to merge, found one of {largest}")
+        totals = np.cumsum(sizes)
+        first, done, number = 0, 0, 1
+        while first < len(sizes):
+            end = min(int(np.searchsorted(totals, done + part_size_bytes)) + 1, len(sizes))
+            size_bytes = int(totals[end - 1]) - done
+            yield Part(output, number, first, end, size_bytes, end == len(sizes))
+            first, done, number = end, done + size_bytes, number + 1
+
+
+def spans_of(copies: Copies, most: int) -> list[Span]:
+    """The stretches of the sources to read for some copies, at least one, ascending by (source, start).
+
+    Complexity: O(n log n), no loop over copies in Python; a step for each stretch.
+
+    Args:
+        copies: in any order.
+        most: bytes to read at most, unless what is wanted is more by itself.
+    """
+    copies = copies[np.lexsort((copies["position"], copies["source"]))]
+    sources, starts = copies["source"], copies["position"]
+    ends = starts + copies["size_bytes"]
+    spans: list[Span] = []
+    for allowance in GAP_ALLOWANCES_BYTES:
+        joined = join_spans(starts, ends, sources, gap_size_bytes_max=allowance)
+        spans = [Span(int(sources[first]), int(starts[first]), int(ends[stop - 1])) for first, stop in joined]
+        if sum(span.end - span.start for span in spans) <= most:
+            break
+    return spans
+
+
+def locate(spans: Sequence[Span], sources: NDArray[np.int32], positions: NDArray[np.int64]) -> Located:
+    """In which of these stretches, ascending by (source, start), each copy lies, and where in it."""
+    table = np.array(spans, dtype=np.int64).reshape(len(spans), 3)
+    # One number for (source, position), so that one binary search finds both.
+    width = int(max(table[:, 2].max(), positions.max())) + 1
+    places = table[:, 0] * width + table[:, 1]
+    chunks = np.searchsorted(places, sources.astype(np.int64) * width + positions, side="right") - 1
+    return Located(chunks, positions - table[chunks, 1])

@@ -1,0 +1,206 @@
+"""Sends parts to the store while the next ones are being put together, within a bound on memory.
+
+An output of one part is one put; a larger one goes out by multipart and appears whole or not at all. What fails takes
+everything back: uploads are aborted, and outputs that are written already, or may be (a reply was lost), are deleted.
+Their ids were prepared for this merge alone. What lies at such a key all the same is another's: it is neither written
+over nor deleted (see `loaders.object_writer`).
+
+**Buffers.** A part is some 16 MiB. Memory of that size comes from the system page by page each time it is allocated,
+and clearing and mapping these pages takes longer than copying into them. So the few parts that are in memory at once
+share a few buffers: one is filled while others are being sent, and comes back when its request is done.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from typing import NamedTuple, cast
+
+from loaders.errors import FormatLimit, ObjectExists
+from loaders.merge.reading import MergeSettings, Part
+from loaders.object_writer import create_object, refuse_existing
+from loaders.parallel import end_all
+from loaders.store import Body, MultipartUpload, ObjectStore, PartReceipt
+from loaders.store.base import PART_NUMBER_MAX
+
+
+class PartBuffer:
+    """Memory for one part. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._stream = io.BytesIO()
+        self._view: memoryview | None = None
+        self.capacity_bytes = 0
+
+    def fill(self, pieces: Iterable[Body]) -> memoryview:
+        """Put pieces one behind another; the bytes stay until `clear`.
+
+        Complexity: O(bytes), no step in Python a piece.
+
+        Raises:
+            BufferError: it is full, and was not cleared.
+        """
+        self._stream.seek(0)
+        self._stream.writelines(pieces)
+        size_bytes = self._stream.tell()
+        self.capacity_bytes = max(self.capacity_bytes, size_bytes)
+        self._view = self._stream.getbuffer()[:size_bytes]
+        return self._view
+
+    def clear(self) -> None:
+        """Let go what is in it; nobody may look at those bytes any more."""
+        if self._view is not None:
+            self._view.release()
+            self._view = None
+
+
+class PartBuffers:
+    """The buffers of one merge. One thread at a time.
+
+    Args:
+        size_bytes_max: of all that are kept for later; a buffer that comes back beyond that is given up.
+    """
+
+    def __init__(self, size_bytes_max: int) -> None:
+        self._size_bytes_max = size_bytes_max
+        self._free: list[PartBuffer] = []
+
+    def take(self) -> PartBuffer:
+        """An empty buffer: one that was used before, if there is one."""
+        return self._free.pop() if self._free else PartBuffer()
+
+    def give_back(self, buffer: PartBuffer) -> None:
+        """What was in it is sent."""
+        buffer.clear()
+        if sum(each.capacity_bytes for each in self._free) + buffer.capacity_bytes <= self._size_bytes_max:
+            self._free.append(buffer)
+
+
+class _Sending(NamedTuple):
+    """Bytes on their way, and the buffer that they lie in."""
+
+    size_bytes: int
+    buffer: PartBuffer | None = None
+
+
+class OutputSender:
+    """Sends the parts of all outputs of one merge.
+
+    Threads: one at a time calls it; the requests run on the executor.
+
+    Args:
+        store: where to.
+        keys: of the outputs.
+        settings: `sending_size_bytes` and `parallel_requests` matter here.
+        executor: of threads.
+    """
+
+    def __init__(self, store: ObjectStore, keys: Sequence[str], settings: MergeSettings, executor: Executor) -> None:
+        self._store = store
+        self._keys = keys
+        self._settings = settings
+        self._executor = executor
+        self._buffers = PartBuffers(settings.sending_size_bytes)
+        self._running: dict[Future[PartReceipt | None], _Sending] = {}
+        self._sending_bytes = 0
+        self._uploads: dict[int, MultipartUpload] = {}
+        self._receipts: dict[int, list[Future[PartReceipt | None]]] = {}
+        self._may_exist: set[str] = set()
+
+    def make_room(self, size_bytes: int) -> None:
+        """Wait until a part of this size may be put together.
+
+        Raises:
+            StoreError: a part could not be sent.
+        """
+        while self._running and (
+            len(self._running) >= self._settings.parallel_requests
+            or self._sending_bytes + size_bytes > self._settings.sending_size_bytes
+        ):
+            self._collect()
+
+    def take_buffer(self) -> PartBuffer:
+        """Memory for the next part, which is then to be sent."""
+        return self._buffers.take()
+
+    def send(self, part: Part, body: Body, buffer: PartBuffer | None = None) -> None:
+        """Send a part; the first and only one of an output becomes the object.
+
+        Args:
+            part: which.
+            body: its bytes.
+            buffer: what they lie in, if it is to be used again when they are sent.
+        """
+        sending = _Sending(len(body), buffer)
+        if part.is_last and part.number == 1:
+            put = self._putter(part.output)
+            self._note(self._executor.submit(put, body), sending)
+        else:
+            self._submit_part(part, lambda upload: upload.upload_part(part.number, body), sending)
+
+    def copy(self, part: Part, source_key: str, start: int, end: int) -> None:
+        """Let the store make a part from bytes of another object; never the only part of an output."""
+        self._submit_part(part, lambda upload: upload.copy_part(part.number, source_key, start, end), _Sending(0))
+
+    def finish(self) -> None:
+        """Wait for all parts, and make the objects out of them."""
+        while self._running:
+            self._collect()
+        for output, upload in list(self._uploads.items()):
+            receipts = [future.result() for future in self._receipts[output]]
+            refuse_existing(self._store, self._keys[output])
+            self._may_exist.add(self._keys[output])
+            upload.complete([receipt for receipt in receipts if receipt is not None])
+            del self._uploads[output]
+
+    def take_back(self, failure: BaseException) -> None:
+        """Leave nothing behind; what could not be taken back is noted at the failure."""
+        end_all(self._running)
+        undo: list[Callable[[], None]] = [upload.abort for upload in self._uploads.values()]
+        undo += [self._deleter(key) for key in sorted(self._may_exist)]
+        for step in undo:
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001 - what went wrong first is what has to be told
+                failure.add_note(f"and what was written could not be taken back, so some may remain: {error}")
+
+    def _putter(self, output: int) -> Callable[[Body], None]:
+        key = self._keys[output]
+        self._may_exist.add(key)
+
+        def put(body: Body) -> None:
+            try:
+                create_object(self._store, key, body)
+            except ObjectExists:
+                self._may_exist.discard(key)
+                raise
+
+        return put
+
+    def _deleter(self, key: str) -> Callable[[], None]:
+        return lambda: self._store.delete(key)
+
+    def _note(self, future: Future[PartReceipt | None] | Future[None], sending: _Sending) -> None:
+        self._running[cast("Future[PartReceipt | None]", future)] = sending
+        self._sending_bytes += sending.size_bytes
+
+    def _submit_part(self, part: Part, send: Callable[[MultipartUpload], PartReceipt], sending: _Sending) -> None:
+        if part.number > PART_NUMBER_MAX:
+            key = self._keys[part.output]
+            raise FormatLimit(f"object {key!r}: expected at most {PART_NUMBER_MAX} parts, found more: use larger ones")
+        if part.output not in self._uploads:
+            self._uploads[part.output] = self._store.start_multipart(self._keys[part.output])
+        future: Future[PartReceipt | None] = self._executor.submit(send, self._uploads[part.output])
+        self._receipts.setdefault(part.output, []).append(future)
+        self._note(future, sending)
+
+    def _collect(self) -> None:
+        done, _ = wait(self._running, return_when=FIRST_COMPLETED)
+        for future in done:
+            sending = self._running.pop(future)
+            self._sending_bytes -= sending.size_bytes
+            if sending.buffer is not None:
+                self._buffers.give_back(sending.buffer)
+        for future in done:
+            future.result()

@@ -1,0 +1,1 @@
+"""Merging objects: what is planned, what is proved, and what a store holds in the end."""
