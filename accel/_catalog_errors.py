@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from loaders.errors import AccelError
-
-if TYPE_CHECKING:
-    from accel.catalog.collection_plan import CollectionReport
 
 
 class CatalogError(AccelError):
@@ -84,14 +81,14 @@ class MaintenanceStopped(CatalogError):
 
     Args:
         message: how far it came, and why no further.
-        report: the same as data: a `CollectionReport`.
+        report: the same as data: an `accel.catalog.collect.CollectionReport`.
     """
 
     advice = "nothing that was deleted comes back, and nothing that is needed was; look at the reason, then start again"
 
-    def __init__(self, message: str, report: CollectionReport) -> None:
+    def __init__(self, message: str, report: Any) -> None:
         super().__init__(message)
         self.report = report
 
-    def __reduce__(self) -> tuple[type[MaintenanceStopped], tuple[str, CollectionReport]]:
+    def __reduce__(self) -> tuple[type[MaintenanceStopped], tuple[str, Any]]:
         return type(self), (str(self), self.report)

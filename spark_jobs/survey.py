@@ -1,7 +1,7 @@
-"""The legwork of verification and collection on Spark: tasks go through the bucket and open objects.
+"""The bulk scan of verification and collection on Spark: tasks go through the bucket and open objects.
 
-    verify(catalog, legwork=SparkLegwork(spark, store))
-    plan_collection(catalog, legwork=SparkLegwork(spark, store))
+    verify(catalog, scan=SparkBulkScan(spark, store))
+    plan_collection(catalog, scan=SparkBulkScan(spark, store))
 
 Keys of objects begin with the last hexadecimal digits of their ids, so they are spread evenly over the first digits: a
 task lists those that begin with "a", another one those with "b". All else that lies there (the catalog itself begins
@@ -19,9 +19,16 @@ from itertools import islice, product
 from typing import TYPE_CHECKING
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.legwork import Looked, as_looked
 from accel.catalog.parts import CatalogParts, open_each
-from accel.catalog.survey import Progress, StoredObjects, joined_objects, list_objects
+from accel.catalog.survey import (
+    BulkScan,
+    Progress,
+    ScannedObject,
+    StoredObjects,
+    joined_objects,
+    list_objects,
+    scanned,
+)
 from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore
 from spark_jobs.nodes import OBJECTS_A_TASK
@@ -46,16 +53,16 @@ class _Listing:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Looks:
+class _Scanned:
     """What a task found of its objects, in their order."""
 
-    found: tuple[Looked, ...]
+    found: tuple[ScannedObject, ...]
     requests: int
     bytes_read: int
 
 
-class SparkLegwork:
-    """See `accel.catalog.legwork.Legwork`.
+class SparkBulkScan(BulkScan):
+    """See `accel.catalog.survey.BulkScan`.
 
     Args:
         spark: the session; a classic one.
@@ -105,7 +112,7 @@ class SparkLegwork:
                 progress(keys)
         return joined_objects(found)
 
-    def look_at(self, parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[Looked]:
+    def open_objects(self, parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[ScannedObject]:
         """Open indexes, and give what was found in this order; one ranged GET an object, and one a task.
 
         Where a task fails for good, its error is what was found of each of its objects.
@@ -150,12 +157,12 @@ def _list(store: StoreSpec, prefix: str) -> _Listing:
     return _Listing(stored, keys, _requests(counted))
 
 
-def _look(store: StoreSpec, wanted: Wanted) -> _Looks:
+def _look(store: StoreSpec, wanted: Wanted) -> _Scanned:
     counted = store.open()
     with ObjectCatalog.open(counted) as catalog:
-        found = tuple(as_looked(ref, each) for ref, each in open_each(catalog.parts, wanted))
+        found = tuple(scanned(ref, each) for ref, each in open_each(catalog.parts, wanted))
     total = counted.snapshot().total
-    return _Looks(found, total.requests, total.received_bytes)
+    return _Scanned(found, total.requests, total.received_bytes)
 
 
 def _requests(counted: CountingStore) -> int:

@@ -1,7 +1,7 @@
 """The object catalog: which objects there are, kept in versioned tables of the bucket itself.
 
 `ObjectCatalog` makes, opens and reads one; `NodeWriter` is a broker's session of writing. The rules of commits are pure
-(`node_list`, `stream_shards`, `compaction_check`); what reads and writes applies them by compare-and-set.
+(`node_list`, `stream_shards`, `compact`); what reads and writes applies them by compare-and-set.
 """
 
 from __future__ import annotations

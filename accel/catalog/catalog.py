@@ -21,8 +21,8 @@ from typing import Self
 import numpy as np
 
 from accel.catalog.cell import standing
-from accel.catalog.compacting import Compaction, CompactionRanges, commit_compaction
-from accel.catalog.discarding import discard
+from accel.catalog.compact import Compaction, CompactionRanges, commit_compaction
+from accel.catalog.discard import discard
 from accel.catalog.node_list import with_extended, with_prepared
 from accel.catalog.opening import catalog_parts, existing_format, make_catalog
 from accel.catalog.parts import MILLISECONDS, CatalogParts, CatalogSettings
@@ -224,7 +224,7 @@ class ObjectCatalog:
     def discard(self, node_id: int, object_ids: Iterable[int]) -> None:
         """Give up prepared ids and delete what was written under them; what was committed or registered stays.
 
-        Requests and errors: see `discarding`.
+        Requests and errors: see `discard`.
         """
         discard(self._parts, node_id, object_ids)
 
@@ -237,7 +237,7 @@ class ObjectCatalog:
         *,
         ranges: CompactionRanges | None = None,
     ) -> None:
-        """Swap a run of a node's objects for what was made of them; see `compacting`.
+        """Swap a run of a node's objects for what was made of them; see `compact`.
 
         Args:
             node_id: whose list.

@@ -6,15 +6,16 @@ are written in an order, and each says something about those that were written b
     who says so                         what must hold then
     a checkpoint                        its node's list has as many commits; the buckets know its streams
     a kept version of a list            the list's sequence is at least as high
-    a bucket                            nodes that it names have lists, with its epochs and its commits
+    a bucket                            nodes that it names have lists, with its session numbers and its commits
     a list that has commits             the directory names the node
     lists and buckets                   their object ids lie below the counter, and no id stands in two lists
     all of them                         an object is live in one place, and not live and retired
 
-None of that can be a matter of when which key was read: what contradicts is read again, after whoever contradicts it,
-and everything that is compared here only grows. So a finding of this module is damage, and nothing may be deleted by
-what such a catalog says. What cannot be seen: a key that went back to a state that nothing written since mentions (a
-list between two checkpoints, a bucket by streams that no checkpoint knows), and a whole bucket that went back at once.
+None of that can be a matter of when which key was read: what contradicts is read again, after the key that it
+contradicts, and everything that is compared here only grows. So a finding of this module is damage, and nothing may be
+deleted by what such a catalog says. What cannot be seen: a key that went back to a state that nothing written since
+mentions (a list between two checkpoints, a bucket by streams that no checkpoint knows), and a whole bucket that went
+back at once.
 
 Threads: none of its own but those of the catalog's executor.
 """
@@ -29,14 +30,12 @@ import numpy as np
 from accel.catalog.node_list import check_list
 from accel.catalog.parts import CatalogParts
 from accel.catalog.problems import Kind, Problem
-from accel.catalog.records import Checkpoint, NodeList
-from accel.catalog.rows import highest_of_each, some
+from accel.catalog.records import Checkpoint, NodeList, ids_of
+from accel.catalog.rows import OPEN, highest_of_each, some
 from accel.catalog.shard_writes import kept_places
 from accel.catalog.stream_shards import buckets_of, check_bucket
 from accel.catalog.survey import Survey, joined_ids, must_read
-from accel.catalog.verifying_counters import object_id_problems
-
-OPEN = -1
+from loaders.errors import FormatError, TableMissing
 
 Wrong = Callable[[NodeList, int], Problem | None]
 """What is wrong with a list, given its sequence; None if nothing is."""
@@ -192,3 +191,33 @@ CHECKS = (
     (Kind.COUNTER, "the counter of object ids against lists and buckets", _counted),
 )
 """What compares keys with one another: the kind of the key that it reads, and a name for where it could not be done."""
+
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+def object_id_problems(parts: CatalogParts, survey: Survey) -> Iterator[Problem]:
+    """Object ids that were given out twice, or would be: what is wrong with their counter. One request.
+
+    The counter is read after the ids with which it is compared; it only grows.
+
+    Raises:
+        StoreError: the counter could not be read.
+    """
+    cell = parts.cells.object_ids()
+    try:
+        seen = cell.read()
+        highest = int(survey.known_ids().max(initial=-1))
+        if seen is None:
+            yield Problem(Kind.COUNTER, cell.where, "a counter", "none: deleted?")
+        elif seen.value.next_object_id <= highest:
+            expected = f"a number above {highest}, the highest id in use"
+            yield Problem(Kind.COUNTER, cell.where, expected, f"{seen.value.next_object_id}: deleted, or put back?")
+    except (FormatError, TableMissing) as error:
+        yield Problem(Kind.COUNTER, cell.where, "a counter that can be read", str(error))
+    ids, counts = np.unique(
+        np.concatenate([_NONE, *(np.unique(ids_of(each.value)) for each in survey.lists.values())]), return_counts=True
+    )
+    if (counts > 1).any():
+        found = f"{some(ids[counts > 1])} in the lists of more"
+        yield Problem(Kind.COUNTER, "catalog", "each object id given to one node", found)

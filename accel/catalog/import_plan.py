@@ -2,25 +2,54 @@
 
     lists          each node's objects, with the numbers 0, 1, 2 ... as order ids
     buckets        streams with their first offsets, and who wrote them from where to where; the last range stays open,
-                   with epoch 0, so that the next session of that node goes on
+                   with session number 0, so that the next session of that node goes on
     checkpoints    where the open streams of each node end, so that this session has no object to open
 
-What stands in the bucket but is not listed is promised in a list, without an end: the collector takes what nobody knows
-of for an orphan, and an import must not be the reason why anything is lost.
+What stands in the bucket but is not listed is prepared in a list, without a deadline: the collector takes what nobody
+knows of for an orphan, and an import must not be the reason why anything is lost.
+
+**Runs.** An import must know, for each stream, which node wrote which offsets and where offsets are missing or held
+twice. It need not remember every range of every object for that. Objects are taken in by ascending id, and most of them
+go on exactly where the node's object before them stopped; such ranges melt into one run:
+
+    objects of node 4    | 10: [0, 100) | 12: [100, 250) | 17: [300, 350) |
+    runs of the stream   |  first 10, last 12: [0, 250)  | first 17 ...   |
+
+So memory follows the number of streams, moves and holes, and not the number of objects. What a run forgets is which of
+its objects came in which order; pairs of neighbours, each once, are kept beside it (*steps*), because a node's list
+must have them in that order.
+
+**Order.** A writer gives out ids in the order in which it writes, so mostly a stream's offsets ascend with the ids of
+its objects, and the list takes them by id. An object that compaction made has a high id and old offsets. The bucket
+does not say which place it had, but any order in which the offsets of every stream ascend gives the same answers. Of
+these the one nearest to the order of ids is taken: of all objects that may come next, always the one with the lowest
+id. There is none if two objects hold parts of two streams crosswise: these streams are named, and nothing is imported.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.import_order import ListOrder, order_of
-from accel.catalog.import_runs import RunFolder, furthest_before, spans_of_nodes
 from accel.catalog.records import INT64_MAX, Checkpoint, NodeList, StreamBucket
-from accel.catalog.rows import LIVE, NO_COMMIT, OWNED_RANGE, PREPARED, STREAM, STREAM_END, Dtype, Rows, make_rows
+from accel.catalog.rows import (
+    LIVE,
+    NO_COMMIT,
+    OPEN,
+    OWNED_RANGE,
+    PREPARED,
+    STREAM,
+    STREAM_END,
+    Dtype,
+    Rows,
+    make_rows,
+    no_rows,
+)
 from accel.catalog.stream_shards import buckets_of
 from accel.errors import MaintenanceRefused
 from loaders.object_ref import UNKNOWN
@@ -33,8 +62,6 @@ LEFT_OUT_MAX = 5000
 
 NEVER_MS = INT64_MAX
 """The deadline of a promise that does not run out."""
-
-OPEN = -1
 
 FOUND_OBJECT: Dtype = np.dtype(
     [
@@ -336,3 +363,186 @@ def _is_last(spans: Rows) -> NDArray[np.bool_]:
     found = np.ones(len(spans), dtype=np.bool_)
     found[:-1] = spans["stream_id"][1:] != spans["stream_id"][:-1]
     return found
+
+
+RUN: Final = np.dtype([(name, "<i8") for name in ("node_id", "stream_id", "start", "end", "first", "last")])
+"""Offsets [start, end) of a stream that objects of one node hold without a gap; `first` and `last` are positions of
+objects among all that are imported, ascending by id."""
+
+RUNS_MAX: Final = 1 << 23
+"""More runs than this are refused: 8,388,608, which take 400 MB."""
+
+STEPS_MAX: Final = 1 << 24
+
+Column = NDArray[np.int64]
+_SHIFT: Final = 31
+_MASK: Final = (1 << _SHIFT) - 1
+
+
+class RunFolder:
+    """Folds ranges of objects into runs. Threads: one.
+
+    Args:
+        runs_max: bound on runs that are kept.
+    """
+
+    def __init__(self, runs_max: int = RUNS_MAX) -> None:
+        self._runs_max = runs_max
+        self._open = no_rows(RUN)
+        self._closed: list[Rows] = []
+        self._closed_count = 0
+        self._steps = np.empty(0, dtype=np.int64)
+
+    def add(self, rows: Rows) -> None:
+        """Take in the ranges of some objects.
+
+        Args:
+            rows: RUN rows of one object each (`first` equals `last`), all of them behind those taken in before.
+
+        Raises:
+            MaintenanceRefused: more runs, or more pairs of neighbours, than this program keeps in memory.
+
+        Complexity: O(n log n) in the rows and the streams so far; no loop in Python.
+        """
+        rows = np.concatenate((self._open, rows))
+        rows = rows[np.lexsort((rows["first"], rows["stream_id"], rows["node_id"]))]
+        if not len(rows):
+            return
+        follows = same_stream(rows)
+        joins = follows & (rows["start"][1:] == rows["end"][:-1])
+        self._note_steps(rows["last"][:-1][joins], rows["first"][1:][joins])
+        heads = np.flatnonzero(np.concatenate(([True], ~joins)))
+        tails = np.append(heads[1:], len(rows)) - 1
+        runs = rows[heads].copy()
+        runs["end"], runs["last"] = rows["end"][tails], rows["last"][tails]
+        is_open = np.concatenate((~same_stream(runs), [True]))
+        self._open = runs[is_open]
+        self._closed.append(runs[~is_open])
+        self._closed_count += len(self._closed[-1])
+        _refuse_above(self._runs_max, self._closed_count + len(self._open), "runs of neighbouring offsets")
+
+    def runs(self) -> Rows:
+        """All runs, ascending by (stream id, start, end, first)."""
+        rows = np.concatenate([*self._closed, self._open])
+        found: Rows = rows[np.lexsort((rows["first"], rows["end"], rows["start"], rows["stream_id"]))]
+        return found
+
+    def steps(self) -> tuple[Column, Column]:
+        """Pairs of objects (earlier, later) that hold neighbouring offsets within a run, each pair once."""
+        return self._steps >> _SHIFT, self._steps & _MASK
+
+    def _note_steps(self, earlier: Column, later: Column) -> None:
+        self._steps = np.union1d(self._steps, (earlier << _SHIFT) | later)
+        _refuse_above(STEPS_MAX, len(self._steps), "pairs of neighbouring objects")
+
+
+def same_stream(rows: Rows) -> NDArray[np.bool_]:
+    """For each row but the first: whether it is of the same node and stream as the row before."""
+    found: NDArray[np.bool_] = (rows["stream_id"][1:] == rows["stream_id"][:-1]) & (
+        rows["node_id"][1:] == rows["node_id"][:-1]
+    )
+    return found
+
+
+def furthest_before(runs: Rows) -> Column:
+    """For each run, which of the runs of the same stream before it reaches furthest; -1 for the first of a stream.
+
+    Args:
+        runs: as `RunFolder.runs` gives them.
+
+    Complexity: O(n log n), no loop in Python.
+    """
+    found = np.full(len(runs), -1, dtype=np.int64)
+    if len(runs):
+        begins = np.concatenate(([True], runs["stream_id"][1:] != runs["stream_id"][:-1]))
+        stream = (np.cumsum(begins) - 1) * len(runs)
+        by_end = np.argsort(runs["end"], kind="stable")
+        ranks = np.empty(len(runs), dtype=np.int64)
+        ranks[by_end] = np.arange(len(runs))
+        # A running maximum that starts anew with every stream: streams are told apart by the larger part of the key.
+        highest = np.maximum.accumulate(stream + ranks) - stream
+        found[1:] = by_end[highest[:-1]]
+        found[begins] = -1
+    return found
+
+
+def spans_of_nodes(runs: Rows) -> Rows:
+    """Neighbouring runs of one node and stream as one: who wrote a stream from where to where.
+
+    Args:
+        runs: as `RunFolder.runs` gives them, without overlaps.
+    """
+    if not len(runs):
+        return runs
+    heads = np.flatnonzero(np.concatenate(([True], ~same_stream(runs))))
+    tails = np.append(heads[1:], len(runs)) - 1
+    spans: Rows = runs[heads].copy()
+    spans["end"], spans["last"] = runs["end"][tails], runs["last"][tails]
+    return spans
+
+
+def crossings(runs: Rows) -> Rows:
+    """Runs by node, stream and start: neighbours of one node and stream must stand in its list in this order."""
+    found: Rows = runs[np.lexsort((runs["first"], runs["end"], runs["start"], runs["stream_id"], runs["node_id"]))]
+    return found
+
+
+def _refuse_above(most: int, found: int, what: str) -> None:
+    if found > most:
+        raise MaintenanceRefused(f"expected at most {most} {what}, found {found}: import fewer objects at once")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListOrder:
+    """The order found.
+
+    Args:
+        positions: of the objects, in the order of their lists; of nodes mixed. Incomplete if a stream is crossed.
+        crossed: ids of streams whose offsets ascend in no order; empty if all is well.
+        is_by_id: whether it is simply that of the ids.
+    """
+
+    positions: Column
+    crossed: Column
+    is_by_id: bool
+
+
+def order_of(object_count: int, folded: RunFolder) -> ListOrder:
+    """Find the order of all objects; those of different nodes do not concern each other.
+
+    Args:
+        object_count: how many there are; positions are below it.
+        folded: all of their ranges.
+
+    Complexity: O(n log n) in the runs; a step of Python for each object and pair of neighbours, if ids do not do.
+    """
+    runs = crossings(folded.runs())
+    joined = same_stream(runs)
+    earlier, later = runs["last"][:-1][joined], runs["first"][1:][joined]
+    by_id = np.arange(object_count, dtype=np.int64)
+    if (earlier < later).all():  # the pairs within runs ascend anyway
+        return ListOrder(by_id, np.empty(0, dtype=np.int64), is_by_id=True)
+    inner_earlier, inner_later = folded.steps()
+    positions = _sorted(object_count, np.concatenate((earlier, inner_earlier)), np.concatenate((later, inner_later)))
+    stuck = np.setdiff1d(by_id, positions)
+    against = (earlier >= later) & np.isin(earlier, stuck) & np.isin(later, stuck)
+    return ListOrder(positions, np.unique(runs["stream_id"][1:][joined][against]), is_by_id=False)
+
+
+def _sorted(object_count: int, earlier: Column, later: Column) -> Column:
+    """Positions so that every `earlier` comes before its `later`, the lowest first; without those in a circle."""
+    pairs = np.unique(np.stack((earlier, later)), axis=1)
+    waiting_for = np.bincount(pairs[1], minlength=object_count)
+    bounds = np.searchsorted(pairs[0], np.arange(object_count + 1)).tolist()
+    followers = pairs[1].tolist()
+    counts = waiting_for.tolist()
+    ready = np.flatnonzero(waiting_for == 0).tolist()  # ascending, and so a heap
+    found: list[int] = []
+    while ready:
+        position = heapq.heappop(ready)
+        found.append(position)
+        for follower in followers[bounds[position] : bounds[position + 1]]:
+            counts[follower] -= 1
+            if not counts[follower]:
+                heapq.heappush(ready, follower)
+    return np.array(found, dtype=np.int64)

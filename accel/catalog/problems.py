@@ -24,7 +24,7 @@ class Severity(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a problem is about; see `verifying`."""
+    """What a problem is about; see `verify`."""
 
     LIST = "list"
     BUCKET = "bucket"

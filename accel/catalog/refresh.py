@@ -114,7 +114,7 @@ class Watch:
     def refresh(self) -> Snapshot:
         """Catch up: one conditional GET a key, in two or three rounds.
 
-        Where the directory names another generation than before (`restoring`), nothing that was read before counts:
+        Where the directory names another generation than before (`restore`), nothing that was read before counts:
         all is read anew, and the image that comes of it is newer than every one of an earlier generation.
 
         Raises:

@@ -1,8 +1,14 @@
-"""All of a catalog, read afresh, and all objects that lie in the bucket: what maintenance compares.
+"""What maintenance compares: the whole catalog, read afresh, and all objects of the bucket.
 
-Lists are read before buckets, because objects of one stream move from a list to a bucket and stand in the bucket first:
-read in this order, nothing that is listed is missed. Whoever wants to know which objects nobody lists goes through the
-bucket before that: what was promised, written and committed meanwhile is then listed for sure.
+    read_survey        every list and bucket of streams, each key read once
+    list_objects       the ids, sizes and times of all objects that a listing of the bucket shows
+    open_each          the index of each object, opened anew; nothing is taken from memory
+    BulkScan           the last two, which take time: each object by itself, so a cluster can divide them. What follows
+                       from a scan is decided in one place, by `verify` and `collect`
+
+Lists are read before buckets: an object of one stream moves from a list to a bucket and stands in the bucket first, so
+nothing that is listed is missed. To learn which objects nobody lists, go through the bucket before the catalog: what
+was promised, written and committed meanwhile is then listed for sure.
 """
 
 from __future__ import annotations
@@ -17,11 +23,14 @@ from numpy.typing import NDArray
 
 from accel.catalog.cell import Cell, Seen
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
-from accel.catalog.parts import CatalogParts
+from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import Rows
-from accel.errors import CatalogDamaged, MaintenanceRefused
+from accel.errors import AccelError, CatalogDamaged, MaintenanceRefused
+from loaders.object_index import OpenedObject
+from loaders.object_ref import ObjectRef
 from loaders.store import ObjectInfo
+from range_index import ObjectRanges
 
 T = TypeVar("T")
 Ids = NDArray[np.int64]
@@ -193,3 +202,46 @@ def _objects_of(parts: CatalogParts, page: Iterable[ObjectInfo]) -> Iterator[tup
         object_id = parts.layout.parse_object_key(info.key)
         if object_id is not None:
             yield object_id, info.size_bytes, int(info.modified_seconds * 1000)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExistingObject:
+    """An object that is there and can be opened. Picklable, and small: 20 bytes a stream.
+
+    Args:
+        ranges: what it holds.
+        index_size_bytes: of its block index; -1 for a composite object, which has none of its own.
+    """
+
+    ranges: ObjectRanges
+    index_size_bytes: int
+
+    @classmethod
+    def of(cls, opened: OpenedObject) -> ExistingObject:
+        """What matters of an opened object."""
+        return cls(opened.ranges, -1 if opened.composite is not None else opened.index.nbytes)
+
+
+ScannedObject = tuple[ObjectRef, ExistingObject | AccelError]
+"""What was said of an object, and what was found: its error, if it cannot be opened."""
+
+
+class BulkScan:
+    """Goes through the bucket and opens all objects, with threads of this process; a subclass may use a cluster."""
+
+    def list_objects(self, parts: CatalogParts, progress: Progress | None = None) -> StoredObjects:
+        """All objects of the bucket; one request for 1,000 keys.
+
+        Raises:
+            AccelError: a part of the bucket could not be listed.
+        """
+        return list_objects(parts, progress)
+
+    def open_objects(self, parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[ScannedObject]:
+        """Open indexes of (node id, object) pairs, and give what was found in this order; one ranged GET an object."""
+        return (scanned(ref, opened) for ref, opened in open_each(parts, wanted))
+
+
+def scanned(ref: ObjectRef, opened: OpenedObject | AccelError) -> ScannedObject:
+    """What was found of an object, in the small form."""
+    return ref, ExistingObject.of(opened) if isinstance(opened, OpenedObject) else opened

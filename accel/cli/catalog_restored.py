@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.restoring import IDS_PASSED_OVER, RestorePlan, plan_restored, restored
+from accel.catalog.restore import IDS_PASSED_OVER, RestorePlan, plan_restored, restored
 from accel.cli.options import StoreChoice, examples, output_options, store_options
 from accel.lookup.explain import count_text
 from accel.rendering import Output, Rendered

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.compacting import CompactionRanges
+from accel.catalog.compact import CompactionRanges
 from accel.compaction.plan import Group
 from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, ObjectExists

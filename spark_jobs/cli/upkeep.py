@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import click
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.verifying import verify as verify_catalog
+from accel.catalog.verify import verify as verify_catalog
 from accel.cli.catalog.gc import Collection, collection_options
 from accel.cli.catalog.verify import EXIT_CODES, ShownVerification, VerificationBar
 from accel.cli.options import examples
@@ -19,7 +19,7 @@ from accel.lookup.explain import count_text
 from accel.units import time_text
 from spark_jobs.cli.options import Command, JobChoice, job_options
 from spark_jobs.retention import STREAMS_A_TASK, list_streams, retain_on_spark
-from spark_jobs.survey import SparkLegwork
+from spark_jobs.survey import SparkBulkScan
 
 
 def _prefix_option(command: Command) -> Command:
@@ -47,10 +47,10 @@ def verify(ctx: click.Context, /, *, job: JobChoice, prefix_digits: int) -> None
     """
     store = job.store.open()
     with ObjectCatalog.open(store) as catalog, job.spark() as spark, ExitStack() as stack:
-        legwork = SparkLegwork(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
-        found = verify_catalog(catalog, progress=VerificationBar(job.output, stack), legwork=legwork)
+        scan = SparkBulkScan(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
+        found = verify_catalog(catalog, progress=VerificationBar(job.output, stack), scan=scan)
     total = store.snapshot().total
-    requests, bytes_read = total.requests + legwork.requests, total.received_bytes + legwork.bytes_read
+    requests, bytes_read = total.requests + scan.requests, total.received_bytes + scan.bytes_read
     job.output.show(ShownVerification(found, requests, bytes_read, job.output.is_quiet))
     ctx.exit(EXIT_CODES[found.outcome])
 
@@ -70,8 +70,8 @@ def gc(ctx: click.Context, /, *, job: JobChoice, wanted: Collection, prefix_digi
     with 1 if something could not be deleted.
     """
     with ObjectCatalog.open(job.store.open()) as catalog, job.spark() as spark:
-        legwork = SparkLegwork(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
-        code = wanted.carry_out(catalog, job.output, legwork)
+        scan = SparkBulkScan(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
+        code = wanted.carry_out(catalog, job.output, scan)
     ctx.exit(code)
 
 

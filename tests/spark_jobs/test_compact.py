@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.verifying import verify
+from accel.catalog.verify import verify
 from accel.compaction import CompactionSettings, Status
 from spark_jobs.compact import compact_on_spark, plan_on_spark, report_frame
 from spark_jobs.tasks import StoreSpec

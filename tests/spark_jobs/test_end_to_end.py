@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.collecting import collect, plan_collection
-from accel.catalog.collection_plan import Reason
+from accel.catalog.collect import Reason, collect, plan_collection
 from accel.system import SYSTEM
 from loaders.hints import SnapshotReader, read_pack_root
 from loaders.layout import HINTS_PREFIX
 from loaders.store import ObjectStore
 from spark_jobs.session import active_session
-from spark_jobs.survey import SparkLegwork
+from spark_jobs.survey import SparkBulkScan
 from spark_jobs.tasks import StoreSpec
 from tests.spark_jobs.worlds import NAMESPACE, Spans, fill, job, make_catalog, records_crc
 
@@ -101,7 +100,7 @@ def collected_later(bucket: StoreSpec) -> int:
     assert spark is not None
     later = replace(SYSTEM, clock=lambda: SYSTEM.clock() + HOURS)
     with ObjectCatalog.open(bucket.open(), system=later) as catalog:
-        plan = plan_collection(catalog, legwork=SparkLegwork(spark, bucket))
+        plan = plan_collection(catalog, scan=SparkBulkScan(spark, bucket))
         report = collect(catalog, plan)
     assert not report.failed
     return report.tallies()[Reason.RETIRED].objects

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.legwork import OwnLegwork
-from accel.catalog.verifying import verify
+from accel.catalog.survey import BulkScan
+from accel.catalog.verify import verify
 from accel.errors import AccelError, CorruptObject, KeyMissing
 from loaders.layout import ObjectLayout
-from spark_jobs.survey import SparkLegwork, key_prefixes
+from spark_jobs.survey import SparkBulkScan, key_prefixes
 from spark_jobs.tasks import StoreSpec
 from tests.accel.cli.worlds import run
 from tests.spark_jobs.worlds import fill, job, live_rows, lose, make_catalog, split_off
@@ -42,8 +42,8 @@ def own(bucket: StoreSpec, *arguments: str) -> Any:
 def test_tasks_list_what_one_process_lists(spark: SparkSession, filled: StoreSpec) -> None:
     seen: list[int] = []
     with ObjectCatalog.open(filled.open()) as catalog:
-        found = SparkLegwork(spark, filled).list_objects(catalog.parts, seen.append)
-        expected = OwnLegwork().list_objects(catalog.parts)
+        found = SparkBulkScan(spark, filled).list_objects(catalog.parts, seen.append)
+        expected = BulkScan().list_objects(catalog.parts)
     assert found.ids.tolist() == expected.ids.tolist()
     assert found.sizes_bytes.tolist() == expected.sizes_bytes.tolist()
     assert found.modified_ms.tolist() == expected.modified_ms.tolist()
@@ -57,12 +57,12 @@ def test_objects_come_back_in_order_with_their_errors(spark: SparkSession, fille
     lose(store, ids[3])
     with ObjectCatalog.open(store) as catalog:
         wanted = [(4, ref) for ref in catalog.image().nodes[4].refs]
-        legwork = SparkLegwork(spark, filled, at_once=2, objects_a_task=3)
-        found = list(legwork.look_at(catalog.parts, wanted))
+        scan = SparkBulkScan(spark, filled, at_once=2, objects_a_task=3)
+        found = list(scan.open_objects(catalog.parts, wanted))
     assert [ref.object_id for ref, _ in found] == ids
     assert [ref.object_id for ref, each in found if isinstance(each, AccelError)] == [ids[3]]
     assert isinstance(found[3][1], KeyMissing)
-    assert legwork.requests == 8 + 3, "one an object and one a task"
+    assert scan.requests == 8 + 3, "one an object and one a task"
 
 
 @pytest.mark.usefixtures("spark")
@@ -100,7 +100,7 @@ def test_a_task_that_fails_for_good_leaves_its_objects_unchecked(
     fill(bucket.open(), 4, [[(1, 0, 1)], [(1, 1, 2)]])
     monkeypatch.setattr("spark_jobs.survey._look", refuse)
     with ObjectCatalog.open(bucket.open()) as catalog:
-        found = verify(catalog, legwork=SparkLegwork(spark, bucket))
+        found = verify(catalog, scan=SparkBulkScan(spark, bucket))
     assert [each.reason.rpartition(": ")[2] for each in found.unchecked] == ["no disk"] * 2
     assert not found.problems
 

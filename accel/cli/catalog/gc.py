@@ -13,9 +13,8 @@ from rich import box
 from rich.table import Table
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.collecting import collect, plan_collection
-from accel.catalog.collection_plan import Collectable, CollectionPlan, CollectionReport, Reason, Tally
-from accel.catalog.legwork import Legwork
+from accel.catalog.collect import Collectable, CollectionPlan, CollectionReport, Reason, Tally, collect, plan_collection
+from accel.catalog.survey import BulkScan
 from accel.cli.options import StoreChoice, examples, output_options, store_options
 from accel.errors import MaintenanceStopped
 from accel.lookup.explain import count_text
@@ -185,16 +184,16 @@ class Collection:
     empty_nodes: frozenset[int]
     limit: int
 
-    def carry_out(self, catalog: ObjectCatalog, output: Output, legwork: Legwork | None = None) -> int:
+    def carry_out(self, catalog: ObjectCatalog, output: Output, scan: BulkScan | None = None) -> int:
         """Plan, collect if that is wanted, and show it; gives the exit code.
 
         Args:
             catalog: whose objects.
             output: shows it.
-            legwork: who goes through the bucket; this process by default.
+            scan: who goes through the bucket; this process by default.
         """
         output.note("going through the bucket")
-        plan = plan_collection(catalog, allow_empty_nodes=self.empty_nodes, legwork=legwork)
+        plan = plan_collection(catalog, allow_empty_nodes=self.empty_nodes, scan=scan)
         if not self.yes:
             output.show(ShownCollection(plan, None, self.limit))
             return 0

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.import_plan import ImportedNode, ImportPlan, ImportReport
-from accel.catalog.import_reading import NODE_ID_MAX, ImportChoice, Nodes
-from accel.catalog.importing import abandon_import, bucket_objects, commit_import, plan_import
+from accel.catalog.import_read import NODE_ID_MAX, ImportChoice, Nodes
+from accel.catalog.import_write import abandon_import, bucket_objects, commit_import, plan_import
 from accel.cli.options import StoreChoice, examples, output_options, store_options
 from accel.lookup.explain import count_text
 from accel.rendering import Output, Rendered

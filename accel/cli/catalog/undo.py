@@ -15,9 +15,9 @@ from rich import box
 from rich.table import Table
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.restoring import IDS_PASSED_OVER, RestorePlan, plan_restored, restored
-from accel.catalog.undoing import KeptVersion, UndoReport, finish_undo, plan_undo, unfinished_commits, versions
-from accel.catalog.undoing import undo as undo_commits
+from accel.catalog.restore import IDS_PASSED_OVER, RestorePlan, plan_restored, restored
+from accel.catalog.undo import KeptVersion, UndoReport, finish_undo, plan_undo, unfinished_commits, versions
+from accel.catalog.undo import undo as undo_commits
 from accel.cli.options import StoreChoice, examples, output_options, store_options
 from accel.lookup.explain import count_text
 from accel.rendering import Output, Rendered

@@ -11,8 +11,8 @@ import click
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.problems import Severity
-from accel.catalog.verification import NOT_LOOKED_AT, Outcome, Verification
-from accel.catalog.verifying import verify as verify_catalog
+from accel.catalog.verify import NOT_LOOKED_AT, Outcome, Verification
+from accel.catalog.verify import verify as verify_catalog
 from accel.cli.objects.verify import EXIT_PROBLEMS
 from accel.cli.options import StoreChoice, examples, output_options, store_options
 from accel.lookup.explain import count_text

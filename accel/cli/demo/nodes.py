@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.import_reading import ImportChoice
-from accel.catalog.importing import bucket_objects, commit_import, plan_import
+from accel.catalog.import_read import ImportChoice
+from accel.catalog.import_write import bucket_objects, commit_import, plan_import
 from accel.errors import AccelError
 from accel.image_source import ImageSource
 from accel.lookup.answer import Request

@@ -13,11 +13,10 @@ from typing import TypeVar
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.collecting import collect, plan_collection
-from accel.catalog.collection_plan import Reason
+from accel.catalog.collect import Reason, collect, plan_collection
 from accel.catalog.problems import Kind
 from accel.catalog.records import NodeList
-from accel.catalog.verifying import verify
+from accel.catalog.verify import verify
 from accel.errors import CommitRefused, MaintenanceRefused, MaintenanceStopped
 from loaders.errors import StoreUnavailable
 from loaders.layout import JOURNAL_PREFIX

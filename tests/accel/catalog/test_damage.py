@@ -17,13 +17,12 @@ import pytest
 
 from accel import ReadAccelerator, StaticImages
 from accel.catalog import CatalogSettings, NodeWriter
-from accel.catalog.collecting import collect, plan_collection
+from accel.catalog.collect import collect, plan_collection
 from accel.catalog.problems import Kind, Severity
 from accel.catalog.records import NODE_LIST, NodeList
 from accel.catalog.rows import LIVE, make_rows
 from accel.catalog.survey import Ids, read_survey
-from accel.catalog.verification import NOT_LOOKED_AT, Outcome, Verification
-from accel.catalog.verifying import verify
+from accel.catalog.verify import NOT_LOOKED_AT, Outcome, Verification, verify
 from accel.errors import AccelError, CorruptObject, MaintenanceRefused
 from accel.image import MetadataImage
 from accel.image_parts import StreamObject

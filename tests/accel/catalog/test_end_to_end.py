@@ -15,10 +15,10 @@ import pytest
 
 from accel import ReadAccelerator
 from accel.catalog import NodeWriter, ObjectCatalog
-from accel.catalog.collecting import collect, plan_collection
+from accel.catalog.collect import collect, plan_collection
 from accel.catalog.rows import refs_of
-from accel.catalog.undoing import undo
-from accel.catalog.verifying import verify
+from accel.catalog.undo import undo
+from accel.catalog.verify import verify
 from accel.errors import AccessDenied, CommitRefused, InvalidRequest, SessionFenced
 from accel.image_parts import StreamObject
 from accel.system import SYSTEM

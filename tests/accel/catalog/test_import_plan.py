@@ -16,11 +16,12 @@ from accel.catalog.import_plan import (
     LEFT_OUT,
     LEFT_OUT_MAX,
     NEVER_MS,
+    RUN,
     FoundObjects,
     ImportPlan,
+    RunFolder,
     make_plan,
 )
-from accel.catalog.import_runs import RUN, RunFolder
 from accel.catalog.node_list import check_list
 from accel.catalog.rows import make_rows
 from accel.catalog.stream_shards import check_bucket

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from accel.catalog.compaction_check import check_compaction
+from accel.catalog.compact import check_compaction
 from accel.catalog.node_list import (
     check_list,
     undone,

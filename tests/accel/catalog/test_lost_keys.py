@@ -8,9 +8,9 @@ from contextlib import nullcontext
 import pytest
 
 from accel.catalog import CatalogSettings, ObjectCatalog
-from accel.catalog.collecting import plan_collection
-from accel.catalog.import_reading import ImportChoice
-from accel.catalog.importing import bucket_objects, commit_import, plan_import
+from accel.catalog.collect import plan_collection
+from accel.catalog.import_read import ImportChoice
+from accel.catalog.import_write import bucket_objects, commit_import, plan_import
 from accel.catalog.keys import bucket_key, list_version_key, node_key
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
 from accel.history.configuration import StreamConfiguration

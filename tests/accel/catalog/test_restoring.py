@@ -10,13 +10,12 @@ import pytest
 
 from accel import ReadAccelerator
 from accel.catalog import ObjectCatalog
-from accel.catalog.collecting import collect, plan_collection
-from accel.catalog.import_reading import ImportChoice
-from accel.catalog.importing import bucket_objects, commit_import, plan_import
+from accel.catalog.collect import collect, plan_collection
+from accel.catalog.import_read import ImportChoice
+from accel.catalog.import_write import bucket_objects, commit_import, plan_import
 from accel.catalog.records import NodeDirectory, ObjectIdCounter
-from accel.catalog.restoring import IDS_PASSED_OVER, RestoreReport, plan_restored, restored
-from accel.catalog.verification import Outcome
-from accel.catalog.verifying import verify
+from accel.catalog.restore import IDS_PASSED_OVER, RestoreReport, plan_restored, restored
+from accel.catalog.verify import Outcome, verify
 from accel.errors import CatalogDamaged, CatalogWentBack, CommitRefused, SessionFenced
 from loaders.hints import write_pack
 from loaders.layout import HintKind, hint_root_key

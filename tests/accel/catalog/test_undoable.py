@@ -10,10 +10,10 @@ from typing import TypeVar
 import pytest
 
 from accel.catalog import CatalogSettings, ObjectCatalog
-from accel.catalog.collecting import collect, plan_collection
+from accel.catalog.collect import collect, plan_collection
 from accel.catalog.keys import STREAM_BUCKETS
 from accel.catalog.node_list import is_led_back, undoable_commits
-from accel.catalog.undoing import undo
+from accel.catalog.undo import undo
 from accel.errors import CommitRefused
 from accel.image import MetadataImage
 from loaders.store import ObjectStore

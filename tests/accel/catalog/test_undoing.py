@@ -7,11 +7,11 @@ from typing import NoReturn, TypeVar
 
 import pytest
 
-from accel.catalog import ObjectCatalog, compacting
-from accel.catalog.collecting import collect, plan_collection
+from accel.catalog import ObjectCatalog, compact
+from accel.catalog.collect import collect, plan_collection
 from accel.catalog.shard_writes import move_stream_objects
 from accel.catalog.stream_shards import bucket_of
-from accel.catalog.undoing import UndoReport, Way, plan_undo, undo, unfinished_commits, versions
+from accel.catalog.undo import UndoReport, Way, plan_undo, undo, unfinished_commits, versions
 from accel.errors import CommitRefused, MaintenanceRefused
 from accel.image_parts import StreamObject
 from loaders.errors import StoreUnavailable
@@ -218,7 +218,7 @@ class Half(Compacted):
 
     def compact(self, catalog: ObjectCatalog) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compacting, "move_stream_objects", no_move)
+            patch.setattr(compact, "move_stream_objects", no_move)
             super().compact(catalog)
 
     def own_rows(self) -> tuple[list[int], list[int]]:
@@ -264,7 +264,7 @@ def test_an_undo_takes_back_what_another_commit_builds_on_meanwhile() -> None:
 
     def compact_further() -> None:
         with world.open() as other, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compacting, "move_stream_objects", no_move)
+            patch.setattr(compact, "move_stream_objects", no_move)
             ids = other.prepare(4, 2)
             both, _ = world.put(ids[0], [(1, 0, 4)])
             more.append(world.put_stream_object(ids[1], 2, 3, 4))

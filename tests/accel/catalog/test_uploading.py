@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from accel import ReadAccelerator
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
-from accel.catalog.collecting import collect, plan_collection
-from accel.catalog.verifying import verify
+from accel.catalog.collect import collect, plan_collection
+from accel.catalog.verify import verify
 from accel.errors import AmbiguousWrite, CatalogDamaged, CommitRefused, DataConflict, SessionFenced
 from accel.image_parts import StreamObject
 from loaders.errors import FormatError, StoreError, StoreUnavailable

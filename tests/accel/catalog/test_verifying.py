@@ -13,9 +13,8 @@ from accel.catalog.problems import Kind, Severity
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import joined
 from accel.catalog.stream_shards import bucket_of
-from accel.catalog.undoing import undo
-from accel.catalog.verification import Outcome, Verification
-from accel.catalog.verifying import verify
+from accel.catalog.undo import undo
+from accel.catalog.verify import Outcome, Verification, verify
 from loaders.errors import AccessDenied
 from loaders.store import Fetched, MemoryStore, ObjectStore
 from loaders.store.crashing import CrashStore

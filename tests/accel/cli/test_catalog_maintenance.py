@@ -12,8 +12,8 @@ import pytest
 from click.testing import Result
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.undoing import undo, unfinished_commits
-from accel.catalog.verification import NOT_LOOKED_AT
+from accel.catalog.undo import undo, unfinished_commits
+from accel.catalog.verify import NOT_LOOKED_AT
 from accel.system import SYSTEM, Components
 from loaders.errors import AccessDenied, StoreUnavailable
 from loaders.format import MissingBytes, open_tail
@@ -209,7 +209,7 @@ def test_a_listing_that_fails_is_not_taken_for_a_bucket_without_orphans(
         del store
         raise AccessDenied("list", prefix, "forbidden")
 
-    monkeypatch.setattr("accel.catalog.legwork.list_objects", denied)
+    monkeypatch.setattr("accel.catalog.survey.list_objects", denied)
     result = shop.run("verify")
     assert result.exit_code == 1
     assert "orphans not counted" in result.stdout

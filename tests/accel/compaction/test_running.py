@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.compacting import CompactionRanges
+from accel.catalog.compact import CompactionRanges
 from accel.compaction import (
     CompactionPlan,
     CompactionReport,

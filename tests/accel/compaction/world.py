@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
-from accel.catalog.collecting import collect, plan_collection
+from accel.catalog.collect import collect, plan_collection
 from accel.compaction import CompactionPlan, CompactionReport, CompactionSettings, compact, plan_compaction
 from accel.image_parts import StreamObject
 from loaders.format import BlockIndex, MissingBytes, RecordBatch, decode_block_bytes, open_tail

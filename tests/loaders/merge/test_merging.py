@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.catalog.compaction_check import check_compaction
+from accel.catalog.compact import check_compaction
 from accel.catalog.rows import STREAM, make_rows
 from loaders.errors import FormatError, FormatLimit
 from loaders.format import ObjectEncoder, RecordBatch

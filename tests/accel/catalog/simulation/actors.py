@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from accel.catalog import NodeWriter, ObjectCatalog
-from accel.catalog.collecting import collect, plan_collection
+from accel.catalog.collect import collect, plan_collection
 from accel.catalog.rows import refs_of
 from accel.errors import CommitRefused, MaintenanceRefused, MaintenanceStopped, SessionFenced
 from accel.image import MetadataImage

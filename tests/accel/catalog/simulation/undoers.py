@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.undoing import undo
+from accel.catalog.undo import undo
 from accel.errors import CommitRefused, MaintenanceRefused
 from tests.accel.catalog.simulation.bucket import NODES, Bucket
 

@@ -16,7 +16,7 @@
     orphans           objects that stand nowhere in the catalog: no problem, but they take room (the collector's work)
 
 Most findings are damage; advice says what somebody should look after although nothing that the catalog says is untrue.
-What no verification sees is `verification.NOT_LOOKED_AT`.
+What no verification sees is `NOT_LOOKED_AT`.
 
 The catalog may change meanwhile. What contradicts itself is therefore a problem only if the lists and buckets still
 stand as they were read; else it counts as not checked.
@@ -25,7 +25,8 @@ stand as they were read; else it counts as not checked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from itertools import count
 
@@ -35,19 +36,109 @@ from accel.catalog import consistency
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.cell import Cell, Seen
 from accel.catalog.keys import TABLES
-from accel.catalog.legwork import ExistingObject, Legwork, OwnLegwork
 from accel.catalog.opening import are_same_choices
 from accel.catalog.parts import MILLISECONDS, CatalogParts
-from accel.catalog.problems import Kind, Problem
-from accel.catalog.records import NodeList
-from accel.catalog.rows import NO_COMMIT, STREAM_OBJECT, Rows, joined, no_rows, refs_of
+from accel.catalog.problems import Kind, Problem, Severity
+from accel.catalog.records import Checkpoint, NodeList, StreamBucket
+from accel.catalog.rows import NO_COMMIT, OPEN, STREAM_OBJECT, Rows, highest_of_each, joined, no_rows, refs_of, some
 from accel.catalog.shard_writes import kept_places
-from accel.catalog.survey import StoredObjects, Survey, T, joined_ids, list_node_ids, listed_node_ids
-from accel.catalog.verification import Orphan, Unchecked, Verification
-from accel.catalog.verifying_claims import GAPS_MAX, Ends, Spans, holes, strangers, unreached
-from accel.catalog.verifying_counters import history_counter_problems
+from accel.catalog.survey import (
+    BulkScan,
+    ExistingObject,
+    Ids,
+    StoredObjects,
+    Survey,
+    T,
+    joined_ids,
+    list_node_ids,
+    listed_node_ids,
+)
 from accel.errors import AccelError, CatalogError, FormatError, KeyMissing
+from loaders.backoff import Backoff
+from loaders.errors import TableMissing
 from loaders.object_ref import UNKNOWN, ObjectRef
+from loaders.tables import RetrySettings
+from range_index import ObjectRanges
+
+
+class Outcome(StrEnum):
+    """The answer in a word. Damage weighs more than what could not be checked, and that more than advice."""
+
+    CLEAN = "clean"
+    ADVICE = "advice"
+    PROBLEMS = "problems"
+    NOT_CHECKED = "could not check"
+
+
+NOT_LOOKED_AT = (
+    "the payload of objects' blocks (accel object verify --all --data reads it)",
+    "objects without a checksum of their tail: that no other object of the same size lies under their key",
+    "a key that was put back from a copy, where nothing that was written since tells of what it lost",
+    "all keys put back from one copy at once: each agrees with the others",
+    "whether the counters of transactions and of streams of segments are above the ids in use (only: are they there)",
+    "whether an object that nothing lists was acknowledged before its list was put back",
+)
+"""What no verification sees; shown with its result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unchecked:
+    """Something that could not be checked, and why."""
+
+    where: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """An object that stands nowhere in the catalog.
+
+    Args:
+        object_id: its id.
+        key: where it lies.
+        size_bytes: of the object.
+        age_seconds: since it was written, by the store's clock.
+    """
+
+    object_id: int
+    key: str
+    size_bytes: int
+    age_seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class Verification:
+    """What was found. Not changed any more once `verify` has given it.
+
+    Args:
+        problems: what is wrong.
+        unchecked: what could not be checked.
+        orphans: the oldest of them, at most 1,000.
+        counts: how many of what were checked: `lists`, `buckets`, `objects` opened, `bytes` of these, `keys` of the
+            bucket that are objects, `orphans`, `orphan_bytes`.
+        are_orphans_known: whether both the bucket and the whole catalog could be read, so that orphans could be told.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    unchecked: list[Unchecked] = field(default_factory=list)
+    orphans: list[Orphan] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    are_orphans_known: bool = False
+
+    @property
+    def damage(self) -> list[Problem]:
+        """The problems that are damage; the others are advice."""
+        return [each for each in self.problems if each.severity is Severity.DAMAGE]
+
+    @property
+    def outcome(self) -> Outcome:
+        """Clean, advice, problems (damage), or could not check."""
+        if self.damage:
+            return Outcome.PROBLEMS
+        if self.unchecked:
+            return Outcome.NOT_CHECKED
+        return Outcome.ADVICE if self.problems else Outcome.CLEAN
+
 
 ORPHANS_SHOWN_MAX = 1000
 
@@ -57,26 +148,26 @@ ProgressOfTotal = Callable[[int, int], object]
 
 
 def verify(
-    catalog: ObjectCatalog, *, progress: ProgressOfTotal | None = None, legwork: Legwork | None = None
+    catalog: ObjectCatalog, *, progress: ProgressOfTotal | None = None, scan: BulkScan | None = None
 ) -> Verification:
     """Check a whole catalog and its bucket. Errors of reading are part of the answer and not raised.
 
     Args:
         catalog: what to check.
-        legwork: who goes through the bucket and opens the objects; this process by default.
+        scan: who goes through the bucket and opens the objects; this process by default.
         progress: called with the number of objects that were looked at so far, and with that of all live ones.
 
     Requests: one for 1,000 keys of the bucket, three a list, two a bucket of streams, one an object that is live.
     """
-    parts, legwork = catalog.parts, legwork or OwnLegwork()
+    parts, scan = catalog.parts, scan or BulkScan()
     found = Verification(counts=dict.fromkeys(_COUNTS, 0))
-    stored = _attempt(found, "the bucket's listing", lambda: legwork.list_objects(parts))
+    stored = _attempt(found, "the bucket's listing", lambda: scan.list_objects(parts))
     survey, is_whole = _read_all(parts, found)
     _check_records(parts, survey, found)
     _check_beside(parts, found)
     found.problems += _attempt(found, "counters of histories", lambda: list(history_counter_problems(parts))) or ()
     doubtful = list(consistency.contradictions_of_places(survey))
-    doubtful += _check_objects(_Looker(parts, legwork, found), survey, progress, is_whole=is_whole)
+    doubtful += _check_objects(_Opener(parts, scan, found), survey, progress, is_whole=is_whole)
     _settle(parts, survey, found, doubtful)
     if stored is not None:
         found.counts["keys"] = len(stored.ids)
@@ -201,7 +292,7 @@ def _check_beside(parts: CatalogParts, found: Verification) -> None:
 
 
 def _check_objects(
-    looker: _Looker, survey: Survey, progress: ProgressOfTotal | None, *, is_whole: bool
+    opener: _Opener, survey: Survey, progress: ProgressOfTotal | None, *, is_whole: bool
 ) -> Iterator[Problem]:
     """Open all live objects; gives what may be a problem only because the catalog changed meanwhile."""
     rows = _stream_object_rows(survey)
@@ -218,37 +309,37 @@ def _check_objects(
         ends = Ends(f"list of node {node_id}", node_id)
         all_ends.append(ends)
         imported = set(node.value.live["object_id"][node.value.live["added_by"] == NO_COMMIT].tolist())
-        for ref, existing in looker.look_at(node_id, refs_of(node.value.live), step):
+        for ref, existing in opener.open(node_id, refs_of(node.value.live), step):
             yield from ends.follow(ref.object_id, existing.ranges, is_imported=ref.object_id in imported)
             spans.add(ref.object_id, existing.ranges)
-    for row, (ref, existing) in _with_rows(rows, looker.look_at(-1, refs_of(rows), step)):
+    for row, (ref, existing) in _with_rows(rows, opener.open(-1, refs_of(rows), step)):
         held = existing.ranges.range_of(int(row["stream_id"]))
         wanted = (int(row["start"]), int(row["end"]))
         if len(existing.ranges) != 1 or held is None or (held.start, held.end) != wanted:
             seen = f"{len(existing.ranges)} streams, and {held} of this one"
             expected = f"[{wanted[0]}, {wanted[1]}) of stream {row['stream_id']} and nothing else"
             problem = Problem(Kind.STREAM_OBJECT, f"object {ref.object_id}", expected, seen)
-            looker.found.problems.append(problem)
+            opener.found.problems.append(problem)
     yield from spans.problems()
     if is_whole:
-        yield from _compare_claims(looker, survey, all_ends, rows)
+        yield from _compare_claims(opener, survey, all_ends, rows)
 
 
-def _compare_claims(looker: _Looker, survey: Survey, all_ends: list[Ends], rows: Rows) -> Iterator[Problem]:
+def _compare_claims(opener: _Opener, survey: Survey, all_ends: list[Ends], rows: Rows) -> Iterator[Problem]:
     """What objects hold against what buckets and checkpoints say of their streams."""
     buckets = [seen.value for seen in survey.buckets]
-    read = partial(consistency.read_checkpoints, looker.parts, survey)
+    read = partial(consistency.read_checkpoints, opener.parts, survey)
     try:
-        checkpoints = _attempt(looker.found, "ends that checkpoints know", read) or {}
+        checkpoints = _attempt(opener.found, "ends that checkpoints know", read) or {}
     except FormatError:
         checkpoints = {}  # told of already
     yield from strangers(all_ends, buckets)
-    if not looker.is_short:
+    if not opener.is_short:
         yield from unreached(all_ends, rows, buckets, checkpoints.values())
     for ends in all_ends:
         if len(ends.gaps) > GAPS_MAX:
-            looker.found.unchecked.append(Unchecked(f"{ends.where}: holes", f"it has more than {GAPS_MAX} gaps"))
-        elif not looker.is_short:
+            opener.found.unchecked.append(Unchecked(f"{ends.where}: holes", f"it has more than {GAPS_MAX} gaps"))
+        elif not opener.is_short:
             yield from holes(ends, rows, buckets)
 
 
@@ -271,16 +362,16 @@ Found = tuple[ObjectRef, ExistingObject]
 
 
 @dataclass(frozen=True, slots=True)
-class _Looker:
+class _Opener:
     """Looks at objects, and notes those that are not as they should be."""
 
     parts: CatalogParts
-    legwork: Legwork
+    scan: BulkScan
     found: Verification
 
-    def look_at(self, node_id: int, refs: Iterable[ObjectRef], step: Callable[[], object]) -> Iterator[Found]:
+    def open(self, node_id: int, refs: Iterable[ObjectRef], step: Callable[[], object]) -> Iterator[Found]:
         """The objects that could be opened."""
-        for ref, existing in self.legwork.look_at(self.parts, ((node_id, ref) for ref in refs)):
+        for ref, existing in self.scan.open_objects(self.parts, ((node_id, ref) for ref in refs)):
             step()
             where = f"object {ref.object_id} at {self.parts.layout.object_key(ref.object_id)!r}"
             if isinstance(existing, AccelError):
@@ -330,3 +421,184 @@ def _settle(parts: CatalogParts, survey: Survey, found: Verification, doubtful: 
         found.unchecked.append(Unchecked("what contradicts itself between lists and buckets", reason))
     else:
         found.problems += doubtful
+
+
+PROBLEMS_AN_OBJECT_MAX = 5
+
+GAPS_MAX = 100_000
+"""Gaps in a list that are compared with ranges and stream objects; with more of them it is not checked for holes."""
+
+
+class Ends:
+    """Where each stream has come to so far, on the way through a list. Threads: one.
+
+    Args:
+        where: names the list.
+        node_id: whose it is.
+    """
+
+    def __init__(self, where: str, node_id: int) -> None:
+        self.where = where
+        self.node_id = node_id
+        self.ids: Ids = np.empty(0, dtype=np.int64)
+        self.ends: Ids = np.empty(0, dtype=np.int64)
+        self.gaps: list[tuple[int, int, int]] = []
+        """(stream, from, to) of offsets that the list passes over; one more than `GAPS_MAX` at most."""
+
+    def follow(self, object_id: int, ranges: ObjectRanges, *, is_imported: bool) -> Iterator[Problem]:
+        """What of an object does not follow the objects before it. O(streams so far).
+
+        Args:
+            object_id: the object.
+            ranges: what it holds.
+            is_imported: gaps before it are none of ours; the import has told of them.
+        """
+        _, mine, theirs = np.intersect1d(self.ids, ranges.stream_ids, assume_unique=True, return_indices=True)
+        wrong = np.flatnonzero(ranges.starts[theirs] < self.ends[mine])
+        for at in wrong[:PROBLEMS_AN_OBJECT_MAX].tolist():
+            stream_id = int(ranges.stream_ids[theirs[at]])
+            expected = f"stream {stream_id} to go on at {int(self.ends[mine[at]])} or above"
+            seen = f"{int(ranges.starts[theirs[at]])} in object {object_id}"
+            yield Problem(Kind.ORDER, self.where, expected, seen)
+        after = np.flatnonzero(ranges.starts[theirs] > self.ends[mine])[: GAPS_MAX + 1 - len(self.gaps)]
+        after = after[:0] if is_imported else after
+        columns = (ranges.stream_ids[theirs[after]], self.ends[mine[after]], ranges.starts[theirs[after]])
+        self.gaps += zip(*(column.tolist() for column in columns), strict=True)
+        ids = np.union1d(self.ids, ranges.stream_ids)
+        ends = np.full(len(ids), -1, dtype=np.int64)
+        ends[np.searchsorted(ids, self.ids)] = self.ends
+        places = np.searchsorted(ids, ranges.stream_ids)
+        ends[places] = np.maximum(ends[places], ranges.ends)
+        self.ids, self.ends = ids, ends
+
+
+class Spans:
+    """What is claimed of streams that have objects of their own. Threads: one.
+
+    Args:
+        rows: STREAM_OBJECT rows.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._streams = np.unique(rows["stream_id"])
+        self._columns = [[rows[name]] for name in ("stream_id", "start", "end", "object_id")]
+
+    def add(self, object_id: int, ranges: ObjectRanges) -> None:
+        """Note what an object of many streams claims; where it has a hole inside, its range does not say what."""
+        chosen = np.isin(ranges.stream_ids, self._streams)
+        chosen[ranges.holed] = False
+        claimed = (ranges.stream_ids, ranges.starts, ranges.ends)
+        for column, values in zip(self._columns, claimed, strict=False):
+            column.append(values[chosen])
+        self._columns[3].append(np.full(int(chosen.sum()), object_id, dtype=np.int64))
+
+    def problems(self) -> Iterator[Problem]:
+        """Neighbours that overlap, if any do. O(n log n)."""
+        streams, starts, ends, objects = (np.concatenate(column) for column in self._columns)
+        order = np.lexsort((starts, streams))
+        streams, starts, ends, objects = streams[order], starts[order], ends[order], objects[order]
+        for at in np.flatnonzero((streams[1:] == streams[:-1]) & (ends[:-1] > starts[1:])).tolist():
+            seen = " and ".join(f"[{starts[each]}, {ends[each]}) of object {objects[each]}" for each in (at, at + 1))
+            yield Problem(Kind.STREAM_OBJECT, f"stream {streams[at]}", "each offset in one live object", seen)
+
+
+def strangers(all_ends: Iterable[Ends], buckets: Iterable[StreamBucket]) -> Iterator[Problem]:
+    """Streams of which a list has data, and that no bucket knows. O(n log n)."""
+    known = joined_ids(bucket.streams["stream_id"] for bucket in buckets)
+    for ends in all_ends:
+        unknown = np.setdiff1d(ends.ids, known)
+        if len(unknown):
+            yield Problem(Kind.STREAM, ends.where, "data of streams that a bucket knows", f"some of {some(unknown)}")
+
+
+def unreached(
+    all_ends: Iterable[Ends], rows: Rows, buckets: Iterable[StreamBucket], checkpoints: Iterable[Checkpoint]
+) -> Iterator[Problem]:
+    """Streams that end before the end that a checkpoint or a closed range knows. O(n log n).
+
+    Args:
+        all_ends: of all lists.
+        rows: STREAM_OBJECT rows of all live objects of one stream.
+        buckets: all of them.
+        checkpoints: of all nodes.
+    """
+    buckets = list(buckets)
+    have = [(ends.ids, ends.ends) for ends in all_ends] + [(rows["stream_id"], rows["end"])]
+    have += [(each.streams["stream_id"], each.streams["start_offset"]) for each in buckets]
+    ids, reached = np.array(highest_of_each(have), dtype=np.int64).reshape(-1, 2).T
+    claims = [(f"checkpoint of node {each.node_id}", each.ends["stream_id"], each.ends["end"]) for each in checkpoints]
+    for bucket in buckets:
+        closed = bucket.ranges[bucket.ranges["end"] != OPEN]
+        closed = closed[closed["end"] > closed["start"]]
+        claims.append((f"bucket {bucket.bucket}", closed["stream_id"], closed["end"]))
+    for where, streams, ends in claims:
+        at = np.minimum(np.searchsorted(ids, streams), max(0, len(ids) - 1))
+        is_known = ids[at] == streams if len(ids) else np.zeros(len(streams), dtype=np.bool_)
+        short = np.flatnonzero(is_known & (reached[at] < ends)) if len(ids) else np.empty(0, dtype=np.int64)
+        for each in short[:PROBLEMS_AN_OBJECT_MAX].tolist():
+            expected = f"data of stream {streams[each]} up to {ends[each]}, where it says that it ends"
+            yield Problem(Kind.END, where, expected, f"data up to {reached[at[each]]}")
+
+
+def holes(ends: Ends, rows: Rows, buckets: Iterable[StreamBucket]) -> Iterator[Problem]:
+    """Offsets within a range of the node that its list passes over, and that no object of one stream holds.
+
+    A gap between two ranges is none: another node wrote there, or nobody. An import may bring holes; no writer does.
+
+    Complexity: O(gaps * log n).
+    """
+    parts = list(buckets)
+    ranges = np.concatenate([bucket.ranges for bucket in parts]) if parts else np.empty(0, dtype=rows.dtype)
+    ranges = ranges[np.lexsort((ranges["start"], ranges["stream_id"]))] if len(ranges) else ranges
+    starts = dict(pair for bucket in parts for pair in bucket.streams.tolist())
+    rows = rows[np.lexsort((rows["start"], rows["stream_id"]))]
+    shown = 0
+    for stream_id, gap_start, gap_end in ends.gaps[:GAPS_MAX]:
+        end = _within(ranges, ends.node_id, stream_id, gap_start, gap_end)
+        start = _behind(rows, stream_id, max(gap_start, starts.get(stream_id, 0)))
+        if start < end and shown < PROBLEMS_AN_OBJECT_MAX:
+            shown += 1
+            expected = f"stream {stream_id} without a hole within a range of this node"
+            yield Problem(Kind.HOLE, ends.where, expected, f"no object from {start} to {end}")
+
+
+def _within(ranges: Rows, node_id: int, stream_id: int, start: int, end: int) -> int:
+    """Where a gap ends that begins where a node wrote last: with its range at the latest. At its start: it is none."""
+    first, stop = np.searchsorted(ranges["stream_id"], [stream_id, stream_id + 1]) if len(ranges) else (0, 0)
+    for each in ranges[first:stop][::-1]:
+        if int(each["start"]) <= start:
+            if int(each["node_id"]) != node_id:
+                return start
+            return end if int(each["end"]) == OPEN else min(end, max(start, int(each["end"])))
+    return start
+
+
+def _behind(rows: Rows, stream_id: int, start: int) -> int:
+    """The first offset from here on that no object of this stream alone holds."""
+    first, stop = np.searchsorted(rows["stream_id"], [stream_id, stream_id + 1])
+    for each in rows[first:stop]:
+        if int(each["start"]) <= start:
+            start = max(start, int(each["end"]))
+    return start
+
+
+def history_counter_problems(parts: CatalogParts) -> Iterator[Problem]:
+    """Counters of transactions and of streams of segments that are not there. One request a counter.
+
+    They are not compared: what they gave out stands in the keys of each stream.
+
+    Raises:
+        StoreError: a counter could not be read.
+    """
+    from accel.history.store.id_blocks import COUNTERS  # noqa: PLC0415 - a lookup needs no history
+    from accel.history.store.keys import SystemCells  # noqa: PLC0415 - a lookup needs no history
+
+    system = parts.system
+    shared = SystemCells(parts.cells.tables, Backoff(RetrySettings(), system.sleep, system.jitter))
+    for what in COUNTERS:
+        counter = shared.counter(what)
+        try:
+            if counter.read() is None:
+                yield Problem(Kind.COUNTER, counter.where, "a counter", "none: deleted?")
+        except (FormatError, TableMissing) as error:
+            yield Problem(Kind.COUNTER, counter.where, "a counter that can be read", str(error))

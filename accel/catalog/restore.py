@@ -23,10 +23,9 @@ import numpy as np
 
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.cell import standing
-from accel.catalog.legwork import Legwork, OwnLegwork
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeDirectory, NodeList, ObjectIdCounter
-from accel.catalog.survey import Progress, must_read, read_survey
+from accel.catalog.survey import BulkScan, Progress, must_read, read_survey
 from loaders.hints import HintProblem
 from loaders.hints.pack_reader import read_pack_root
 from loaders.hints.snapshot_reader import SnapshotReader
@@ -77,14 +76,14 @@ class RestoreReport:
 
 
 def plan_restored(
-    catalog: ObjectCatalog, *, progress: Progress | None = None, legwork: Legwork | None = None
+    catalog: ObjectCatalog, *, progress: Progress | None = None, scan: BulkScan | None = None
 ) -> RestorePlan:
     """Find out what there is now. Nothing is written.
 
     Args:
         catalog: that was put back.
         progress: called with the number of keys of the bucket that were seen so far.
-        legwork: who goes through the bucket; this process by default.
+        scan: who goes through the bucket; this process by default.
 
     Requests: one for 1,000 keys of the bucket, three a list, one a bucket of streams, and four more.
 
@@ -94,7 +93,7 @@ def plan_restored(
         StoreError, TableError, CorruptObject, FormatTooNew: something could not be read.
     """
     parts = catalog.parts
-    stored = (legwork or OwnLegwork()).list_objects(parts, progress)
+    stored = (scan or BulkScan()).list_objects(parts, progress)
     survey = read_survey(parts)
     directory = must_read(parts.cells.directory()).value
     hinted = max(_hinted_ids(parts), default=-1)

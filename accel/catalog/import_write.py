@@ -28,8 +28,7 @@ import numpy as np
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.cell import standing
 from accel.catalog.import_plan import ImportPlan, empty_plan, make_plan
-from accel.catalog.import_progress import ImportProgress
-from accel.catalog.import_reading import ImportChoice, read_objects
+from accel.catalog.import_read import ImportChoice, ImportProgress, read_objects
 from accel.catalog.keys import (
     DIRECTORY_KEY,
     NODE_CHECKPOINTS,

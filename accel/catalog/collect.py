@@ -1,49 +1,151 @@
 """The collector: deletes objects that nobody needs any more, and nothing else.
 
     reason      which objects                                         what is done first
-    retired     replaced, trimmed or withdrawn so long ago that       doomed in their list or bucket: no undo brings
-                no reader has an image with them                      them back; forgotten there when they are gone
-    prepared    promised to a writer who never committed them         taken out of the list: no commit lists them
-    orphan      old objects of this catalog that stand nowhere in     nothing: an id that is not promised cannot be
+    retired     replaced, trimmed or withdrawn so long ago that       marked as delete pending in their list or bucket:
+                no reader has an image with them                      no undo brings them back; forgotten when gone
+    prepared    prepared for a writer who never committed them        taken out of the list: no commit lists them
+    orphan      old objects of this catalog that stand nowhere in     nothing: an id that is not prepared cannot be
                 it, left behind by writers and collectors that died   committed
 
-A plan says what would be deleted and why; it changes nothing, and a dry run is a plan that nobody carries out. Carrying
+A plan says what would be deleted and why; it changes nothing, and a dry run is a plan that is not carried out. Carrying
 it out begins with the first step of the table, in one conditional write a list or bucket. Then, for each batch of at
 most 1,000 objects:
 
     1. the whole catalog is read afresh, and its keys are compared (`consistency`): where they contradict one another,
-       the collection ends; what stands in them as live, promised or merely retired is spared
-    2. a journal of the batch is written: accel/journal/<time of the plan>-<batch>-<nonce>.jsonl
+       the collection ends; what stands in them as live, prepared or merely retired is spared
+    2. a journal of the batch is written (`write_journal`)
     3. the objects are deleted
     4. lists and buckets forget those that were retired
 
-A collector may die between any two steps, and two may run at once: doomed rows stay until their objects are gone, and
-promises that were taken out leave orphans. An id that this catalog never gave out is no orphan but somebody else's
-object, waiting for an import perhaps; it is left alone. While an import runs nothing is collected.
+A collector may die between any two steps, and two may run at once: rows stay delete pending until their objects are
+gone, and prepared ids that were taken out leave orphans. An id that this catalog never gave out is no orphan but
+somebody else's object, waiting for an import perhaps; it is left alone. While an import runs nothing is collected.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 
 import numpy as np
 
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.collection_journal import write_journal
-from accel.catalog.collection_plan import Collectable, CollectionPlan, CollectionReport, Reason, Tally
 from accel.catalog.consistency import find_contradictions
 from accel.catalog.keys import NODE_LISTS, STREAM_BUCKETS
-from accel.catalog.legwork import Legwork, OwnLegwork
 from accel.catalog.node_list import with_doomed, without_collected, without_expired
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.problems import Severity
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.rows import Rows
 from accel.catalog.stream_shards import with_doomed_stream_objects, without_collected_stream_objects
-from accel.catalog.survey import Ids, Progress, StoredObjects, Survey, must_read, read_survey
+from accel.catalog.survey import BulkScan, Ids, Progress, StoredObjects, Survey, must_read, read_survey
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
+from loaders.layout import JOURNAL_PREFIX
 from loaders.store.base import DELETE_BATCH_KEYS_MAX
+
+NO_SEQUENCE = -1
+"""As the sequence of an orphan: no key names it."""
+
+
+class Reason(StrEnum):
+    """Why an object may go."""
+
+    RETIRED = "retired"
+    PREPARED = "prepared"
+    ORPHAN = "orphan"
+
+
+@dataclass(frozen=True, slots=True)
+class Collectable:
+    """One object that may go.
+
+    Args:
+        object_id: which.
+        key: where it lies.
+        size_bytes: as the bucket's listing says; 0 if it does not lie there (any more).
+        reason: why it may go.
+        since_ms: when it was retired, its promise ran out, or it was written; milliseconds since 1970.
+        table: where it is named: `node-lists`, `stream-buckets`, or empty for an orphan.
+        number: the node or bucket there; -1 for an orphan.
+        sequence: of that key when it was read; -1 for an orphan.
+    """
+
+    object_id: int
+    key: str
+    size_bytes: int
+    reason: Reason
+    since_ms: int
+    table: str = ""
+    number: int = -1
+    sequence: int = NO_SEQUENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """So many objects, and their bytes together."""
+
+    objects: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectionPlan:
+    """What a collection would delete.
+
+    Args:
+        planned_at_ms: when it was made, milliseconds since 1970; promises with a deadline up to it are void.
+        retired_before_ms: what was retired before that may go.
+        objects: retired ones first, then prepared ones, then orphans.
+        young: objects that stand nowhere in the catalog and are not old enough.
+        foreign: objects with ids that this catalog never gave out; they are left alone.
+        allow_empty_nodes: nodes whose list may have no live object although the node has committed before.
+    """
+
+    planned_at_ms: int
+    retired_before_ms: int
+    objects: tuple[Collectable, ...]
+    young: Tally
+    foreign: Tally
+    allow_empty_nodes: frozenset[int]
+
+    def tallies(self) -> dict[Reason, Tally]:
+        """For each reason, how much."""
+        return tallies_of(self.objects)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectionReport:
+    """What a collection did.
+
+    Args:
+        deleted: gone now.
+        spared: planned, and not touched: needed again, or collected by somebody else meanwhile.
+        failed: not deleted, and what the store said; the next collection tries again.
+        journals: keys of what was written about the deleted ones.
+        not_reached: planned, and not dealt with, because the collection ended half-way; empty if it did not.
+    """
+
+    deleted: tuple[Collectable, ...]
+    spared: tuple[Collectable, ...]
+    failed: tuple[tuple[Collectable, str], ...]
+    journals: tuple[str, ...]
+    not_reached: tuple[Collectable, ...] = ()
+
+    def tallies(self) -> dict[Reason, Tally]:
+        """For each reason, how much was deleted."""
+        return tallies_of(self.deleted)
+
+
+def tallies_of(objects: Iterable[Collectable]) -> dict[Reason, Tally]:
+    """For each reason, how many objects and bytes."""
+    sizes: dict[Reason, list[int]] = {reason: [] for reason in Reason}
+    for each in objects:
+        sizes[each.reason].append(each.size_bytes)
+    return {reason: Tally(len(found), sum(found)) for reason, found in sizes.items()}
+
 
 DAMAGE_SHOWN_MAX = 3
 """Findings that a refusal names; `verify` names all of them."""
@@ -54,7 +156,7 @@ def plan_collection(
     *,
     allow_empty_nodes: frozenset[int] = frozenset(),
     progress: Progress | None = None,
-    legwork: Legwork | None = None,
+    scan: BulkScan | None = None,
 ) -> CollectionPlan:
     """Find out what may be deleted now. Nothing is written.
 
@@ -63,7 +165,7 @@ def plan_collection(
         allow_empty_nodes: nodes whose list may have no live object although the node has committed before: such a
             list is otherwise taken for a damaged one.
         progress: called with the number of keys of the bucket that were seen so far.
-        legwork: who goes through the bucket; this process by default.
+        scan: who goes through the bucket; this process by default.
 
     Requests: one for 1,000 keys of the bucket, two a list, one a bucket of streams, and six more.
 
@@ -75,7 +177,7 @@ def plan_collection(
     now_ms = parts.now_ms()
     retired_before_ms = now_ms - int(parts.format.retired_seconds * MILLISECONDS)
     try:
-        stored = (legwork or OwnLegwork()).list_objects(parts, progress)  # before the catalog: see `survey`
+        stored = (scan or BulkScan()).list_objects(parts, progress)  # before the catalog: see `survey`
     except AccelError as error:
         raise _unreadable(error) from error
     survey = _safe_survey(parts, allow_empty_nodes)
@@ -294,3 +396,37 @@ def _without(ids: Ids, found: NodeList | None) -> NodeList | None:
 
 def _without_stream_objects(ids: Ids, found: StreamBucket | None) -> StreamBucket | None:
     return None if found is None else without_collected_stream_objects(found, ids)
+
+
+def write_journal(parts: CatalogParts, plan: CollectionPlan, number: int, going: Iterable[Collectable]) -> str:
+    """Write down what is about to be deleted; gives the key. One request.
+
+    Args:
+        parts: of the catalog.
+        plan: whose batch it is.
+        number: of the batch.
+        going: the objects.
+
+    Raises:
+        StoreError: it could not be written.
+    """
+    nonce = parts.system.nonce().hex()[-16:]
+    key = f"{JOURNAL_PREFIX}{plan.planned_at_ms:015d}-{number:06d}-{nonce}.jsonl"
+    now_ms = parts.now_ms()
+    parts.store.put(key, "".join(_journal_line(each, now_ms) for each in going).encode())
+    return key
+
+
+def _journal_line(each: Collectable, now_ms: int) -> str:
+    facts = {
+        "object_id": each.object_id,
+        "key": each.key,
+        "size_bytes": each.size_bytes,
+        "reason": each.reason.value,
+        "time_ms": now_ms,
+        "since_ms": each.since_ms,
+        "table": each.table,
+        "number": each.number,
+        "sequence": each.sequence,
+    }
+    return json.dumps(facts, separators=(",", ":")) + "\n"

@@ -22,7 +22,7 @@ import numpy as np
 
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.cell import Seen, standing
-from accel.catalog.compacting import erase_old_versions, keep_version
+from accel.catalog.compact import erase_old_versions, keep_version
 from accel.catalog.node_list import Undo, undone
 from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.records import NodeList

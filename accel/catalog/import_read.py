@@ -1,7 +1,10 @@
 """Reads the indexes of a bucket's objects for an import: a bounded number at once, and none twice.
 
-Objects are taken by ascending id, 64 at a time. What an earlier import has read of exactly these is taken from its
-progress; else each index is opened, by one or two ranged GETs, and a finished batch is kept.
+Objects are taken by ascending id, 64 at a time. What an earlier import has read of exactly these is taken from the
+table of progress; else each index is opened, by one or two ranged GETs, and a finished batch is kept there. Its key is
+a hash of ids, sizes and times of just these objects: a bucket that has changed since never meets what was read of other
+objects, and what did not change is not read again. The table exists only while an import is under way, and no
+collection begins while it is there (see `survey`).
 
 An object that cannot be opened because of what it is (damaged, or made by a newer release) is noted and the others go
 on; so is a composite one, which holds nothing itself. An object that cannot be read because of the store stops the
@@ -10,6 +13,7 @@ import: it is repeated later and goes on from there.
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,16 +23,84 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.import_plan import FOUND_OBJECT, LEFT_OUT, SHOWN_MAX, FoundObjects, Hole, Unlistable
-from accel.catalog.import_progress import BATCH_OBJECTS, ImportProgress
-from accel.catalog.import_runs import RUN, RunFolder
+from accel.catalog.import_plan import FOUND_OBJECT, LEFT_OUT, RUN, SHOWN_MAX, FoundObjects, Hole, RunFolder, Unlistable
+from accel.catalog.keys import IMPORT_PROGRESS
+from accel.catalog.object_ids import check_counter
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import INT64_MAX, READ_OBJECT, READ_RANGE, ReadBatch
+from accel.catalog.records import INT64_MAX, READ_OBJECT, READ_RANGE, ImportRun, ReadBatch
 from accel.catalog.rows import Rows, make_rows, some
 from accel.catalog.survey import Progress, StoredObjects
 from accel.errors import AccelError, FormatError, KeyMissing, MaintenanceRefused
 from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
+from loaders.tables.columns import ROWS_MAX
+
+BATCH_OBJECTS = 64
+"""With 16,384 streams in each of them a batch has as many rows as one value may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportProgress:
+    """The table of an import. Threads: any.
+
+    Args:
+        parts: of the catalog.
+    """
+
+    parts: CatalogParts
+
+    def exists(self) -> bool:
+        """Whether an import is under way. One request."""
+        return self.parts.cells.tables.table_exists(IMPORT_PROGRESS)
+
+    def begin(self) -> None:
+        """See to it that the table is there. One request; a few more if it is not."""
+        if not self.exists():
+            self.drop()  # what another import, which died while it dropped the table, has left
+            self.parts.cells.tables.create_table(IMPORT_PROGRESS)
+
+    def drop(self) -> None:
+        """The import has come to its end."""
+        self.parts.cells.tables.drop_table(IMPORT_PROGRESS)
+
+    def find(self, stored: StoredObjects) -> ReadBatch | None:
+        """What was read of just these objects; None if nothing was. One request."""
+        seen = self.parts.cells.import_batch(batch_key(stored)).read()
+        return None if seen is None else seen.value
+
+    def keep(self, stored: StoredObjects, batch: ReadBatch) -> None:
+        """Remember what was read of these objects; more than one value may have is not remembered. One request."""
+        if len(batch.ranges) <= ROWS_MAX:
+            self.parts.cells.import_batch(batch_key(stored)).create_if_absent(batch, final=True)
+
+    def note_counter(self, least: int) -> ImportRun | None:
+        """Write down what the counter of ids says, before it is raised; None if it need not be raised."""
+        cell = self.parts.cells.object_ids()
+        seen = cell.read()
+        before = check_counter(None if seen is None else seen.value, -1, cell.where)
+        if before >= least:
+            return None
+
+        def noted(found: ImportRun | None) -> ImportRun | None:
+            if found is None or before not in (found.counter_before, *found.raised_to):
+                return ImportRun(before, (least,))
+            raised = tuple(sorted({*found.raised_to, least}))
+            return None if raised == found.raised_to else ImportRun(found.counter_before, raised)
+
+        return self.parts.cells.import_run().change(noted).value
+
+    def run(self) -> ImportRun | None:
+        """What was written down about the counter. One request."""
+        seen = self.parts.cells.import_run().read()
+        return None if seen is None else seen.value
+
+
+def batch_key(stored: StoredObjects) -> str:
+    """The name of a batch of objects: ids, sizes and times of writing, hashed."""
+    columns = (stored.ids, stored.sizes_bytes, stored.modified_ms)
+    digest = hashlib.sha256(b"".join(column.astype("<i8").tobytes() for column in columns))
+    return f"batch-{digest.hexdigest()[:40]}"
+
 
 Nodes: TypeAlias = int | Mapping[int, int] | Callable[[int], int | None]
 """Whose an object is: one node for all, {object id: node id}, or a function that gives None where it does not know."""
