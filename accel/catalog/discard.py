@@ -20,7 +20,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.cell import standing
+from accel.catalog.keys import require
 from accel.catalog.node_list import without_prepared
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeList, StreamBucket
@@ -76,15 +76,15 @@ def _stream_of(load: Load) -> int:
 
 def _taken_back(parts: CatalogParts, node_id: int, object_ids: list[int]) -> list[int]:
     taken: list[int] = []
-    cell = parts.cells.node_list(node_id)
+    key = parts.keys.node_list(node_id)
 
     def change(found: NodeList | None) -> NodeList | None:
-        now = standing(found, cell.where)
+        now = require(found, key.where)
         promised = set(now.prepared["object_id"].tolist())
         taken[:] = [each for each in object_ids if each in promised]
         return without_prepared(now, object_ids)
 
-    cell.change(change, seen=read_list(cell, node_id))
+    key.change(change, seen=read_list(key, node_id))
     return taken
 
 
@@ -99,21 +99,21 @@ def _registered(parts: CatalogParts, streams: dict[int, int | None]) -> set[int]
     for number, object_ids in by_bucket.items():
         found |= _registered_in(parts, number, np.array(object_ids, dtype=np.int64))
     for number in range(parts.format.stream_buckets if unknown else 0):
-        found |= _known(must_read(parts.cells.bucket(number)).value, np.array(unknown, dtype=np.int64))
+        found |= _known(must_read(parts.keys.shard(number)).value, np.array(unknown, dtype=np.int64))
     return found
 
 
 def _registered_in(parts: CatalogParts, number: int, ids: NDArray[np.int64]) -> set[int]:
     found: set[int] = set()
-    cell = parts.cells.bucket(number)
+    key = parts.keys.shard(number)
 
     def change(now: StreamBucket | None) -> StreamBucket | None:
         nonlocal found
-        bucket = standing(now, cell.where)
+        bucket = require(now, key.where)
         found = _known(bucket, ids)
         return None if len(found) == len(ids) else bucket
 
-    cell.change(change)
+    key.change(change)
     return found
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from itertools import islice
 
-from accel.catalog.keys import CatalogCells
+from accel.catalog.keys import CatalogKeys
 from accel.catalog.object_ids import ObjectIds
 from accel.errors import AccelError
 from accel.system import Components
@@ -63,7 +63,7 @@ class CatalogParts:
         store: where everything lies.
         layout: keys of objects.
         format: what all users of this catalog agree on.
-        cells: its keys.
+        keys: its keys.
         ids: gives out object ids.
         executor: sends requests of one step side by side.
         loader: opens object indexes, on threads of its own.
@@ -76,7 +76,7 @@ class CatalogParts:
     store: ObjectStore
     layout: ObjectLayout
     format: FormatRecord
-    cells: CatalogCells
+    keys: CatalogKeys
     ids: ObjectIds
     executor: Executor
     loader: ObjectIndexLoader

@@ -50,8 +50,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.cell import Cell, Seen
-from accel.catalog.keys import CatalogCells
+from accel.catalog.keys import CatalogKeys
 from accel.catalog.node_list import is_led_back
 from accel.catalog.records import NodeDirectory, NodeList, StreamBucket
 from accel.catalog.rows import OPEN, STREAM_OBJECT, Columns, Rows, by_stream, highest_of_each, no_rows
@@ -61,6 +60,8 @@ from accel.image import MetadataImage, NodeImage
 from accel.image_parts import OwnershipRange, StreamImage, StreamObject, make_stream, node_of_columns
 from accel.version import ImageVersion, VersionVector, is_newer
 from loaders.object_ref import ObjectRef
+from loaders.tables.typed_key import TypedKey
+from loaders.tables.versions import Versioned
 
 # Catching up
 
@@ -75,9 +76,9 @@ REREADS_MAX = 3
 class Snapshot:
     """All that was read of the catalog, with the image built from it. Not of one instant: see the module."""
 
-    directory: Seen[NodeDirectory]
-    lists: Mapping[int, Seen[NodeList]]
-    buckets: tuple[Seen[StreamBucket], ...]
+    directory: Versioned[NodeDirectory]
+    lists: Mapping[int, Versioned[NodeList]]
+    buckets: tuple[Versioned[StreamBucket], ...]
     version: VersionVector
     built: BuiltImage
 
@@ -90,7 +91,7 @@ class Watch:
     """Keeps a snapshot, and catches up when asked.
 
     Args:
-        cells: the catalog's keys.
+        keys: the catalog's keys.
         namespace: of the objects.
         bucket_count: buckets of streams, as the format record says.
         executor: sends the requests of a round.
@@ -98,8 +99,8 @@ class Watch:
     Threads: any. Two threads that refresh at once both ask; the newer answer stays.
     """
 
-    def __init__(self, cells: CatalogCells, namespace: str, bucket_count: int, executor: Executor) -> None:
-        self._cells = cells
+    def __init__(self, keys: CatalogKeys, namespace: str, bucket_count: int, executor: Executor) -> None:
+        self._keys = keys
         self._namespace = namespace
         self._bucket_count = bucket_count
         self._executor = executor
@@ -150,10 +151,10 @@ class Watch:
         known = {} if before is None else dict(before.lists)
         asked = list(known.items())
         directory_flight = self._executor.submit(self._read_directory, before)
-        lists = dict(zip(known, self._all(self._again, ((self._cells.node_list(n), s) for n, s in asked)), strict=True))
+        lists = dict(zip(known, self._all(self._again, ((self._keys.node_list(n), s) for n, s in asked)), strict=True))
         directory = directory_flight.result()
         missing = [node_id for node_id in directory.value.node_ids.tolist() if node_id not in lists]
-        lists.update(zip(missing, self._all(_there, map(self._cells.node_list, missing)), strict=True))
+        lists.update(zip(missing, self._all(_there, map(self._keys.node_list, missing)), strict=True))
         buckets = tuple(self._read_buckets(before))
         version = _version(directory, lists, buckets)
         built = build_image(
@@ -166,31 +167,31 @@ class Watch:
         return Snapshot(directory, lists, buckets, version, built)
 
     def _is_renewed(self, before: Snapshot) -> bool:
-        return _there(self._cells.directory()).value.generation > before.version.generation
+        return _there(self._keys.directory()).value.generation > before.version.generation
 
-    def _read_directory(self, before: Snapshot | None) -> Seen[NodeDirectory]:
-        cell = self._cells.directory()
-        return _there(cell) if before is None else cell.read_newer(before.directory)
+    def _read_directory(self, before: Snapshot | None) -> Versioned[NodeDirectory]:
+        key = self._keys.directory()
+        return _there(key) if before is None else key.read_newer(before.directory)
 
-    def _read_buckets(self, before: Snapshot | None) -> list[Seen[StreamBucket]]:
-        cells = [self._cells.bucket(number) for number in range(self._bucket_count)]
+    def _read_buckets(self, before: Snapshot | None) -> list[Versioned[StreamBucket]]:
+        keys = [self._keys.shard(number) for number in range(self._bucket_count)]
         if before is None:
-            return self._all(_there, cells)
-        return self._all(self._again, zip(cells, before.buckets, strict=True))
+            return self._all(_there, keys)
+        return self._all(self._again, zip(keys, before.buckets, strict=True))
 
     def _all(self, read: Callable[[T], U], asked: Iterable[T]) -> list[U]:
         return list(self._executor.map(read, asked))
 
     @staticmethod
-    def _again(asked: tuple[Cell[T], Seen[T]]) -> Seen[T]:
-        cell, seen = asked
-        return cell.read_newer(seen)
+    def _again(asked: tuple[TypedKey[T], Versioned[T]]) -> Versioned[T]:
+        key, seen = asked
+        return key.read_newer(seen)
 
 
-def _there(cell: Cell[T]) -> Seen[T]:
-    seen = cell.read()
+def _there(key: TypedKey[T]) -> Versioned[T]:
+    seen = key.read()
     if seen is None:
-        raise CatalogDamaged(f"expected a value in {cell.where}, found none: it was deleted")
+        raise CatalogDamaged(f"expected a value in {key.where}, found none: it was deleted")
     return seen
 
 
@@ -231,7 +232,9 @@ def _commits(buckets: Iterable[StreamBucket]) -> Columns:
 
 
 def _version(
-    directory: Seen[NodeDirectory], lists: Mapping[int, Seen[NodeList]], buckets: tuple[Seen[StreamBucket], ...]
+    directory: Versioned[NodeDirectory],
+    lists: Mapping[int, Versioned[NodeList]],
+    buckets: tuple[Versioned[StreamBucket], ...],
 ) -> VersionVector:
     parts = {"directory": directory.version.sequence}
     parts |= {f"node/{node_id}": seen.version.sequence for node_id, seen in lists.items()}

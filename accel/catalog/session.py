@@ -39,7 +39,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.cell import Seen, standing
+from accel.catalog.keys import require
 from accel.catalog.node_list import with_new_session
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeDirectory, NodeList, StreamBucket, highest_id
@@ -47,6 +47,7 @@ from accel.catalog.rows import OPEN, refs_of, some
 from accel.catalog.stream_shards import buckets_of
 from accel.catalog.survey import joined_ids, must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused
+from loaders.tables.versions import Versioned
 from range_index import ObjectRanges
 
 
@@ -150,7 +151,7 @@ def columns_of(ranges: ObjectRanges) -> tuple[NDArray[np.int64], NDArray[np.int6
 # Opening
 
 
-def open_session(parts: CatalogParts, node_id: int) -> tuple[Seen[NodeList], StreamEnds, int]:
+def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList], StreamEnds, int]:
     """Fence older sessions of a node; gives its list, and what `recover_ends` gives.
 
     Requests: two for the list, two or three for the directory, one for the counter, one or two a bucket, one for the
@@ -163,8 +164,8 @@ def open_session(parts: CatalogParts, node_id: int) -> tuple[Seen[NodeList], Str
         CorruptObject, KeyMissing: an object committed after the checkpoint could not be opened.
     """
     seen = _opened_list(parts, node_id)
-    directory = parts.cells.directory()
-    directory.change(lambda now: _with_node(standing(now, directory.where), node_id))
+    directory = parts.keys.directory()
+    directory.change(lambda now: _with_node(require(now, directory.where), node_id))
     adopt = partial(_adopt, parts, node_id, seen.value.epoch)
     buckets = [seen_bucket.value for seen_bucket in parts.executor.map(adopt, range(parts.format.stream_buckets))]
     parts.ids.note(highest_id(*buckets))
@@ -182,20 +183,20 @@ def with_epoch(bucket: StreamBucket, node_id: int, epoch: int) -> StreamBucket |
     return StreamBucket(bucket.bucket, bucket.streams, raised, bucket.stream_objects, bucket.retired)
 
 
-def _opened_list(parts: CatalogParts, node_id: int) -> Seen[NodeList]:
-    directory = parts.cells.directory()
+def _opened_list(parts: CatalogParts, node_id: int) -> Versioned[NodeList]:
+    directory = parts.keys.directory()
     seen_directory = directory.read()  # before the list: a first session writes it afterwards
-    known = standing(None if seen_directory is None else seen_directory.value, directory.where)
-    cell = parts.cells.node_list(node_id)
-    seen = cell.read()
+    known = require(None if seen_directory is None else seen_directory.value, directory.where)
+    key = parts.keys.node_list(node_id)
+    seen = key.read()
     if seen is None:
-        _refuse_lost_list(parts, known, node_id, cell.where)
+        _refuse_lost_list(parts, known, node_id, key.where)
         _note_ids_of_others(parts, known)
         parts.ids.refuse_lost()
-        return cell.change(lambda now: with_new_session(now or NodeList(node_id)))
+        return key.change(lambda now: with_new_session(now or NodeList(node_id)))
     parts.ids.note(highest_id(seen.value))
     parts.ids.refuse_lost()
-    return cell.change(lambda now: with_new_session(standing(now, cell.where)), seen=seen)
+    return key.change(lambda now: with_new_session(require(now, key.where)), seen=seen)
 
 
 def _refuse_lost_list(parts: CatalogParts, directory: NodeDirectory, node_id: int, where: str) -> None:
@@ -207,13 +208,13 @@ def _refuse_lost_list(parts: CatalogParts, directory: NodeDirectory, node_id: in
     traces = []
     if node_id in directory.node_ids:
         traces.append("the directory names the node")
-    if parts.cells.checkpoint(node_id).read() is not None:
+    if parts.keys.checkpoint(node_id).read() is not None:
         traces.append("it has a checkpoint")
     buckets = parts.executor.map(partial(_bucket, parts), range(parts.format.stream_buckets))
     ranges = sum(int((bucket.value.ranges["node_id"] == node_id).sum()) for bucket in buckets)
     if ranges:
         traces.append(f"it has {ranges} ranges of streams")
-    if traces and parts.cells.node_list(node_id).read() is None:  # another first session may have made it meanwhile
+    if traces and parts.keys.node_list(node_id).read() is None:  # another first session may have made it meanwhile
         raise CatalogDamaged(f"expected the list of node {node_id} in {where}, found none, but {' and '.join(traces)}")
 
 
@@ -221,7 +222,7 @@ def _note_ids_of_others(parts: CatalogParts, directory: NodeDirectory) -> None:
     # A new node has no list that shows which ids are in use. One of another node that cannot be read shows nothing.
     for node_id in directory.node_ids.tolist():
         with suppress(AccelError):
-            seen = parts.cells.node_list(node_id).read()
+            seen = parts.keys.node_list(node_id).read()
             parts.ids.note(-1 if seen is None else highest_id(seen.value))
 
 
@@ -231,15 +232,15 @@ def _with_node(known: NodeDirectory, node_id: int) -> NodeDirectory | None:
     return replace(known, node_ids=np.union1d(known.node_ids, np.array([node_id], dtype=np.int64)))
 
 
-def _adopt(parts: CatalogParts, node_id: int, epoch: int, number: int) -> Seen[StreamBucket]:
+def _adopt(parts: CatalogParts, node_id: int, epoch: int, number: int) -> Versioned[StreamBucket]:
     seen = _bucket(parts, number)
-    cell = parts.cells.bucket(number)
-    return cell.change(lambda now: with_epoch(standing(now, cell.where), node_id, epoch), seen=seen)
+    key = parts.keys.shard(number)
+    return key.change(lambda now: with_epoch(require(now, key.where), node_id, epoch), seen=seen)
 
 
-def _bucket(parts: CatalogParts, number: int) -> Seen[StreamBucket]:
-    cell = parts.cells.bucket(number)
-    return standing(cell.read(), cell.where)
+def _bucket(parts: CatalogParts, number: int) -> Versioned[StreamBucket]:
+    key = parts.keys.shard(number)
+    return require(key.read(), key.where)
 
 
 # Recovering the ends
@@ -263,7 +264,7 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, buckets: Sequence[Str
     known = np.unique(np.concatenate([bucket.streams["stream_id"] for bucket in buckets]))
     owned, starts = _open_streams(node_id, buckets)
     ends = StreamEnds.of(owned, starts)
-    checkpoint = parts.cells.checkpoint(node_id).read()
+    checkpoint = parts.keys.checkpoint(node_id).read()
     covered = -1
     if checkpoint is not None:
         covered = checkpoint.value.order_id
@@ -290,7 +291,7 @@ def _refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witnes
     """
     if commit < node_list.next_order_id:
         return
-    now = parts.cells.node_list(node_list.node_id).read()  # a newer session may have committed it just now
+    now = parts.keys.node_list(node_list.node_id).read()  # a newer session may have committed it just now
     if now is None or commit >= now.value.next_order_id:
         seen = "no list" if now is None else f"{now.value.next_order_id}"
         where = f"list of node {node_list.node_id}"
@@ -309,7 +310,7 @@ def _refuse_strangers(
     """
     strangers = np.setdiff1d(stream_ids, known)
     numbers = np.unique(buckets_of(strangers, parts.format.stream_buckets)).tolist()
-    now = [must_read(parts.cells.bucket(number)).value.streams["stream_id"] for number in numbers]
+    now = [must_read(parts.keys.shard(number)).value.streams["stream_id"] for number in numbers]
     strangers = np.setdiff1d(strangers, joined_ids(now))  # a newer session may have opened some just now
     if len(strangers):
         expected = f"streams {some(strangers)}, which {witness} knows"

@@ -43,7 +43,6 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_128
 
-from accel.catalog.cell import Seen
 from accel.catalog.node_list import with_prepared, with_upload
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import Checkpoint, NodeList, highest_id, ids_of
@@ -68,6 +67,7 @@ from loaders.format import RecordBatch
 from loaders.lifetime import Lifetime
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import ObjectWriter, stored_size_bytes
+from loaders.tables.versions import Versioned
 from range_index import ObjectRanges
 
 DOUBTFUL_MAX = 1000
@@ -90,12 +90,12 @@ class NodeWriter:
     one another, because each continues its streams where the one before ended them.
     """
 
-    def __init__(self, parts: CatalogParts, seen: Seen[NodeList], ends: StreamEnds, opened: int) -> None:
+    def __init__(self, parts: CatalogParts, seen: Versioned[NodeList], ends: StreamEnds, opened: int) -> None:
         self._lifetime = Lifetime(f"a session of node {seen.value.node_id}", parts.system.process_id)
         self._parts = parts
         self._seen = seen
         self._ends = ends
-        self._cell = parts.cells.node_list(seen.value.node_id)
+        self._key = parts.keys.node_list(seen.value.node_id)
         self._busy = threading.Lock()
         self._ready: list[tuple[int, int]] = []
         self._doubtful: list[Claims] = []
@@ -346,7 +346,7 @@ class NodeWriter:
         before = self._seen
         self._doubtful.append(claims)
         try:
-            self._seen = self._cell.change(change, seen=self._seen)
+            self._seen = self._key.change(change, seen=self._seen)
         except _LandedError:
             self._doubtful.remove(claims)
             self._commit(claims)  # settles first; then this one is refused if the other took its place
@@ -375,7 +375,7 @@ class NodeWriter:
         """Learn what became of commits whose outcome is unknown; they stay in doubt while they may still arrive."""
         if not self._doubtful:
             return
-        self._seen = self._cell.read_newer(self._seen)
+        self._seen = self._key.read_newer(self._seen)
         for claims in list(self._doubtful):
             if claims.are_listed(self._seen.value):
                 self._ends = self._ends.raised(claims.stream_ids, claims.ends)
@@ -392,7 +392,7 @@ class NodeWriter:
             try:
                 self._ends.continued_by(claims.stream_ids, claims.starts, claims.ends)
             except CommitRefused:
-                self._seen = self._cell.read_newer(self._seen)  # perhaps these very objects were committed before
+                self._seen = self._key.read_newer(self._seen)  # perhaps these very objects were committed before
                 if not claims.are_listed(self._seen.value):
                     raise
         if claims.are_listed(self._seen.value) and not self._ends.reach(claims.stream_ids, claims.ends):
@@ -425,7 +425,7 @@ class NodeWriter:
         def change(now: NodeList | None) -> NodeList | None:
             return with_prepared(self._found(now), ids, deadline_ms, self.epoch)
 
-        self._seen = self._cell.change(change, seen=self._seen)
+        self._seen = self._key.change(change, seen=self._seen)
         return ids
 
     def _found(self, now: NodeList | None) -> NodeList:
@@ -454,7 +454,7 @@ class NodeWriter:
             is_older = now is None or now.order_id < checkpoint.order_id
             return checkpoint if is_older else None
 
-        self._parts.cells.checkpoint(self.node_id).change(change)
+        self._parts.keys.checkpoint(self.node_id).change(change)
         self._commits_since_checkpoint = 0
 
 
@@ -580,7 +580,7 @@ def _refuse_given_twice(parts: CatalogParts, node_id: int, object_id: int) -> No
         CatalogDamaged: it was, or the counter is not above all ids in use: it went back.
     """
     for other_id in list_node_ids(parts):
-        seen = parts.cells.node_list(other_id).read()
+        seen = parts.keys.node_list(other_id).read()
         if seen is None:
             continue
         if other_id != node_id and object_id in ids_of(seen.value):

@@ -227,7 +227,7 @@ def _history_counters(catalog: ObjectCatalog, least_stream_id: int) -> dict[str,
     from accel.history.store.id_blocks import pass_over_ids  # noqa: PLC0415 - likewise
     from loaders.backoff import Backoff, RetrySettings  # noqa: PLC0415 - likewise
 
-    tables, system = catalog.parts.cells.tables, catalog.parts.system
+    tables, system = catalog.parts.keys.tables, catalog.parts.system
     tables.create_table(keys.COUNTERS)
     cells = keys.SystemCells(tables, Backoff(RetrySettings(), system.sleep, system.jitter))
     least = {keys.SEGMENT_STREAMS: least_stream_id, keys.TRANSACTION_IDS: 0}
