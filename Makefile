@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 check bench clean
+.PHONY: help setup demo test test-s3 soak check bench clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: $(STAMP)  ## run every test and the conformance cases
 
 test-s3: $(STAMP)  ## run what takes a real S3 server: the one you name, or Ceph (installs it as root, with apt-get)
 	$(BIN)/python -m tests.servers -n auto
+
+soak: $(STAMP)  ## run the random and the exhaustive tests with ten times the examples; takes hours
+	ACCEL_TEST_EXAMPLES_FACTOR=10 $(BIN)/python -m pytest -n auto --ignore tests/spark_jobs --timeout 7200
 
 check: $(STAMP)  ## lint, format, types, direction of imports
 	$(BIN)/ruff check .

@@ -41,7 +41,7 @@ from loaders.hints import (
     read_pack_root,
     write_pack,
 )
-from loaders.hints.pack_writer import FilterEntry
+from loaders.hints.packs import FilterEntry
 from loaders.layout import HintKind, hint_node_prefix
 from loaders.store import CountingStore
 from spark_jobs.nodes import Chunk, FailedObject, chunk_count, chunks_of, listed_nodes, open_patiently

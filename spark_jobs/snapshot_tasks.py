@@ -27,7 +27,7 @@ from accel.catalog.rows import Rows, refs_of
 from accel.errors import AccelError
 from accel.system import SYSTEM
 from loaders.hints import COLUMN_NAMES, EntryColumns, SnapshotFile, SnapshotFileWriter, object_entries
-from loaders.hints.snapshot_root import GROUP, SnapshotFileName
+from loaders.hints.snapshots import GROUP, SnapshotFileName
 from spark_jobs.nodes import FailedObject, open_patiently
 from spark_jobs.tasks import StoreSpec
 

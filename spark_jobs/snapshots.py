@@ -41,7 +41,7 @@ from loaders.hints import (
     finish_snapshot,
     next_generation,
 )
-from loaders.hints.root_bytes import fetch_root
+from loaders.hints.roots import fetch_root
 from loaders.layout import HintKind, hint_file_key, hint_node_prefix, hint_root_key
 from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore

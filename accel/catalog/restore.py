@@ -27,8 +27,8 @@ from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeDirectory, NodeList, ObjectIdCounter
 from accel.catalog.survey import BulkScan, Progress, must_read, read_survey
 from loaders.hints import HintProblem
-from loaders.hints.pack_reader import read_pack_root
-from loaders.hints.snapshot_reader import SnapshotReader
+from loaders.hints.packs import read_pack_root
+from loaders.hints.snapshots import SnapshotReader
 from loaders.layout import HINTS_PREFIX
 from loaders.tables import renew_format
 

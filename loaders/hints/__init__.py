@@ -9,29 +9,35 @@ it goes on without. docs/hints.md has the bytes.
 
 from __future__ import annotations
 
-from loaders.hints.byte_span import ByteSpan
-from loaders.hints.covered_objects import CoveredObjects
 from loaders.hints.entry_columns import COLUMN_NAMES, EntryColumns, object_entries
-from loaders.hints.errors import HintProblem, HintTrouble
-from loaders.hints.filter_quality import expected_false_positives, is_bad
 from loaders.hints.generations import DeletedGenerations, delete_old_generations, next_generation
-from loaders.hints.pack_reader import (
+from loaders.hints.packs import (
     DecodedFilters,
     PackLoad,
+    PackRoot,
+    decode_pack_root,
     decode_pack_span,
+    expected_false_positives,
+    is_bad,
+    is_worn,
     load_pack,
     plan_pack_reads,
     read_pack_root,
+    write_pack,
 )
-from loaders.hints.pack_root import PackRoot, decode_pack_root
-from loaders.hints.pack_writer import is_worn, write_pack
-from loaders.hints.root_cache import KnownRoot, RootCache, RootCacheStats
-from loaders.hints.snapshot_lookup import StreamEntries, decode_entries, no_entries, plan_entries
+from loaders.hints.problems import ByteSpan, HintProblem, HintTrouble, checked_body, read_span, span_problem
+from loaders.hints.roots import CoveredObjects, KnownRoot, RootCache, RootCacheStats
 from loaders.hints.snapshot_parquet import can_read_snapshots
-from loaders.hints.snapshot_reader import SnapshotReader
-from loaders.hints.snapshot_root import SnapshotRoot, decode_snapshot_root
 from loaders.hints.snapshot_writer import SnapshotFile, SnapshotFileWriter, finish_snapshot
-from loaders.hints.span_reading import checked_body, read_span, span_problem
+from loaders.hints.snapshots import (
+    SnapshotReader,
+    SnapshotRoot,
+    StreamEntries,
+    decode_entries,
+    decode_snapshot_root,
+    no_entries,
+    plan_entries,
+)
 
 __all__ = [
     "COLUMN_NAMES",

@@ -19,16 +19,14 @@ In a snapshot they are sorted by (stream_id, start_offset), so that all entries 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from loaders.format import BlockIndex
+from loaders.format import BlockIndex
 
 Numbers = NDArray[np.int64]
 

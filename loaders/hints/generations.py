@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from loaders.hints.errors import HintProblem
-from loaders.hints.pack_root import decode_pack_root
-from loaders.hints.root_bytes import fetch_root
-from loaders.hints.snapshot_root import decode_snapshot_root
+from loaders.hints.packs import decode_pack_root
+from loaders.hints.problems import HintProblem
+from loaders.hints.roots import fetch_root
+from loaders.hints.snapshots import decode_snapshot_root
 from loaders.layout import (
     HINT_ROOT_NAME,
     HintFile,
@@ -27,9 +26,7 @@ from loaders.layout import (
     hint_root_key,
     parse_hint_file_key,
 )
-
-if TYPE_CHECKING:
-    from loaders.store.base import ObjectStore
+from loaders.store.base import ObjectStore
 
 KEPT_GENERATIONS = 2
 

@@ -16,15 +16,13 @@ nullable; statistics stand only in the columns by which readers skip groups.
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from loaders.hints.entry_columns import COLUMN_NAMES, EntryColumns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 GROUP_MAGIC = b"PAR1"
 GROUP_START = len(GROUP_MAGIC)

@@ -18,25 +18,21 @@ deleted with the old generations.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loaders.hints.entry_columns import EntryColumns
-from loaders.hints.root_bytes import swap_root
+from loaders.hints.roots import CoveredObjects, swap_root
 from loaders.hints.snapshot_parquet import SnapshotEncoder, encode_group
-from loaders.hints.snapshot_root import GROUP, SnapshotFileName, SnapshotRoot, make_snapshot_root
+from loaders.hints.snapshots import GROUP, SnapshotFileName, SnapshotRoot, make_snapshot_root
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key
 from loaders.object_writer import PART_SIZE_BYTES, StreamedObject
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import TracebackType
-
-    from loaders.hints.covered_objects import CoveredObjects
-    from loaders.store.base import ObjectStore
+from loaders.store.base import ObjectStore
 
 GROUP_SIZE_BYTES_MAX = 256_000
 """A smaller group is read and unpacked sooner; a larger one makes a smaller root. Most streams need 1 to 50 kB."""

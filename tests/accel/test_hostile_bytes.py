@@ -42,10 +42,10 @@ from loaders.format import (
 )
 from loaders.hints import HintProblem, decode_pack_root, decode_snapshot_root
 from loaders.hints.entry_columns import COLUMN_NAMES
-from loaders.hints.pack_root import PACK_ROOT_FORM
-from loaders.hints.root_bytes import seal_root
+from loaders.hints.packs import PACK_ROOT_FORM
+from loaders.hints.roots import seal_root
 from loaders.hints.snapshot_parquet import EncodedGroup, decode_group, encode_group
-from loaders.hints.snapshot_root import SNAPSHOT_ROOT_FORM
+from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM
 from loaders.tables import FORMAT_FORM, FormatRecord, FormRegistry, RecordForm
 from tests.accel.catalog.golden import FOLDER as CATALOG
 from tests.accel.history.records.golden import FOLDER as HISTORY

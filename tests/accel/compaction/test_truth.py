@@ -11,6 +11,7 @@ from accel.compaction import CompactionSettings
 from loaders.merge.reading import MergeSettings
 from tests.accel.catalog.world import World
 from tests.accel.compaction.world import Cluster, all_of_it
+from tests.examples import examples
 
 NODES = (4, 7)
 STREAMS = (1, 2, 3, 4)
@@ -102,7 +103,7 @@ def steps() -> st.SearchStrategy[list[Step]]:
 
 
 @given(steps(), plans())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_each_offset_is_found_as_before_and_no_other(history: list[Step], last: CompactionSettings) -> None:
     world = World()
     with world.open() as catalog:

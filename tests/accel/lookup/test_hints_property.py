@@ -59,7 +59,7 @@ def read_in_part(monkeypatch: pytest.MonkeyPatch, span_size_bytes_max: int) -> N
     )
 
 
-@settings(max_examples=examples(1500), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(worlds(), st.integers(0, 2**32), st.sampled_from([ROOMY, TINY, SMALL]))
 def test_whatever_lies_in_the_bucket_every_policy_answers_as_a_plain_scan_does(
     world: World, seed: int, bounds: Settings
@@ -85,7 +85,7 @@ def test_whatever_lies_in_the_bucket_every_policy_answers_as_a_plain_scan_does(
             assert ask(image, driver, policy, query, story) == plain_scan(world.metadata, world.contents, query)
 
 
-@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(worlds(streams_max=2, nodes_max=2), st.integers(0, 2**32), st.sampled_from([1, 1_000, 2_000]))
 def test_of_a_stream_that_is_read_in_part_only_what_was_read_is_believed(
     monkeypatch: pytest.MonkeyPatch, world: World, seed: int, span_size_bytes_max: int
@@ -102,7 +102,7 @@ def test_of_a_stream_that_is_read_in_part_only_what_was_read_is_believed(
         assert ask(image, driver, policy, query, None) == plain_scan(world.metadata, world.contents, query)
 
 
-@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(worlds(), st.integers(0, 2**32), st.integers(0, 3))
 def test_a_bounded_answer_with_hints_is_a_true_beginning_and_can_be_resumed(
     world: World, seed: int, rounds: int
@@ -143,7 +143,7 @@ def told(one: ReadAccelerator, stream_id: int, start: int, end: int, max_bytes: 
     return list(reading), reading.ending, reading.next_offset
 
 
-@settings(max_examples=examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(worlds(steps_max=30), st.integers(0, 2**32))
 def test_lookups_and_reads_of_real_objects_are_the_same_with_hints_and_without(world: World, seed: int) -> None:
     rng = random.Random(seed)

@@ -88,7 +88,7 @@ def hint(known: SharedKnowledge, world: World, node_id: int, object_id: int) -> 
             known.add_entries(node_id, stream_id, [start], [end], [object_id])
 
 
-@settings(max_examples=examples(2000))
+@settings(max_examples=examples(600))
 @given(worlds(), st.integers(0, 2**32), st.sampled_from([ROOMY, TINY]))
 def test_every_policy_answers_as_a_plain_scan_does(world: World, seed: int, bounds: Settings) -> None:
     rng = random.Random(seed)
@@ -104,7 +104,7 @@ def test_every_policy_answers_as_a_plain_scan_does(world: World, seed: int, boun
             check(image, world, driver, policy, query)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(80))
 @given(worlds(steps_max=25, nodes_max=2), st.integers(0, 2**32))
 def test_a_stream_that_breaks_the_order_of_its_list_is_scanned_when_the_image_says_so(world: World, seed: int) -> None:
     rng = random.Random(seed)
@@ -119,7 +119,7 @@ def test_a_stream_that_breaks_the_order_of_its_list_is_scanned_when_the_image_sa
         check(image, world, driver, rng.choice(POLICIES), query)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(80))
 @given(worlds(steps_max=25), worlds(steps_max=25), st.integers(0, 2**32))
 def test_what_was_learnt_of_one_image_changes_no_answer_of_another(one: World, other: World, seed: int) -> None:
     """Two unrelated worlds share nodes, streams and a cache; their object ids are kept apart, as ids never return."""
@@ -139,7 +139,7 @@ def test_what_was_learnt_of_one_image_changes_no_answer_of_another(one: World, o
             check(image, world, driver, rng.choice(POLICIES), query)
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(120))
 @given(worlds(), st.integers(0, 2**32), st.integers(0, 3))
 def test_a_bounded_answer_is_a_true_beginning_and_can_be_resumed(world: World, seed: int, rounds: int) -> None:
     rng = random.Random(seed)

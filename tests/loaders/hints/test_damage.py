@@ -22,8 +22,8 @@ from loaders.hints import (
     load_pack,
     plan_entries,
 )
-from loaders.hints.root_bytes import seal_root
-from loaders.hints.snapshot_root import SNAPSHOT_ROOT_FORM
+from loaders.hints.roots import seal_root
+from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM
 from loaders.layout import HintKind, hint_root_key
 from loaders.store import MemoryStore
 from tests.loaders.hints.builders import NAMESPACE, NODE, Row, filter_of, rows_of, write_snapshot

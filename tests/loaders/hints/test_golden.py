@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from loaders.hints import COLUMN_NAMES, SnapshotReader, load_pack, read_pack_root, write_pack
-from loaders.hints.pack_root import PACK_ENTRY, PACK_ROOT_FORM
-from loaders.hints.root_bytes import MAGIC, ROOT_VERSION
-from loaders.hints.snapshot_root import GROUP, SNAPSHOT_ROOT_FORM
+from loaders.hints.packs import PACK_ENTRY, PACK_ROOT_FORM
+from loaders.hints.roots import MAGIC, ROOT_VERSION
+from loaders.hints.snapshots import GROUP, SNAPSHOT_ROOT_FORM
 from loaders.layout import HintKind, hint_root_key
 from loaders.store import MemoryStore
 from tests.docs.pages import ROOT

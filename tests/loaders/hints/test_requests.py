@@ -10,11 +10,13 @@ from loaders.hints import (
     SnapshotFileWriter,
     SnapshotReader,
     checked_body,
+    decode_entries,
     finish_snapshot,
     object_entries,
+    plan_entries,
     span_problem,
 )
-from loaders.hints.errors import HintProblem, HintTrouble
+from loaders.hints.problems import HintProblem, HintTrouble
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore, MemoryStore
@@ -57,11 +59,11 @@ def test_the_steps_can_be_taken_one_by_one_by_who_does_the_io() -> None:
     known = reader.roots.take(NODE, store.get(reader.root_key(NODE)))
     assert reader.roots.known(NODE) is known
     assert known.root is not None
-    assert reader.plan(known.root, 999) is None
-    span = reader.plan(known.root, 5)
+    assert plan_entries(known.root, 999) is None
+    span = plan_entries(known.root, 5)
     assert span is not None
     body = checked_body(span, store.get_range(span.key, span.start, span.end))
-    assert rows_of(reader.decode(known.root, span, body, 5).columns) == node.of_stream(5)
+    assert rows_of(decode_entries(known.root, span, body, 5).columns) == node.of_stream(5)
     reader.roots.give_up(NODE, span_problem(span, KeyMissing("get_range", span.key, "gone")))
     given_up = reader.roots.known(NODE)
     assert given_up is not None

@@ -15,8 +15,8 @@ from loaders.hints import (
     decode_snapshot_root,
     read_pack_root,
 )
-from loaders.hints.root_bytes import MAGIC, ROOT_SIZE_BYTES_MAX, fetch_root, open_root, seal_root
-from loaders.hints.snapshot_root import SNAPSHOT_ROOT_FORM
+from loaders.hints.roots import MAGIC, ROOT_SIZE_BYTES_MAX, fetch_root, open_root, seal_root
+from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM
 from loaders.layout import HintKind, hint_root_key
 from loaders.store import CountingStore, Fetched, MemoryStore
 from loaders.store.decorated import DecoratedStore

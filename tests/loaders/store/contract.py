@@ -20,6 +20,7 @@ from loaders.errors import (
     WriteConflict,
 )
 from loaders.store import ALWAYS, CreateOnly, IfMatch, PrefixedStore
+from tests.examples import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -230,9 +231,10 @@ class StoreContract:
 
     def test_eight_threads_of_compare_and_set_lose_nothing(self, store: ObjectStore) -> None:
         store.put("counter", b"0")
+        count = 8 * examples(8)
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(_increment, repeat(store, 8 * 25), range(8 * 25)))
-        assert int(store.get("counter").body.split()[0]) == 8 * 25
+            list(pool.map(_increment, repeat(store, count), range(count)))
+        assert int(store.get("counter").body.split()[0]) == count
 
     # Deleting
 

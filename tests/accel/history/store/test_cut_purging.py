@@ -406,7 +406,7 @@ def test_a_run_between_any_two_calls_of_a_purge_does_not_disturb_it(stale: Bench
 def test_runs_and_purges_whose_requests_mix_leave_a_sound_stream(stale: Bench) -> None:
     keep(stale, RetentionPolicy(RetentionKind.TIME, STEP_MS))
     stale.append_all(2)
-    for seed in range(examples(20)):
+    for seed in range(examples(8)):
         bench = stale.clone()
         first_ms, second_ms = bench.now_ms + 1, bench.now_ms + STEP_MS
 

@@ -36,7 +36,7 @@ def test_work_that_is_repeated_until_nothing_goes_wrong_is_done_once(name: str) 
     whole = work.bench()
     work.act(whole, whole.store, whole.now_ms)
     expected = work.shown(whole, with_times=True)
-    for seed in range(examples(8)):
+    for seed in range(examples(3)):
         bench = work.bench()
         faults = {Fault.SLOW_DOWN: 0.02, Fault.LOST_REPLY: 0.1, Fault.SERVER_ERROR: 0.1, Fault.TIMEOUT: 0.02}
         faulty = FaultStore(bench.store, rng=Random(seed), probabilities=faults)

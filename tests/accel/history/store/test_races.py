@@ -108,7 +108,7 @@ def test_two_whose_requests_mix_end_as_one(name: str) -> None:
     time_ms = whole.now_ms
     work.act(whole, whole.store, time_ms)
     expected = work.shown(whole, with_times=True)
-    for seed in range(examples(12)):
+    for seed in range(examples(4)):
         bench = work.bench()
         Schedule(seed).run(bench.store, [lambda store: work.act(bench, store, time_ms)] * 2)  # noqa: B023 - at once
         if work.shown(bench, with_times=True) != expected:
@@ -117,7 +117,7 @@ def test_two_whose_requests_mix_end_as_one(name: str) -> None:
 
 
 def test_different_workflows_at_once_leave_a_sound_stream() -> None:
-    for seed in range(examples(25)):
+    for seed in range(examples(8)):
         bench = WORKS["rolling commit"].bench()
         time_ms = bench.now_ms
         acts = [

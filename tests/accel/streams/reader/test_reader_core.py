@@ -59,7 +59,7 @@ def reader(story: Story, cut: Mapping[int, int], stop: Mapping[int, int] | None 
     return ReaderCore(story.frontier(cut), small(**bounds), stop=stop, follow=False)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 60))
 def test_every_event_comes_once_and_each_key_in_its_order(random: Random, acts: int) -> None:
     story = grown(random, acts)
@@ -68,7 +68,7 @@ def test_every_event_comes_once_and_each_key_in_its_order(random: Random, acts: 
     assert dict(core.position()) == story.ends()
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 60))
 def test_a_reader_that_begins_at_a_position_gives_the_rest(random: Random, acts: int) -> None:
     story = grown(random, acts)
@@ -81,7 +81,7 @@ def test_a_reader_that_begins_at_a_position_gives_the_rest(random: Random, acts:
     assert {key: both[key] + here[key] for key in range(KEYS)} == story.told
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 60))
 def test_a_reader_between_two_cuts_gives_what_lies_between(random: Random, acts: int) -> None:
     story = grown(random, acts)
@@ -93,7 +93,7 @@ def test_a_reader_between_two_cuts_gives_what_lies_between(random: Random, acts:
     assert dict(second.position()) == end
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 40))
 def test_a_reader_follows_a_stream_that_grows(random: Random, acts: int) -> None:
     story = Story(2)
@@ -115,7 +115,7 @@ def test_a_reader_follows_a_stream_that_grows(random: Random, acts: int) -> None
     assert not core.is_finished
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 60))
 def test_where_everything_is_at_hand_events_come_in_the_order_of_time(random: Random, acts: int) -> None:
     story = Story(4)
@@ -132,7 +132,7 @@ def test_where_everything_is_at_hand_events_come_in_the_order_of_time(random: Ra
     assert order == sorted(order)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 60))
 def test_a_reader_takes_what_the_orderer_chooses(random: Random, acts: int) -> None:
     story = grown(random, acts)
@@ -351,7 +351,7 @@ def test_lag_is_that_of_the_last_events_given() -> None:
     assert (core.lag(100), core.lags(100), core.lag(20)) == (70, {low: 90, high: 70}, 0)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 60))
 def test_skipping_to_the_head_gives_what_lies_behind_both(random: Random, acts: int) -> None:
     story = grown(random, acts)

@@ -267,7 +267,7 @@ REPEATS_MAX = 20
 def test_a_workflow_that_is_repeated_after_a_fault_leaves_the_stream_free(name: str, fault: Fault) -> None:
     """The fault hits each request of a commit, and each third one of the others; in a long night each one, too."""
     prepare, state, committed = WORKFLOWS[name]
-    step = 1 if name == "commit" or examples(1) > 1 else 3
+    step = 1 if examples(1) > 1 else 2 if name == "commit" else 6
     for place in range(0, REQUESTS_MAX, step):
         world = World()
         world.create()

@@ -1,0 +1,108 @@
+"""What can be wrong with a hint, and reads of its bytes that tell.
+
+A hint saves requests, and no answer depends on it. So whatever is wrong with one has the same consequence: the lookup
+goes on without it. A problem is counted and never reaches a caller of lookups. The kinds exist for the counters that a
+person looks at, since the remedies differ:
+
+    | kind    | what is so                                                       | what helps                      |
+    |---------|------------------------------------------------------------------|---------------------------------|
+    | missing | no root: nobody has built hints for this node                    | build them                      |
+    | corrupt | bytes contradict the format, a checksum, or themselves           | build them again                |
+    | foreign | another cluster's, another node's, or of a newer release         | look at prefixes; upgrade       |
+    | mixed   | an object is not the one (its size differs) that the root names  | build them again, by one writer |
+    | stale   | the root names an object that is gone: it was replaced since     | nothing: the root is read again |
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from loaders.errors import AccelError, AccessDenied, KeyMissing, RangeInvalid
+from loaders.store.base import Fetched, ObjectStore
+
+
+class HintTrouble(StrEnum):
+    """The kind of a problem; the text is what counters are called."""
+
+    MISSING = "missing"
+    CORRUPT = "corrupt"
+    FOREIGN = "foreign"
+    MIXED = "mixed"
+    STALE = "stale"
+
+
+class HintProblem(Exception):
+    """A hint that cannot be used. Internal: it means "go on without", so it is no `AccelError`.
+
+    Args:
+        kind: what is wrong.
+        key: where the hint lies.
+        detail: what was expected, and what was found.
+    """
+
+    def __init__(self, kind: HintTrouble, key: str, detail: str) -> None:
+        super().__init__(f"hint {key!r} is {kind}: {detail}")
+        self.kind = kind
+        self.key = key
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[HintProblem], tuple[HintTrouble, str, str]]:
+        return type(self), (self.kind, self.key, self.detail)
+
+
+class ByteSpan(NamedTuple):
+    """Bytes ``[start, end)`` of the object at a key: one ranged GET.
+
+    Attributes:
+        key: the object.
+        start: first byte.
+        end: one past the last byte.
+        object_size_bytes: how long the object is; one of another length is another object.
+        first: number of the first item (a row group, or an entry of a pack in the order of its plan) in the span.
+        stop: one past the number of the last item.
+    """
+
+    key: str
+    start: int
+    end: int
+    object_size_bytes: int
+    first: int
+    stop: int
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes."""
+        return self.end - self.start
+
+
+def read_span(store: ObjectStore, span: ByteSpan) -> bytes:
+    """The bytes of a span. One request.
+
+    Raises:
+        HintProblem: stale or mixed.
+        StoreError: the store could not say.
+    """
+    try:
+        return checked_body(span, store.get_range(span.key, span.start, span.end))
+    except (KeyMissing, AccessDenied, RangeInvalid) as error:
+        raise span_problem(span, error) from error
+
+
+def checked_body(span: ByteSpan, fetched: Fetched) -> bytes:
+    """The bytes that a request for the span brought, if they are of the object that the root names.
+
+    Raises:
+        HintProblem: mixed.
+    """
+    if fetched.object_size_bytes != span.object_size_bytes or len(fetched.body) != span.size_bytes:
+        expected = f"{span.size_bytes} of {span.object_size_bytes} bytes"
+        found = f"{len(fetched.body)} of {fetched.object_size_bytes}"
+        raise HintProblem(HintTrouble.MIXED, span.key, f"expected {expected}, found {found}")
+    return fetched.body
+
+
+def span_problem(span: ByteSpan, error: AccelError) -> HintProblem:
+    """What it means that the object could not be read: it is gone or another one."""
+    kind = HintTrouble.MIXED if isinstance(error, RangeInvalid) else HintTrouble.STALE
+    return HintProblem(kind, span.key, str(error))

@@ -1,0 +1,414 @@
+"""Roots of hints: the bytes around each, what they cover, how they are read, swapped, and kept in memory.
+
+    | at | bytes | field     | meaning                                                    |
+    |----|-------|-----------|------------------------------------------------------------|
+    | 0  | 4     | magic     | AC 48 4E 54                                                |
+    | 4  | 1     | version   | of this envelope: 1                                        |
+    | 5  | 3     | reserved  | zero                                                       |
+    | 8  | 4     | CRC-32    | of all bytes but these four                                |
+    | 12 | 4     | length    | of the record                                              |
+    | 16 | n     | record    | in its named, versioned form (loaders/tables/records.py)   |
+
+All integers are big endian.
+
+**Swap.** A root is swapped by a plain put: roots are hints, so of two writers the last one wins, and either root is
+whole. What a root names was written before it and is never changed. Each generation's root is also kept beside its data
+objects, so that the collector of old generations knows what a reader of an older root may still ask for.
+
+**Covered objects.** A root names the objects that it speaks of by id and size, and is never believed about any other.
+An id is never used twice, and an object never changes. The size is compared as well, so that a root from another bucket
+or another cluster, whose ids may look alike, is not taken for true.
+
+**In memory.** A root is true of the objects that it names, however old it is; an old one merely covers fewer of the
+objects that are listed now. So `RootCache`, bounded in bytes, keeps a root until its time to live is over and then asks
+for it again, which costs a request without a body as long as it is the same. That a node's root cannot be used is
+remembered just as long; that it has none, longer if wanted, so that a cluster without hints does not pay for them.
+
+    node 7   root, read 40 s ago       use it
+    node 8   nothing, read 40 s ago    go without; nobody asks the store again before the time is over
+    node 9   root, given up            go without for a few seconds, then read it again: its files were replaced
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, Self, TypeVar
+
+import msgspec
+import numpy as np
+import zstandard
+from cachetools import Cache, LRUCache
+from numpy.typing import NDArray
+
+from loaders.errors import AccessDenied, CorruptObject, FormatLimit, FormatTooNew, KeyMissing, RangeInvalid
+from loaders.hints.problems import HintProblem, HintTrouble
+from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key, hint_root_key
+from loaders.object_ref import ObjectRef
+from loaders.store.base import Fetched, ObjectStore
+from loaders.tables.records import RecordForm
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+MAGIC = b"\xacHNT"
+ROOT_VERSION = 1
+ROOT_SIZE_BYTES_MAX = 64 << 20
+"""A longer root is neither written nor read."""
+
+_HEAD = struct.Struct(">4sB3x")
+_NUMBER = struct.Struct(">I")
+_RECORD_START = 16
+
+
+def seal_root(record: bytes) -> bytes:
+    """The bytes of a root around its record; O(size).
+
+    Raises:
+        FormatLimit: a root of more than 64 MiB.
+    """
+    if len(record) > ROOT_SIZE_BYTES_MAX - _RECORD_START:
+        most = ROOT_SIZE_BYTES_MAX - _RECORD_START
+        raise FormatLimit(f"a root's record has at most {most} bytes, this one {len(record)}")
+    head, rest = _HEAD.pack(MAGIC, ROOT_VERSION), _NUMBER.pack(len(record)) + record
+    return b"".join((head, _NUMBER.pack(zlib.crc32(rest, zlib.crc32(head))), rest))
+
+
+def open_root(data: bytes, form: RecordForm[S], where: str) -> S:
+    """The record of a root; O(size).
+
+    Args:
+        data: all bytes of the object.
+        form: what the record must be.
+        where: the object's key, for the problem's sake.
+
+    Raises:
+        HintProblem: corrupt, or foreign (of a newer release).
+
+    Source: docs/hints.md, "Roots".
+    """
+    _check(len(data) <= ROOT_SIZE_BYTES_MAX, where, f"at most {ROOT_SIZE_BYTES_MAX} bytes", f"{len(data)}")
+    _check(len(data) >= _RECORD_START and data.startswith(MAGIC), where, "a root", data[:8].hex() or "nothing")
+    version = data[_HEAD.size - 4]
+    if version > ROOT_VERSION:
+        raise HintProblem(
+            HintTrouble.FOREIGN, where, f"expected an envelope of version {ROOT_VERSION}, found {version}"
+        )
+    _check(data[: _HEAD.size] == _HEAD.pack(MAGIC, ROOT_VERSION), where, "the head of a root", data[:8].hex())
+    rest = memoryview(data)[_HEAD.size + 4 :]
+    actual, noted = zlib.crc32(rest, zlib.crc32(data[: _HEAD.size])), _NUMBER.unpack_from(data, _HEAD.size)[0]
+    _check(actual == noted, where, f"a CRC-32 of {noted:#010x}", f"{actual:#010x}")
+    length = _NUMBER.unpack_from(data, _RECORD_START - 4)[0]
+    _check(length == len(data) - _RECORD_START, where, f"a record of {length} bytes", f"{len(data) - _RECORD_START}")
+    try:
+        return form.decode(data[_RECORD_START:], where)
+    except FormatTooNew as error:
+        raise HintProblem(HintTrouble.FOREIGN, where, str(error)) from error
+    except CorruptObject as error:
+        raise HintProblem(HintTrouble.CORRUPT, where, f"expected {error.expected}, found {error.found}") from error
+
+
+def fetch_root(store: ObjectStore, key: str) -> Fetched | None:
+    """Read the bytes of a root, however large the object there is; None if there is none. One request.
+
+    Raises:
+        HintProblem: corrupt: larger than any root, or empty.
+        StoreError: the store could not say.
+    """
+    try:
+        fetched = store.get_range(key, 0, ROOT_SIZE_BYTES_MAX)
+    except (KeyMissing, AccessDenied):  # without the right to list, S3 denies what is missing
+        return None
+    except RangeInvalid as error:
+        raise HintProblem(HintTrouble.CORRUPT, key, "expected a root, found an empty object") from error
+    whole = fetched.object_size_bytes == len(fetched.body)
+    _check(whole, key, f"at most {ROOT_SIZE_BYTES_MAX} bytes", f"{fetched.object_size_bytes}")
+    return fetched
+
+
+def fetch_changed_root(store: ObjectStore, key: str, etag: str) -> Fetched | None:
+    """Read the bytes of a root unless it still has this ETag: then None. One request.
+
+    Raises:
+        HintProblem: corrupt: larger than any root.
+        StoreError: the store could not say.
+    """
+    try:
+        return store.get_if_changed(key, etag, size_bytes_max=ROOT_SIZE_BYTES_MAX)
+    except CorruptObject as error:
+        raise HintProblem(HintTrouble.CORRUPT, key, f"expected {error.expected}, found {error.found}") from error
+
+
+def swap_root(store: ObjectStore, kind: HintKind, node_id: int, generation: int, data: bytes) -> None:
+    """Make this the node's root; all that it names must lie in the store already. Two requests.
+
+    Raises:
+        StoreError: it may or may not have been swapped.
+    """
+    store.put(hint_file_key(kind, node_id, generation, HINT_ROOT_NAME), data)
+    store.put(hint_root_key(kind, node_id), data)
+
+
+@contextmanager
+def damage_told(where: str) -> Iterator[None]:
+    """What cannot be restored from the fields of a root, told as a problem with that hint.
+
+    Raises:
+        HintProblem: foreign if a newer release wrote it, else corrupt.
+    """
+    try:
+        yield
+    except FormatTooNew as error:
+        raise HintProblem(HintTrouble.FOREIGN, where, str(error)) from error
+    except (CorruptObject, ValueError, OverflowError, zstandard.ZstdError) as error:
+        raise HintProblem(HintTrouble.CORRUPT, where, str(error)) from error
+
+
+def check_identity(where: str, found: tuple[str, int], expected: tuple[str, int]) -> None:
+    """Refuse a root of another namespace or node.
+
+    Raises:
+        HintProblem: foreign.
+    """
+    if found != expected:
+        detail = f"expected namespace and node {expected}, found {found}"
+        raise HintProblem(HintTrouble.FOREIGN, where, detail)
+
+
+def _check(holds: bool, where: str, expected: str, found: str) -> None:
+    if not holds:
+        raise HintProblem(HintTrouble.CORRUPT, where, f"expected {expected}, found {found}")
+
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CoveredObjects:
+    """Objects by ascending id, each with its size in bytes. Threads: immutable."""
+
+    object_ids: Numbers
+    sizes: Numbers
+
+    def __post_init__(self) -> None:
+        ids, sizes = self.object_ids, self.sizes
+        if ids.shape != (len(ids),) or sizes.shape != ids.shape:
+            raise ValueError(f"expected a size for each object, found {ids.shape} ids and {sizes.shape} sizes")
+        if len(ids) and (ids[0] < 0 or (ids[1:] <= ids[:-1]).any()):
+            raise ValueError("expected ascending object ids of at least 0, each once, found others")
+        if len(ids) and sizes.min() < 0:
+            raise ValueError(f"expected sizes of at least 0, found {int(sizes.min())}")
+
+    @classmethod
+    def of(cls, refs: Iterable[ObjectRef]) -> Self:
+        """Build from references in any order.
+
+        Raises:
+            ValueError: an id twice, or a size that is not known.
+        """
+        pairs = sorted((ref.object_id, ref.size_bytes) for ref in refs)
+        table = np.array(pairs, dtype=np.int64).reshape(len(pairs), 2)
+        return cls(np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1]))
+
+    def __len__(self) -> int:
+        """How many objects."""
+        return len(self.object_ids)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays: 16 bytes an object."""
+        return self.object_ids.nbytes + self.sizes.nbytes
+
+    def positions(self, object_ids: Numbers) -> Numbers:
+        """For each id its position here, or -1; O(n log objects)."""
+        if not len(self):
+            return np.full(len(object_ids), -1, dtype=np.int64)
+        places = np.minimum(self.object_ids.searchsorted(object_ids), len(self) - 1)
+        return np.where(self.object_ids[places] == object_ids, places, -1)
+
+    def covers(self, object_ids: Numbers, sizes: Numbers) -> NDArray[np.bool_]:
+        """For each object, whether it is one of these, size included; O(n log objects)."""
+        places = self.positions(object_ids)
+        if not len(self):
+            return places >= 0
+        covered: NDArray[np.bool_] = (places >= 0) & (self.sizes[places] == sizes)
+        return covered
+
+
+ROOTS_SIZE_BYTES_MAX = 64 << 20
+TTL_SECONDS = 60.0
+RETRY_SECONDS = 5.0
+_ENTRY_SIZE_BYTES = 500  # what a remembered node takes besides its root
+
+
+class Root(Protocol):
+    """What can be kept."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        ...
+
+
+R = TypeVar("R", bound=Root)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRoot(Generic[R]):
+    """What is known of a node's root.
+
+    Args:
+        root: the root; None if there is none that can be used.
+        problem: why there is none.
+        etag: of the object that was read; empty if there was none.
+        due_seconds: when it is to be read again, by the cache's timer.
+        read_size_bytes: what the last read of it brought; 0 if it had not changed.
+    """
+
+    root: R | None
+    problem: HintProblem | None
+    etag: str
+    due_seconds: float
+    read_size_bytes: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        return _ENTRY_SIZE_BYTES + (0 if self.root is None else self.root.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class RootCacheStats:
+    """What is kept, and what was read."""
+
+    roots: int
+    nodes: int
+    nbytes: int
+    nbytes_max: int
+    reads: int
+    hits: int
+    evicted: int
+
+
+class _KnownRoots(LRUCache[int, KnownRoot[R]]):
+    """Counts what goes to make room."""
+
+    evicted = 0
+
+    def popitem(self) -> tuple[int, KnownRoot[R]]:
+        self.evicted += 1
+        return super().popitem()
+
+
+class RootCache(Generic[R]):
+    """Roots of one kind by node.
+
+    Args:
+        key: where a node's root lies.
+        decode: makes a root of its bytes; raises HintProblem.
+        timer: seconds, from any start.
+        size_bytes_max: bound of all roots together; a larger one is used once and not kept. 64 MiB by default.
+        ttl_seconds: after which a root is asked for again; 60 by default.
+        missing_ttl_seconds: after which a node without a root is asked for one again; the same by default.
+
+    Threads: any. The lock is not held over I/O; two threads that miss one root may both read it.
+    """
+
+    def __init__(
+        self,
+        key: Callable[[int], str],
+        decode: Callable[[bytes, int], R],
+        timer: Callable[[], float],
+        *,
+        size_bytes_max: int = ROOTS_SIZE_BYTES_MAX,
+        ttl_seconds: float = TTL_SECONDS,
+        missing_ttl_seconds: float | None = None,
+    ) -> None:
+        self._key = key
+        self._decode = decode
+        self._timer = timer
+        self._ttl_seconds = ttl_seconds
+        self._missing_ttl_seconds = ttl_seconds if missing_ttl_seconds is None else missing_ttl_seconds
+        self._lock = threading.Lock()
+        self._known: _KnownRoots[R] = _KnownRoots(size_bytes_max, getsizeof=lambda known: known.nbytes)
+        self._counts = dict.fromkeys(("reads", "hits"), 0)
+
+    def known(self, node_id: int) -> KnownRoot[R] | None:
+        """What is known and not too old; None: read the root (`take` what comes)."""
+        now = self._timer()
+        with self._lock:
+            known = self._known.get(node_id)
+            if known is None or now >= known.due_seconds:
+                return None
+            self._counts["hits"] += 1
+            return known
+
+    def take(self, node_id: int, fetched: Fetched | None) -> KnownRoot[R]:
+        """Keep what a read of the root brought; None: there is no such object. O(size), outside the lock.
+
+        A root that cannot be used becomes the problem of what is known; nothing is raised.
+        """
+        now = self._timer()
+        known: KnownRoot[R]
+        if fetched is None:
+            missing = HintProblem(HintTrouble.MISSING, self._key(node_id), "no such object")
+            return self._keep(node_id, KnownRoot(None, missing, "", now + self._missing_ttl_seconds), read=True)
+        due, etag, size = now + self._ttl_seconds, fetched.etag, len(fetched.body)
+        try:
+            known = KnownRoot(self._decode(fetched.body, node_id), None, etag, due, size)
+        except HintProblem as problem:
+            known = KnownRoot(None, problem, etag, due, size)
+        return self._keep(node_id, known, read=True)
+
+    def read(self, store: ObjectStore, node_id: int) -> KnownRoot[R]:
+        """What is known, read from the store if need be: at most one request.
+
+        Raises:
+            StoreError: the store could not say.
+        """
+        if (known := self.known(node_id)) is not None:
+            return known
+        with self._lock:
+            old = self._known.get(node_id)
+        if old is not None and old.root is not None:
+            return self._read_changed(store, node_id, old)
+        try:
+            return self.take(node_id, fetch_root(store, self._key(node_id)))
+        except HintProblem as problem:
+            return self._keep(node_id, KnownRoot(None, problem, "", self._timer() + self._ttl_seconds), read=True)
+
+    def give_up(self, node_id: int, problem: HintProblem) -> None:
+        """Go without this node's root for a few seconds, then read it again: what it names is gone or another thing."""
+        due = self._timer() + min(RETRY_SECONDS, self._ttl_seconds)
+        self._keep(node_id, KnownRoot(None, problem, "", due), read=False)
+
+    def stats(self) -> RootCacheStats:
+        """Sizes and counts now."""
+        with self._lock:
+            known = self._known
+            roots = sum(Cache.__getitem__(known, node_id).root is not None for node_id in known)  # leaves their order
+            sizes = int(known.currsize), int(known.maxsize)
+            return RootCacheStats(roots, len(known), *sizes, **self._counts, evicted=known.evicted)
+
+    def _read_changed(self, store: ObjectStore, node_id: int, old: KnownRoot[R]) -> KnownRoot[R]:
+        try:
+            fetched = fetch_changed_root(store, self._key(node_id), old.etag)
+        except (KeyMissing, AccessDenied):  # without the right to list, S3 denies what is missing
+            return self.take(node_id, None)
+        except HintProblem as problem:
+            return self._keep(node_id, KnownRoot(None, problem, "", self._timer() + self._ttl_seconds), read=True)
+        if fetched is not None:
+            return self.take(node_id, fetched)
+        due = self._timer() + self._ttl_seconds
+        return self._keep(node_id, replace(old, due_seconds=due, read_size_bytes=0), read=True)
+
+    def _keep(self, node_id: int, known: KnownRoot[R], *, read: bool) -> KnownRoot[R]:
+        with self._lock:
+            self._counts["reads"] += read
+            self._known.pop(node_id, None)
+            if known.nbytes <= self._known.maxsize:
+                self._known[node_id] = known
+        return known
