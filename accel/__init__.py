@@ -42,19 +42,28 @@ from accel.errors import (
     StoreUnavailable,
     WriteConflict,
 )
-from accel.image import MetadataImage, NodeChange, NodeImage, ObjectRef, OwnershipRange, StreamImage, StreamObject
+from accel.image import (
+    ImageVersion,
+    MetadataImage,
+    NodeChange,
+    NodeImage,
+    ObjectRef,
+    OwnershipRange,
+    StreamImage,
+    StreamObject,
+    VersionVector,
+    is_newer,
+)
 from accel.image_source import ImageSource, JsonFile, PolledImages, PollingSource, StaticImages, load_image_file
 from accel.lookup.accelerator import ReadAccelerator, Reading
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request, check_ranges
 from accel.lookup.async_accelerator import AsyncReadAccelerator, AsyncReading
 from accel.lookup.explain import Explanation
-from accel.lookup.hint_stats import HintStats
-from accel.lookup.metrics import AcceleratorStats, LookupStats
+from accel.lookup.shadow import Difference, accelerate
+from accel.lookup.stats import AcceleratorStats, HintStats, LookupStats
 from accel.lookup.warming import WarmReport
-from accel.lookup.wrap import Difference, accelerate
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
-from accel.version import ImageVersion, VersionVector, is_newer
 from loaders.store import S3Settings, open_store
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
-"""The whole tree of errors, and those that lookups raise.
+"""The whole tree of errors: those of stores, formats and tables, of the catalog, of histories, and of lookups.
 
-Errors of stores, tables and formats are defined in `loaders/errors.py`, those of the catalog in `_catalog_errors`, and
-exported here too, so that this page is the one to read. `retryable` says whether the same call may succeed later by
-itself; `advice` says what a person can do.
+The first of these are defined in `loaders/errors.py` and exported here too, so that this page is the one to read.
+`retryable` says whether the same call may succeed later by itself; `advice` says what a person can do.
 
     AccelError
     ├── StoreError                 the object store answered, but not with what was asked for
@@ -40,7 +39,9 @@ itself; `advice` says what a person can do.
     │   │   └── StreamDeleted      the stream was deleted since it was opened, or is being deleted
     │   ├── IllegalState           not while the stream or transaction stands where it does
     │   ├── PositionTruncated      the stream begins behind where a reader stands
+    │   ├── HostMissing            a workflow needs the process that holds the segments
     │   ├── OperationNotAllowed    another workflow has the stream                            (retryable)
+    │   │   └── SegmentsElsewhere  a step is for the node that has the segments open          (retryable)
     │   ├── ScaleInputInvalid      new key ranges that do not replace the sealed ones
     │   ├── ScalePrecondition      segments that are not active, or too few afterwards
     │   └── ScaleConflict          another scale is under way                                 (retryable)
@@ -61,18 +62,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, unique
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from accel._catalog_errors import (
-    CatalogDamaged,
-    CatalogError,
-    CatalogMissing,
-    CatalogWentBack,
-    CommitRefused,
-    MaintenanceRefused,
-    MaintenanceStopped,
-    SessionFenced,
-)
 from loaders.errors import (
     AccelError,
     AccessDenied,
@@ -119,6 +110,7 @@ __all__ = [
     "FormatLimit",
     "FormatTooNew",
     "HistoryError",
+    "HostMissing",
     "IllegalState",
     "ImageRefused",
     "ImageTooOld",
@@ -154,6 +146,93 @@ __all__ = [
     "WriteConflict",
     "WrongProcess",
 ]
+
+
+class CatalogError(AccelError):
+    """The object catalog could not do what was asked."""
+
+
+class CatalogMissing(CatalogError):
+    """No catalog lies at this place."""
+
+    advice = "check bucket and prefix; accel catalog init makes a new one"
+
+
+class CatalogDamaged(CatalogError):
+    """A key that must be there is gone, or holds less than what is known to have stood there; nothing was written.
+
+    Going on would give out ids twice, or begin anew beside objects that were acknowledged.
+    """
+
+    advice = (
+        "stop accel catalog gc and the writers, and put the key that the message names back from the bucket's versions "
+        "or a backup (docs/catalog.md, 'A key that was lost'; docs/operations.md, 'A key that is damaged or gone'); "
+        "then run accel catalog verify, and accel catalog restored if a counter is gone or an older version came back"
+    )
+
+
+class CatalogWentBack(CatalogError):
+    """A key of the catalog holds an earlier version than was read from it before, or another history.
+
+    Args:
+        where: the key.
+        seen: sequence number and nonce that were read before.
+        found: those of what stands there now; None if nothing does.
+    """
+
+    advice = (
+        "the bucket or this key was put back from a copy: stop writers, and see 'A bucket that was put back' in "
+        "docs/operations.md; accel catalog restored lets readers go on with what is there now"
+    )
+
+    def __init__(self, where: str, seen: tuple[int, bytes], found: tuple[int, bytes] | None) -> None:
+        now = "nothing" if found is None else f"version {found[0]} ({found[1].hex()})"
+        super().__init__(
+            f"{where}: expected version {seen[0]} ({seen[1].hex()}), which was read before, or one that follows it, "
+            f"found {now}"
+        )
+        self.where = where
+        self.seen = seen
+        self.found = found
+
+    def __reduce__(self) -> tuple[type[CatalogWentBack], tuple[str, tuple[int, bytes], tuple[int, bytes] | None]]:
+        return type(self), (self.where, self.seen, self.found)
+
+
+class CommitRefused(CatalogError):
+    """A commit contradicts what the catalog holds; nothing was written."""
+
+    advice = "do not repeat it: the message says what was expected; objects that it would have added are not listed"
+
+
+class SessionFenced(CatalogError):
+    """A newer session was opened for this node; this one may not commit any more."""
+
+    advice = "stop this writer; if it is the one that should live, open the node again"
+
+
+class MaintenanceRefused(CatalogError):
+    """Deleting, undoing or importing would not be safe as things stand; nothing was changed."""
+
+    advice = "nothing was changed; the message says what was expected: look at that before anything is forced"
+
+
+class MaintenanceStopped(CatalogError):
+    """A collection ended half-way: what it had done by then stands, and its journals tell of it.
+
+    Args:
+        message: how far it came, and why no further.
+        report: the same as data: an `accel.catalog.collect.CollectionReport`.
+    """
+
+    advice = "nothing that was deleted comes back, and nothing that is needed was; look at the reason, then start again"
+
+    def __init__(self, message: str, report: Any) -> None:
+        super().__init__(message)
+        self.report = report
+
+    def __reduce__(self) -> tuple[type[MaintenanceStopped], tuple[str, Any]]:
+        return type(self), (str(self), self.report)
 
 
 class HistoryError(AccelError):
@@ -305,6 +384,34 @@ class ScaleConflict(HistoryError):
     advice = "try again with the segments that the other scale leaves; if it lasts, accel stream recover finishes it"
 
 
+class PositionTruncated(HistoryError, LookupError):
+    """A reader stands where the stream begins no more: what it would read next was truncated away.
+
+    Args:
+        stream: which stream.
+        segment_id: the segment that it reads.
+        offset: where it stands in that.
+        head: the cut that the stream begins with now.
+    """
+
+    code = "TRUNCATED"
+    advice = "go on at the head: StreamReader.skip_to_head(), or accel read --skip-truncated"
+
+    def __init__(self, stream: str, segment_id: int, offset: int, head: Mapping[int, int]) -> None:
+        found = f"segment {segment_id & 0xFFFFFFFF}@{segment_id >> 32} at {offset}"
+        begins = " ".join(
+            f"{number & 0xFFFFFFFF}@{number >> 32}={value}" for number, value in sorted(head.items())[:20]
+        )
+        super().__init__(f"{stream}: expected a position from the stream's head ({begins}) on, found {found}")
+        self.stream = stream
+        self.segment_id = segment_id
+        self.offset = offset
+        self.head = dict(head)
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.stream, self.segment_id, self.offset, self.head)
+
+
 class ImageTooOld(AccelError):
     """The image at hand is older than readers may serve from: objects that it lists may be deleted by now."""
 
@@ -394,32 +501,6 @@ class ObjectLost(AccelError):
 
     def __reduce__(self) -> tuple[type[ObjectLost], tuple[int, str, int, float | None, str]]:
         return type(self), (self.object_id, self.key, self.node_id, self.unconfirmed_seconds, self.reason)
-
-
-class PositionTruncated(HistoryError, LookupError):
-    """A reader stands where the stream begins no more: what it would read next was truncated away.
-
-    Args:
-        stream: which stream.
-        segment_id: the segment that it reads.
-        offset: where it stands in that.
-        head: the cut that the stream begins with now.
-    """
-
-    code = "TRUNCATED"
-    advice = "go on at the head: StreamReader.skip_to_head(), or accel read --skip-truncated"
-
-    def __init__(self, stream: str, segment_id: int, offset: int, head: Mapping[int, int]) -> None:
-        found = f"segment {segment_id & 0xFFFFFFFF}@{segment_id >> 32} at {offset}"
-        begins = " ".join(f"{each & 0xFFFFFFFF}@{each >> 32}={value}" for each, value in sorted(head.items())[:20])
-        super().__init__(f"{stream}: expected a position from the stream's head ({begins}) on, found {found}")
-        self.stream = stream
-        self.segment_id = segment_id
-        self.offset = offset
-        self.head = dict(head)
-
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.stream, self.segment_id, self.offset, self.head)
 
 
 class ReaderStalled(AccelError, TimeoutError):

@@ -8,16 +8,14 @@ the object catalog (`ObjectCatalog.images`), where the metadata lies in the buck
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from threading import Condition
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from accel.errors import CatalogWentBack, ImageRefused, ImageTooOld
-from accel.image import MetadataImage
-from accel.version import ImageVersion, is_newer
+from accel.image import ImageVersion, MetadataImage, is_newer
 from loaders.lifetime import PerProcess, ProcessLock
 
 IMAGE_FILE_SIZE_BYTES_MAX = 1 << 30
@@ -270,14 +268,10 @@ def load_image_file(path: Path) -> MetadataImage:
     if size_bytes > IMAGE_FILE_SIZE_BYTES_MAX:
         raise ImageRefused(f"{path}: expected at most {IMAGE_FILE_SIZE_BYTES_MAX} bytes, found {size_bytes}")
     try:
-        data: Any = json.loads(path.read_bytes())
+        return MetadataImage.from_json(path.read_bytes())
+    except ImageRefused as error:
+        raise ImageRefused(f"{path}: {error}") from error
     except RecursionError as error:
         raise ImageRefused(f"{path}: expected an image as JSON, found lists or objects nested too deeply") from error
     except ValueError as error:
         raise ImageRefused(f"{path}: expected an image as JSON, found something else: {error}") from error
-    if not isinstance(data, Mapping):
-        raise ImageRefused(f"{path}: expected an image as a JSON object, found {type(data).__name__}")
-    try:
-        return MetadataImage.from_dict(data)
-    except ImageRefused as error:
-        raise ImageRefused(f"{path}: {error}") from error

@@ -1,6 +1,6 @@
 """What commands print, and where.
 
-A command hands over one result, which knows its plain data and how a person wants to see it. Results go to stdout, as
+A command hands over one `Shown`: plain data, and the lines and tables that a person reads. Results go to stdout, as
 text or as JSON; progress, notes and errors go to stderr, so that a pipe gets nothing but data.
 
     |          | text                          | json                                                     |
@@ -22,7 +22,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from itertools import islice
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import click
 from rich import box
@@ -45,37 +46,20 @@ Rendered: TypeAlias = str | Text | Table
 """What a person can be shown."""
 
 
-class Result(Protocol):
-    """What a command found."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data; its keys are part of the interface."""
-        ...
-
-    def render(self) -> Iterable[Rendered]:
-        """As lines and tables."""
-        ...
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Something that was found or done.
+    """The result of a command.
 
     Args:
-        data: as machines get it.
-        lines: as people read it.
+        data: as machines get it; its keys are part of the interface.
+        lines: as people read it; made only if they do.
     """
 
-    data: dict[str, Any]
-    lines: tuple[Rendered, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return self.data
-
-    def render(self) -> Iterator[Rendered]:
-        """As lines and tables."""
-        yield from self.lines
+    data: Mapping[str, Any]
+    lines: Iterable[Rendered]
 
 
 def said(sentence: str, **data: Any) -> Shown:
@@ -83,19 +67,64 @@ def said(sentence: str, **data: Any) -> Shown:
     return Shown(data, (sentence,))
 
 
+def shown_names(what: str, names: Iterable[str], limit: int) -> Shown:
+    """The first names, one a line, and whether there are more.
+
+    Args:
+        what: they are.
+        names: all of them; taken no further than needed.
+        limit: how many to show; 0 for all.
+    """
+    taken = list(islice(names, limit + 1 if limit else None))
+    more = 0 < limit < len(taken)
+    shown = taken[:limit] if more else taken
+    return Shown({what: shown, "more": more}, map(printable, shown))
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row]):
+    """A column of a table.
+
+    Args:
+        title: its head.
+        value: what it shows of a row.
+        justify: numbers stand right, words left.
+        no_wrap: whether a long value is cut rather than continued on the next line.
+        overflow: how one is continued that has no space to break at.
+    """
+
+    title: str
+    value: Callable[[Row], object]
+    justify: Literal["left", "right"] = "right"
+    no_wrap: bool = True
+    overflow: Literal["ellipsis", "fold"] = "ellipsis"
+
+
+def word(title: str, value: Callable[[Row], object]) -> Column[Row]:
+    """A column of words, which are not broken."""
+    return Column(title, value, "left")
+
+
+def table_of(rows: Iterable[Row], *columns: Column[Row]) -> Table:
+    """A table with a line for each row."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in columns:
+        table.add_column(column.title, justify=column.justify, no_wrap=column.no_wrap, overflow=column.overflow)
+    for row in rows:
+        table.add_row(*(str(column.value(row)) for column in columns))
+    return table
+
+
 def field_lines(fields: Mapping[str, object]) -> tuple[str, ...]:
     """A line for each field that is there."""
     return tuple(f"{name:<20}{value}" for name, value in fields.items() if value is not None)
 
 
-def table_of(names: Mapping[str, bool], rows: Iterable[Iterable[str]]) -> Table:
-    """A table; for each column its name, and whether it holds numbers."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name, is_number in names.items():
-        table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    return table
+class Tell(Protocol):
+    """Told how far something long is."""
+
+    def __call__(self, done: int | None = None, total: int | None = None) -> None:
+        """So many of so many are done; one more, if it is not said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +141,15 @@ class Output:
     is_quiet: bool = False
     is_verbose: bool = False
 
-    def show(self, result: Result) -> None:
+    def show(self, result: Shown) -> None:
         """Print the result of a command."""
         if self.is_json:
-            click.echo(json.dumps(result.to_dict(), indent=2))
+            click.echo(json.dumps(result.data, indent=2))
             return
-        for each in result.render():
-            _print(each)
+        for line in result.lines:
+            _print(line)
 
-    def show_each(self, results: Iterable[Result], *, at_once: bool = False) -> None:
+    def show_each(self, results: Iterable[Shown], *, at_once: bool = False) -> None:
         """Print results as they come, one a line.
 
         Args:
@@ -129,17 +158,17 @@ class Output:
         """
         stdout = sys.stdout
         for result in results:
-            lines = [json.dumps(result.to_dict())] if self.is_json else result.render()
+            lines = [json.dumps(result.data)] if self.is_json else result.lines
             stdout.writelines(f"{shown_text(str(line))}\n" for line in lines)
             if at_once:
                 stdout.flush()
         stdout.flush()  # here, where a closed pipe can still be answered for
 
-    def summary(self, result: Result) -> None:
+    def summary(self, result: Shown) -> None:
         """Say in the end how it went, beside the data."""
         if self.is_quiet:
             return
-        lines = [json.dumps(result.to_dict())] if self.is_json else result.render()
+        lines = [json.dumps(result.data)] if self.is_json else result.lines
         for line in lines:
             click.echo(shown_text(str(line)), err=True)
 
@@ -154,15 +183,23 @@ class Output:
             click.secho(shown_text(redacted(text)), err=True, dim=True)
 
     @contextmanager
-    def progress(self, what: str, total: int) -> Iterator[Callable[[], None]]:
-        """A bar on stderr while something long runs, if a person watches; gives a function that moves it on by one."""
+    def progress(self, what: str, total: int | None = None) -> Iterator[Tell]:
+        """A bar on stderr while something long runs, if a person watches.
+
+        Gives a function that is told how much is done, and of how much if that was not known; it moves the bar on by
+        one if it is told nothing.
+        """
         if self.is_quiet or not sys.stderr.isatty():
-            yield lambda: None
+            yield lambda done=None, total=None: None  # noqa: ARG005 - nobody watches
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(printable(what), total=total)
-            yield lambda: bar.advance(task)
+
+            def tell(done: int | None = None, total: int | None = None) -> None:
+                bar.update(task, advance=1 if done is None else None, completed=done, total=total)
+
+            yield tell
 
 
 def show_error(error: BaseException, *, is_json: bool) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
-_SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE_STEPS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_SIZES = {**_SIZE_STEPS, "KB": 10**3, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", re.ASCII)
+_PLAIN = re.compile(r"\s*\d+(?:\.\d+)?\s*", re.ASCII)
 
 
 def size_text(size_bytes: int) -> str:
@@ -15,7 +20,7 @@ def size_text(size_bytes: int) -> str:
     >>> size_text(512), size_text(10784), size_text(52 << 20)
     ('512 B', '10.5 KiB', '52.0 MiB')
     """
-    for unit, factor in reversed(_SIZES.items()):
+    for unit, factor in reversed(_SIZE_STEPS.items()):
         if size_bytes >= factor:
             return f"{size_bytes} B" if factor == 1 else f"{size_bytes / factor:.1f} {unit}"
     return f"{size_bytes} B"
@@ -35,36 +40,49 @@ def time_text(seconds: float) -> str:
 
 
 def parse_size(text: str) -> int:
-    """A size in bytes from what a person writes.
+    """A size in bytes from what a person writes; KiB is 1,024 bytes, KB is 1,000.
 
-    >>> parse_size("64MiB"), parse_size("512"), parse_size("1.5 GiB")
-    (67108864, 512, 1610612736)
+    >>> parse_size("64MiB"), parse_size("512"), parse_size("1.5 GiB"), parse_size("64MB")
+    (67108864, 512, 1610612736, 64000000)
 
     Raises:
         ValueError: not a number with a known unit.
     """
-    number, unit = _split(text, "a size such as 64MiB", _SIZES)
-    return round(number * _SIZES[unit or "B"])
+    return round(_parse(text, "a size such as 64MiB", _SIZES))
 
 
 def parse_time(text: str) -> float:
     """Seconds from what a person writes.
 
-    >>> parse_time("10m"), parse_time("500ms"), parse_time("2.5")
-    (600.0, 0.5, 2.5)
+    >>> parse_time("10m"), parse_time("500ms"), parse_time("2.5"), parse_time("1h30m")
+    (600.0, 0.5, 2.5, 5400.0)
 
     Raises:
-        ValueError: not a number with a known unit.
+        ValueError: not a number with a known unit, or several of these from the largest unit to the smallest.
     """
-    number, unit = _split(text, "a time such as 10m", _TIMES)
-    return number * _TIMES[unit or "s"]
+    return _parse(text, "a time such as 10m or 1h30m", _TIMES)
 
 
-def _split(text: str, expected: str, units: dict[str, int] | dict[str, float]) -> tuple[float, str]:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    if match is None or (match[2] and match[2] not in units):
+def _parse(text: str, expected: str, units: Mapping[str, float]) -> float:
+    """The sum of parts such as "1h" and "30m"; a number without a unit, which stands alone, counts as it is."""
+    if _PLAIN.fullmatch(text):
+        return float(text)
+    total, at, above = 0.0, 0, math.inf
+    while (part := _PART.match(text, at)) is not None and units.get(part[2], math.inf) < above:
+        at, above = part.end(), units[part[2]]
+        total += float(part[1]) * above
+    if not at or at < len(text):
         raise ValueError(f"expected {expected} ({', '.join(units)}), found {text!r}")
-    return float(match[1]), match[2]
+    return total
+
+
+def count_text(number: int, noun: str) -> str:
+    """A number of things, in the plural where it is one.
+
+    >>> count_text(1, "object"), count_text(2, "object")
+    ('1 object', '2 objects')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 _LONG_AGES = ((86_400.0, "d"), (3_600.0, "h"))

@@ -22,11 +22,10 @@ import numpy as np
 
 from accel.image import MetadataImage, ObjectRef, make_node
 from accel.lookup.answer import Answer, Request
-from accel.lookup.hint_loading import HintLoader
-from accel.lookup.hint_store import HintStore
-from accel.lookup.knowledge import SharedKnowledge
+from accel.lookup.hints import HintLoader, HintStore
+from accel.lookup.index_cache import SharedIndexCache
 from accel.lookup.search import search
-from accel.lookup.wanted import EntriesWanted, Reply, RootWanted, SearchSent
+from accel.lookup.steps import ReadEntries, ReadRoot, Reply, Sent
 from benchmarks.cold_nodes import (
     CONNECTIONS,
     NODE_ID,
@@ -119,7 +118,7 @@ class ColdReader:
 
     def __init__(self, hinted: HintedNode, *, root_known: bool) -> None:
         self.hinted = hinted
-        self.known = SharedKnowledge(SMALL, lambda: 0.0, lambda: 0.5)
+        self.known = SharedIndexCache(SMALL, lambda: 0.0, lambda: 0.5)
         self.hints = HintStore(NAMESPACE, lambda: 0.0, SMALL)
         self.executor = ThreadPoolExecutor(1)
         self.loader = HintLoader(hinted.store, self.hints, self.executor, lambda *_: None)
@@ -131,17 +130,17 @@ class ColdReader:
         self.hinted.store.reset()
         steps = search(Request(STREAM_ID, start, -1, 1), self.hinted.image, self.known, Spread(), hints=self.hints)
         opened, rounds, latencies = 0, 0, 0
-        sent: SearchSent = None
+        sent: Sent = None
         try:
             while True:
                 wanted = steps.send(sent)
                 objects: dict[int, Reply] = {at: self.hinted.node.ranges[at] for at in wanted.positions}
                 opened, rounds = opened + len(objects), rounds + 1
                 latencies += max(1, math.ceil(len(objects) / CONNECTIONS))
-                if isinstance(wanted, RootWanted):
-                    sent = self.loader.read_root(NODE_ID).result.result().reply(objects)
-                elif isinstance(wanted, EntriesWanted):
-                    sent = self.loader.read_entries(wanted).result.result().reply(objects)
+                if isinstance(wanted, ReadRoot):
+                    sent = self.loader.read_root(NODE_ID).result.result().beside(objects)
+                elif isinstance(wanted, ReadEntries):
+                    sent = self.loader.read_entries(wanted).result.result().beside(objects)
                 else:
                     sent = objects
         except StopIteration as stop:

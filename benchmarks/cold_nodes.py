@@ -17,9 +17,9 @@ import numpy as np
 
 from accel.image import MetadataImage, ObjectRef, OwnershipRange, make_node, make_stream
 from accel.lookup.answer import Answer, Request
-from accel.lookup.knowledge import SharedKnowledge
+from accel.lookup.index_cache import SharedIndexCache
 from accel.lookup.search import search
-from accel.lookup.wanted import Reply
+from accel.lookup.steps import Reply
 from accel.settings import Settings
 from bloom import StreamFilter
 from loaders.plan import Policy
@@ -95,21 +95,21 @@ def _clustered(rng: random.Random, objects: int, share: float, clusters: int) ->
     return chosen
 
 
-def empty_knowledge() -> SharedKnowledge:
+def empty_knowledge() -> SharedIndexCache:
     """Nothing known, and a clock that stands still."""
-    return SharedKnowledge(SMALL, lambda: 0.0, lambda: 0.5)
+    return SharedIndexCache(SMALL, lambda: 0.0, lambda: 0.5)
 
 
-def filters_known(node: Node) -> SharedKnowledge:
+def filters_known(node: Node) -> SharedIndexCache:
     """All filters known, and nothing else."""
     known = empty_knowledge()
     for position, held in node.ranges.items():
-        known.add_filter(NODE_ID, position, StreamFilter.build(held.stream_ids))
+        known.add_filters(NODE_ID, [(position, StreamFilter.build(held.stream_ids))])
     return known
 
 
 def cold_lookup(
-    node: Node, known: SharedKnowledge, policy: Policy, start: int, end: int, limit: int
+    node: Node, known: SharedIndexCache, policy: Policy, start: int, end: int, limit: int
 ) -> tuple[Answer, Cost]:
     """One lookup; what it opens is not remembered in ``known``, so that the next one is as cold."""
     steps = search(Request(STREAM_ID, start, end, limit), node.image, known, policy)
@@ -157,7 +157,7 @@ def mean_cost(costs: list[Cost]) -> tuple[float, float, float]:
     )
 
 
-def measure(node: Node, policy: Policy, places: list[int], known: SharedKnowledge, *, limit: int = 1) -> list[Cost]:
+def measure(node: Node, policy: Policy, places: list[int], known: SharedIndexCache, *, limit: int = 1) -> list[Cost]:
     """The cost of lookups at these offsets, each knowing the same before it starts."""
     costs = []
     for start in places:

@@ -34,8 +34,7 @@ from accel.catalog.shard_writes import read_list, refuse_undoable, trim_streams
 from accel.catalog.stream_shards import bucket_of, with_replacement
 from accel.catalog.writer import NodeWriter, first_unproven, refuse_misplaced
 from accel.errors import CatalogMissing, Closed, CommitRefused
-from accel.image import MetadataImage
-from accel.image_parts import StreamImage, StreamObject
+from accel.image import MetadataImage, StreamImage, StreamObject
 from accel.image_source import PolledImages
 from accel.system import SYSTEM, Components
 from loaders.lifetime import PerProcess

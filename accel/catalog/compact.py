@@ -44,7 +44,7 @@ from accel.catalog.rows import STREAMS_AN_OBJECT_MAX, Rows, by_stream, facts_of,
 from accel.catalog.shard_writes import move_stream_objects, read_list
 from accel.catalog.stream_shards import buckets_of
 from accel.errors import AccelError, CatalogDamaged, CommitRefused
-from accel.image_parts import StreamObject
+from accel.image import StreamObject
 from loaders.object_ref import ObjectRef
 from loaders.tables.versions import Versioned
 from range_index import ObjectRanges

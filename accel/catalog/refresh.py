@@ -56,9 +56,18 @@ from accel.catalog.records import NodeDirectory, NodeList, StreamBucket
 from accel.catalog.rows import OPEN, STREAM_OBJECT, Columns, Rows, by_stream, highest_of_each, no_rows
 from accel.catalog.stream_shards import bucket_of, buckets_of
 from accel.errors import CatalogDamaged, CatalogWentBack, ImageRefused
-from accel.image import MetadataImage, NodeImage
-from accel.image_parts import OwnershipRange, StreamImage, StreamObject, make_stream, node_of_columns
-from accel.version import ImageVersion, VersionVector, is_newer
+from accel.image import (
+    ImageVersion,
+    MetadataImage,
+    NodeImage,
+    OwnershipRange,
+    StreamImage,
+    StreamObject,
+    VersionVector,
+    is_newer,
+    make_stream,
+    node_of_columns,
+)
 from loaders.object_ref import ObjectRef
 from loaders.tables.typed_key import TypedKey
 from loaders.tables.versions import Versioned

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accel.errors import CommitRefused
-from accel.image_parts import StreamObject
+from accel.image import StreamObject
 from loaders.object_ref import UNKNOWN, ObjectRef
 
 Rows: TypeAlias = NDArray[np.void]

@@ -59,7 +59,7 @@ from accel.catalog.session import StreamEnds, columns_of
 from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_ranges, trim_streams
 from accel.catalog.survey import list_node_ids
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced
-from accel.image_parts import StreamObject
+from accel.image import StreamObject
 from accel.lookup.ranges_given import RangesGiven, ranges_of
 from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import StoreError, TableError

@@ -6,8 +6,7 @@ wins. What is not given here is left to AWS's own configuration chain.
 A command takes a group of them by a decorator, and gets one value:
 
     @click.command()
-    @reader_options         # reader: ReaderChoice, with image, store and policy
-    @output_options         # output: Output
+    @reader_options         # reader: ReaderChoice, with image, store and policy; output: Output
     def command(reader, output): ...
 
 With `--verbose` the store that is opened tells of each request as it comes back.
@@ -20,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -116,12 +115,14 @@ class StoreChoice:
     Args:
         url: as `open_store` takes it; None where a command can do without.
         settings: how to reach S3.
+        output: is told of each request, if it is verbose.
     """
 
     url: str | None
     settings: S3Settings
+    output: Output
 
-    def open(self, output: Output) -> CountingStore:
+    def open(self) -> CountingStore:
         """The store, counting its requests and telling of them if the output is verbose. Sends nothing.
 
         Raises:
@@ -136,7 +137,9 @@ class StoreChoice:
             raise click.BadParameter(str(error), param_hint="'--store'") from error
         except ModuleNotFoundError as error:
             raise MissingExtra(str(error)) from error
-        return CountingStore(TracingStore(store, SYSTEM.timer, output.detail) if output.is_verbose else store)
+        if self.output.is_verbose:
+            store = TracingStore(store, SYSTEM.timer, self.output.detail)
+        return CountingStore(store)
 
 
 def option(name: str, **attributes: Any) -> Callable[[Command], Command]:
@@ -159,7 +162,7 @@ def output_options(command: Command) -> Command:
 
 
 def store_options(command: Command) -> Command:
-    """Which store and how to reach it -> ``store``."""
+    """Which store and how to reach it, and all of `output_options` -> ``store`` and ``output``."""
 
     @option("--store", metavar="URL", help="Where the objects lie: s3://bucket/prefix.")
     @option("--endpoint-url", metavar="URL", help="An S3 endpoint other than AWS.")
@@ -167,11 +170,12 @@ def store_options(command: Command) -> Command:
     @option("--region", help="An AWS region.")
     @option("--no-sign-request", is_flag=True, help="Send no credentials.")
     @option("--client", type=click.Choice(["boto3", "obstore"]), default="boto3", show_default=True, help="S3 client.")
+    @output_options
     @functools.wraps(command)
-    def wrapped(*args: Any, store: str | None, **others: Any) -> Any:
+    def wrapped(*args: Any, store: str | None, output: Output, **others: Any) -> Any:
         names = ("endpoint_url", "profile", "region", "no_sign_request", "client")
         settings = S3Settings(**{name: others.pop(name) for name in names})
-        return command(*args, store=StoreChoice(store, settings), **others)
+        return command(*args, store=StoreChoice(store, settings, output), output=output, **others)
 
     return wrapped  # type: ignore[return-value]  # likewise
 
@@ -286,6 +290,29 @@ def range_options(command: Command) -> Command:
     return command
 
 
-def examples(*lines: str) -> str:
-    """The end of a command's help: lines that can be copied."""
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+def command(
+    short_help: str | None, *examples: str, name: str | None = None, group: click.Group | None = None
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command, of a group if one is given, whose help ends with examples that can be copied."""
+    epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])
+    return (group or click).command(name, short_help=short_help, epilog=epilog)
+
+
+def yes_option(text: str = "Do it; without it nothing is changed.") -> Callable[[Command], Command]:
+    """`--yes`, without which a command only shows what it would do -> ``yes``."""
+    return click.option("--yes", is_flag=True, help=text)
+
+
+def limit_option(default: int, text: str) -> Callable[[Command], Command]:
+    """`--limit` -> ``limit``: how many to show; 0 for all."""
+    return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=True, help=text)
+
+
+def node_option(name: str, into: str, text: str, **attributes: Any) -> Callable[[Command], Command]:
+    """The number of a node -> ``into``."""
+    return click.option(name, into, type=click.IntRange(min=0), help=text, **attributes)
+
+
+def end_with(code: int) -> NoReturn:
+    """End the command that runs with an exit code."""
+    click.get_current_context().exit(code)

@@ -17,7 +17,7 @@ from accel.catalog.compact import CompactionRanges
 from accel.compaction.plan import Group
 from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, ObjectExists
-from accel.image_parts import StreamObject
+from accel.image import StreamObject
 from loaders.format import BlockIndex
 from loaders.merge.merger import MergeResult, WrittenObject, merge_objects
 from loaders.merge.plan import MergePlan, plan_merge

@@ -1,34 +1,390 @@
-"""The accelerator for threads: finds the objects of a read, and reads them.
+"""The accelerator for threads, and all that it shares with the one for asyncio.
 
     accelerator = ReadAccelerator(StaticImages(image), store)
     answer = accelerator.get_objects(stream_id=420000, start=1000, end=1600, limit=4)
     for batch in accelerator.read(stream_id=420000, start=1000, end=1600):
         ...
 
-It is a thin driver: what to open and what the answer is, is decided by the steps of `lookup.py` and `reading.py`; here
-they are only waited for.
+What to open and what the answer is, is decided by the steps of `search.py` and `reading.py`. What is done about a step
+is the same for both accelerators, too, and stands in generators here. These yield only what has to be waited for:
+
+    | please                                            | answered with              |
+    |---------------------------------------------------|----------------------------|
+    | `CurrentImage`: the newest image at hand          | the image                  |
+    | `Wait`: for loads that are under way              | whether all are done       |
+    | `Call`: a function that may block                 | what it returns            |
+    | `WaitNewer`: for an image newer than a version    | the image; None = too late |
+
+An error of what was waited for is raised at that place in the generator. So each accelerator is a thin driver that
+waits in its own way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from concurrent.futures import wait
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
-from accel.errors import AccelError, InvalidRequest, UnknownStream
-from accel.image import OPEN_END
-from accel.lookup.answer import Answer, Request
-from accel.lookup.base import AcceleratorBase, ReadingBase, refuse_unknown, still_pending
-from accel.lookup.deadline import Deadline
+from accel.errors import AccelError, Closed, InvalidRequest, StillPending, UnknownStream
+from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef
+from accel.image_source import ImageSource
+from accel.lookup.answer import Answer, Ending, Request
 from accel.lookup.engine import Engine
-from accel.lookup.explain import Explanation
-from accel.lookup.reading import BYTES_MAX, CurrentImage, FetchSpan, OpenObject, Ranges, ReadSent, Step
-from accel.lookup.story import Story
-from accel.lookup.wanted import Wanted
+from accel.lookup.explain import Explanation, Trace
+from accel.lookup.ranges_given import RangesGiven, ranges_of
+from accel.lookup.reading import BYTES_MAX, Batches, Ranges, ReadEnd, ReadSteps
+from accel.lookup.search import unconfirmed
+from accel.lookup.stats import AcceleratorStats
+from accel.lookup.steps import (
+    CurrentImage,
+    FetchSpan,
+    LookupStep,
+    NeedImage,
+    OpenObject,
+    ReadSent,
+    RefreshFailed,
+    Sent,
+    Step,
+)
 from accel.lookup.warming import WarmReport
-from accel.lookup.whole_lookup import NeedImage, Sent
+from accel.settings import Settings
+from accel.system import SYSTEM, Components
 from loaders.format import RecordBatch
+from loaders.lifetime import PerProcess
+from loaders.store import ObjectStore
+
+T = TypeVar("T")
+
+
+class Deadline:
+    """The time that a call may take; None for as long as it takes."""
+
+    def __init__(self, timer: Callable[[], float], seconds: float | None) -> None:
+        self._timer = timer
+        self._end = None if seconds is None else timer() + seconds
+
+    def left_seconds(self) -> float | None:
+        """Seconds left, at least 0; None for as long as it takes."""
+        return None if self._end is None else max(0.0, self._end - self._timer())
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Please wait until these are done, or so many seconds have passed; None for as long as it takes."""
+
+    futures: Sequence[Future[Any]]
+    timeout_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Please call this; it may block."""
+
+    function: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitNewer:
+    """Please wait for an image newer than this version; ask at least once."""
+
+    version: ImageVersion
+    deadline: Deadline
+
+
+Waiting = CurrentImage | Wait | Call | WaitNewer
+Script = Generator[Waiting, Any, T]
+"""What an accelerator does, but for the waiting."""
+
+
+class AcceleratorBase:
+    """Common to both accelerators.
+
+    A process that is forked may go on with the accelerator of its parent: it begins with empty caches and threads of
+    its own. To a process that is spawned send the store instead; an accelerator cannot be pickled. Once it is closed,
+    calls raise Closed, but for `stats` and `image_age_seconds`; so does one that is under way and has more to load.
+
+    Args:
+        source: where images come from.
+        store: where the objects lie; `open_store` gives one for a URL.
+        settings: bounds and choices.
+        system: clock, sleep and chance; the real ones by default.
+    """
+
+    def __init__(
+        self,
+        source: ImageSource,
+        store: ObjectStore,
+        *,
+        settings: Settings | None = None,
+        system: Components = SYSTEM,
+    ) -> None:
+        self._is_closed = False
+        self._engines = PerProcess(
+            "an accelerator",
+            lambda: Engine(source, store, settings=settings or Settings(), system=system),
+            system.process_id,
+        )
+
+    @property
+    def _engine(self) -> Engine:
+        """That of this process; Closed if the accelerator is."""
+        if self._is_closed:
+            raise Closed("expected an accelerator that is open, found it closed")
+        return self._engines()
+
+    def _close_engine(self) -> None:
+        """Blocks until what is under way in this process has ended."""
+        self._is_closed = True
+        if (engine := self._engines.here()) is not None:
+            engine.close()
+
+    def object_committed(self, node_id: int, ref: ObjectRef, ranges: RangesGiven) -> None:
+        """Tell of an object that this process wrote itself, so that nobody here needs to open it.
+
+        Args:
+            node_id: the node that it was committed for.
+            ref: the object.
+            ranges: what it holds: {stream id: (start, end)}, (stream id, start, end) rows, or `ObjectRanges`; each
+                range without a hole inside.
+
+        Raises:
+            ValueError: ranges that repeat a stream or are inverted.
+        """
+        self._engine.commit(node_id, ref, ranges_of(ranges))
+
+    def replace_image(self, image: MetadataImage) -> bool:
+        """Install an image if it is newer than the present one, and drop what it no longer lists.
+
+        Returns:
+            Whether it was installed. An older or equal one changes nothing: there is no way back.
+
+        Raises:
+            ImageRefused: an image of another namespace, or of another kind of version.
+        """
+        return self._engine.replace_image(image)
+
+    def refresh(self) -> bool:
+        """Ask the source of images for a newer one now, and install it; may block for one refresh.
+
+        Lookups do this by themselves, but not more often than `Settings.refresh_seconds`: this is for who must know
+        of all that was committed before.
+
+        Returns:
+            Whether there was a newer one.
+
+        Raises:
+            ImageTooOld: there is none, and the one at hand may not be served from any more.
+        """
+        return isinstance(self._engine.newer_image(self._engine.image().version), MetadataImage)
+
+    @property
+    def image_age_seconds(self) -> float:
+        """How long ago the image at hand was known to be the newest."""
+        return self._engines().image_age_seconds()
+
+    @property
+    def image_version(self) -> ImageVersion:
+        """The version of the image that a lookup would begin with now.
+
+        Raises:
+            ImageTooOld: there is none that may be served from.
+        """
+        return self._engine.image().version
+
+    def add_hints(self, node_id: int, stream_id: int, entries: Iterable[tuple[int, int, int]]) -> None:
+        """Tell of (start, end, object id) entries of a stream, each true of the object that it names.
+
+        An entry of an object that an image does not list is passed over by its lookups.
+        """
+        rows = list(entries)
+        starts, ends, object_ids = ([row[column] for row in rows] for column in range(3))
+        self._engine.index_cache.add_entries(node_id, stream_id, starts, ends, object_ids)
+
+    def stats(self) -> AcceleratorStats:
+        """Counts, and memory against its bounds. Complexity: O(1) but for sums over caches."""
+        return self._engines().stats()
+
+    def _look_up(self, request: Request, deadline_seconds: float | None, trace: Trace | None = None) -> Script[Answer]:
+        engine = self._engine
+        deadline = Deadline(engine.system.timer, deadline_seconds)
+        sent: Sent = None
+        try:
+            image = yield CurrentImage()
+            steps = engine.start_lookup(request, image, trace)
+            while True:
+                step = steps.send(sent)
+                sent = yield from _answer_step(engine, step, deadline, trace)
+        except StopIteration as stop:
+            answer: Answer = stop.value
+            return engine.finished(answer)
+        except AccelError:
+            engine.counters.add(failed=1)
+            raise
+
+    def _explain(self, request: Request, deadline_seconds: float | None) -> Script[Explanation]:
+        engine, trace = self._engine, Trace()
+        timer = engine.system.timer
+        started = timer()
+        outcome: Answer | AccelError
+        try:
+            outcome = yield from self._look_up(request, deadline_seconds, trace)
+        except InvalidRequest:
+            raise
+        except AccelError as error:
+            outcome = error
+        return Explanation(request, outcome, trace, timer() - started, engine.policy_name)
+
+    def _fetch(self, request: Request, timeout_seconds: float) -> Script[Answer]:
+        engine = self._engine
+        deadline = Deadline(engine.system.timer, timeout_seconds)
+        while True:
+            try:
+                answer = yield from self._look_up(request, None)
+            except UnknownStream as error:
+                yield Call(partial(_refuse_unknown, engine, error))
+                continue
+            if answer.satisfies_fetch:
+                return answer
+            newer = yield WaitNewer(answer.image_version, deadline)
+            if newer is None:
+                raise _still_pending(answer)
+            yield Call(partial(engine.replace_image, newer))
+
+
+class ReadingBase:
+    """Common to reads of both accelerators: the batches at hand, what has to be waited for, and how it ended.
+
+    `next_offset` is where a later read goes on after the batches given so far; `ending` says, once iteration is over,
+    whether the end, the byte budget (LIMIT) or a hole ended it.
+
+    A read that failed stays failed: asked again, it raises the same error, so that nobody takes it for one that has
+    ended; a new read from `next_offset` goes on. One that was interrupted while it waited, as by cancelling its task,
+    loses nothing and may be asked again.
+    """
+
+    def __init__(self, engine: Engine, steps: ReadSteps, start: int, ranges: Ranges | None) -> None:
+        self._engine = engine
+        self._script = _read(engine, steps, ranges)
+        self._resume: Callable[[], Waiting | Batches] = partial(next, self._script)
+        self._waiting: Waiting | None = None
+        self._ready: list[RecordBatch] = []
+        self._error: BaseException | None = None
+        self.next_offset = start
+        self.ending: Ending | None = None
+
+    def _take(self) -> RecordBatch:
+        batch = self._ready.pop()
+        self.next_offset = max(self.next_offset, batch.end_offset)
+        return batch
+
+    def _advance(self) -> Waiting | None:
+        """What has to be waited for before there are more batches; None if there are some, or the read is over.
+
+        Raises:
+            What the read failed with; WrongProcess if another process began it; Closed if the accelerator is.
+        """
+        self._engine.lifetime.check()
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        while self._waiting is None and not self._ready and self.ending is None:
+            self._go_on()
+        return self._waiting
+
+    def _go_on(self) -> None:
+        try:
+            step = self._resume()
+        except StopIteration as stop:
+            end: ReadEnd = stop.value
+            self.ending, self.next_offset = end.ending, end.next_offset
+            return
+        except BaseException as error:
+            self._error = error
+            raise
+        if isinstance(step, Batches):
+            self._ready, self._resume = step.batches[::-1], partial(next, self._script)
+        else:
+            self._waiting = step
+
+    def _came(self, answer: object) -> None:
+        """This came of what was waited for."""
+        self._waiting, self._resume = None, partial(self._script.send, answer)
+
+    def _failed(self, error: Exception) -> None:
+        """What was waited for failed."""
+        self._waiting, self._resume = None, partial(self._script.throw, error)
+
+
+def _read(engine: Engine, steps: ReadSteps, ranges: Ranges | None) -> Generator[Waiting | Batches, Any, ReadEnd]:
+    sent: ReadSent = None
+    while True:
+        try:
+            step = steps.send(sent)
+        except StopIteration as stop:
+            end: ReadEnd = stop.value
+            return end
+        sent = (yield step) if isinstance(step, Batches) else (yield from _answer_read_step(engine, step, ranges))
+
+
+def _answer_read_step(engine: Engine, step: Step, ranges: Ranges | None) -> Script[ReadSent]:
+    if isinstance(step, CurrentImage):
+        image: MetadataImage = yield step
+        return image
+    try:
+        if isinstance(step, OpenObject):
+            opening = engine.open_one(step)
+            yield Wait([opening], None)
+            return opening.result()
+        if isinstance(step, FetchSpan):
+            body: bytes | memoryview = yield Call(partial(engine.fetch, step, ranges))
+            return body
+    except AccelError as error:
+        return error
+    return (yield from _answer_step(engine, step, Deadline(engine.system.timer, None), None))
+
+
+def _answer_step(engine: Engine, step: LookupStep, deadline: Deadline, trace: Trace | None) -> Script[Sent]:
+    """Do what a step of a lookup asks; None if the time is over."""
+    if isinstance(step, NeedImage):
+        newer: MetadataImage | RefreshFailed | None = yield Call(partial(engine.newer_image, step.version))
+        return newer
+    started = engine.system.timer()
+    pending = engine.open(step)
+    # The loads cannot be cancelled: one who is cancelled, or out of time, only stops waiting for them.
+    if not (yield Wait(pending.futures(), deadline.left_seconds())):
+        return None
+    if trace is not None:
+        trace.measured(*pending.cost(), engine.system.timer() - started, hint=pending.hint_cost())
+    return pending.replies()
+
+
+def _refuse_unknown(engine: Engine, error: UnknownStream) -> None:
+    """What a fetch does about a stream that an image does not have: it asks whether there is a newer one that has it.
+
+    Raises:
+        UnknownStream: the newest image does not have it either, or could not be had.
+    """
+    if not error.retryable:
+        raise error
+    image = engine.image()
+    if error.stream_id in image.streams:
+        return  # somebody else has just asked
+    newer = engine.newer_image(image.version)
+    if isinstance(newer, RefreshFailed):
+        raise unconfirmed(error, f"a newer one could not be had: {newer.reason}") from error
+    if error.stream_id not in (newer or image).streams:
+        raise UnknownStream(error.stream_id, str((newer or image).version)) from error
+
+
+def _still_pending(answer: Answer) -> StillPending:
+    """The error of a fetch that waited long enough for a newer image."""
+    request = answer.request
+    return StillPending(
+        f"stream {request.stream_id}: expected offsets [{request.start}, {request.end}) in image version "
+        f"{answer.image_version}, found none from {answer.resume_offset} on"
+    )
 
 
 class ReadAccelerator(AcceleratorBase):
@@ -91,7 +447,8 @@ class ReadAccelerator(AcceleratorBase):
 
         Complexity: known objects cost no request and O(limit log entries); docs/how-it-works.md has the rest.
         """
-        return self._look_up(Request(stream_id, start, end, limit, max_fill_rounds), deadline_seconds)
+        request = Request(stream_id, start, end, limit, max_fill_rounds)
+        return self._run(self._look_up(request, deadline_seconds))
 
     def explain(
         self,
@@ -103,27 +460,16 @@ class ReadAccelerator(AcceleratorBase):
         deadline_seconds: float | None = None,
         max_fill_rounds: int | None = None,
     ) -> Explanation:
-        """The same lookup, really made, with its story: what was considered, skipped, opened, and what it cost.
+        """The same lookup, really made, with its trace: what was considered, skipped, opened, and what it cost.
 
-        A lookup that fails has a story, too, which is then all the more wanted: the error stands in the explanation
+        A lookup that fails has a trace, too: the error stands in the explanation
         instead of being raised.
 
         Raises:
             InvalidRequest: unknown stream, trimmed start, negative limit, end before start.
         """
         request = Request(stream_id, start, end, limit, max_fill_rounds)
-        story = Story()
-        engine = self._engine
-        timer = engine.system.timer
-        started = timer()
-        outcome: Answer | AccelError
-        try:
-            outcome = self._look_up(request, deadline_seconds, story)
-        except InvalidRequest:
-            raise
-        except AccelError as error:
-            outcome = error
-        return Explanation(request, outcome, story, timer() - started, engine.policy_name)
+        return self._run(self._explain(request, deadline_seconds))
 
     def fetch(
         self, stream_id: int, start: int, end: int = OPEN_END, limit: int = 4, *, timeout_seconds: float
@@ -139,19 +485,7 @@ class ReadAccelerator(AcceleratorBase):
             StillPending: the newest image still has a hole when the time is over.
             As `get_objects` besides.
         """
-        waiting = Deadline(self._engine.system.timer, timeout_seconds)
-        while True:
-            try:
-                answer = self.get_objects(stream_id, start, end, limit)
-            except UnknownStream as error:
-                refuse_unknown(self._engine, error)
-                continue
-            if answer.satisfies_fetch:
-                return answer
-            newer = self._engine.source.wait_newer(answer.image_version, waiting.left_seconds() or 0.0)
-            if newer is None:
-                raise still_pending(answer)
-            self._engine.replace_image(newer)
+        return self._run(self._fetch(Request(stream_id, start, end, limit), timeout_seconds))
 
     def read(
         self,
@@ -177,61 +511,43 @@ class ReadAccelerator(AcceleratorBase):
         Raises:
             As `get_objects`, while iterating; and again whenever a read that failed is asked for more.
         """
-        return Reading(self._engine, stream_id, start, end, max_bytes, ranges)
-
-    def _look_up(self, request: Request, deadline_seconds: float | None, story: Story | None = None) -> Answer:
         engine = self._engine
-        deadline = Deadline(engine.system.timer, deadline_seconds)
-        sent: Sent = None
+        return Reading(engine, engine.start_read(stream_id, start, end, max_bytes), start, ranges)
+
+    def _run(self, script: Script[T]) -> T:
+        engine = self._engine
+        resume: Callable[[], Waiting] = partial(next, script)
         try:
-            steps = engine.start_lookup(request, engine.image(), story)
             while True:
-                step = steps.send(sent)
-                sent = _answer_step(engine, step, deadline, story)
+                waiting = resume()
+                try:
+                    resume = partial(script.send, _wait_for(engine, waiting))
+                except Exception as error:  # noqa: BLE001 - whatever it is, the script decides about it
+                    resume = partial(script.throw, error)
         except StopIteration as stop:
-            answer: Answer = stop.value
-            return engine.finished(answer)
-        except AccelError:
-            engine.counters.failed()
-            raise
+            result: T = stop.value
+            return result
 
 
 class Reading(ReadingBase, Iterator[RecordBatch]):
     """Record batches as they are read. One thread at a time."""
 
     def __next__(self) -> RecordBatch:
-        while (step := self._wanted()) is not None:
+        while (waiting := self._advance()) is not None:
             try:
-                self._answer(_answer_read_step(self._engine, step, self._ranges))
-            except Exception as error:
-                self._error = error
-                raise
+                self._came(_wait_for(self._engine, waiting))
+            except Exception as error:  # noqa: BLE001 - likewise
+                self._failed(error)
         if self._ready:
             return self._take()
         raise StopIteration
 
 
-def _answer_step(engine: Engine, step: Wanted | NeedImage, deadline: Deadline, story: Story | None) -> Sent:
-    """Do what a step of a lookup asks, waiting for it; None if the time is over."""
-    if isinstance(step, NeedImage):
-        return engine.newer_image(step.version)
-    started = engine.system.timer()
-    pending = engine.open(step)
-    if wait(pending.futures(), deadline.left_seconds()).not_done:
-        return None
-    if story is not None:
-        story.measured(*pending.cost(), engine.system.timer() - started, hint=pending.hint_cost())
-    return pending.replies()
-
-
-def _answer_read_step(engine: Engine, step: Step, ranges: Ranges | None) -> ReadSent:
-    if isinstance(step, CurrentImage):
+def _wait_for(engine: Engine, waiting: Waiting) -> object:
+    if isinstance(waiting, CurrentImage):
         return engine.image()
-    try:
-        if isinstance(step, OpenObject):
-            return engine.open_one(step).result()
-        if isinstance(step, FetchSpan):
-            return engine.fetch(step, ranges)
-    except AccelError as error:
-        return error
-    return _answer_step(engine, step, Deadline(engine.system.timer, None), None)
+    if isinstance(waiting, Wait):
+        return not wait(waiting.futures, waiting.timeout_seconds).not_done
+    if isinstance(waiting, Call):
+        return waiting.function()
+    return engine.source.wait_newer(waiting.version, waiting.deadline.left_seconds() or 0.0)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from accel.errors import InconsistentAnswer, InvalidRequest, UnknownStream
-from accel.image import OPEN_END, MetadataImage, ObjectRef
-from accel.version import ImageVersion
+from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef
 
 
 class Kind(enum.Enum):

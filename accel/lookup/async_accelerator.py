@@ -1,8 +1,10 @@
-"""The accelerator for asyncio: the same steps as `accelerator.py`, awaited instead of waited for.
+"""The accelerator for asyncio: what `accelerator.py` does, awaited instead of waited for.
 
 Loads run in the accelerator's own threads, and so does every question to the source of images that may take a while, so
 that one event loop can have thousands of lookups under way. A task that is cancelled while it waits leaves the load
-alone: others may wait for the same one, and its result is kept.
+alone: others may wait for the same one, and its result is kept. Two threads suffice to ask for images, for any number
+of tasks: one asks for the newest image where the one at hand is due (`AsyncImages.current`), the other one waits until
+there is a newer one (`AsyncImages.newer`). Tasks wait for what these bring; the loop itself never does.
 """
 
 from __future__ import annotations
@@ -12,29 +14,27 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from accel.errors import AccelError, InvalidRequest, UnknownStream
-from accel.image import OPEN_END
+from accel.image import OPEN_END, ImageVersion, MetadataImage, is_newer
 from accel.image_source import ImageSource
+from accel.lookup.accelerator import AcceleratorBase, Call, Deadline, ReadingBase, Script, Wait, Waiting
 from accel.lookup.answer import Answer, Request
-from accel.lookup.async_images import AsyncImages
-from accel.lookup.base import AcceleratorBase, ReadingBase, refuse_unknown, still_pending
-from accel.lookup.deadline import Deadline
 from accel.lookup.engine import Engine
 from accel.lookup.explain import Explanation
-from accel.lookup.reading import BYTES_MAX, CurrentImage, FetchSpan, OpenObject, ReadSent, Step
-from accel.lookup.story import Story
-from accel.lookup.wanted import Wanted
+from accel.lookup.reading import BYTES_MAX, Ranges, ReadSteps
+from accel.lookup.steps import CurrentImage
 from accel.lookup.warming import WarmReport
-from accel.lookup.whole_lookup import NeedImage, Sent
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from loaders.format import RecordBatch
-from loaders.lifetime import PerProcess
+from loaders.lifetime import PerProcess, Threads
 from loaders.store import ObjectStore
 
 T = TypeVar("T")
+
+WAIT_SECONDS_MAX = 1.0
+"""One question to the source waits no longer; so a thread that nobody needs any more soon ends."""
 
 
 class AsyncReadAccelerator(AcceleratorBase):
@@ -92,7 +92,8 @@ class AsyncReadAccelerator(AcceleratorBase):
         max_fill_rounds: int | None = None,
     ) -> Answer:
         """Which objects hold offsets [start, end) of a stream; see `ReadAccelerator.get_objects`."""
-        return await self._look_up(Request(stream_id, start, end, limit, max_fill_rounds), deadline_seconds)
+        request = Request(stream_id, start, end, limit, max_fill_rounds)
+        return await self._run(self._look_up(request, deadline_seconds))
 
     async def explain(
         self,
@@ -104,58 +105,42 @@ class AsyncReadAccelerator(AcceleratorBase):
         deadline_seconds: float | None = None,
         max_fill_rounds: int | None = None,
     ) -> Explanation:
-        """The same lookup with its story; see `ReadAccelerator.explain`."""
+        """The same lookup with its trace; see `ReadAccelerator.explain`."""
         request = Request(stream_id, start, end, limit, max_fill_rounds)
-        story = Story()
-        engine = self._engine
-        timer = engine.system.timer
-        started = timer()
-        outcome: Answer | AccelError
-        try:
-            outcome = await self._look_up(request, deadline_seconds, story)
-        except InvalidRequest:
-            raise
-        except AccelError as error:
-            outcome = error
-        return Explanation(request, outcome, story, timer() - started, engine.policy_name)
+        return await self._run(self._explain(request, deadline_seconds))
 
     async def fetch(
         self, stream_id: int, start: int, end: int = OPEN_END, limit: int = 4, *, timeout_seconds: float
     ) -> Answer:
         """Wait for newer images while there is a hole; see `ReadAccelerator.fetch`."""
-        waiting = Deadline(self._engine.system.timer, timeout_seconds)
-        while True:
-            try:
-                answer = await self.get_objects(stream_id, start, end, limit)
-            except UnknownStream as error:
-                await _in_pool(self._engine, partial(refuse_unknown, self._engine, error))
-                continue
-            if answer.satisfies_fetch:
-                return answer
-            newer = await self._images.newer(answer.image_version, waiting)
-            if newer is None:
-                raise still_pending(answer)
-            await _in_pool(self._engine, partial(self._engine.replace_image, newer))
+        return await self._run(self._fetch(Request(stream_id, start, end, limit), timeout_seconds))
 
-    def read(self, stream_id: int, start: int, end: int = OPEN_END, *, max_bytes: int = BYTES_MAX) -> AsyncReading:
+    def read(
+        self,
+        stream_id: int,
+        start: int,
+        end: int = OPEN_END,
+        *,
+        max_bytes: int = BYTES_MAX,
+        ranges: Ranges | None = None,
+    ) -> AsyncReading:
         """The record batches of offsets [start, end), for ``async for``; see `ReadAccelerator.read`."""
-        return AsyncReading(self._engine, self._images, stream_id, start, end, max_bytes)
+        steps = self._engine.start_read(stream_id, start, end, max_bytes)
+        return AsyncReading(self._engine, self._images, steps, start, ranges)
 
-    async def _look_up(self, request: Request, deadline_seconds: float | None, story: Story | None = None) -> Answer:
-        engine = self._engine
-        deadline = Deadline(engine.system.timer, deadline_seconds)
-        sent: Sent = None
+    async def _run(self, script: Script[T]) -> T:
+        engine, images = self._engine, self._images
+        resume: Callable[[], Waiting] = partial(next, script)
         try:
-            steps = engine.start_lookup(request, await self._images.current(), story)
             while True:
-                step = steps.send(sent)
-                sent = await _answer_step(engine, step, deadline, story)
+                waiting = resume()
+                try:
+                    resume = partial(script.send, await _wait_for(engine, images, waiting))
+                except Exception as error:  # noqa: BLE001 - whatever it is, the script decides about it
+                    resume = partial(script.throw, error)
         except StopIteration as stop:
-            answer: Answer = stop.value
-            return engine.finished(answer)
-        except AccelError:
-            engine.counters.failed()
-            raise
+            result: T = stop.value
+            return result
 
 
 class AsyncReading(ReadingBase, AsyncIterator[RecordBatch]):
@@ -165,56 +150,31 @@ class AsyncReading(ReadingBase, AsyncIterator[RecordBatch]):
     """
 
     def __init__(
-        self, engine: Engine, images: AsyncImages, stream_id: int, start: int, end: int, max_bytes: int
+        self, engine: Engine, images: AsyncImages, steps: ReadSteps, start: int, ranges: Ranges | None
     ) -> None:
-        super().__init__(engine, stream_id, start, end, max_bytes)
+        super().__init__(engine, steps, start, ranges)
         self._images = images
 
     async def __anext__(self) -> RecordBatch:
-        while (step := self._wanted()) is not None:
+        while (waiting := self._advance()) is not None:
             try:
-                self._answer(await _answer_read_step(self._engine, self._images, step))
-            except Exception as error:
-                self._error = error
-                raise
+                self._came(await _wait_for(self._engine, self._images, waiting))
+            except Exception as error:  # noqa: BLE001 - likewise
+                self._failed(error)
         if self._ready:
             return self._take()
         raise StopAsyncIteration
 
 
-async def _answer_step(engine: Engine, step: Wanted | NeedImage, deadline: Deadline, story: Story | None) -> Sent:
-    """Do what a step of a lookup asks, awaiting it; None if the time is over."""
-    if isinstance(step, NeedImage):
-        return await _in_pool(engine, lambda: engine.newer_image(step.version))
-    started = engine.system.timer()
-    pending = engine.open(step)
-    # The loads cannot be cancelled, so a cancelled task, or one that is out of time, only stops waiting for them.
-    waiters = [_waiter(future) for future in pending.futures()]
-    _, late = await asyncio.wait(waiters, timeout=deadline.left_seconds())
-    if late:
-        return None
-    if story is not None:
-        story.measured(*pending.cost(), engine.system.timer() - started, hint=pending.hint_cost())
-    return pending.replies()
-
-
-async def _answer_read_step(engine: Engine, images: AsyncImages, step: Step) -> ReadSent:
-    if isinstance(step, CurrentImage):
+async def _wait_for(engine: Engine, images: AsyncImages, waiting: Waiting) -> object:
+    if isinstance(waiting, CurrentImage):
         return await images.current()
-    try:
-        if isinstance(step, OpenObject):
-            opening = _waiter(engine.open_one(step))
-            await asyncio.wait({opening})
-            return opening.result()
-        if isinstance(step, FetchSpan):
-            return await _in_pool(engine, lambda: engine.fetch(step))
-    except AccelError as error:
-        return error
-    return await _answer_step(engine, step, Deadline(engine.system.timer, None), None)
-
-
-async def _in_pool(engine: Engine, call: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(engine.executor, call)
+    if isinstance(waiting, Wait):
+        _, late = await asyncio.wait(map(_waiter, waiting.futures), timeout=waiting.timeout_seconds)
+        return not late
+    if isinstance(waiting, Call):
+        return await asyncio.get_running_loop().run_in_executor(engine.executor, waiting.function)
+    return await images.newer(waiting.version, waiting.deadline)
 
 
 def _waiter(load: Future[T]) -> asyncio.Future[T]:
@@ -225,6 +185,84 @@ def _waiter(load: Future[T]) -> asyncio.Future[T]:
 
 
 def _look_at(waiter: asyncio.Future[Any]) -> None:
-    # The replies carry the errors; asyncio would warn of one that nobody looked at.
+    # Whoever still waits raises the error; asyncio would warn of one that nobody looked at.
     if not waiter.cancelled():
         waiter.exception()
+
+
+class AsyncImages:
+    """Lets tasks have images without blocking the loop, and wait for them without holding a thread each.
+
+    Args:
+        engine: has the source of images; both are called in threads of this object's own.
+
+    Threads: one event loop.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._current: _Flight[MetadataImage] = _Flight("accel-image")
+        self._newer: _Flight[MetadataImage | None] = _Flight("accel-newer-image")
+
+    async def current(self) -> MetadataImage:
+        """The newest image at hand, installed; only where the source has to ask for it, this waits for that.
+
+        Raises:
+            ImageTooOld: nothing may be served from it, and there is no younger one.
+        """
+        image = self._engine.image_at_hand()
+        if image is not None:
+            return image
+        asked = self._current.under_way() or self._current.start(self._engine.image)
+        await asyncio.wait({asked})
+        return asked.result()
+
+    async def newer(self, version: ImageVersion, deadline: Deadline) -> MetadataImage | None:
+        """An image newer than this version, or None when the time is over; asks once, however short the time.
+
+        Raises:
+            What the source raises.
+        """
+        while True:
+            image = self._engine.image_at_hand()
+            if image is not None and is_newer(image.version, version):
+                return image
+            left_seconds = deadline.left_seconds() or 0.0
+            shared = self._newer.under_way()
+            asked = shared or self._newer.start(partial(self._wait_newer, version, min(left_seconds, WAIT_SECONDS_MAX)))
+            done, _ = await asyncio.wait({asked}, timeout=left_seconds if shared else None)
+            newer = asked.result() if done else None
+            if newer is not None and is_newer(newer.version, version):
+                return newer
+            if not deadline.left_seconds():
+                return None
+
+    def close(self) -> None:
+        """Stop asking; a question that is under way ends by itself."""
+        self._current.close()
+        self._newer.close()
+
+    def _wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
+        return self._engine.source.wait_newer(version, timeout_seconds)
+
+
+class _Flight(Generic[T]):
+    """One call at a time, in a thread of its own; all who want it meanwhile wait for the same one."""
+
+    def __init__(self, name: str) -> None:
+        self._thread = Threads(1, name)
+        self._asked: asyncio.Future[T] | None = None
+
+    def under_way(self) -> asyncio.Future[T] | None:
+        """The call that was started and has not ended."""
+        return None if self._asked is None or self._asked.done() else self._asked
+
+    def start(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        """Start a call; nobody who stops waiting for it stops it."""
+        self._asked = asyncio.get_running_loop().run_in_executor(self._thread, call)
+        self._asked.add_done_callback(_look_at)
+        return self._asked
+
+    def close(self) -> None:
+        """Take no more calls."""
+        self._thread.shutdown(wait=False)

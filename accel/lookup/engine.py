@@ -1,43 +1,102 @@
 """What both accelerators share: the current image, what is known, what loads, and the steps of lookups and reads.
 
-The engine never waits. A driver (`accelerator.py` for threads, `async_accelerator.py` for asyncio) takes the steps of a
-lookup from it, waits for what they ask in its own way, and sends the replies.
+The engine never waits. A driver (`accelerator.py`, `async_accelerator.py`) takes the steps of a lookup from it, lets it
+start what a round asks for (`Pending`), waits for that in its own way, and sends the replies.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
-from accel.errors import CatalogWentBack, ImageRefused, ImageTooOld
-from accel.image import MetadataImage, NodeImage, ObjectRef
+from accel.errors import AccelError, CatalogWentBack, ImageRefused, ImageTooOld
+from accel.image import ImageVersion, MetadataImage, NodeImage, ObjectRef, is_newer
 from accel.image_source import DatedSource, ImageSource, PollingSource
 from accel.lookup.answer import Answer, Request
-from accel.lookup.hint_loading import HintLoader
-from accel.lookup.hint_store import HintStore
-from accel.lookup.knowledge import SharedKnowledge
-from accel.lookup.metrics import AcceleratorStats, Counters
-from accel.lookup.pending import Pending
-from accel.lookup.plain import PlainKnowledge
-from accel.lookup.reading import FetchSpan, OpenObject, Ranges, ReadSteps, read_range
-from accel.lookup.story import Story
-from accel.lookup.wanted import EntriesWanted, RootWanted, SnapshotKnown, Wanted
+from accel.lookup.explain import Trace
+from accel.lookup.hints import HintLoad, HintLoader, HintStore
+from accel.lookup.index_cache import EmptyIndexCache, SharedIndexCache
+from accel.lookup.reading import Ranges, ReadSteps, read_range
+from accel.lookup.search import Asking, lookup
+from accel.lookup.stats import AcceleratorStats, Counters, LookupStats, count_answer
+from accel.lookup.steps import (
+    FetchSpan,
+    HintReply,
+    Inputs,
+    OpenObject,
+    OpenObjects,
+    ReadEntries,
+    ReadRoot,
+    RefreshFailed,
+    Reply,
+    SnapshotKnown,
+)
 from accel.lookup.warming import Warming, WarmReport
-from accel.lookup.whole_lookup import Inputs, RefreshFailed, Steps, lookup
 from accel.settings import Settings
 from accel.system import Components
-from accel.version import ImageVersion, is_newer
 from loaders.hints import StreamEntries
 from loaders.layout import ObjectLayout
 from loaders.lifetime import Lifetime, Threads
-from loaders.object_index import ObjectIndexLoader, OpenedObject
+from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
 from loaders.plan import LoadAll, policy_of
 from loaders.store import ObjectStore
 from range_index import ObjectRanges
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pending:
+    """What one round waits for.
+
+    Args:
+        loads: objects that are being opened, by position.
+        hint: what is being read of the node's snapshot.
+    """
+
+    loads: Mapping[int, Load]
+    hint: HintLoad | None = None
+
+    def futures(self) -> list[Future[Any]]:
+        """What to wait for."""
+        futures: list[Future[Any]] = [load.result for load in self.loads.values()]
+        return futures if self.hint is None else [*futures, self.hint.result]
+
+    def replies(self) -> dict[int, Reply] | HintReply:
+        """What came of it, once all is done.
+
+        Raises:
+            BaseException: an error that is not one of ours, as it was raised.
+        """
+        objects = {position: _reply(load) for position, load in self.loads.items()}
+        return objects if self.hint is None else self.hint.result.result().beside(objects)
+
+    def cost(self) -> tuple[int, int]:
+        """Requests and bytes that opening objects caused in this round; a load that failed counts as one request."""
+        started = [load.result for load in self.loads.values() if load.started]
+        done = [result.result() for result in started if not result.exception()]
+        requests = sum(opened.requests for opened in done) + len(started) - len(done)
+        return requests, sum(opened.bytes_read for opened in done)
+
+    def hint_cost(self) -> tuple[int, int]:
+        """Requests and bytes that the snapshot took in this round."""
+        if self.hint is None or not self.hint.started or self.hint.result.exception():
+            return 0, 0
+        outcome = self.hint.result.result()
+        return outcome.requests, outcome.bytes_read
+
+
+def _reply(load: Load) -> Reply:
+    error = load.result.exception()
+    if error is None:
+        return load.result.result().ranges
+    if isinstance(error, AccelError):
+        return error
+    raise error
 
 
 class Engine:
@@ -65,7 +124,7 @@ class Engine:
         self._lock = Lock()
         self._refreshed_seconds: float | None = None
         self.layout = ObjectLayout(namespace=self._image.namespace)
-        self.knowledge = SharedKnowledge(settings, system.timer, system.jitter)
+        self.index_cache = SharedIndexCache(settings, system.timer, system.jitter)
         self.executor = Threads(settings.parallel_loads, "accel-load", lifetime=self.lifetime)
         self.loader = ObjectIndexLoader(
             store,
@@ -76,7 +135,7 @@ class Engine:
         )
         self.hints = HintStore(self._image.namespace, system.timer, settings, self.loader.holds)
         self._hint_loader = HintLoader(store, self.hints, self.executor, self._learn_entries)
-        self.counters = Counters()
+        self.counters = Counters(LookupStats)
         self._inputs = self._make_inputs()
 
     @property
@@ -108,12 +167,12 @@ class Engine:
         """
         before = self._install(image)
         if before is not None:
-            self.knowledge.follow(before, image)
+            self.index_cache.follow(before, image)
         return before is not None
 
-    def start_lookup(self, request: Request, image: MetadataImage, story: Story | None = None) -> Steps:
+    def start_lookup(self, request: Request, image: MetadataImage, trace: Trace | None = None) -> Asking[Answer]:
         """The steps of a lookup that begins with this image."""
-        return lookup(request, image, self._inputs, story)
+        return lookup(request, image, self._inputs, trace)
 
     def start_read(self, stream_id: int, start: int, end: int, max_bytes: int) -> ReadSteps:
         """The steps of a read."""
@@ -127,33 +186,33 @@ class Engine:
             blocks=None if self._inputs.hints is None else self.hints,
         )
 
-    def open(self, wanted: Wanted) -> Pending:
+    def open(self, step: OpenObjects) -> Pending:
         """Start to fetch all that one round asks for."""
-        node, hint = wanted.node, None
-        if isinstance(wanted, RootWanted):
+        node, hint = step.node, None
+        if isinstance(step, ReadRoot):
             hint = self._hint_loader.read_root(node.node_id)
-        elif isinstance(wanted, EntriesWanted):
-            hint = self._hint_loader.read_entries(wanted)
-        return Pending({at: self.loader.open(node.node_id, node.ref(at)) for at in wanted.positions}, hint)
+        elif isinstance(step, ReadEntries):
+            hint = self._hint_loader.read_entries(step)
+        return Pending({at: self.loader.open(node.node_id, node.ref(at)) for at in step.positions}, hint)
 
-    def open_one(self, command: OpenObject) -> Future[OpenedObject]:
+    def open_one(self, step: OpenObject) -> Future[OpenedObject]:
         """Start to open one object."""
-        return self.loader.open(command.group, command.ref).result
+        return self.loader.open(step.group, step.ref).result
 
-    def fetch(self, command: FetchSpan, ranges: Ranges | None = None) -> bytes | memoryview:
+    def fetch(self, step: FetchSpan, ranges: Ranges | None = None) -> bytes | memoryview:
         """The bytes of a span; blocks.
 
         Args:
-            command: the span.
+            step: the span.
             ranges: where from; None = from the store.
 
         Raises:
             StoreError: from the store; also if the object is shorter than that.
         """
-        key = self.layout.object_key(command.object_id)
+        key = self.layout.object_key(step.object_id)
         if ranges is not None:
-            return ranges.get_range(key, command.start, command.end)
-        return self.store.get_range(key, command.start, command.end).body
+            return ranges.get_range(key, step.start, step.end)
+        return self.store.get_range(key, step.start, step.end).body
 
     def newer_image(self, version: ImageVersion) -> MetadataImage | RefreshFailed | None:
         """Ask the source for an image newer than this version, and install it; may block for one request.
@@ -164,7 +223,7 @@ class Engine:
         Raises:
             ImageTooOld: the source has none, and what is at hand may not be served from any more.
         """
-        self.counters.refreshed()
+        self.counters.add(refreshes=1)
         self._refreshed_seconds = self.system.timer()
         image = self._ask(lambda: self.source.wait_newer(version, 0))
         if isinstance(image, MetadataImage):
@@ -173,30 +232,30 @@ class Engine:
 
     def commit(self, node_id: int, ref: ObjectRef, ranges: ObjectRanges) -> None:
         """An object that this broker wrote itself: known from now on without being opened."""
-        self.knowledge.learn(node_id, ref, ranges)
+        self.index_cache.learn(node_id, ref, ranges)
 
     def finished(self, answer: Answer) -> Answer:
         """Count an answer."""
-        self.counters.answered(answer)
+        count_answer(self.counters, answer)
         return answer
 
     def stats(self) -> AcceleratorStats:
         """Counts and sizes now."""
         settings = self.settings
-        knowledge, loader, hints = self.knowledge.stats(), self.loader.stats(), self.hints.stats()
+        known, loader, hints = self.index_cache.stats(), self.loader.stats(), self.hints.stats()
         return AcceleratorStats(
             image_version=self._image.version,
             image_age_seconds=self.system.timer() - self._image_seconds,
             image_unconfirmed_seconds=self.image_age_seconds(),
-            lookups=self.counters.snapshot(),
-            knowledge=knowledge,
+            lookups=self.counters.stats(),
+            knowledge=known,
             loader=loader,
             hints=hints,
-            memory_bytes=knowledge.nbytes + loader.kept_bytes + hints.nbytes,
+            memory_bytes=known.nbytes + loader.kept_bytes + hints.nbytes,
             memory_bytes_max=settings.object_index_size_bytes_max
             + settings.view_size_bytes_max
             + settings.filter_size_bytes_max
-            + knowledge.hashed_ids_bytes
+            + known.hashed_ids_bytes
             + settings.block_index_size_bytes_max
             + settings.hint_root_size_bytes_max
             + settings.hint_entry_size_bytes_max,
@@ -206,10 +265,10 @@ class Engine:
         """Load roots and packs of these nodes, of all by default; blocks."""
         image = self._image
         chosen = image.nodes if node_ids is None else node_ids
-        nodes = [image.node(each) for each in chosen]
+        nodes = [image.node(node_id) for node_id in chosen]
         if self.settings.bypass or not self.settings.use_hints:
             return WarmReport(nodes=len(nodes))
-        warming = Warming(self.store, self.hints, self._hint_loader, self.knowledge.add_filters, self.executor)
+        warming = Warming(self.store, self.hints, self._hint_loader, self.index_cache.add_filters, self.executor)
         return warming.run(nodes, self.system.timer)
 
     def close(self) -> None:
@@ -219,9 +278,9 @@ class Engine:
     def _make_inputs(self) -> Inputs:
         settings, key_of = self.settings, self.layout.object_key
         if settings.bypass:
-            return Inputs(PlainKnowledge(), LoadAll(), key_of, self._may_refresh)
+            return Inputs(EmptyIndexCache(), LoadAll(), key_of, self._may_refresh)
         hints = self.hints if settings.use_hints and self.hints.readable else None
-        return Inputs(self.knowledge, policy_of(settings.policy), key_of, self._may_refresh, hints)
+        return Inputs(self.index_cache, policy_of(settings.policy), key_of, self._may_refresh, hints)
 
     def _install(self, image: MetadataImage) -> MetadataImage | None:
         """Make this the current image if it is newer; gives the one before it, None if nothing changed."""
@@ -240,7 +299,7 @@ class Engine:
         if offered is not self._image:
             before = self._install(offered)
             if before is not None:
-                self.executor.submit(self.knowledge.follow, before, offered)
+                self.executor.submit(self.index_cache.follow, before, offered)
         return self._image
 
     def _ask(self, question: Callable[[], MetadataImage | None]) -> MetadataImage | RefreshFailed | None:
@@ -256,7 +315,7 @@ class Engine:
         except (ImageTooOld, CatalogWentBack):
             raise
         except Exception as error:
-            self.counters.source_failed()
+            self.counters.add(source_failures=1)
             logger.warning("the image source failed; image version %s stays", self._image.version, exc_info=True)
             return RefreshFailed(self.image_age_seconds(), f"{type(error).__name__}: {error}")
         self._answered_seconds = started_seconds
@@ -273,11 +332,11 @@ class Engine:
 
     def _learn(self, node_id: int, opened: OpenedObject) -> None:
         if opened.composite is None and node_id >= 0 and _fits(self._image.node(node_id), opened.ref):
-            self.knowledge.learn(node_id, opened.ref, opened.ranges)
+            self.index_cache.learn(node_id, opened.ref, opened.ranges)
 
     def _learn_entries(self, node_id: int, known: SnapshotKnown, entries: StreamEntries) -> None:
         if known.root is not None:
-            self.knowledge.learn_snapshot(self._image.node(node_id), known.root, entries)
+            self.index_cache.learn_snapshot(self._image.node(node_id), known.root, entries)
 
 
 def _fits(node: NodeImage, ref: ObjectRef) -> bool:

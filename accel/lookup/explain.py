@@ -1,4 +1,7 @@
-"""A lookup told to a person: what it considered, skipped, opened, and what that cost.
+"""What a lookup did and why, event by event, and the same told to a person.
+
+A lookup that is given a `Trace` tells it each decision as it is made; without one it tells nobody and pays nothing. The
+driver adds what the search cannot know: requests, bytes and time. An `Explanation` renders a trace:
 
     stream 420000   offsets [1000, 1600)   limit 4                           image 0   policy spread
     ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -14,25 +17,31 @@
              ...
 
 A round names what it did not have to open as a subtraction: what the node lists, less what the bounds, the index and
-the filters exclude, is what remains as candidates. Its map is the node's list, oldest object left; the legend below the
-story explains the marks. `to_dict` has everything that the text leaves out.
+the filters exclude, is what remains as candidates. Its map is the node's list, oldest object left; the legend below
+explains the marks. `to_dict` has everything that the text leaves out.
 """
 
 from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from accel.errors import AccelError
-from accel.image import OPEN_END
-from accel.lookup.answer import Answer, Ending, Kind, Request
-from accel.lookup.story import Ended, HintRead, Hopped, Opened, Picked, Round, Story
-from accel.units import size_text, time_text
-from accel.version import version_number
-from loaders.hints import HintTrouble
+from accel.image import OPEN_END, ImageVersion, NodeImage, OwnershipRange, version_number
+from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request
+from accel.lookup.known_ranges import KnownRanges, SnapshotFacts, covered_objects
+from accel.lookup.stats import trouble_of
+from accel.lookup.steps import HintReply, OpenObjects, ReadEntries, ReadRoot
+from accel.units import count_text, size_text, time_text
+from loaders.hints import HintProblem, HintTrouble
+from loaders.plan import Bracket
+from range_index import StreamRange
 
 WIDTH = 96
 MAP_WIDTH_MAX = 80
@@ -49,14 +58,14 @@ class Explanation:
     Args:
         request: what was asked.
         outcome: the answer, or the error that the lookup ended with.
-        story: what happened.
+        trace: what happened.
         seconds: time in all.
         policy: which policy chose what to open.
     """
 
     request: Request
     outcome: Answer | AccelError
-    story: Story
+    trace: Trace
     seconds: float
     policy: str
 
@@ -79,40 +88,40 @@ class Explanation:
     @property
     def requests(self) -> int:
         """Requests that this lookup itself caused."""
-        return sum(each.requests for each in self.story.rounds) + sum(each.requests for each in self.story.hints)
+        return sum(each.requests for each in self.trace.rounds) + sum(each.requests for each in self.trace.hints)
 
     @property
     def bytes_read(self) -> int:
         """Bytes that these fetched."""
-        return sum(each.bytes for each in self.story.rounds) + sum(each.bytes for each in self.story.hints)
+        return sum(each.bytes for each in self.trace.rounds) + sum(each.bytes for each in self.trace.hints)
 
     @property
     def listed_objects(self) -> int:
         """Objects in the lists that were visited: what opening everything would have cost, in requests at least."""
-        hops = [event for event in self.story.events if isinstance(event, Hopped)]
-        return sum({hop.owned.node_id: hop.listed_objects for hop in hops}.values())
+        visits = [event for event in self.trace.events if isinstance(event, NodeVisited)]
+        return sum({visit.owned.node_id: visit.listed_objects for visit in visits}.values())
 
     def to_dict(self) -> dict[str, Any]:
         """The explanation as plain data."""
         return {
             "request": asdict(self.request),
             "policy": self.policy,
-            "image_versions": [version_number(each) for each in self.story.image_versions],
+            "image_versions": [version_number(each) for each in self.trace.image_versions],
             "answer": None if isinstance(self.outcome, AccelError) else self._answer_dict(self.outcome),
             "error": None if self.error is None else {"type": type(self.error).__name__, "message": str(self.error)},
             "cost": {
-                "rounds": self.story.round_count,
+                "rounds": self.trace.round_count,
                 "requests": self.requests,
                 "bytes": self.bytes_read,
                 "seconds": self.seconds,
                 "requests_if_everything_was_opened": self.listed_objects,
             },
-            "events": [{"event": type(event).__name__.lower(), **_plain(asdict(event))} for event in self.story.events],
+            "events": [{"event": type(event).__name__.lower(), **_plain(asdict(event))} for event in self.trace.events],
         }
 
     def _answer_dict(self, answer: Answer) -> dict[str, Any]:
         return {
-            "objects": [_found_dict(event) for event in self.story.events if isinstance(event, Picked)],
+            "objects": [_found_dict(event) for event in self.trace.events if isinstance(event, Picked)],
             "start_offset": answer.start_offset,
             "end_offset": answer.end_offset,
             "ending": answer.ending.value,
@@ -130,7 +139,7 @@ class Explanation:
     def _head(self) -> Iterator[str]:
         request, outcome = self.request, self.outcome
         end = "..." if request.end == OPEN_END else str(request.end)
-        searched = [outcome.image_version] if isinstance(outcome, Answer) else self.story.image_versions
+        searched = [outcome.image_version] if isinstance(outcome, Answer) else self.trace.image_versions
         version = searched[-1] if searched else "none"
         what = f"stream {request.stream_id}   offsets [{request.start}, {end})   limit {request.limit}"
         yield _justified(what, f"image {version}   policy {self.policy}")
@@ -141,12 +150,12 @@ class Explanation:
             yield f"answer   {answer_text(outcome)}"
         cost = cost_text(self.requests, self.bytes_read, self.seconds)
         everything = f"opening everything: {count_text(self.listed_objects, 'request')}"
-        yield _justified(f"cost     {count_text(self.story.round_count, 'round')}, {cost}", everything)
+        yield _justified(f"cost     {count_text(self.trace.round_count, 'round')}, {cost}", everything)
         yield ""
 
     def _body(self) -> Iterator[str]:
-        for event in self.story.events:
-            if isinstance(event, Hopped):
+        for event in self.trace.events:
+            if isinstance(event, NodeVisited):
                 end = "..." if event.owned.end == OPEN_END else str(event.owned.end)
                 owned = f"node {event.owned.node_id} owns [{event.owned.start}, {end})"
                 yield f"at {event.offset}".ljust(9) + f"{owned} and lists {count_text(event.listed_objects, 'object')}"
@@ -160,12 +169,12 @@ class Explanation:
                 yield from _round_lines(event, self.policy)
 
     def _close(self) -> Iterator[str]:
-        failed = [each for one in self.story.rounds for each in one.opened if each.error]
+        failed = [each for one in self.trace.rounds for each in one.opened if each.error]
         if failed:
             yield ""
         for each in failed:
             yield f"warning  object {each.object_id} could not be opened: {each.error}"
-        if self.story.rounds:
+        if self.trace.rounds:
             yield ""
             yield f"map      {_LEGEND}"
 
@@ -195,15 +204,6 @@ def ending_text(answer: Answer) -> str:
 def cost_text(requests: int, size_bytes: int, seconds: float) -> str:
     """Requests, bytes and time for a person."""
     return f"{count_text(requests, 'request')}, {size_text(size_bytes)}, {time_text(seconds)}"
-
-
-def count_text(number: int, noun: str) -> str:
-    """A number of things, in the plural where it is one.
-
-    >>> count_text(1, "object"), count_text(2, "object")
-    ('1 object', '2 objects')
-    """
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _justified(left: str, right: str) -> str:
@@ -344,3 +344,267 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value.value if isinstance(value, Kind | Ending) else value
+
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVisited:
+    """A node was chosen, because it owns the offset."""
+
+    offset: int
+    owned: OwnershipRange
+    listed_objects: int
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """An object was taken; `source` says how its range was known: image, memory, snapshot, or opened in this lookup."""
+
+    found: FoundObject
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """One object index that was opened: what it holds of the stream, or why it could not be opened."""
+
+    position: int
+    object_id: int
+    order_id: int
+    held: StreamRange | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of loading.
+
+    Of `listed` objects, so many needed no request: `known_holders` and `known_absent` (by the index in memory),
+    `filtered` (by a filter), `outside` (by the bounds that known holders set, at `low_position` and `high_position` of
+    the list; -1 and `listed` where there is none). The rest are `candidates`. A round is not `finished`
+    if the time was over first: its objects were asked for, and what they hold is not known.
+    """
+
+    number: int
+    offset: int
+    node_id: int
+    listed: int
+    known_holders: int
+    known_absent: int
+    filtered: int
+    outside: int
+    candidates: int
+    low_position: int
+    high_position: int
+    near: str
+    opened: tuple[Opened, ...] = ()
+    requests: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HintRead:
+    """The node's snapshot was asked, or used from memory (then in round 0).
+
+    Args:
+        number: of the round; objects that were opened in the same one stand in a `Round` of the same number.
+        offset: looked for.
+        node_id: whose snapshot.
+        what: "root" or "entries".
+        listed: objects of the node's list.
+        covered: of these, so many are covered.
+        entries: so many of them hold the stream, as it says.
+        trouble: what is wrong with it, as counters call it.
+        problem: the same in full.
+        beside: whether objects were opened in the same round.
+        requests, bytes, seconds: what asking cost.
+        finished: false if the time was over first.
+    """
+
+    number: int
+    offset: int
+    node_id: int
+    what: str
+    listed: int
+    covered: int = 0
+    entries: int = 0
+    trouble: str | None = None
+    problem: str | None = None
+    beside: bool = False
+    requests: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The search is over: at a hole of a node's list, where nobody owns the offset, or satisfied."""
+
+    offset: int
+    reason: str
+
+
+Event = NodeVisited | Picked | Round | HintRead | Ended
+
+
+@dataclass(slots=True)
+class Trace:
+    """Collects the events of one lookup. One thread at a time.
+
+    `round_count` counts rounds of waiting: what is fetched at the same time is one.
+    """
+
+    events: list[Event] = field(default_factory=list)
+    answer: Answer | None = None
+    image_versions: list[ImageVersion] = field(default_factory=list)
+    round_count: int = 0
+    _opened_ids: set[int] = field(default_factory=set)
+    _told_ids: set[int] = field(default_factory=set)
+    _known: tuple[int, int, int] = (0, 0, 0)
+
+    @property
+    def rounds(self) -> list[Round]:
+        """The rounds of opening objects, in order."""
+        return [event for event in self.events if isinstance(event, Round)]
+
+    @property
+    def hints(self) -> list[HintRead]:
+        """When the node's snapshot was asked or used, in order."""
+        return [event for event in self.events if isinstance(event, HintRead)]
+
+    def begins(self, image_version: ImageVersion) -> None:
+        """A search starts, perhaps over again, on this image."""
+        self.image_versions.append(image_version)
+        if len(self.image_versions) > 1:
+            self.events.append(Ended(-1, f"searched again with image {image_version}"))
+
+    def visit(self, offset: int, owned: OwnershipRange, listed_objects: int) -> None:
+        """A node was chosen."""
+        self.events.append(NodeVisited(offset, owned, listed_objects))
+
+    def picked(self, found: FoundObject) -> None:
+        """An object was taken."""
+        self.events.append(Picked(found, self._source(found)))
+
+    def _source(self, found: FoundObject) -> str:
+        if found.kind is Kind.STREAM:
+            return "image"
+        if found.object_id in self._opened_ids:
+            return "opened"
+        return "snapshot" if found.object_id in self._told_ids else "memory"
+
+    def considered(self, chart: KnownRanges, *, loaded: Flags, filtered: Flags) -> None:
+        """What was known before a round."""
+        holders = np.zeros(len(chart.unknown), dtype=np.bool_)
+        holders[chart.positions] = True
+        filtered_only = filtered & ~loaded & ~holders
+        absent = int(len(chart.unknown) - chart.unknown.sum() - holders.sum() - filtered_only.sum())
+        self._known = (int(holders.sum()), absent, int(filtered_only.sum()))
+
+    def asks(self, offset: int, wanted: OpenObjects, bracket: Bracket | None) -> None:
+        """A round begins: this is asked for; the bracket if objects are among it."""
+        self.round_count += 1
+        beside = bracket is not None and len(wanted.positions) > 0
+        if bracket is not None and beside:
+            self._round_begins(offset, wanted, bracket)
+        if isinstance(wanted, ReadRoot | ReadEntries):
+            what = "root" if isinstance(wanted, ReadRoot) else "entries"
+            node = wanted.node
+            self.events.append(HintRead(self.round_count, offset, node.node_id, what, len(node), beside=beside))
+
+    def _round_begins(self, offset: int, wanted: OpenObjects, bracket: Bracket) -> None:
+        holders, absent, filtered = self._known
+        node, listed = wanted.node, len(wanted.node)
+        count = len(bracket.candidates)
+        chosen = tuple(_opened(node, at) for at in wanted.positions)
+        self._opened_ids.update(each.object_id for each in chosen)
+        self.events.append(
+            Round(
+                number=self.round_count,
+                offset=offset,
+                node_id=node.node_id,
+                listed=listed,
+                known_holders=holders,
+                known_absent=absent,
+                filtered=filtered,
+                outside=max(0, listed - holders - absent - filtered - count),
+                candidates=count,
+                low_position=bracket.low,
+                high_position=bracket.high,
+                near=bracket.near.value,
+                opened=chosen,
+            )
+        )
+
+    def hint_came(self, node: NodeImage, reply: HintReply) -> None:
+        """The snapshot was read, or could not be."""
+        known = reply.known
+        root = None if known is None else known.root
+        covered = 0 if root is None else int(covered_objects(node, root).sum())
+        problem = reply.problem or (known.problem if known is not None else None)
+        entries = 0 if reply.entries is None else len(reply.entries)
+        self._told_ids.update([] if reply.entries is None else reply.entries.columns.object_ids.tolist())
+        self._change_last(HintRead, covered=covered, entries=entries, finished=True, **_trouble(problem))
+
+    def hint_at_hand(self, offset: int, node: NodeImage, facts: SnapshotFacts) -> None:
+        """The snapshot's entries were in memory."""
+        settled, entries = int(facts.settled.sum()), len(facts.rows.positions)
+        listed = len(node)
+        self.events.append(HintRead(0, offset, node.node_id, "entries", listed, settled, entries, finished=True))
+
+    def no_snapshot(self, offset: int, node: NodeImage, problem: HintProblem | None) -> None:
+        """It is known that the node has no snapshot that can be used."""
+        self.events.append(HintRead(0, offset, node.node_id, "root", len(node), finished=True, **_trouble(problem)))
+
+    def opened(self, node: NodeImage, results: Sequence[tuple[int, StreamRange | None, AccelError | None]]) -> None:
+        """The chosen objects were opened: (position, what it holds, error)."""
+        opened = tuple(_opened(node, at, held, str(error) if error else None) for at, held, error in results)
+        self._change_last(Round, opened=opened, finished=True)
+
+    def measured(self, requests: int, size_bytes: int, seconds: float, *, hint: tuple[int, int] = (0, 0)) -> None:
+        """What the last round cost; told by the driver, before the search goes on.
+
+        Args:
+            requests: for objects.
+            size_bytes: of these.
+            seconds: in all.
+            hint: requests and bytes of the snapshot.
+        """
+        costs = {Round: (requests, size_bytes), HintRead: hint}
+        for event in self.events[-2:]:
+            if isinstance(event, Round | HintRead) and event.number == self.round_count:
+                count, size = costs[type(event)]
+                self._change_last(type(event), requests=count, bytes=size, seconds=seconds)
+
+    def hole(self, offset: int, node: NodeImage) -> None:
+        """A node's list has no object to follow."""
+        self.events.append(Ended(offset, f"node {node.node_id} lists no object that goes on at {offset}"))
+
+    def no_owner(self, offset: int, owned: OwnershipRange | None) -> None:
+        """Nobody else owns the offset."""
+        if owned is None:
+            self.events.append(Ended(offset, f"no node owns offset {offset}"))
+
+    def ended(self, answer: Answer) -> None:
+        """The search is over."""
+        self.answer = answer
+
+    def _change_last(self, kind: type[Round | HintRead], **changes: object) -> None:
+        for index in range(len(self.events) - 1, -1, -1):
+            event = self.events[index]
+            if isinstance(event, kind):
+                self.events[index] = replace(event, **changes)  # type: ignore[arg-type]  # names are checked by tests
+                return
+
+
+def _trouble(problem: HintProblem | AccelError | None) -> dict[str, Any]:
+    return {} if problem is None else {"trouble": trouble_of(problem), "problem": str(problem)}
+
+
+def _opened(node: NodeImage, position: int, held: StreamRange | None = None, error: str | None = None) -> Opened:
+    return Opened(position, int(node.object_ids[position]), int(node.order_ids[position]), held, error)

@@ -4,12 +4,7 @@ The records of a range lie in blocks of the objects that a lookup finds. For eac
 say where, the bytes are fetched (neighbouring blocks in one request), and batches come out in offset order. Where the
 index is not in memory and a snapshot has said where the stream's blocks lie, they are fetched at once; what comes is
 checked as if an index row had named it, and if it does not fit, the index is opened after all. This too is a generator
-without I/O; besides the steps of a lookup it yields
-
-- `CurrentImage`: please give the newest image at hand; each lookup of a read begins with it,
-- `OpenObject`: please open this object's index; answered with an `OpenedObject`,
-- `FetchSpan`: please fetch these bytes; answered with them,
-- `Batches`: here are records; answered with None.
+without I/O; besides steps (`steps.py`) it yields `Batches`: here are records, answered with None.
 """
 
 from __future__ import annotations
@@ -21,8 +16,8 @@ from typing import Protocol
 from accel.errors import AccelError, AccessDenied, CorruptObject, KeyMissing, RangeInvalid
 from accel.image import OPEN_END, MetadataImage
 from accel.lookup.answer import Answer, Ending, FoundObject, Request
-from accel.lookup.wanted import Wanted
-from accel.lookup.whole_lookup import Inputs, NeedImage, RefreshFailed, Sent, lookup, lost
+from accel.lookup.search import lookup, lost
+from accel.lookup.steps import CurrentImage, FetchSpan, Inputs, NeedImage, OpenObject, ReadSent, RefreshFailed, Step
 from loaders.format import BlockRow, RecordBatch, decode_block_bytes, find
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
@@ -35,28 +30,6 @@ HINTED_SIZE_BYTES_FREE = 1 << 20
 
 BYTES_MAX = 2**31 - 1
 """The largest budget of one read; larger ones are cut to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class CurrentImage:
-    """Please give the newest image at hand."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenObject:
-    """Please open the index of this object of a node (-1 for a stream object)."""
-
-    group: int
-    ref: ObjectRef
-
-
-@dataclass(frozen=True, slots=True)
-class FetchSpan:
-    """Please fetch bytes [start, end) of an object."""
-
-    object_id: int
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +68,6 @@ class Ranges(Protocol):
         ...
 
 
-Step = Wanted | NeedImage | CurrentImage | OpenObject | FetchSpan
-ReadSent = Sent | OpenedObject | bytes | memoryview | AccelError
 ReadSteps = Generator[Step | Batches, ReadSent, ReadEnd]
 
 

@@ -1,6 +1,6 @@
-"""The lookup: a generator that asks for object indexes and is sent them. It never loads anything itself.
+"""The lookup: generators that ask for object indexes and are sent them. They never load anything themselves.
 
-Theory of operation. A lookup walks offsets upwards from the requested start and picks objects until the limit, the end,
+Theory of operation. A search walks offsets upwards from the requested start and picks objects until the limit, the end,
 or a hole. With `next` for the first offset not covered yet:
 
 1. Stream objects come first: the one that starts at `next` (for the very first pick also one that contains it).
@@ -8,17 +8,30 @@ or a hole. With `next` for the first offset not covered yet:
 3. In that node's list, in order-id order, the first object whose range of the stream ends after `next` decides: it
    is taken if it starts at `next` (or, for the very first pick, contains it); else there is a hole for now.
 4. 1 and 3 repeat while either adds something; a stream object may fill a hole of the list. Then 2 again; if it names
-   the same ownership range as before, the lookup is over.
+   the same ownership range as before, the search is over.
 
 It never jumps a hole, never tries another node for the same range, and never clips an object.
+
+Rounds. Where memory does not tell which object comes next in a node's list, the search asks in rounds, each one step of
+the generator (`steps.py`): all that it asks for is fetched at the same time. The node's snapshot is asked where that
+may save requests (docs/hints.md, "What a reader does with them"); otherwise a policy chooses objects to be opened. A
+search remembers for its own duration what it opened and what the snapshot said, so that whatever the shared memory
+forgets in the meantime costs nothing and changes nothing.
+
+Old images. An image can be behind the bucket: a compaction deletes sources while readers still hold the list that names
+them, and a node opens streams and commits objects that this image does not have yet. So a lookup may search twice:
+
+- A *listed object is gone*: all picks are discarded, a newer image is asked for, and the search runs once more. If the
+  newest image still lists the object and the answer depends on it, it is lost, and that is an error.
+- The answer *comes out short* (it ends at a hole), or the image *does not have the stream*: before that is believed, a
+  newer image is asked for once, at most once in `refresh_seconds`.
 
 Rules of the code:
 
 - Everything that decides the answer is in the image or was read from an object, now or earlier. What the index, the
   filters, a snapshot or a policy contribute only decides which objects are *opened*; with all of them empty, full or
   stale the answer is the same.
-- The generator yields steps (accel/lookup/wanted.py): positions in a node's list, to be opened, perhaps with something
-  of the node's snapshot. It is sent what came of it; or None to stop now, which ends it with a partial answer.
+- A step that is answered with None ends the search now, with a partial answer.
 - An object that could not be opened fails the lookup only if the answer depends on it.
 - No I/O, no clock, no lock: the same inputs give the same requests, so any run can be replayed.
 
@@ -28,41 +41,180 @@ Source: AutoMQ issue 2731; the rules of the production lookup as docs/how-it-wor
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from typing import TypeVar
 
-from accel.image import OPEN_END, MetadataImage, NodeImage
+import numpy as np
+
+from accel.errors import AccelError, AccessDenied, KeyMissing, ObjectLost, UnknownStream
+from accel.image import OPEN_END, MetadataImage, NodeImage, StreamImage, is_newer
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request, check_ranges, check_request
-from accel.lookup.chart import Found, Hole
-from accel.lookup.hop import Hop
-from accel.lookup.known import Hints, Knowledge
-from accel.lookup.rounds import BoundReached, Rounds
-from accel.lookup.story import Story
-from accel.lookup.wanted import Searching, SearchSent, Wanted
-from loaders.plan import Policy
-from range_index import StreamView
+from accel.lookup.explain import Trace
+from accel.lookup.known_ranges import (
+    Between,
+    Flags,
+    Found,
+    Hole,
+    KnownRanges,
+    RangeColumns,
+    SnapshotFacts,
+    covered_objects,
+    facts_of,
+    join_ranges,
+)
+from accel.lookup.steps import (
+    HintReply,
+    Hints,
+    ImageStale,
+    IndexCache,
+    IndexFacts,
+    Inputs,
+    LookupStep,
+    NeedImage,
+    OpenObjects,
+    ReadEntries,
+    ReadRoot,
+    RefreshFailed,
+    Reply,
+    Searching,
+    Sent,
+    SnapshotKnown,
+)
+from loaders.hints import ByteSpan, SnapshotRoot, StreamEntries, no_entries, plan_entries
+from loaders.plan import Bracket, LoadAll, Near, Policy, Positions
+from range_index import ObjectRanges, StreamRange, StreamView
 
-Lookup = Generator[Wanted, SearchSent, Answer]
+ROOT_WORTH_OBJECTS = 32
+"""No more candidates than this are searched in the two rounds that a snapshot takes, if its root must be read first."""
+
+ENTRIES_WORTH_OBJECTS = 2
+"""With fewer covered candidates than this, opening them is as cheap as asking the snapshot."""
+
+TAIL_OBJECTS = 4
+"""A read at the tail opens so many of the newest objects that the snapshot does not cover, while it is asked."""
+
+UNCOVERED_OBJECTS = 16
+"""When a snapshot has been asked, and no more candidates than this are left, they are opened in one round."""
+
+NEAR_END_SHARE = 0.01
+"""A read in the first or last hundredth of what a node owns of a stream counts as one at its head or tail."""
+
+GUESS_ROUNDS_MAX = 6
+"""A guess that the offset lies at the head or the tail is given up after so many rounds."""
+
+R = TypeVar("R")
+
+Asking = Generator[LookupStep, Sent, R]
+"""A part of a lookup that may ask for a newer image, too."""
+
+
+class BoundReached(Exception):
+    """The caller's bound on rounds or time is reached."""
+
+
+def lookup(request: Request, image: MetadataImage, inputs: Inputs, trace: Trace | None = None) -> Asking[Answer]:
+    """Find the objects of a request, with the newest image if this one is not enough.
+
+    Raises (from the generator):
+        InvalidRequest, InconsistentAnswer: as `search`.
+        UnknownStream: retryable unless the image was the newest a moment ago.
+        ObjectLost: an object that the newest image lists, and that the answer needs, does not exist.
+        AccelError: an object that the answer needs could not be opened.
+    """
+    looked_again = False
+    failed: RefreshFailed | None = None
+    while True:
+        if trace is not None:
+            trace.begins(image.version)
+        try:
+            answer = yield from search(
+                request,
+                image,
+                inputs.index_cache,
+                inputs.policy,
+                hints=inputs.hints,
+                trace=trace,
+                tolerate_gone=looked_again,
+            )
+        except ImageStale as stale:
+            if looked_again:
+                raise lost(stale.ref.object_id, stale.node_id, inputs, failed) from stale
+            looked_again = True
+            newer = yield from _newer(image)
+            if isinstance(newer, RefreshFailed):
+                failed = newer
+            else:
+                image = newer or image
+            continue
+        except UnknownStream as error:
+            newer = yield from _newer_than_unknown(error, image, inputs, looked_again=looked_again)
+            looked_again, image = True, newer
+            continue
+        if answer.ending is not Ending.HOLE or looked_again or not inputs.may_refresh():
+            return answer
+        newer = yield from _newer(image)
+        if not isinstance(newer, MetadataImage):
+            return answer
+        looked_again, image = True, newer
+
+
+def lost(object_id: int, node_id: int, inputs: Inputs, failed: RefreshFailed | None) -> ObjectLost:
+    """The error of a listed object that is gone; it says so if a newer image could not be had."""
+    unconfirmed = (None, "") if failed is None else (failed.unconfirmed_seconds, failed.reason)
+    return ObjectLost(object_id, inputs.key_of(object_id), node_id, *unconfirmed)
+
+
+def _newer_than_unknown(
+    error: UnknownStream, image: MetadataImage, inputs: Inputs, *, looked_again: bool
+) -> Asking[MetadataImage]:
+    """An image that may have a stream which this one does not have.
+
+    Raises:
+        UnknownStream: there is none, or it is not known whether there is one.
+    """
+    if looked_again:
+        raise error  # of an image that was asked for just now
+    if not inputs.may_refresh():
+        raise unconfirmed(error, "a newer one was asked for a moment ago, and not again") from error
+    newer = yield from _newer(image)
+    if isinstance(newer, RefreshFailed):
+        raise unconfirmed(error, f"a newer one could not be had: {newer.reason}") from error
+    if newer is None:
+        raise error
+    return newer
+
+
+def unconfirmed(error: UnknownStream, reason: str) -> UnknownStream:
+    """The same error of an image that may not be the newest, for this reason."""
+    return UnknownStream(error.stream_id, error.image_version, reason)
+
+
+def _newer(image: MetadataImage) -> Asking[MetadataImage | RefreshFailed | None]:
+    reply = yield NeedImage(image.version)
+    if isinstance(reply, RefreshFailed):
+        return reply
+    return reply if isinstance(reply, MetadataImage) and is_newer(reply.version, image.version) else None
 
 
 def search(
     request: Request,
     image: MetadataImage,
-    knowledge: Knowledge,
+    index_cache: IndexCache,
     policy: Policy,
     *,
     hints: Hints | None = None,
-    story: Story | None = None,
+    trace: Trace | None = None,
     tolerate_gone: bool = False,
-) -> Lookup:
-    """Start a lookup.
+) -> Searching[Answer]:
+    """Start one search of an image.
 
     Args:
         request: what is asked.
         image: the truth.
-        knowledge: what is known of objects already.
+        index_cache: what is known of objects already.
         policy: which objects to open next.
         hints: snapshots that may be asked; None to do without.
-        story: if given, is told what happens and why.
+        trace: if given, is told what happens and why.
         tolerate_gone: treat a missing object as one that could not be opened, instead of ending with `ImageStale`; for
             the second try, with the newest image.
 
@@ -72,47 +224,52 @@ def search(
         InconsistentAnswer: the picked objects do not join up.
         AccelError: an object that the answer depends on could not be opened.
 
-    Complexity: with everything in the index O(limit * log entries); else that of the charts, O(list length) a round.
+    Complexity: with everything in the index O(limit * log entries); else O(list length) a round.
     """
     check_request(request, image)
-    return _Lookup(request, image, knowledge, policy, hints, story, tolerate_gone=tolerate_gone).run()
+    return _Search(request, image, index_cache, policy, hints, trace, tolerate_gone=tolerate_gone).run()
 
 
-class _Lookup:
-    """The state of one lookup. One thread at a time."""
+class _Search:
+    """The state of one search. One thread at a time."""
 
     def __init__(
         self,
         request: Request,
         image: MetadataImage,
-        knowledge: Knowledge,
+        index_cache: IndexCache,
         policy: Policy,
         hints: Hints | None,
-        story: Story | None,
+        trace: Trace | None,
         *,
         tolerate_gone: bool,
     ) -> None:
         self.request = request
         self.image = image
         self.stream = image.streams[request.stream_id]
-        self.knowledge = knowledge
-        self.rounds = Rounds(request, knowledge, policy, hints, story, tolerate_gone=tolerate_gone)
-        self.story = story
+        self.index_cache = index_cache
+        self.policy = policy
+        self.hints = hints
+        self.tolerate_gone = tolerate_gone
+        self.trace = trace
         self.next = request.start
         self.picked: list[FoundObject] = []
         self.listed = 0
+        self.rounds = 0
+        self.fill_rounds = 0
+        self.opened = 0
 
-    def run(self) -> Lookup:
+    def run(self) -> Searching[Answer]:
         try:
             ending = yield from self._walk()
         except BoundReached:
             ending = Ending.PARTIAL
         objects = tuple(self.picked)
         check_ranges(self.request.start, self.request.limit, objects)
-        rounds, opened = self.rounds.count, self.rounds.opened
-        answer = Answer(self.request, objects, ending, self.next, self.image.version, rounds, opened, self.listed)
-        if self.story is not None:
-            self.story.ended(answer)
+        costs = (self.rounds, self.opened, self.listed)
+        answer = Answer(self.request, objects, ending, self.next, self.image.version, *costs)
+        if self.trace is not None:
+            self.trace.ended(answer)
         return answer
 
     def _walk(self) -> Searching[Ending]:
@@ -120,16 +277,17 @@ class _Lookup:
         while not self._take_stream_objects():
             owned = self.stream.owner(self.next)
             if owned is None or owned is previous:
-                if self.story is not None:
-                    self.story.no_owner(self.next, owned)
+                if self.trace is not None:
+                    self.trace.no_owner(self.next, owned)
                 return Ending.HOLE
             previous = owned
-            if self.story is not None:
-                self.story.hop(self.next, owned, len(self.image.node(owned.node_id)))
-            self.listed += len(self.image.node(owned.node_id))
+            node = self.image.node(owned.node_id)
+            if self.trace is not None:
+                self.trace.visit(self.next, owned, len(node))
+            self.listed += len(node)
             unordered = self.stream.stream_id in self.image.unordered_streams
-            hop = Hop(self.image.node(owned.node_id), self.stream, self.story, scan=unordered)
-            if (yield from self._take_from_node(hop)):
+            visit = NodeVisit(node, self.stream, self.trace, scan=unordered)
+            if (yield from self._take_from_node(visit)):
                 break
         return self._ending()
 
@@ -141,8 +299,8 @@ class _Lookup:
         """Take an object; says whether the lookup is over."""
         self.picked.append(found)
         self.next = found.end
-        if self.story is not None:
-            self.story.picked(found)
+        if self.trace is not None:
+            self.trace.picked(found)
         done = len(self.picked) >= self.request.limit
         return done or (self.request.end != OPEN_END and self.next >= self.request.end)
 
@@ -154,50 +312,50 @@ class _Lookup:
         floor = bisect_right(starts, self.next) - 1
         index = bisect_left(starts, starts[floor]) if floor >= 0 else 0
         while index < len(starts):
-            each = self.stream.stream_objects[index]
+            candidate = self.stream.stream_objects[index]
             index += 1
-            if each.end <= self.next:
+            if candidate.end <= self.next:
                 continue
-            if each.start != self.next and (self.picked or each.start > self.next):
+            if candidate.start != self.next and (self.picked or candidate.start > self.next):
                 return False
-            if self._pick(FoundObject(Kind.STREAM, each.ref, each.start, each.end)):
+            if self._pick(FoundObject(Kind.STREAM, candidate.ref, candidate.start, candidate.end)):
                 return True
         return False
 
-    def _take_from_node(self, hop: Hop) -> Searching[bool]:
+    def _take_from_node(self, visit: NodeVisit) -> Searching[bool]:
         """Take from the list, and stream objects between; says whether the lookup is over."""
         while True:
-            place = self._take_known(hop)
+            place = self._take_known(visit)
             if place is None:
-                place = yield from self.rounds.find(hop, self.next, first=not self.picked)
+                place = yield from self._find(visit)
             if isinstance(place, Found):
-                if self._pick_listed(hop, place):
+                if self._pick_listed(visit, place):
                     return True
                 continue
-            if self.story is not None:
-                self.story.hole(self.next, hop.node)
+            if self.trace is not None:
+                self.trace.hole(self.next, visit.node)
             count = len(self.picked)
             if self._take_stream_objects():
                 return True
             if len(self.picked) == count:
                 return False
 
-    def _pick_listed(self, hop: Hop, found: Found) -> bool:
-        ref = hop.node.ref(found.position)
-        return self._pick(FoundObject(Kind.STREAM_SET, ref, found.start, found.end, hop.node.node_id))
+    def _pick_listed(self, visit: NodeVisit, found: Found) -> bool:
+        ref = visit.node.ref(found.position)
+        return self._pick(FoundObject(Kind.STREAM_SET, ref, found.start, found.end, visit.node.node_id))
 
-    def _take_known(self, hop: Hop) -> Found | Hole | None:
+    def _take_known(self, visit: NodeVisit) -> Found | Hole | None:
         """Take what the index alone proves: all but the last pick; None where it proves nothing more."""
-        if hop.scan:
+        if visit.scan:
             return None
-        view = self.knowledge.view(hop.node.node_id, self.stream.stream_id)
-        if not self.knowledge.is_ordered(hop.node, self.stream.stream_id, view):
+        view = self.index_cache.view(visit.node.node_id, self.stream.stream_id)
+        if not self.index_cache.is_ordered(visit.node, self.stream.stream_id, view):
             return None
         while True:
-            place = self._known(hop.node, view)
+            place = self._known(visit.node, view)
             if not isinstance(place, Found) or self._is_last(place):
                 return place
-            self._pick_listed(hop, place)
+            self._pick_listed(visit, place)
 
     def _is_last(self, found: Found) -> bool:
         reached = self.request.end != OPEN_END and found.end >= self.request.end
@@ -215,3 +373,316 @@ class _Lookup:
         if packed[index] != self.next and self.picked:
             return Hole()
         return Found(position_of[packed[ids + index]], packed[index], packed[rows + index])
+
+    # -- rounds --------------------------------------------------------------------------------------------------------
+
+    def _find(self, visit: NodeVisit) -> Searching[Found | Hole]:
+        """The object of the list that comes next, opening what it takes to know.
+
+        Raises (from the generator):
+            BoundReached: the caller's bound on rounds or time.
+            ImageStale, AccelError: as `search`.
+        """
+        while True:
+            ranges = visit.known_ranges(self.index_cache)
+            place = self._place(visit, ranges)
+            if not isinstance(place, Between):
+                return place
+            if not (yield from self._ask_snapshot(visit, ranges, place)):
+                yield from self._load(visit, ranges, place)
+
+    def _place(self, visit: NodeVisit, ranges: KnownRanges) -> Found | Hole | Between:
+        if ranges.ordered and not visit.scan:
+            return ranges.place(self.next, first=not self.picked)
+        visit.scan = True
+        place, visit.scan_position = ranges.scan(self.next, visit.scan_position, first=not self.picked)
+        return place
+
+    def _load(self, visit: NodeVisit, ranges: KnownRanges, place: Between) -> Searching[None]:
+        """One round: choose, ask for, and take in object indexes."""
+        self._check_rounds()
+        bracket, positions = self._choose(visit, ranges, place)
+        yield from self._round(visit, OpenObjects(visit.node, positions), bracket)
+
+    def _choose(self, visit: NodeVisit, ranges: KnownRanges, place: Between) -> tuple[Bracket, tuple[int, ...]]:
+        bracket = visit.bracket(self.request, self.next, ranges, place)
+        policy: Policy = LoadAll() if visit.scan else self.policy
+        few = visit.snapshot_facts is not None and len(bracket.candidates) <= UNCOVERED_OBJECTS
+        chosen = bracket.candidates if few and not visit.scan else policy.choose(bracket)
+        return bracket, tuple(chosen.tolist())
+
+    def _ask_snapshot(self, visit: NodeVisit, ranges: KnownRanges, place: Between) -> Searching[bool]:
+        """Ask the node's snapshot if that may save requests; says whether anything was asked or learnt."""
+        if self.hints is None or not visit.may_ask(self.next):
+            return False
+        known = visit.known or self.hints.root(visit.node.node_id)
+        if known is None:
+            if visit.count_sized(place.candidates) <= ROOT_WORTH_OBJECTS:
+                return False
+            yield from self._read_root(visit, ranges, place, expected=self.hints.expected)
+            return True
+        root = visit.take_root(known)
+        if root is None and self.trace is not None:
+            self.trace.no_snapshot(self.next, visit.node, known.problem)
+        if root is None or visit.count_covered(place.candidates) < ENTRIES_WORTH_OBJECTS:
+            return False
+        visit.asked_offset = self.next
+        entries = self.hints.held(visit.node.node_id, self.request.stream_id, known)
+        if entries is None or not entries.low <= self.next < entries.high:
+            return (yield from self._ask_entries(visit, place, known, root, self.hints))
+        self._use_entries(visit, entries)
+        return True
+
+    def _read_root(self, visit: NodeVisit, ranges: KnownRanges, place: Between, *, expected: bool) -> Searching[None]:
+        """Read the root alone; where there is little hope for one, beside objects, so that it costs no round."""
+        self._check_rounds()
+        bracket, positions = (None, ()) if expected else self._choose(visit, ranges, place)
+        reply = yield from self._round(visit, ReadRoot(visit.node, positions), bracket)
+        if isinstance(reply, HintReply) and reply.known is not None:
+            visit.take_root(reply.known)
+        else:
+            visit.without_snapshot = True
+
+    def _ask_entries(
+        self, visit: NodeVisit, place: Between, known: SnapshotKnown, root: SnapshotRoot, hints: Hints
+    ) -> Searching[bool]:
+        span = plan_entries(root, self.request.stream_id, self.next)
+        if span is None:
+            self._use_entries(visit, no_entries(self.request.stream_id))
+            return True
+        if hints.is_bad(known, span):
+            return False
+        yield from self._read_entries(visit, place, known, span)
+        return True
+
+    def _read_entries(self, visit: NodeVisit, place: Between, known: SnapshotKnown, span: ByteSpan) -> Searching[None]:
+        self._check_rounds()
+        bracket, positions = self._choose_tail(visit, place)
+        step = ReadEntries(visit.node, positions, self.request.stream_id, known, span)
+        reply = yield from self._round(visit, step, bracket)
+        if isinstance(reply, HintReply) and reply.entries is not None:
+            visit.take_entries(reply.entries)
+        else:
+            visit.without_snapshot = True
+
+    def _use_entries(self, visit: NodeVisit, entries: StreamEntries) -> None:
+        visit.take_entries(entries)
+        if self.trace is not None and visit.snapshot_facts is not None:
+            self.trace.hint_at_hand(self.next, visit.node, visit.snapshot_facts)
+
+    def _choose_tail(self, visit: NodeVisit, place: Between) -> tuple[Bracket | None, tuple[int, ...]]:
+        """The newest objects that the snapshot does not cover, for a read at the tail: what it wants may be there."""
+        near = visit.near(self.request, self.next, place)
+        uncovered = visit.uncovered(place.candidates)
+        if near is not Near.HIGH or not len(uncovered):
+            return None, ()
+        nothing: Positions = np.empty(0, dtype=np.int64)
+        bracket = Bracket(place.low, place.high, uncovered, nothing, visit.rounds, visit.stuck_rounds, near)
+        return bracket, tuple(uncovered[-TAIL_OBJECTS:].tolist())
+
+    def _check_rounds(self) -> None:
+        most = self.request.max_fill_rounds
+        if self.picked and most is not None and self.fill_rounds >= most:
+            raise BoundReached
+
+    def _round(self, visit: NodeVisit, step: OpenObjects, bracket: Bracket | None) -> Searching[Sent]:
+        """Ask for something, wait for it, and take in what the opened objects hold."""
+        positions = step.positions
+        self.rounds += 1
+        self.fill_rounds += bool(self.picked)
+        self.opened += len(positions)
+        if self.trace is not None:
+            self.trace.asks(self.next, step, bracket)
+        sent = yield step
+        if sent is None:
+            raise BoundReached
+        if isinstance(sent, MetadataImage | RefreshFailed):
+            raise TypeError(f"expected what the objects hold, found {type(sent).__name__}")
+        if isinstance(sent, HintReply) and self.trace is not None:
+            self.trace.hint_came(visit.node, sent)
+        if positions:
+            visit.rounds += 1
+            objects = sent.objects if isinstance(sent, HintReply) else sent
+            visit.take_in(positions, objects, tolerate_gone=self.tolerate_gone)
+        return sent
+
+
+class NodeVisit:
+    """One node visited for one ownership range. One thread at a time.
+
+    Args:
+        node: its list.
+        stream: the stream looked for.
+        scan: whether the list has to be walked, as the stream's offsets may not ascend through it.
+        trace: is told what is learnt.
+    """
+
+    __slots__ = (
+        "asked_offset",
+        "covered",
+        "failed",
+        "known",
+        "last_bracket",
+        "node",
+        "rounds",
+        "scan",
+        "scan_position",
+        "seen",
+        "snapshot_facts",
+        "stream",
+        "stuck_rounds",
+        "trace",
+        "without_snapshot",
+    )
+
+    def __init__(self, node: NodeImage, stream: StreamImage, trace: Trace | None, *, scan: bool) -> None:
+        self.node = node
+        self.stream = stream
+        self.trace = trace
+        self.scan = scan
+        self.scan_position = 0
+        self.seen: dict[int, StreamRange | None] = {}
+        self.failed: dict[int, AccelError] = {}
+        self.rounds = 0
+        self.stuck_rounds = 0
+        self.last_bracket: tuple[int, int] | None = None
+        self.known: SnapshotKnown | None = None
+        self.covered: Flags | None = None
+        self.snapshot_facts: SnapshotFacts | None = None
+        self.asked_offset = -1
+        self.without_snapshot = False
+
+    # -- what is known -------------------------------------------------------------------------------------------------
+
+    def known_ranges(self, index_cache: IndexCache) -> KnownRanges:
+        """All that is known now; O(list + entries log entries)."""
+        facts = index_cache.facts(self.node, self.stream.stream_id)
+        unknown = ~(facts.loaded | facts.filtered)
+        hinted = None
+        if self.snapshot_facts is not None:
+            unknown &= ~self.snapshot_facts.settled
+            hinted = self.snapshot_facts.rows
+        ranges = join_ranges(_rows_of(facts, self.node), unknown, self.seen, hinted=hinted)
+        if self.trace is not None:
+            self.trace.considered(ranges, loaded=facts.loaded, filtered=facts.filtered)
+        return ranges
+
+    def take_in(self, positions: tuple[int, ...], replies: Mapping[int, Reply], *, tolerate_gone: bool) -> None:
+        """Remember what objects hold that were opened.
+
+        Raises:
+            ImageStale: one is gone, and that is not tolerated.
+        """
+        for position in positions:
+            reply = replies[position]
+            if isinstance(reply, ObjectRanges):
+                self.seen[position] = reply.range_of(self.stream.stream_id)
+            elif not isinstance(reply, KeyMissing | AccessDenied):
+                self.failed[position] = reply
+            elif not tolerate_gone:
+                # Denied, too: without the right to list, S3 says so of a missing key.
+                raise ImageStale(self.node, position)
+            else:
+                self.failed[position] = reply if isinstance(reply, AccessDenied) else ImageStale(self.node, position)
+        if self.trace is not None:
+            self.trace.opened(self.node, [(at, self.seen.get(at), self.failed.get(at)) for at in positions])
+
+    # -- the snapshot --------------------------------------------------------------------------------------------------
+
+    def may_ask(self, offset: int) -> bool:
+        """Whether the node's snapshot may have something to say for this offset that it was not asked yet."""
+        if self.scan or self.without_snapshot or offset == self.asked_offset:
+            return False
+        return self.snapshot_facts is None or not self.snapshot_facts.answers(offset)
+
+    def take_root(self, known: SnapshotKnown) -> SnapshotRoot | None:
+        """Remember the node's snapshot; its root if it can be used."""
+        if known is not self.known:
+            self.known, self.covered = known, None
+        if known.root is None:
+            self.without_snapshot = True
+        elif self.covered is None:
+            self.covered = covered_objects(self.node, known.root)
+        return known.root
+
+    def take_entries(self, entries: StreamEntries) -> None:
+        """Remember what the snapshot says of the stream; `take_root` came before."""
+        if self.covered is not None:
+            self.snapshot_facts = facts_of(self.node, self.covered, entries)
+
+    def count_covered(self, positions: Positions) -> int:
+        """How many of these the snapshot covers."""
+        return 0 if self.covered is None else int(self.covered[positions].sum())
+
+    def count_sized(self, positions: Positions) -> int:
+        """Of how many of these the image knows the size; a snapshot can cover no others."""
+        return int((self.node.sizes_bytes[positions] >= 0).sum())
+
+    def uncovered(self, positions: Positions) -> Positions:
+        """Those that the snapshot does not cover, without those that failed to be opened."""
+        chosen = positions if self.covered is None else positions[~self.covered[positions]]
+        return chosen[~np.isin(chosen, list(self.failed))] if self.failed else chosen
+
+    # -- where to look -------------------------------------------------------------------------------------------------
+
+    def bracket(self, request: Request, offset: int, ranges: KnownRanges, place: Between) -> Bracket:
+        """The place where the object for an offset must lie, as policies see it.
+
+        Raises:
+            AccelError: all candidates failed to be opened.
+        """
+        candidates = self._openable(place)
+        bounds = (place.low, place.high)
+        self.stuck_rounds = self.stuck_rounds + 1 if self.last_bracket == bounds else 0
+        self.last_bracket = bounds
+        beyond = np.flatnonzero(ranges.unknown[place.high + 1 :]) + place.high + 1
+        if self.failed:
+            beyond = beyond[~np.isin(beyond, list(self.failed))]
+        near = self.near(request, offset, place)
+        return Bracket(place.low, place.high, candidates, beyond, self.rounds, self.stuck_rounds, near)
+
+    def near(self, request: Request, offset: int, place: Between) -> Near:
+        """Where in the bracket the offset is expected: next to a neighbour, at the head, at the tail, or anywhere."""
+        if place.low_end == offset:
+            return Near.LOW
+        if self.rounds >= GUESS_ROUNDS_MAX:
+            return Near.UNKNOWN
+        at_start, at_end = place.low < 0, place.high == len(self.node)
+        head, tail = _owned_span(self.stream, self.node.node_id)
+        if tail == OPEN_END:
+            reads_ahead = request.end == OPEN_END and offset > head
+            if at_end and reads_ahead and not self.rounds:
+                return Near.HIGH
+            return Near.LOW if at_start and offset <= head else Near.UNKNOWN
+        margin = (tail - head) * NEAR_END_SHARE
+        if at_end and offset >= tail - margin:
+            return Near.HIGH
+        return Near.LOW if at_start and offset <= head + margin else Near.UNKNOWN
+
+    def _openable(self, place: Between) -> Positions:
+        """The candidates that did not fail; if all did, the answer depends on one of them."""
+        if not self.failed:
+            return place.candidates
+        candidates = place.candidates[~np.isin(place.candidates, list(self.failed))]
+        if not len(candidates):
+            raise self.failed[int(place.candidates[0])]
+        return candidates
+
+
+def _rows_of(facts: IndexFacts, node: NodeImage) -> RangeColumns:
+    view = facts.view
+    object_ids = np.asarray(view.object_ids, dtype=np.int64)
+    holed = (
+        np.fromiter((object_id in view.holed for object_id in view.object_ids), np.bool_, len(object_ids))
+        if view.holed
+        else np.zeros(len(object_ids), dtype=np.bool_)
+    )
+    starts, ends = np.asarray(view.starts, dtype=np.int64), np.asarray(view.ends, dtype=np.int64)
+    return RangeColumns(starts, ends, node.positions(object_ids), holed)
+
+
+def _owned_span(stream: StreamImage, node_id: int) -> tuple[int, int]:
+    """First offset and end of what a node owns of a stream; an end of -1 where it is not known."""
+    owned = [owned_range for owned_range in stream.ranges if owned_range.node_id == node_id]
+    head = max(owned[0].start, stream.start_offset)
+    return head, owned[-1].end

@@ -14,9 +14,8 @@ from typing import NamedTuple, TypeVar
 
 from accel.errors import AccelError
 from accel.image import NodeImage
-from accel.lookup.hint_loading import HintLoader
-from accel.lookup.hint_stats import trouble_of
-from accel.lookup.hint_store import HintStore
+from accel.lookup.hints import HintLoader, HintStore
+from accel.lookup.stats import count_problem, trouble_of
 from bloom import StreamFilter
 from loaders.hints import ByteSpan, HintProblem, PackRoot, decode_pack_span, plan_pack_reads, read_pack_root, read_span
 from loaders.store import ObjectStore
@@ -160,7 +159,7 @@ class Warming:
         self._hints.counters.add(bytes_read=size_bytes)
 
     def _note(self, problem: HintProblem | AccelError) -> None:
-        self._hints.counters.met(problem)
+        count_problem(self._hints.counters, problem)
         with self._lock:
             self._problems.append((trouble_of(problem), str(problem)))
 

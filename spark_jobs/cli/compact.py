@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import click
-from rich import box
-from rich.table import Table
 
 from accel.catalog import ObjectCatalog
-from accel.cli.options import SIZE, TIME, examples
+from accel.cli.options import SIZE, TIME, command, end_with
 from accel.compaction import CompactionPlan, CompactionReport, CompactionSettings
+from accel.compaction.plan import NodePlan
 from accel.compaction.settings import MIB
-from accel.lookup.explain import count_text
-from accel.rendering import Rendered
-from accel.units import size_text, time_text
+from accel.rendering import Column, Rendered, Shown, table_of
+from accel.units import count_text, size_text, time_text
 from loaders.merge.reading import MergeSettings
 from spark_jobs.cli.options import EXIT_PARTIAL, JobChoice, job_options
 from spark_jobs.compact import compact_on_spark, plan_on_spark
@@ -25,77 +22,54 @@ GROUPS_SHOWN_MAX = 50
 _DEFAULTS = CompactionSettings()
 
 
-@dataclass(frozen=True, slots=True)
-class ShownCompaction:
-    """What a compaction would do, or did.
-
-    Args:
-        plan: what was decided.
-        report: what became of it; None for a dry run.
-    """
-
-    plan: CompactionPlan
-    report: CompactionReport | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "dry_run": self.report is None,
-            "plan": self.plan.to_dict(),
-            "report": None if self.report is None else self.report.to_dict(),
-        }
-
-    def render(self) -> Iterator[Rendered]:
-        """A table of the nodes, the groups, what is left alone, what failed, and a sentence."""
-        if self.plan.nodes:
-            yield self._node_table()
-            yield ""
-        for group in self.plan.groups[:GROUPS_SHOWN_MAX]:
-            outputs = f"{group.set_objects} and {count_text(group.stream_objects, 'stream object')}"
-            yield f"{group.name}: {len(group.sources)} objects, {size_text(group.source_bytes)} -> {outputs}"
-        if len(self.plan.groups) > GROUPS_SHOWN_MAX:
-            yield f"... and {len(self.plan.groups) - GROUPS_SHOWN_MAX} more groups"
-        for each in self.plan.skipped[:GROUPS_SHOWN_MAX]:
-            yield f"left alone: {count_text(len(each.object_ids), 'object')} of node {each.node_id}: {each.reason}"
-        yield from self._failures()
-        yield self._sentence()
-
-    def _node_table(self) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for name in ("node", "objects", "target", "afterwards", "groups"):
-            table.add_column(name, justify="right", no_wrap=True)
-        for node in self.plan.nodes:
-            numbers = (node.node_id, node.objects, node.target_objects, node.objects_after, len(node.groups))
-            table.add_row(*map(str, numbers))
-        return table
-
-    def _failures(self) -> Iterator[str]:
-        for each in self.report.groups if self.report is not None else ():
-            if each.is_failure:
-                yield f"{each.status}: {each.group.name}: {each.reason}"
-
-    def _sentence(self) -> str:
-        if self.report is None:
-            sources = sum(len(group.sources) for group in self.plan.groups)
-            outputs = sum(group.set_objects for group in self.plan.groups)
-            own = count_text(self.plan.stream_objects, "stream object")
-            what = f"{count_text(sources, 'object')} of {size_text(self.plan.source_bytes)}"
-            return f"dry run: {what} would become {outputs} and {own}"
-        row = self.report
-        what = f"{count_text(row.rewritten_objects, 'object')} of {size_text(row.rewritten_bytes)}"
-        own = count_text(row.added_stream_objects, "stream object")
-        cost = f"{count_text(row.requests, 'request')}, {time_text(row.seconds)}"
-        failed = f"{count_text(row.failed_groups, 'group')} and {count_text(row.failed_tasks, 'task')} failed"
-        return f"{what} became {row.added_objects} and {own} of {size_text(row.added_bytes)}; {failed}; {cost}"
+def shown_compaction(plan: CompactionPlan, report: CompactionReport | None) -> Shown:
+    """What a compaction would do, or did; without a report it was a dry run."""
+    report_data = None if report is None else report.to_dict()
+    data = {"dry_run": report is None, "plan": plan.to_dict(), "report": report_data}
+    return Shown(data, _lines(plan, report))
 
 
-@click.command(
-    short_help="Make few large objects of many small ones.",
-    epilog=examples(
-        "accel job compact s3://bucket/prefix --dry-run",
-        "accel job compact s3://bucket/prefix --max-objects-per-node 500 --max-bytes 50GiB",
-        "accel job compact s3://bucket/prefix --node 4 --rewrite-all --target-objects 1",
-    ),
+def _lines(plan: CompactionPlan, report: CompactionReport | None) -> Iterator[Rendered]:
+    """A table of the nodes, the groups, what is left alone, what failed, and a sentence."""
+    if plan.nodes:
+        columns: tuple[Column[NodePlan], ...] = (
+            Column("node", lambda node: node.node_id),
+            Column("objects", lambda node: node.objects),
+            Column("target", lambda node: node.target_objects),
+            Column("afterwards", lambda node: node.objects_after),
+            Column("groups", lambda node: len(node.groups)),
+        )
+        yield table_of(plan.nodes, *columns)
+        yield ""
+    for group in plan.groups[:GROUPS_SHOWN_MAX]:
+        outputs = f"{group.set_objects} and {count_text(group.stream_objects, 'stream object')}"
+        yield f"{group.name}: {len(group.sources)} objects, {size_text(group.source_bytes)} -> {outputs}"
+    if len(plan.groups) > GROUPS_SHOWN_MAX:
+        yield f"... and {len(plan.groups) - GROUPS_SHOWN_MAX} more groups"
+    for skipped in plan.skipped[:GROUPS_SHOWN_MAX]:
+        yield f"left alone: {count_text(len(skipped.object_ids), 'object')} of node {skipped.node_id}: {skipped.reason}"
+    if report is None:
+        sources = sum(len(group.sources) for group in plan.groups)
+        outputs = str(sum(group.set_objects for group in plan.groups))
+        own = count_text(plan.stream_objects, "stream object")
+        what = f"{count_text(sources, 'object')} of {size_text(plan.source_bytes)}"
+        yield f"dry run: {what} would become {outputs} and {own}"
+        return
+    for ended in report.groups:
+        if ended.is_failure:
+            yield f"{ended.status}: {ended.group.name}: {ended.reason}"
+    what = f"{count_text(report.rewritten_objects, 'object')} of {size_text(report.rewritten_bytes)}"
+    own = count_text(report.added_stream_objects, "stream object")
+    cost = f"{count_text(report.requests, 'request')}, {time_text(report.seconds)}"
+    failed = f"{count_text(report.failed_groups, 'group')} and {count_text(report.failed_tasks, 'task')} failed"
+    yield f"{what} became {report.added_objects} and {own} of {size_text(report.added_bytes)}; {failed}; {cost}"
+
+
+@command(
+    "Make few large objects of many small ones.",
+    "accel job compact s3://bucket/prefix --dry-run",
+    "accel job compact s3://bucket/prefix --max-objects-per-node 500 --max-bytes 50GiB",
+    "accel job compact s3://bucket/prefix --node 4 --rewrite-all --target-objects 1",
 )
 @click.option(
     "--max-objects-per-node",
@@ -143,8 +117,7 @@ class ShownCompaction:
 @click.option("--server-side", is_flag=True, help="Let the store copy data itself where it can.")
 @click.option("--dry-run", is_flag=True, help="Show the plan; change nothing.")
 @job_options
-@click.pass_context
-def compact(ctx: click.Context, /, *, job: JobChoice, dry_run: bool, **choices: Any) -> None:
+def compact(*, job: JobChoice, dry_run: bool, **choices: Any) -> None:
     """Make few large objects of many small ones, node by node.
 
     Neighbours in a node's list are merged, those first that cost least for each object less. Every record stays; what a
@@ -155,15 +128,15 @@ def compact(ctx: click.Context, /, *, job: JobChoice, dry_run: bool, **choices: 
     with ObjectCatalog.open(job.store.open()):
         pass  # a bucket without a catalog is told before Spark is started
     with job.spark() as spark:
-        with job.progress("planning nodes", 0) as tell:
+        with job.output.progress("planning nodes") as tell:
             plan = plan_on_spark(spark, job.store, settings, at_once=job.tasks, progress=tell)
         if dry_run:
-            job.output.show(ShownCompaction(plan, None))
+            job.output.show(shown_compaction(plan, None))
             return
-        with job.progress("merging groups", len(plan.groups)) as tell:
+        with job.output.progress("merging groups", len(plan.groups)) as tell:
             report = compact_on_spark(spark, job.store, plan, at_once=job.tasks, progress=tell)
-    job.output.show(ShownCompaction(plan, report))
-    ctx.exit(EXIT_PARTIAL if report.is_partial else 0)
+    job.output.show(shown_compaction(plan, report))
+    end_with(EXIT_PARTIAL if report.is_partial else 0)
 
 
 def _settings(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from accel.cli.options import option, output_options
 from accel.errors import MissingExtra
 from accel.rendering import Output
 from loaders.store import S3Settings, open_store
-from spark_jobs.nodes import listed_nodes
+from spark_jobs.nodes import FailedObject, listed_nodes
 from spark_jobs.session import session
 from spark_jobs.tasks import StoreSpec
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 EXIT_PARTIAL = 4
 """Some of the work was done, and some could not be."""
+
+FAILURES_SHOWN_MAX = 50
 
 Command = Callable[..., Any]
 
@@ -78,19 +80,13 @@ class JobChoice:
             except ValueError as error:
                 raise click.BadParameter(str(error), param_hint="'--node'") from error
 
-    @contextmanager
-    def progress(self, what: str, total: int) -> Iterator[Callable[[int, int], None]]:
-        """A bar that is told (done, in all)."""
-        with self.output.progress(what, total) as advance:
-            shown = 0
 
-            def tell(done: int, _: int) -> None:
-                nonlocal shown
-                for _step in range(done - shown):
-                    advance()
-                shown = done
-
-            yield tell
+def failed_objects(failures: Sequence[FailedObject]) -> Iterator[str]:
+    """A line for each of the first objects that failed, and how many more there are."""
+    for failure in failures[:FAILURES_SHOWN_MAX]:
+        yield f"failed: object {failure.object_id} of node {failure.node_id}: {failure.reason}"
+    if len(failures) > FAILURES_SHOWN_MAX:
+        yield f"... and {len(failures) - FAILURES_SHOWN_MAX} more objects"
 
 
 def node_option(command: Command) -> Command:

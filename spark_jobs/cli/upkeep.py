@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 import click
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.verify import verify as verify_catalog
 from accel.cli.catalog.gc import Collection, collection_options
-from accel.cli.catalog.verify import EXIT_CODES, ShownVerification, VerificationBar
-from accel.cli.options import examples
+from accel.cli.catalog.verify import show_verification
+from accel.cli.options import command, end_with, yes_option
 from accel.cli.stream.options import data_elsewhere_option, moment_option, parse_name, read_by
-from accel.cli.stream.retention import ShownRetention, yes_option
+from accel.cli.stream.retention import exit_code, shown_retention
 from accel.errors import HostMissing
 from accel.history.store import GivenSizes
-from accel.lookup.explain import count_text
-from accel.units import time_text
+from accel.units import count_text, time_text
 from spark_jobs.cli.options import Command, JobChoice, job_options
 from spark_jobs.retention import STREAMS_A_TASK, list_streams, retain_on_spark
 from spark_jobs.survey import SparkBulkScan
@@ -32,38 +29,37 @@ def _prefix_option(command: Command) -> Command:
     )(command)
 
 
-@click.command(
-    short_help="Check a catalog against itself and its bucket.",
-    epilog=examples("accel job verify s3://bucket/prefix", "accel job verify s3://bucket/prefix --output json"),
+@command(
+    "Check a catalog against itself and its bucket.",
+    "accel job verify s3://bucket/prefix",
+    "accel job verify s3://bucket/prefix --output json",
 )
 @_prefix_option
 @job_options
-@click.pass_context
-def verify(ctx: click.Context, /, *, job: JobChoice, prefix_digits: int) -> None:
+def verify(*, job: JobChoice, prefix_digits: int) -> None:
     """Check a whole catalog: its lists, its streams, and every object that is live. Nothing is written.
 
     The same as `accel catalog verify`; tasks go through the bucket and open the objects. Ends with 3 if there are
     problems, else with 1 if something could not be checked.
     """
     store = job.store.open()
-    with ObjectCatalog.open(store) as catalog, job.spark() as spark, ExitStack() as stack:
+    with ObjectCatalog.open(store) as catalog, job.spark() as spark, job.output.progress("verifying") as tell:
         scan = SparkBulkScan(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
-        found = verify_catalog(catalog, progress=VerificationBar(job.output, stack), scan=scan)
+        found = verify_catalog(catalog, progress=tell, scan=scan)
     total = store.snapshot().total
     requests, bytes_read = total.requests + scan.requests, total.received_bytes + scan.bytes_read
-    job.output.show(ShownVerification(found, requests, bytes_read, job.output.is_quiet))
-    ctx.exit(EXIT_CODES[found.outcome])
+    show_verification(found, requests, bytes_read, job.output)
 
 
-@click.command(
-    short_help="Delete what nobody needs any more; a dry run without --yes.",
-    epilog=examples("accel job gc s3://bucket/prefix", "accel job gc s3://bucket/prefix --yes --quiet"),
+@command(
+    "Delete what nobody needs any more; a dry run without --yes.",
+    "accel job gc s3://bucket/prefix",
+    "accel job gc s3://bucket/prefix --yes --quiet",
 )
 @collection_options
 @_prefix_option
 @job_options
-@click.pass_context
-def gc(ctx: click.Context, /, *, job: JobChoice, wanted: Collection, prefix_digits: int) -> None:
+def gc(*, job: JobChoice, wanted: Collection, prefix_digits: int) -> None:
     """Delete retired objects past their time, promised ones past their deadline, and old orphans.
 
     The same as `accel catalog gc`; tasks go through the bucket, and the driver deletes, 1,000 objects a request. Ends
@@ -72,17 +68,15 @@ def gc(ctx: click.Context, /, *, job: JobChoice, wanted: Collection, prefix_digi
     with ObjectCatalog.open(job.store.open()) as catalog, job.spark() as spark:
         scan = SparkBulkScan(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
         code = wanted.carry_out(catalog, job.output, scan)
-    ctx.exit(code)
+    end_with(code)
 
 
-@click.command(
-    short_help="Truncate streams as their owners want; a dry run without --yes.",
-    epilog=examples(
-        "accel job retention s3://bucket/prefix --scope shop",
-        "accel job retention s3://bucket/prefix --scope shop --scope billing --yes --output json",
-    ),
+@command(
+    "Truncate streams as their owners want; a dry run without --yes.",
+    "accel job retention s3://bucket/prefix --scope shop",
+    "accel job retention s3://bucket/prefix --scope shop --scope billing --yes --output json",
 )
-@yes_option
+@yes_option()
 @click.option(
     "--scope",
     "scopes",
@@ -101,10 +95,7 @@ def gc(ctx: click.Context, /, *, job: JobChoice, wanted: Collection, prefix_digi
     help="How many streams a task takes at most.",
 )
 @job_options
-@click.pass_context
 def retention(
-    ctx: click.Context,
-    /,
     *,
     yes: bool,
     job: JobChoice,
@@ -126,7 +117,7 @@ def retention(
     streams = list_streams(job.store, scopes)
     if streams and not data_elsewhere:
         raise HostMissing("run retention in streams", ", ".join(scopes))
-    with job.spark() as spark, job.progress("retention", len(streams)) as tell:
+    with job.spark() as spark, job.output.progress("retention", len(streams)) as tell:
         report = retain_on_spark(
             spark,
             job.store,
@@ -139,6 +130,5 @@ def retention(
             progress=tell,
         )
     cost = f"{count_text(report.requests, 'request')}, {time_text(report.seconds)}"
-    shown = ShownRetention(report.streams, not yes, report.row(), cost)
-    job.output.show(shown)
-    ctx.exit(shown.exit_code)
+    job.output.show(shown_retention(report.streams, is_dry_run=not yes, cost=report.row(), cost_text=cost))
+    end_with(exit_code(report.streams))

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from accel import ImageVersion, ReadAccelerator, StaticImages, VersionVector, is_newer
 from accel.errors import ImageRefused, InvalidRequest
-from accel.image import MetadataImage
-from accel.version import version_number
+from accel.image import MetadataImage, version_number
 from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
 
 vectors = st.builds(VersionVector, st.dictionaries(st.sampled_from("abcd"), st.integers(0, 3)))

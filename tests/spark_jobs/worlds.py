@@ -9,8 +9,7 @@ from click.testing import Result
 from accel import ReadAccelerator
 from accel.catalog import ObjectCatalog
 from accel.catalog.rows import Rows
-from accel.image import MetadataImage
-from accel.image_parts import StreamObject
+from accel.image import MetadataImage, StreamObject
 from accel.image_source import StaticImages
 from loaders.format import MissingBytes, open_tail
 from loaders.object_ref import ObjectRef

@@ -6,115 +6,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
-from rich import box
-from rich.table import Table
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.records import NodeList
 from accel.catalog.refresh import Snapshot
-from accel.cli.options import TIME, StoreChoice, examples, option, output_options, store_options
-from accel.image import MetadataImage
-from accel.image_parts import NodeImage, StreamImage
-from accel.lookup.explain import count_text
-from accel.rendering import Output, Rendered
+from accel.cli.options import TIME, StoreChoice, command, option, store_options
+from accel.image import MetadataImage, NodeImage, StreamImage, version_number
+from accel.rendering import Column, Output, Rendered, Shown, table_of
 from accel.system import SYSTEM
-from accel.units import size_text, time_text
-from accel.version import version_number
+from accel.units import count_text, size_text, time_text
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.store import CountingStore
 from loaders.tables import FormatRecord
-
-
-@dataclass(frozen=True, slots=True)
-class ShownFormat:
-    """What holds for a whole bucket."""
-
-    record: FormatRecord
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return msgspec.structs.asdict(self.record)
-
-    def render(self) -> Iterator[Rendered]:
-        """One line a field."""
-        for name, value in self.to_dict().items():
-            yield f"{name:<24}{'not found out' if value is None else value}"
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What a catalog holds."""
-
-    record: FormatRecord
-    snapshot: Snapshot
-    age_seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        nodes = self._nodes()
-        image = self.snapshot.built.image
-        totals = {name: sum(node[name] for node in nodes) for name in ("live", "prepared", "retired", "bytes")}
-        return {
-            "format": ShownFormat(self.record).to_dict(),
-            "nodes": nodes,
-            "total": totals,
-            "streams": len(image.streams),
-            "stream_objects": sum(len(seen.value.stream_objects) for seen in self.snapshot.buckets),
-            "image": {"version": version_number(image.version), "age_seconds": self.age_seconds},
-        }
-
-    def render(self) -> Iterator[Rendered]:
-        """The format record, a table of the nodes, and a sentence."""
-        found = self.to_dict()
-        yield from ShownFormat(self.record).render()
-        yield ""
-        if found["nodes"]:
-            yield _node_table(found["nodes"])
-            yield ""
-        total = found["total"]
-        objects = f"{count_text(total['live'], 'live object')}, {size_text(total['bytes'])}"
-        yield f"{count_text(len(found['nodes']), 'node')}, {objects}, {count_text(found['streams'], 'stream')}"
-        yield f"image {found['image']['version']}, {time_text(self.age_seconds)} old"
-
-    def _nodes(self) -> list[dict[str, int]]:
-        return [_node_row(each) for _, each in sorted(self.snapshot.node_lists().items())]
-
-
-@dataclass(frozen=True, slots=True)
-class Refreshes:
-    """What it took to read a catalog from nothing, and to read it again."""
-
-    snapshot: Snapshot
-    costs: dict[str, dict[str, Any]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        lists = self.snapshot.node_lists().values()
-        image = self.snapshot.built.image
-        return {
-            **self.costs,
-            "objects": sum(len(each.live) for each in lists),
-            "streams": len(image.streams),
-            "image_version": version_number(image.version),
-        }
-
-    def render(self) -> Iterator[Rendered]:
-        """One line a reading."""
-        found = self.to_dict()
-        for name in ("cold", "again"):
-            cost = self.costs[name]
-            spent = f"{count_text(cost['requests'], 'request')}, {size_text(cost['bytes'])}"
-            yield f"{name:<7}{spent}, {time_text(cost['seconds'])}"
-        what = f"{count_text(found['objects'], 'object')}, {count_text(found['streams'], 'stream')}"
-        yield f"image {found['image_version']}: {what}"
-
 
 _DEFAULTS = FormatRecord(namespace="any")
 _TIMES = {
@@ -135,12 +45,10 @@ def format_options(command: Any) -> Any:
     return command
 
 
-@click.command(
-    short_help="Make an empty catalog.",
-    epilog=examples(
-        "accel catalog init --store s3://bucket --namespace _kafka_rZdE0DjZSrqy96PXrMUZVw",
-        "accel catalog init --store s3://bucket --namespace shop --max-image-age 5m --stream-buckets 64",
-    ),
+@command(
+    "Make an empty catalog.",
+    "accel catalog init --store s3://bucket --namespace _kafka_rZdE0DjZSrqy96PXrMUZVw",
+    "accel catalog init --store s3://bucket --namespace shop --max-image-age 5m --stream-buckets 64",
 )
 @option("--namespace", required=True, help="The cluster's name in the keys of its objects.")
 @format_options
@@ -148,7 +56,6 @@ def format_options(command: Any) -> Any:
     "--stream-buckets", type=int, default=_DEFAULTS.stream_buckets, show_default=True, help="Never changes afterwards."
 )
 @store_options
-@output_options
 def init(*, namespace: str, stream_buckets: int, store: StoreChoice, output: Output, **times: float) -> None:
     """Make an empty catalog, and print its format record; one made with the same choices is left alone."""
     seconds: dict[str, Any] = {f"{name}_seconds": value for name, value in times.items()}
@@ -156,46 +63,38 @@ def init(*, namespace: str, stream_buckets: int, store: StoreChoice, output: Out
         wanted = FormatRecord(namespace=namespace, stream_buckets=stream_buckets, **seconds)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    opened = store.open(output)
+    opened = store.open()
     ObjectCatalog.init(opened, wanted)
     with ObjectCatalog.open(opened) as catalog:
-        output.show(ShownFormat(catalog.format))
+        output.show(Shown(msgspec.structs.asdict(catalog.format), _format_lines(catalog.format)))
 
 
-@click.command(
-    epilog=examples(
-        "accel catalog status --store s3://bucket", "accel catalog status --store s3://bucket --output json"
-    )
-)
+@command(None, "accel catalog status --store s3://bucket", "accel catalog status --store s3://bucket --output json")
 @store_options
-@output_options
 def status(*, store: StoreChoice, output: Output) -> None:
     """Show what a catalog holds: its format record, nodes, objects and streams."""
-    with ObjectCatalog.open(store.open(output)) as catalog:
+    with ObjectCatalog.open(store.open()) as catalog:
         started = SYSTEM.timer()
         snapshot = catalog.refresh_snapshot()
-        output.show(Status(catalog.format, snapshot, SYSTEM.timer() - started))
+        output.show(_shown_status(catalog.format, snapshot, SYSTEM.timer() - started))
 
 
-@click.command(
-    short_help="Read the image cold and again, and tell the cost.",
-    epilog=examples(
-        "accel catalog refresh --store s3://bucket",
-        "accel catalog refresh --store s3://bucket --write-image image.json",
-    ),
+@command(
+    "Read the image cold and again, and tell the cost.",
+    "accel catalog refresh --store s3://bucket",
+    "accel catalog refresh --store s3://bucket --write-image image.json",
 )
 @click.option("--write-image", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Save the image.")
 @store_options
-@output_options
 def refresh(*, write_image: Path | None, store: StoreChoice, output: Output) -> None:
     """Read the image cold and then again, and tell what each took; --write-image saves it for --image."""
-    opened = store.open(output)
+    opened = store.open()
     with ObjectCatalog.open(opened) as catalog:
         costs = {name: _cost_of_refresh(catalog, opened) for name in ("cold", "again")}
         snapshot = catalog.refresh_snapshot()
     if write_image is not None:
         write_image.write_text(json.dumps(image_data(snapshot.built.image)))
-    output.show(Refreshes(snapshot, costs))
+    output.show(_shown_refreshes(snapshot, costs))
 
 
 def _cost_of_refresh(catalog: ObjectCatalog, store: CountingStore) -> dict[str, Any]:
@@ -205,6 +104,11 @@ def _cost_of_refresh(catalog: ObjectCatalog, store: CountingStore) -> dict[str, 
     seconds = SYSTEM.timer() - started
     total = store.snapshot().total
     return {"requests": total.requests, "bytes": total.received_bytes, "seconds": seconds}
+
+
+def _format_lines(record: FormatRecord) -> Iterator[str]:
+    for name, value in msgspec.structs.asdict(record).items():
+        yield f"{name:<24}{'not found out' if value is None else value}"
 
 
 def _node_row(node_list: NodeList) -> dict[str, int]:
@@ -218,14 +122,46 @@ def _node_row(node_list: NodeList) -> dict[str, int]:
     }
 
 
-def _node_table(rows: list[dict[str, int]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name in ("node", "epoch", "live", "prepared", "retired", "size"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        counts = [str(row[name]) for name in ("node_id", "epoch", "live", "prepared", "retired")]
-        table.add_row(*counts, size_text(row["bytes"]))
-    return table
+def _shown_status(record: FormatRecord, snapshot: Snapshot, age_seconds: float) -> Shown:
+    image = snapshot.built.image
+    nodes = [_node_row(node_list) for _, node_list in sorted(snapshot.node_lists().items())]
+    data = {
+        "format": msgspec.structs.asdict(record),
+        "nodes": nodes,
+        "total": {name: sum(node[name] for node in nodes) for name in ("live", "prepared", "retired", "bytes")},
+        "streams": len(image.streams),
+        "stream_objects": sum(len(seen.value.stream_objects) for seen in snapshot.buckets),
+        "image": {"version": version_number(image.version), "age_seconds": age_seconds},
+    }
+    return Shown(data, _status_lines(record, data))
+
+
+def _status_lines(record: FormatRecord, data: Mapping[str, Any]) -> Iterator[Rendered]:
+    """The format record, a table of the nodes, and a sentence."""
+    yield from _format_lines(record)
+    yield ""
+    if data["nodes"]:
+        counts = [Column(name, itemgetter(name)) for name in ("epoch", "live", "prepared", "retired")]
+        size: Column[dict[str, int]] = Column("size", lambda node: size_text(node["bytes"]))
+        yield table_of(data["nodes"], Column("node", itemgetter("node_id")), *counts, size)
+        yield ""
+    total, image = data["total"], data["image"]
+    objects = f"{count_text(total['live'], 'live object')}, {size_text(total['bytes'])}"
+    yield f"{count_text(len(data['nodes']), 'node')}, {objects}, {count_text(data['streams'], 'stream')}"
+    yield f"image {image['version']}, {time_text(image['age_seconds'])} old"
+
+
+def _shown_refreshes(snapshot: Snapshot, costs: Mapping[str, Mapping[str, Any]]) -> Shown:
+    image = snapshot.built.image
+    objects = sum(len(node_list.live) for node_list in snapshot.node_lists().values())
+    version = version_number(image.version)
+    data = {**costs, "objects": objects, "streams": len(image.streams), "image_version": version}
+    lines = [
+        f"{name:<7}{count_text(cost['requests'], 'request')}, {size_text(cost['bytes'])}, {time_text(cost['seconds'])}"
+        for name, cost in costs.items()
+    ]
+    what = f"{count_text(objects, 'object')}, {count_text(len(image.streams), 'stream')}"
+    return Shown(data, (*lines, f"image {version}: {what}"))
 
 
 def image_data(image: MetadataImage) -> dict[str, Any]:

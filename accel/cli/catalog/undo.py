@@ -7,117 +7,31 @@ that nothing of the lost time is believed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
 
 import click
-from rich import box
-from rich.table import Table
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.restore import IDS_PASSED_OVER, RestorePlan, plan_restored, restored
 from accel.catalog.undo import KeptVersion, UndoReport, finish_undo, plan_undo, unfinished_commits, versions
 from accel.catalog.undo import undo as undo_commits
-from accel.cli.options import StoreChoice, examples, output_options, store_options
-from accel.lookup.explain import count_text
-from accel.rendering import Output, Rendered
-from accel.units import moment_text, size_text
+from accel.cli.options import StoreChoice, command, store_options, yes_option
+from accel.rendering import Column, Output, Rendered, Shown, table_of, word
+from accel.units import count_text, moment_text, size_text
 
 IDS_SHOWN_MAX = 20
 
 
-@dataclass(frozen=True, slots=True)
-class ShownVersions:
-    """The earlier versions of a list, and what an undo that ended half-way has left to do."""
-
-    node_id: int
-    versions: list[KeptVersion]
-    unfinished: tuple[int, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        rows = [
-            {
-                "sequence": each.sequence,
-                "kept_at_ms": each.kept_at_ms,
-                "objects": each.live,
-                "bytes": each.size_bytes,
-                "way": each.way.value,
-                "reason": each.reason,
-            }
-            for each in self.versions
-        ]
-        return {"node_id": self.node_id, "versions": rows, "unfinished_commits": list(self.unfinished)}
-
-    def render(self) -> Iterator[Rendered]:
-        """A table, oldest first, and the reasons why not below it."""
-        if not self.versions:
-            yield f"node {self.node_id}: no earlier version is kept"
-        else:
-            yield self._table()
-            yield ""
-        for each in self.versions:
-            if each.reason:
-                yield f"{each.sequence}: {each.reason}"
-        if self.unfinished:
-            half = f"an earlier undo of {_commits(self.unfinished)} ended half-way"
-            yield f"node {self.node_id}: {half} (--yes without --to finishes it)"
-
-    def _table(self) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        table.add_column("sequence", justify="right", no_wrap=True)
-        table.add_column("replaced at", no_wrap=True)
-        for name in ("objects", "size"):
-            table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("put back", no_wrap=True)
-        for each in self.versions:
-            facts = (str(each.sequence), moment_text(each.kept_at_ms), str(each.live), size_text(each.size_bytes))
-            table.add_row(*facts, each.way.value)
-        return table
-
-
-@dataclass(frozen=True, slots=True)
-class ShownUndo:
-    """What an undo did, or would do."""
-
-    report: UndoReport
-    is_dry_run: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {"dry_run": self.is_dry_run, **asdict(self.report), "changed": self.report.is_changed}
-
-    def render(self) -> Iterator[Rendered]:
-        """What comes back, what goes, and a sentence."""
-        report = self.report
-        if report.revived:
-            yield f"back    {_objects(report.revived)}"
-        if report.withdrawn:
-            yield f"gone    {_objects(report.withdrawn)}"
-        where, ending = f"node {report.node_id}", " (--yes does it)" if self.is_dry_run else ""
-        if report.finished:
-            verb = "would be finished" if self.is_dry_run else "is finished"
-            yield f"{where}: an earlier undo of {_commits(report.finished)} had ended half-way and {verb}"
-        if report.commits:
-            verb = "would be taken back" if self.is_dry_run else "taken back"
-            yield f"{where}: {_commits(report.commits)} {verb}, which leads to version {report.sequence}{ending}"
-        elif report.sequence is not None:
-            yield f"{where}: the list has just the objects of version {report.sequence} and what was uploaded since"
-
-
-@click.command(
-    short_help="Put an earlier version of a node's list back; a dry run without --yes.",
-    epilog=examples(
-        "accel catalog undo --node 4 --store s3://bucket",
-        "accel catalog undo --node 4 --to 1713 --store s3://bucket",
-        "accel catalog undo --node 4 --to 1713 --yes --store s3://bucket",
-    ),
+@command(
+    "Put an earlier version of a node's list back; a dry run without --yes.",
+    "accel catalog undo --node 4 --store s3://bucket",
+    "accel catalog undo --node 4 --to 1713 --store s3://bucket",
+    "accel catalog undo --node 4 --to 1713 --yes --store s3://bucket",
 )
 @click.option("--node", "node_id", type=click.IntRange(min=0), required=True, help="Whose list.")
 @click.option("--to", "sequence", type=click.IntRange(min=1), help="The version, by its sequence number.")
-@click.option("--yes", is_flag=True, help="Do it; without it nothing is changed.")
+@yes_option()
 @store_options
-@output_options
 def undo(*, node_id: int, sequence: int | None, yes: bool, store: StoreChoice, output: Output) -> None:
     """Take bad compactions of a node's objects back, while the objects that they replaced still exist.
 
@@ -125,18 +39,78 @@ def undo(*, node_id: int, sequence: int | None, yes: bool, store: StoreChoice, o
     it is gone or being deleted. With --to it shows what would come back and what would go; with --yes besides it does
     that. What was uploaded since stays. An undo that ended half-way is finished by --yes without --to.
     """
-    with ObjectCatalog.open(store.open(output)) as catalog:
+    with ObjectCatalog.open(store.open()) as catalog:
         if sequence is not None:
             act = undo_commits if yes else plan_undo
-            output.show(ShownUndo(act(catalog, node_id, sequence), is_dry_run=not yes))
+            output.show(_shown_undo(act(catalog, node_id, sequence), is_dry_run=not yes))
             return
         unfinished = unfinished_commits(catalog, node_id)
         if not yes:
-            output.show(ShownVersions(node_id, versions(catalog, node_id), unfinished))
+            output.show(_shown_versions(node_id, versions(catalog, node_id), unfinished))
             return
         if not unfinished:
             raise click.UsageError("Missing option '--to': which version? (No undo of this node ended half-way.)")
-        output.show(ShownUndo(finish_undo(catalog, node_id), is_dry_run=False))
+        output.show(_shown_undo(finish_undo(catalog, node_id), is_dry_run=False))
+
+
+def _shown_versions(node_id: int, kept: list[KeptVersion], unfinished: tuple[int, ...]) -> Shown:
+    """The earlier versions of a list, and what an undo that ended half-way has left to do."""
+    rows = [
+        {
+            "sequence": version.sequence,
+            "kept_at_ms": version.kept_at_ms,
+            "objects": version.live,
+            "bytes": version.size_bytes,
+            "way": version.way.value,
+            "reason": version.reason,
+        }
+        for version in kept
+    ]
+    data = {"node_id": node_id, "versions": rows, "unfinished_commits": list(unfinished)}
+    return Shown(data, _version_lines(node_id, kept, unfinished))
+
+
+def _version_lines(node_id: int, kept: list[KeptVersion], unfinished: tuple[int, ...]) -> Iterator[Rendered]:
+    """A table, oldest first, and the reasons why not below it."""
+    if not kept:
+        yield f"node {node_id}: no earlier version is kept"
+    else:
+        columns: tuple[Column[KeptVersion], ...] = (
+            Column("sequence", lambda version: version.sequence),
+            word("replaced at", lambda version: moment_text(version.kept_at_ms)),
+            Column("objects", lambda version: version.live),
+            Column("size", lambda version: size_text(version.size_bytes)),
+            word("put back", lambda version: version.way.value),
+        )
+        yield table_of(kept, *columns)
+        yield ""
+    yield from (f"{version.sequence}: {version.reason}" for version in kept if version.reason)
+    if unfinished:
+        half = f"an earlier undo of {_commits(unfinished)} ended half-way"
+        yield f"node {node_id}: {half} (--yes without --to finishes it)"
+
+
+def _shown_undo(report: UndoReport, *, is_dry_run: bool) -> Shown:
+    """What an undo did, or would do."""
+    data = {"dry_run": is_dry_run, **asdict(report), "changed": report.is_changed}
+    return Shown(data, _undo_lines(report, is_dry_run=is_dry_run))
+
+
+def _undo_lines(report: UndoReport, *, is_dry_run: bool) -> Iterator[str]:
+    """What comes back, what goes, and a sentence."""
+    if report.revived:
+        yield f"back    {_objects(report.revived)}"
+    if report.withdrawn:
+        yield f"gone    {_objects(report.withdrawn)}"
+    where, ending = f"node {report.node_id}", " (--yes does it)" if is_dry_run else ""
+    if report.finished:
+        verb = "would be finished" if is_dry_run else "is finished"
+        yield f"{where}: an earlier undo of {_commits(report.finished)} had ended half-way and {verb}"
+    if report.commits:
+        verb = "would be taken back" if is_dry_run else "taken back"
+        yield f"{where}: {_commits(report.commits)} {verb}, which leads to version {report.sequence}{ending}"
+    elif report.sequence is not None:
+        yield f"{where}: the list has just the objects of version {report.sequence} and what was uploaded since"
 
 
 def _commits(numbers: tuple[int, ...]) -> str:
@@ -149,60 +123,13 @@ def _objects(ids: tuple[int, ...]) -> str:
     return f"{count_text(len(ids), 'object')}: {shown}{more}"
 
 
-@dataclass(frozen=True, slots=True)
-class ShownRestore:
-    """What is changed, or was.
-
-    Args:
-        plan: what was found.
-        generation: the new one; empty for a dry run.
-        counters: of histories: name -> (before, after).
-    """
-
-    plan: RestorePlan
-    generation: str
-    counters: dict[str, tuple[int | None, int]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        plan = self.plan
-        return {
-            "dry_run": not self.generation,
-            "generation_before": plan.generation,
-            "generation": self.generation,
-            "highest_object_id": plan.highest_object_id,
-            "next_object_id_before": plan.next_object_id,
-            "next_object_id": plan.next_object_id_after,
-            "epochs_before": {str(node_id): epoch for node_id, epoch in plan.epochs.items()},
-            "unnamed_nodes": list(plan.unnamed_nodes),
-            "counters": {name: {"before": before, "after": after} for name, (before, after) in self.counters.items()},
-        }
-
-    def render(self) -> Iterator[Rendered]:
-        """A line for each thing that changes, and a sentence."""
-        plan, verb = self.plan, "is" if self.generation else "would be"
-        yield f"highest object id found {plan.highest_object_id}"
-        yield f"next object id          {plan.next_object_id} {verb} {plan.next_object_id_after}"
-        for name, (before, after) in self.counters.items():
-            yield f"{name:<24}{before} {verb} {after}"
-        nodes = ", ".join(map(str, plan.unnamed_nodes))
-        if nodes:
-            yield f"directory of nodes      nodes {nodes} {verb} named again"
-        nodes = count_text(len(plan.epochs), "node")
-        yield f"sessions                of {nodes} {'are' if self.generation else verb} fenced"
-        if self.generation:
-            yield f"generation {self.generation}: readers go on with what is there now; open writers anew"
-        else:
-            yield "dry run: nothing was changed (--yes does it)"
-
-
-@click.command(
-    short_help="After a bucket was put back from a copy; a dry run without --yes.",
-    epilog=examples("accel catalog restored --store s3://bucket", "accel catalog restored --store s3://bucket --yes"),
+@command(
+    "After a bucket was put back from a copy; a dry run without --yes.",
+    "accel catalog restored --store s3://bucket",
+    "accel catalog restored --store s3://bucket --yes",
 )
-@click.option("--yes", is_flag=True, help="Do it; without it nothing is changed.")
+@yes_option()
 @store_options
-@output_options
 def restored_command(*, yes: bool, store: StoreChoice, output: Output) -> None:
     """Say that the bucket, or keys of its catalog, were put back from a copy. Stop all writers before.
 
@@ -210,15 +137,48 @@ def restored_command(*, yes: bool, store: StoreChoice, output: Output) -> None:
     raised far above every id that is found, and sessions of writers that lived through it are fenced. Nothing is
     deleted. Without --yes it shows what would change.
     """
-    with ObjectCatalog.open(store.open(output)) as catalog:
+    with ObjectCatalog.open(store.open()) as catalog:
         output.note("going through the bucket")
         plan = plan_restored(catalog)
         if not yes:
-            output.show(ShownRestore(plan, "", {}))
+            output.show(_shown_restore(plan, "", {}))
             return
         counters = _history_counters(catalog, plan.highest_stream_id + 1)
         report = restored(catalog, plan)
-        output.show(ShownRestore(plan, report.generation, counters))
+        output.show(_shown_restore(plan, report.generation, counters))
+
+
+def _shown_restore(plan: RestorePlan, generation: str, counters: dict[str, tuple[int | None, int]]) -> Shown:
+    """What is changed, or was.
+
+    Args:
+        plan: what was found.
+        generation: the new one; empty for a dry run.
+        counters: of histories: name -> (before, after).
+    """
+    data = {
+        "dry_run": not generation,
+        "generation_before": plan.generation,
+        "generation": generation,
+        "highest_object_id": plan.highest_object_id,
+        "next_object_id_before": plan.next_object_id,
+        "next_object_id": plan.next_object_id_after,
+        "epochs_before": {str(node_id): epoch for node_id, epoch in plan.epochs.items()},
+        "unnamed_nodes": list(plan.unnamed_nodes),
+        "counters": {name: {"before": before, "after": after} for name, (before, after) in counters.items()},
+    }
+    verb = "is" if generation else "would be"
+    lines = [
+        f"highest object id found {plan.highest_object_id}",
+        f"next object id          {plan.next_object_id} {verb} {plan.next_object_id_after}",
+        *(f"{name:<24}{before} {verb} {after}" for name, (before, after) in counters.items()),
+    ]
+    if plan.unnamed_nodes:
+        lines.append(f"directory of nodes      nodes {', '.join(map(str, plan.unnamed_nodes))} {verb} named again")
+    nodes = count_text(len(plan.epochs), "node")
+    lines.append(f"sessions                of {nodes} {'are' if generation else verb} fenced")
+    done = f"generation {generation}: readers go on with what is there now; open writers anew"
+    return Shown(data, (*lines, done if generation else "dry run: nothing was changed (--yes does it)"))
 
 
 def _history_counters(catalog: ObjectCatalog, least_stream_id: int) -> dict[str, tuple[int | None, int]]:

@@ -12,7 +12,7 @@ import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -26,9 +26,9 @@ from rich.text import Text
 from accel.cli.demo.embedded_s3 import embedded_s3
 from accel.cli.demo.nodes import DemoNode, ImageCost, generated_nodes, issue_node, production_node
 from accel.cli.demo.runs import CONNECTIONS, MODEL, POLICIES, Cost, NodeRun, Row, run_node
-from accel.cli.options import examples, output_options
+from accel.cli.options import command, end_with, output_options
 from accel.errors import MissingExtra
-from accel.rendering import Output, Rendered
+from accel.rendering import Output, Rendered, Shown
 from accel.system import SYSTEM
 from accel.units import size_text, time_text
 from loaders.store import MemoryStore, S3Settings, S3Store
@@ -36,71 +36,61 @@ from loaders.store import MemoryStore, S3Settings, S3Store
 DIFFERENCES_SHOWN_MAX = 10
 
 
-@dataclass(frozen=True, slots=True)
-class DemoReport:
+def shown_report(runs: list[NodeRun], seed: int) -> Shown:
     """Everything that the demo measured."""
+    data = {
+        "seed": seed,
+        "simulated": {
+            "first_byte_median_seconds": MODEL.first_byte_median_seconds,
+            "first_byte_p99_seconds": MODEL.first_byte_p99_seconds,
+            "bytes_per_second": MODEL.bytes_per_second,
+            "connections": CONNECTIONS,
+        },
+        "nodes": [
+            {"node": run.title, "image": asdict(run.image), "rows": [_row_dict(row) for row in run.rows]}
+            for run in runs
+        ],
+        "answers_checked": sum(run.answers for run in runs),
+        "recorded_answers_checked": sum(run.recorded_answers for run in runs),
+        "same_answers": same_answers(runs),
+        "differences": [asdict(difference) for run in runs for difference in run.differences],
+    }
+    return Shown(data, _lines(runs))
 
-    runs: list[NodeRun]
-    seed: int
 
-    @property
-    def same_answers(self) -> bool:
-        """Whether every policy gave the answer of the plain walk, cold and warm."""
-        return not any(run.differences for run in self.runs)
+def same_answers(runs: list[NodeRun]) -> bool:
+    """Whether every policy gave the answer of the plain walk, cold and warm."""
+    return not any(run.differences for run in runs)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "seed": self.seed,
-            "simulated": {
-                "first_byte_median_seconds": MODEL.first_byte_median_seconds,
-                "first_byte_p99_seconds": MODEL.first_byte_p99_seconds,
-                "bytes_per_second": MODEL.bytes_per_second,
-                "connections": CONNECTIONS,
-            },
-            "nodes": [
-                {"node": run.title, "image": asdict(run.image), "rows": [_row_dict(row) for row in run.rows]}
-                for run in self.runs
-            ],
-            "answers_checked": sum(run.answers for run in self.runs),
-            "recorded_answers_checked": sum(run.recorded_answers for run in self.runs),
-            "same_answers": self.same_answers,
-            "differences": [asdict(each) for run in self.runs for each in run.differences],
-        }
 
-    def render(self) -> Iterator[Rendered]:
-        """As tables and sentences."""
-        for run in self.runs:
-            yield ""
-            yield Text(run.title, style="bold")
-            yield _image_text(run.image)
-            yield _table(run.rows)
+def _lines(runs: list[NodeRun]) -> Iterator[Rendered]:
+    for run in runs:
         yield ""
-        yield (
-            f"GETs and bytes are counted. Latency is simulated, the mean of many draws: a first byte within "
-            f"{time_text(MODEL.first_byte_median_seconds)} (median),"
-        )
-        yield (
-            f"{time_text(MODEL.first_byte_p99_seconds)} (99 %), then {MODEL.bytes_per_second / 1e6:.0f} MB/s a "
-            f"connection; {CONNECTIONS} requests at once, rounds one after another."
-        )
-        yield ""
-        yield from self._verdict()
-
-    def _verdict(self) -> Iterator[Rendered]:
-        answers = sum(run.answers for run in self.runs)
-        recorded = sum(run.recorded_answers for run in self.runs)
-        differences = [each for run in self.runs for each in run.differences]
-        for each in differences[:DIFFERENCES_SHOWN_MAX]:
-            question = f"stream {each.request.stream_id} [{each.request.start}, {each.request.end})"
-            yield f"DIFFERENT  {each.policy}, {each.state}, {question}: expected {each.expected}, found {each.found}"
-        if differences:
-            text = f"{len(differences)} of {answers} answers differ from a plain walk over the objects."
-            yield Text(text, style="bold red")
-            return
-        yield Text("Every policy gave the same answer, cold and warm.", style="bold green")
-        also = f", {recorded} of them to those that the production system recorded" if recorded else ""
-        yield f"{answers} answers were compared to a plain walk over all objects{also}."
+        yield Text(run.title, style="bold")
+        yield _image_text(run.image)
+        yield _table(run.rows)
+    yield ""
+    yield (
+        f"GETs and bytes are counted. Latency is simulated, the mean of many draws: a first byte within "
+        f"{time_text(MODEL.first_byte_median_seconds)} (median),"
+    )
+    yield (
+        f"{time_text(MODEL.first_byte_p99_seconds)} (99 %), then {MODEL.bytes_per_second / 1e6:.0f} MB/s a "
+        f"connection; {CONNECTIONS} requests at once, rounds one after another."
+    )
+    yield ""
+    answers, recorded = sum(run.answers for run in runs), sum(run.recorded_answers for run in runs)
+    differences = [difference for run in runs for difference in run.differences]
+    for each in differences[:DIFFERENCES_SHOWN_MAX]:
+        question = f"stream {each.request.stream_id} [{each.request.start}, {each.request.end})"
+        yield f"DIFFERENT  {each.policy}, {each.state}, {question}: expected {each.expected}, found {each.found}"
+    if differences:
+        text = f"{len(differences)} of {answers} answers differ from a plain walk over the objects."
+        yield Text(text, style="bold red")
+        return
+    yield Text("Every policy gave the same answer, cold and warm.", style="bold green")
+    also = f", {recorded} of them to those that the production system recorded" if recorded else ""
+    yield f"{answers} answers were compared to a plain walk over all objects{also}."
 
 
 def _image_text(cost: ImageCost) -> str:
@@ -160,9 +150,11 @@ _OF_ITS_OWN: Mapping[str, str | None] = {
 """The server takes any credentials, so nobody's real ones are looked for; and no proxy leads to it."""
 
 
-@click.command(
-    short_help="Run the main job on an embedded S3, and compare policies.",
-    epilog=examples("accel demo", "accel demo --objects tests/data/stream_set_objects", "accel demo --output json"),
+@command(
+    "Run the main job on an embedded S3, and compare policies.",
+    "accel demo",
+    "accel demo --objects tests/data/stream_set_objects",
+    "accel demo --output json",
 )
 @click.option(
     "--objects",
@@ -179,8 +171,7 @@ _OF_ITS_OWN: Mapping[str, str | None] = {
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same tables.")
 @output_options
-@click.pass_context
-def demo(ctx: click.Context, *, objects: Path | None, nodes_objects: int, seed: int, output: Output) -> None:
+def demo(*, objects: Path | None, nodes_objects: int, seed: int, output: Output) -> None:
     """Find the objects of some reads, cold and warm, under each policy, and print what that costs.
 
     Needs no account and leaves nothing behind: the S3 server runs inside this command. Ends with 1 if any policy gave
@@ -200,9 +191,8 @@ def demo(ctx: click.Context, *, objects: Path | None, nodes_objects: int, seed: 
         with _stage(output, f"writing and committing a node of {nodes_objects} objects to memory"):
             nodes = opened.enter_context(generated_nodes(MemoryStore(), nodes_objects, rng))
         runs += _run_all(output, nodes, seed)
-    report = DemoReport(runs, seed)
-    output.show(report)
-    ctx.exit(0 if report.same_answers else 1)
+    output.show(shown_report(runs, seed))
+    end_with(0 if same_answers(runs) else 1)
 
 
 def _run_all(output: Output, nodes: list[DemoNode], seed: int) -> list[NodeRun]:

@@ -20,7 +20,8 @@ from accel.lookup.accelerator import ReadAccelerator
 from accel.lookup.answer import Request
 from accel.lookup.explain import Explanation
 from accel.settings import Settings
-from loaders.store import CountingStore, LatencyModel, ObjectStore, VirtualClock
+from accel.testing import LatencyModel, VirtualClock
+from loaders.store import CountingStore, ObjectStore
 from loaders.store.decorated import Call, DecoratedStore, received_bytes
 
 CONNECTIONS = 64
@@ -155,7 +156,7 @@ class _Measured:
         told = self._accelerator.explain(request.stream_id, request.start, request.end, request.limit)
         counts = self._store.snapshot() - before
         self._compare(told, "warm" if before.gets else "cold")
-        rounds = _divided(self._log.sizes, [each.requests for each in told.story.rounds])
+        rounds = _divided(self._log.sizes, [each.requests for each in told.trace.rounds])
         rng = random.Random(self._seed)  # noqa: S311 - simulated latencies, no secrets
         return Cost(counts.gets, told.answer.rounds, counts.total.received_bytes, _mean_latency_seconds(rounds, rng))
 

@@ -8,17 +8,18 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import click
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from accel.cli.options import TIME, ReaderChoice, examples, output_options, range_options, reader_options
+from accel.cli.options import TIME, ReaderChoice, command, range_options, reader_options
+from accel.image import version_number
 from accel.lookup.answer import Answer, FoundObject, Kind
-from accel.lookup.explain import Explanation, answer_text, cost_text, count_text
-from accel.rendering import Output, Rendered
+from accel.lookup.explain import Explanation, answer_text, cost_text
+from accel.rendering import Column, Output, Shown, table_of
 from accel.system import SYSTEM
-from accel.version import version_number
+from accel.units import count_text
 from loaders.layout import ObjectLayout
+from loaders.store.decorated import OperationCount
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -29,90 +30,6 @@ _STYLES = {
     r"^(─+|map .*)$": "dim",
     r"#": "bold green",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """An answer, where its objects lie, and what it cost."""
-
-    answer: Answer
-    layout: ObjectLayout
-    policy: str
-    requests: int
-    bytes_read: int
-    seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        answer = self.answer
-        return {
-            "request": asdict(answer.request),
-            "image_version": version_number(answer.image_version),
-            "policy": self.policy,
-            "objects": [self._row(each) for each in answer.objects],
-            "start_offset": answer.start_offset,
-            "end_offset": answer.end_offset,
-            "ending": answer.ending.value,
-            "resume_offset": answer.resume_offset,
-            "cost": {
-                "rounds": answer.rounds,
-                "requests": self.requests,
-                "bytes": self.bytes_read,
-                "seconds": self.seconds,
-            },
-        }
-
-    def render(self) -> Iterator[Rendered]:
-        """As a table and two sentences."""
-        if self.answer.objects:
-            yield self._table()
-            yield ""
-        yield answer_text(self.answer)
-        rounds = count_text(self.answer.rounds, "round")
-        yield f"{rounds}, {cost_text(self.requests, self.bytes_read, self.seconds)}"
-
-    def _table(self) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for name in ("object", "node"):
-            table.add_column(name, justify="right", no_wrap=True)
-        for name in ("kind", "offsets", "key"):
-            table.add_column(name, overflow="fold")
-        for each in self.answer.objects:
-            node = "" if each.node_id is None else str(each.node_id)
-            kind = "stream" if each.kind is Kind.STREAM else "stream set"
-            key = self.layout.object_key(each.object_id)
-            table.add_row(str(each.object_id), node, kind, f"[{each.start}, {each.end})", key)
-        return table
-
-    def _row(self, each: FoundObject) -> dict[str, Any]:
-        return {
-            "object_id": each.object_id,
-            "kind": each.kind.value,
-            "node_id": each.node_id,
-            "start": each.start,
-            "end": each.end,
-            "key": self.layout.object_key(each.object_id),
-            "size_bytes": each.ref.size_bytes,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class ToldLookup:
-    """An explanation, with some colour where a terminal has it."""
-
-    explanation: Explanation
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return self.explanation.to_dict()
-
-    def render(self) -> Iterator[Rendered]:
-        """As the text of the explanation."""
-        for line in self.explanation.text().splitlines():
-            text = Text(line)
-            for pattern, style in _STYLES.items():
-                text.highlight_regex(pattern, style)
-            yield text
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,41 +61,94 @@ def question_options(command: Command) -> Command:
     return wrapped  # type: ignore[return-value]  # the same command with other arguments
 
 
-@click.command(
-    "get-objects",
-    epilog=examples(
-        "accel get-objects --store s3://bucket --image image.json --stream 420000 --start 1000 --end 1600",
-        "accel get-objects --store s3://bucket --image image.json --stream 420000 --start 1980 --output json",
-    ),
+def _shown_lookup(answer: Answer, layout: ObjectLayout, policy: str, total: OperationCount, seconds: float) -> Shown:
+    """An answer, where its objects lie, and what it cost."""
+    data = {
+        "request": asdict(answer.request),
+        "image_version": version_number(answer.image_version),
+        "policy": policy,
+        "objects": [_object_data(item, layout) for item in answer.objects],
+        "start_offset": answer.start_offset,
+        "end_offset": answer.end_offset,
+        "ending": answer.ending.value,
+        "resume_offset": answer.resume_offset,
+        "cost": {
+            "rounds": answer.rounds,
+            "requests": total.requests,
+            "bytes": total.received_bytes,
+            "seconds": seconds,
+        },
+    }
+    cost = cost_text(total.requests, total.received_bytes, seconds)
+    sentences = (answer_text(answer), f"{count_text(answer.rounds, 'round')}, {cost}")
+    return Shown(data, (_table(answer, layout), "", *sentences) if answer.objects else sentences)
+
+
+def _table(answer: Answer, layout: ObjectLayout) -> Table:
+    columns: tuple[Column[FoundObject], ...] = (
+        Column("object", lambda item: item.object_id),
+        Column("node", lambda item: "" if item.node_id is None else item.node_id),
+        _folded("kind", lambda item: "stream" if item.kind is Kind.STREAM else "stream set"),
+        _folded("offsets", lambda item: f"[{item.start}, {item.end})"),
+        _folded("key", lambda item: layout.object_key(item.object_id)),
+    )
+    return table_of(answer.objects, *columns)
+
+
+def _folded(title: str, value: Callable[[FoundObject], str]) -> Column[FoundObject]:
+    return Column(title, value, "left", no_wrap=False, overflow="fold")
+
+
+def _object_data(item: FoundObject, layout: ObjectLayout) -> dict[str, Any]:
+    return {
+        "object_id": item.object_id,
+        "kind": item.kind.value,
+        "node_id": item.node_id,
+        "start": item.start,
+        "end": item.end,
+        "key": layout.object_key(item.object_id),
+        "size_bytes": item.ref.size_bytes,
+    }
+
+
+def _styled_lines(told: Explanation) -> Iterator[Text]:
+    """The text of an explanation, with some colour where a terminal has it."""
+    for line in told.text().splitlines():
+        styled = Text(line)
+        for pattern, style in _STYLES.items():
+            styled.highlight_regex(pattern, style)
+        yield styled
+
+
+@command(
+    None,
+    "accel get-objects --store s3://bucket --image image.json --stream 420000 --start 1000 --end 1600",
+    "accel get-objects --store s3://bucket --image image.json --stream 420000 --start 1980 --output json",
+    name="get-objects",
 )
 @question_options
 @reader_options
-@output_options
 def get_objects(question: Question, reader: ReaderChoice, output: Output) -> None:
     """Find the objects that hold a stream's offsets."""
-    store = reader.store.open(output)
+    store = reader.store.open()
     with reader.open(store) as opened:
         started = SYSTEM.timer()
         answer = opened.accelerator.get_objects(**asdict(question))
         seconds = SYSTEM.timer() - started
-    total = store.snapshot().total
-    output.show(Lookup(answer, opened.layout, reader.policy, total.requests, total.received_bytes, seconds))
+    output.show(_shown_lookup(answer, opened.layout, reader.policy, store.snapshot().total, seconds))
 
 
-@click.command(
-    short_help="Make a lookup and tell its story.",
-    epilog=examples(
-        "accel explain --store s3://bucket --image image.json --stream 420000 --start 1000 --end 1600",
-        "accel explain --store s3://bucket --image image.json --stream 420000 --start 1980 --policy window",
-    ),
+@command(
+    "Make a lookup and tell its story.",
+    "accel explain --store s3://bucket --image image.json --stream 420000 --start 1000 --end 1600",
+    "accel explain --store s3://bucket --image image.json --stream 420000 --start 1980 --policy window",
 )
 @question_options
 @reader_options
-@output_options
 def explain(question: Question, reader: ReaderChoice, output: Output) -> None:
     """Make a lookup and tell its story: what was considered, skipped, opened, and what it cost."""
-    with reader.open(reader.store.open(output)) as opened:
+    with reader.open(reader.store.open()) as opened:
         told = opened.accelerator.explain(**asdict(question))
-    output.show(ToldLookup(told))
+    output.show(Shown(told.to_dict(), _styled_lines(told)))
     if told.error is not None:
         raise told.error

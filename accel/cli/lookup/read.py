@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accel.cli.options import SIZE, Command, ReaderChoice, examples, output_options, reader_options
+from accel.cli.options import SIZE, Command, ReaderChoice, command, reader_options
 from accel.cli.stream.notation import cut_text, moment_ms_text, numbers_by_segment, parse_number, read_cut
 from accel.cli.stream.options import ScopeChoice, StreamChoice, parse_name, read_by
 from accel.errors import PositionTruncated
 from accel.history.ids import segment_text
 from accel.lookup.accelerator import Reading
 from accel.lookup.answer import Ending
-from accel.lookup.explain import count_text
-from accel.rendering import Output, printable
-from accel.units import size_text
+from accel.rendering import Output, Shown, printable
+from accel.units import count_text, size_text
 from loaders.format import RecordBatch
 
 if TYPE_CHECKING:
@@ -80,8 +79,8 @@ class StreamRead:
         from accel.streams.reader import Order, StreamReader  # noqa: PLC0415
         from accel.streams.segment_source import ObjectSegmentSource  # noqa: PLC0415
 
-        stream = StreamChoice(ScopeChoice(reader.store, self.scope), name).open(output)
-        store = reader.store.open(output)
+        stream = StreamChoice(ScopeChoice(reader.store, self.scope), name).open()
+        store = reader.store.open()
         with (
             reader.open(store) as opened,
             StreamReader(
@@ -93,19 +92,18 @@ class StreamRead:
                 order=Order(self.order),
             ) as events,
         ):
-            summary = EventSummary(events)
+            counted = _Counted()
             try:
-                output.show_each(self._lines(events, summary, form), at_once=self.follow)
+                output.show_each(self._shown(events, counted, form), at_once=self.follow)
             except KeyboardInterrupt as interrupt:  # who follows has no other end
-                output.summary(summary)
+                output.summary(_event_summary(events, counted))
                 raise click.exceptions.Exit(INTERRUPTED) from interrupt
-            output.summary(summary)
+            output.summary(_event_summary(events, counted))
 
-    def _lines(self, reader: StreamReader, summary: EventSummary, form: str) -> Iterator[EventLine]:
-        events = self._events(reader)
-        for event in islice(events, self.events_max or None):
-            summary.add(event)
-            yield EventLine(event, payload_text(event.payload, form))
+    def _shown(self, reader: StreamReader, counted: _Counted, form: str) -> Iterator[Shown]:
+        for event in islice(self._events(reader), self.events_max or None):
+            counted.add(event.payload)
+            yield _shown_event(event, form)
 
     def _events(self, reader: StreamReader) -> Iterator[Event]:
         while True:
@@ -119,60 +117,50 @@ class StreamRead:
                 return
 
 
-@dataclass(frozen=True, slots=True)
-class EventLine:
-    """One event, with its payload in the form that was asked for; None for no payload."""
-
-    event: Event
-    payload: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        event = self.event
-        return {
-            "segment": segment_text(event.segment_id),
-            "offset": event.offset,
-            "next_offset": event.next_offset,
-            "time_ms": event.value,
-            "payload_bytes": len(event.payload),
-            "payload": self.payload,
-        }
-
-    def render(self) -> Iterator[str]:
-        """As one line."""
-        event = self.event
-        when = moment_ms_text(event.value) if event.value else "-"
-        place = f"{segment_text(event.segment_id)} {event.offset}"
-        line = f"{when:<24}  {place:<16} {size_text(len(event.payload)):>10}"
-        yield "  ".join([line, *([printable(self.payload)] if self.payload else [])])
-
-
 @dataclass(slots=True)
-class EventSummary:
-    """How a read went."""
+class _Counted:
+    """How much was printed so far."""
 
-    reader: StreamReader
-    events: int = 0
+    items: int = 0
     payload_bytes: int = 0
 
-    def add(self, event: Event) -> None:
-        """One event more."""
-        self.events += 1
-        self.payload_bytes += len(event.payload)
+    def add(self, payload: bytes) -> None:
+        """One batch or event more."""
+        self.items += 1
+        self.payload_bytes += len(payload)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data; the position is a cut as `--from` takes it."""
-        return {
-            "events": self.events,
-            "payload_bytes": self.payload_bytes,
-            "position": numbers_by_segment(self.reader.position()),
-            "lag_seconds": self.reader.lag(),
-        }
 
-    def render(self) -> Iterator[str]:
-        """As one line."""
-        what = f"{count_text(self.events, 'event')}, {size_text(self.payload_bytes)}"
-        yield f"{what}; goes on at {cut_text(self.reader.position())}"
+def _shown_event(event: Event, form: str) -> Shown:
+    payload = payload_text(event.payload, form)
+    data = {
+        "segment": segment_text(event.segment_id),
+        "offset": event.offset,
+        "next_offset": event.next_offset,
+        "time_ms": event.value,
+        "payload_bytes": len(event.payload),
+        "payload": payload,
+    }
+    return Shown(data, _event_line(event, payload))
+
+
+def _event_line(event: Event, payload: str | None) -> Iterator[str]:
+    when = moment_ms_text(event.value) if event.value else "-"
+    where = f"{segment_text(event.segment_id)} {event.offset}"
+    line = f"{when:<24}  {where:<16} {size_text(len(event.payload)):>10}"
+    yield f"{line}  {printable(payload)}" if payload else line
+
+
+def _event_summary(reader: StreamReader, counted: _Counted) -> Shown:
+    """How a read went; the position is a cut as `--from` takes it."""
+    position = reader.position()
+    data = {
+        "events": counted.items,
+        "payload_bytes": counted.payload_bytes,
+        "position": numbers_by_segment(position),
+        "lag_seconds": reader.lag(),
+    }
+    what = f"{count_text(counted.items, 'event')}, {size_text(counted.payload_bytes)}"
+    return Shown(data, (f"{what}; goes on at {cut_text(position)}",))
 
 
 def stream_read_options(command: Command) -> Command:
@@ -187,7 +175,7 @@ def stream_read_options(command: Command) -> Command:
     @click.option("--skip-truncated", is_flag=True, help="Go on at the head if the stream begins behind --from.")
     @functools.wraps(command)
     def wrapped(*args: Any, **others: Any) -> Any:
-        wanted = StreamRead(**{name: others.pop(name) for name in _names()})
+        wanted = StreamRead(**{field.name: others.pop(field.name) for field in fields(StreamRead)})
         if wanted.scope is None and wanted != StreamRead():
             raise click.UsageError("Missing option '--scope': the others that were given need it.")
         if wanted.stop is not None and wanted.follow:
@@ -195,10 +183,6 @@ def stream_read_options(command: Command) -> Command:
         return command(*args, events=None if wanted.scope is None else wanted, **others)
 
     return wrapped  # type: ignore[return-value]  # the same command with other arguments
-
-
-def _names() -> list[str]:
-    return [each.name for each in fields(StreamRead)]
 
 
 def parse_cut(text: str) -> dict[int, int]:
@@ -236,71 +220,6 @@ _ENDINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class BatchLine:
-    """One batch, with its payload in the form that was asked for; None for no payload."""
-
-    batch: RecordBatch
-    payload: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        batch = self.batch
-        return {
-            "stream_id": batch.stream_id,
-            "epoch": batch.epoch,
-            "base_offset": batch.base_offset,
-            "end_offset": batch.end_offset,
-            "count": batch.count,
-            "is_link": batch.is_link,
-            "payload_bytes": len(batch.payload),
-            "payload": self.payload,
-        }
-
-    def render(self) -> Iterator[str]:
-        """As one line."""
-        batch = self.batch
-        offsets = f"[{batch.base_offset}, {batch.end_offset})"
-        line = f"{offsets:<24} epoch {batch.epoch:<4} {size_text(len(batch.payload)):>10}"
-        yield "  ".join(
-            [line, *(["link"] if batch.is_link else []), *([printable(self.payload)] if self.payload else [])]
-        )
-
-
-@dataclass(slots=True)
-class ReadSummary:
-    """How a read went."""
-
-    start: int
-    reading: Reading
-    batches: int = 0
-    payload_bytes: int = 0
-
-    def add(self, batch: RecordBatch) -> None:
-        """One batch more."""
-        self.batches += 1
-        self.payload_bytes += len(batch.payload)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        ending = self.reading.ending
-        return {
-            "batches": self.batches,
-            "payload_bytes": self.payload_bytes,
-            "start_offset": self.start,
-            "next_offset": self.reading.next_offset,
-            "ending": None if ending is None else ending.value,
-        }
-
-    def render(self) -> Iterator[str]:
-        """As one line."""
-        ending = self.reading.ending
-        text = "it was broken off" if ending is None else _ENDINGS[ending]
-        batches = "batch" if self.batches == 1 else "batches"
-        what = f"{self.batches} {batches}, {size_text(self.payload_bytes)}"
-        yield f"{what}; next offset {self.reading.next_offset}: {text}"
-
-
-@dataclass(frozen=True, slots=True)
 class Offsets:
     """What is to be read of a stream of the object layer.
 
@@ -320,11 +239,11 @@ class Offsets:
             raise click.UsageError("Missing option '--start'.")
         if self.max_bytes < 1:
             raise click.BadParameter(f"expected at least 1 byte, found {self.max_bytes}", param_hint="'--max-bytes'")
-        with reader.open(reader.store.open(output)) as opened:
+        with reader.open(reader.store.open()) as opened:
             reading = opened.accelerator.read(stream_id, self.start, self.end, max_bytes=self.max_bytes)
-            summary = ReadSummary(self.start, reading)
-            output.show_each(_lines(reading, summary, form))
-        output.summary(summary)
+            counted = _Counted()
+            output.show_each(_shown_batches(reading, counted, form))
+        output.summary(_batch_summary(self.start, reading, counted))
 
 
 def _offset_options(command: Command) -> Command:
@@ -342,13 +261,11 @@ def _offset_options(command: Command) -> Command:
     return wrapped  # type: ignore[return-value]  # the same command with other arguments
 
 
-@click.command(
-    short_help="Read the records of a stream.",
-    epilog=examples(
-        "accel read s3://bucket --stream 420000 --start 1000 --end 1600 --image image.json",
-        "accel read s3://bucket --scope shop --stream orders --from cut.json --order time",
-        "accel read s3://bucket --scope shop --stream orders --follow --payload text --output json",
-    ),
+@command(
+    "Read the records of a stream.",
+    "accel read s3://bucket --stream 420000 --start 1000 --end 1600 --image image.json",
+    "accel read s3://bucket --scope shop --stream orders --from cut.json --order time",
+    "accel read s3://bucket --scope shop --stream orders --follow --payload text --output json",
 )
 @click.argument("url", metavar="[URL]", required=False)
 @click.option("--stream", required=True, callback=read_by(parse_name), help="The stream's id; its name with --scope.")
@@ -356,7 +273,6 @@ def _offset_options(command: Command) -> Command:
 @stream_read_options
 @click.option("--payload", type=PAYLOAD_FORMS, default="none", show_default=True, help="How to print what they hold.")
 @reader_options
-@output_options
 def read(
     *,
     url: str | None,
@@ -394,7 +310,39 @@ def _stream_id(text: str) -> int:
         raise click.BadParameter(f"{expected}, found {text!r}", param_hint="'--stream'") from error
 
 
-def _lines(reading: Reading, summary: ReadSummary, form: str) -> Iterator[BatchLine]:
+def _shown_batches(reading: Reading, counted: _Counted, form: str) -> Iterator[Shown]:
     for batch in reading:
-        summary.add(batch)
-        yield BatchLine(batch, payload_text(batch.payload, form))
+        counted.add(batch.payload)
+        payload = payload_text(batch.payload, form)
+        data = {
+            "stream_id": batch.stream_id,
+            "epoch": batch.epoch,
+            "base_offset": batch.base_offset,
+            "end_offset": batch.end_offset,
+            "count": batch.count,
+            "is_link": batch.is_link,
+            "payload_bytes": len(batch.payload),
+            "payload": payload,
+        }
+        yield Shown(data, _batch_line(batch, payload))
+
+
+def _batch_line(batch: RecordBatch, payload: str | None) -> Iterator[str]:
+    offsets = f"[{batch.base_offset}, {batch.end_offset})"
+    line = f"{offsets:<24} epoch {batch.epoch:<4} {size_text(len(batch.payload)):>10}"
+    line = f"{line}  link" if batch.is_link else line
+    yield f"{line}  {printable(payload)}" if payload else line
+
+
+def _batch_summary(start: int, reading: Reading, counted: _Counted) -> Shown:
+    """How a read went."""
+    data = {
+        "batches": counted.items,
+        "payload_bytes": counted.payload_bytes,
+        "start_offset": start,
+        "next_offset": reading.next_offset,
+        "ending": None if reading.ending is None else reading.ending.value,
+    }
+    why = "it was broken off" if reading.ending is None else _ENDINGS[reading.ending]
+    what = f"{counted.items} {'batch' if counted.items == 1 else 'batches'}, {size_text(counted.payload_bytes)}"
+    return Shown(data, (f"{what}; next offset {reading.next_offset}: {why}",))

@@ -195,7 +195,7 @@ class Targets:
             click.UsageError: none is named.
         """
         if self._store is None:
-            self._store = CountedReads(self._place.store.open(self._output))
+            self._store = CountedReads(self._place.store.open())
         return self._store
 
     def find(self, name: str) -> Target:

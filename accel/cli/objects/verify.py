@@ -12,19 +12,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
 from accel.cli.objects.opening import LookedInto, Readable, Target, Targets, look_into
-from accel.cli.options import Place, examples, output_options, place_options
+from accel.cli.options import Place, command, end_with, place_options
 from accel.errors import AccelError
 from accel.image import MetadataImage, ObjectRef, StreamObject
-from accel.lookup.explain import count_text
-from accel.rendering import Output
-from accel.units import size_text
+from accel.rendering import Output, Shown
+from accel.units import count_text, size_text
 from loaders.errors import CorruptObject, KeyMissing, RangeInvalid
 from loaders.format import BlockRow, decode_block_bytes
 from loaders.object_ref import UNKNOWN
@@ -124,7 +123,6 @@ class Verification:
     """Everything that a verification found. One thread at a time."""
 
     with_data: bool
-    quiet: bool = False
     objects_checked: int = 0
     blocks_checked: int = 0
     requests: int = 0
@@ -142,56 +140,6 @@ class Verification:
     def unordered_streams(self) -> list[int]:
         """The streams that break the order of some node's list, ascending."""
         return sorted({each.stream_id for each in self.disorders})
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "ok": not self.found_problems and not self.unchecked,
-            "objects_checked": self.objects_checked,
-            "blocks_checked": self.blocks_checked,
-            "requests": self.requests,
-            "bytes": self.bytes_read,
-            "problems": [asdict(each) for each in self.problems],
-            "unchecked": [asdict(each) for each in self.unchecked],
-            "disorders": [asdict(each) for each in self.disorders],
-            "unordered_streams": self.unordered_streams,
-        }
-
-    def render(self) -> Iterator[str]:
-        """As lines; none if all is well and nobody wants to hear of it."""
-        for problem in self.problems:
-            yield f"{problem.check.upper():<13} {_name(problem.object_id, problem.key)}"
-            yield f"              {problem.message}"
-        for each in self.unchecked:
-            yield f"UNCHECKED     {_name(each.object_id, each.key)}"
-            yield f"              {each.type}: {each.message}"
-        yield from self._disorder_lines()
-        if self.found_problems or self.unchecked or not self.quiet:
-            yield self._sentence()
-
-    def _disorder_lines(self) -> Iterator[str]:
-        streams = self.unordered_streams
-        for each in self.disorders[:DISORDERS_SHOWN_MAX]:
-            yield f"ORDER         stream {each.stream_id} in the list of node {each.node_id}"
-            earlier = f"after object {each.earlier_object_id}, which ends at {each.earlier_end}"
-            yield f"              object {each.object_id} starts at {each.start}, {earlier}"
-        if len(self.disorders) > DISORDERS_SHOWN_MAX:
-            yield f"              … and {len(self.disorders) - DISORDERS_SHOWN_MAX} more of the kind"
-        if streams:
-            yield "              lookups open everything for streams that the image names at its top:"
-            yield f'              "unordered_streams": {streams}'
-
-    def _sentence(self) -> str:
-        what = f"{count_text(self.objects_checked, 'object')} checked"
-        if self.with_data:
-            what += f", {count_text(self.blocks_checked, 'row')} of blocks"
-        cost = f"{count_text(self.requests, 'request')}, {size_text(self.bytes_read)}"
-        found = count_text(len(self.problems), "problem") if self.problems else "no problem"
-        if self.disorders:
-            found += f", {count_text(len(self.unordered_streams), 'stream')} out of order"
-        if self.unchecked:
-            found += f", {len(self.unchecked)} could not be checked"
-        return f"{what} ({cost}): {found}"
 
 
 def _name(object_id: int | None, key: str) -> str:
@@ -391,23 +339,67 @@ def _decode_span(checked: Checked, body: memoryview, rows: list[BlockRow], key: 
             checked.blocks += 1
 
 
-@click.command(
-    short_help="Check objects against the format, themselves, and the image.",
-    epilog=examples(
-        "accel object verify --all --store s3://bucket --image image.json",
-        "accel object verify 42 43 --store s3://bucket --data",
-        "accel object verify ./42.bin --data --quiet",
-    ),
+def _shown(found: Verification, *, is_quiet: bool) -> Shown:
+    data = {
+        "ok": not found.found_problems and not found.unchecked,
+        "objects_checked": found.objects_checked,
+        "blocks_checked": found.blocks_checked,
+        "requests": found.requests,
+        "bytes": found.bytes_read,
+        "problems": [asdict(problem) for problem in found.problems],
+        "unchecked": [asdict(unchecked) for unchecked in found.unchecked],
+        "disorders": [asdict(disorder) for disorder in found.disorders],
+        "unordered_streams": found.unordered_streams,
+    }
+    return Shown(data, _lines(found, is_quiet=is_quiet))
+
+
+def _lines(found: Verification, *, is_quiet: bool) -> Iterator[str]:
+    """None if all is well and nobody wants to hear of it."""
+    for problem in found.problems:
+        yield f"{problem.check.upper():<13} {_name(problem.object_id, problem.key)}"
+        yield f"              {problem.message}"
+    for unchecked in found.unchecked:
+        yield f"UNCHECKED     {_name(unchecked.object_id, unchecked.key)}"
+        yield f"              {unchecked.type}: {unchecked.message}"
+    for disorder in found.disorders[:DISORDERS_SHOWN_MAX]:
+        yield f"ORDER         stream {disorder.stream_id} in the list of node {disorder.node_id}"
+        earlier = f"after object {disorder.earlier_object_id}, which ends at {disorder.earlier_end}"
+        yield f"              object {disorder.object_id} starts at {disorder.start}, {earlier}"
+    if len(found.disorders) > DISORDERS_SHOWN_MAX:
+        yield f"              … and {len(found.disorders) - DISORDERS_SHOWN_MAX} more of the kind"
+    if found.disorders:
+        yield "              lookups open everything for streams that the image names at its top:"
+        yield f'              "unordered_streams": {found.unordered_streams}'
+    if found.found_problems or found.unchecked or not is_quiet:
+        yield _sentence(found)
+
+
+def _sentence(found: Verification) -> str:
+    what = f"{count_text(found.objects_checked, 'object')} checked"
+    if found.with_data:
+        what += f", {count_text(found.blocks_checked, 'row')} of blocks"
+    cost = f"{count_text(found.requests, 'request')}, {size_text(found.bytes_read)}"
+    verdict = count_text(len(found.problems), "problem") if found.problems else "no problem"
+    if found.disorders:
+        verdict += f", {count_text(len(found.unordered_streams), 'stream')} out of order"
+    if found.unchecked:
+        verdict += f", {len(found.unchecked)} could not be checked"
+    return f"{what} ({cost}): {verdict}"
+
+
+@command(
+    "Check objects against the format, themselves, and the image.",
+    "accel object verify --all --store s3://bucket --image image.json",
+    "accel object verify 42 43 --store s3://bucket --data",
+    "accel object verify ./42.bin --data --quiet",
 )
 @click.argument("names", metavar="[ID|KEY|FILE]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every object of the image.")
 @click.option("--data", is_flag=True, help="Read every block, too, not only the indexes.")
 @click.option("--parallel", type=click.IntRange(1, 1024), default=32, show_default=True, help="Objects at once.")
 @place_options
-@output_options
-@click.pass_context
 def verify(
-    ctx: click.Context,
     *,
     names: tuple[str, ...],
     everything: bool,
@@ -424,19 +416,19 @@ def verify(
     """
     targets = Targets(place, output)
     subjects = _subjects(names, everything=everything, image=place.image, targets=targets)
-    found = Verification(with_data=data, quiet=output.is_quiet)
+    found = Verification(with_data=data)
     verifier = Verifier(targets, with_data=data)
-    with ThreadPoolExecutor(parallel) as executor, output.progress("verifying", len(subjects)) as advance:
+    with ThreadPoolExecutor(parallel) as executor, output.progress("verifying", len(subjects)) as tell:
 
         def check(subject: Subject) -> Checked:
             checked = verifier.check(subject)
-            advance()
+            tell()
             return checked
 
         add_up(in_order(executor, check, subjects, parallel * AHEAD_PER_THREAD), place.image, found)
     found.requests, found.bytes_read = targets.reads
-    output.show(found)
-    ctx.exit(EXIT_PROBLEMS if found.found_problems else int(bool(found.unchecked)))
+    output.show(_shown(found, is_quiet=output.is_quiet))
+    end_with(EXIT_PROBLEMS if found.found_problems else int(bool(found.unchecked)))
 
 
 def _subjects(

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import click
 
-from accel.cli.options import examples, option, output_options
+from accel.cli.options import command, end_with, option, yes_option
 from accel.cli.stream.history import shown_epoch
 from accel.cli.stream.notation import cut_text, moment_ms_text, numbers_by_segment, parse_range
 from accel.cli.stream.options import (
@@ -33,8 +33,8 @@ from accel.history.ids import parse_segment, segment_text
 from accel.history.requests import RequestStatus, ScalePlan
 from accel.history.states import refuse_undeletable
 from accel.history.truncation import placed, refuse_truncation
-from accel.lookup.explain import count_text
-from accel.rendering import Output, Shown, said, table_of
+from accel.rendering import Column, Output, Shown, said, table_of, word
+from accel.units import count_text
 
 if TYPE_CHECKING:
     from accel.history.segments import Segments
@@ -48,12 +48,10 @@ SHOWN_IDS_MAX = 20
 LISTED_IDS_MAX = 1000
 
 
-@click.command(
-    short_help="Seal segments, and create others in their place.",
-    epilog=examples(
-        "accel stream scale --store s3://bucket --scope shop --stream orders \\",
-        "  --seal 0@0 --range 0.0:0.25 --range 0.25:0.5",
-    ),
+@command(
+    "Seal segments, and create others in their place.",
+    "accel stream scale --store s3://bucket --scope shop --stream orders \\",
+    "  --seal 0@0 --range 0.0:0.25 --range 0.25:0.5",
 )
 @click.option(
     "--seal",
@@ -76,7 +74,6 @@ LISTED_IDS_MAX = 1000
 @moment_option("--time", "When; now by default.")
 @size_options
 @stream_options
-@output_options
 def scale(
     *,
     sealed: tuple[int, ...],
@@ -91,7 +88,7 @@ def scale(
     Leaves a request, which the process that holds the segments carries out, and prints its id. With --size or
     --data-elsewhere the scale is made at once, and the epoch that follows shown; repeat it if it was interrupted.
     """
-    opened = stream.open(output, sizes)
+    opened = stream.open(sizes)
     if sizes is None:
         asked = opened.scale_status(opened.request_scale(sealed, ranges, time))
         output.show(shown_request(asked, waiting_note(asked)))
@@ -100,34 +97,27 @@ def scale(
     output.show(shown_epoch(opened.scale(sealed, ranges, time)))
 
 
-@click.command(
-    short_help="Seal a stream for good.",
-    epilog=examples("accel stream seal --store s3://bucket --scope shop --stream orders"),
-)
+@command("Seal a stream for good.", "accel stream seal --store s3://bucket --scope shop --stream orders")
 @size_options
 @stream_options
-@output_options
 def seal(*, sizes: dict[int, int] | None, stream: StreamChoice, output: Output) -> None:
     """End a stream for good: open transactions are aborted, and nothing can be written to it any more."""
-    opened = stream.open(output, sizes)
+    opened = stream.open(sizes)
     if sizes is not None:
         _note_missing(opened.active_segments().ids.tolist(), sizes, output)
     opened.seal()
     output.show(said(f"stream {stream} sealed", stream=str(stream), state=opened.state().value))
 
 
-@click.command(
-    short_help="Let a stream begin at a cut; a dry run without --yes.",
-    epilog=examples(
-        "accel stream truncate --store s3://bucket --scope shop --stream orders --cut cut.json",
-        "accel stream truncate --store s3://bucket --scope shop --stream orders --at 2@1=20 --at 4@2=0 --yes",
-    ),
+@command(
+    "Let a stream begin at a cut; a dry run without --yes.",
+    "accel stream truncate --store s3://bucket --scope shop --stream orders --cut cut.json",
+    "accel stream truncate --store s3://bucket --scope shop --stream orders --at 2@1=20 --at 4@2=0 --yes",
 )
-@click.option("--yes", is_flag=True, help="Truncate; without it nothing is changed.")
+@yes_option("Truncate; without it nothing is changed.")
 @cut_options()
 @holder_option
 @stream_options
-@output_options
 def truncate(
     *, yes: bool, cut: dict[int, int], sizes: dict[int, int] | None, stream: StreamChoice, output: Output
 ) -> None:
@@ -135,7 +125,7 @@ def truncate(
 
     Without --yes it checks the cut, and shows what would be deleted.
     """
-    opened = stream.open(output, sizes)
+    opened = stream.open(sizes)
     if not yes:
         output.show(_planned_truncation(opened, cut))
         return
@@ -146,21 +136,15 @@ def truncate(
     output.show(Shown(data, (sentence,)))
 
 
-@click.command(
-    short_help="Finish what dead processes left behind.",
-    epilog=examples(
-        "accel stream recover --store s3://bucket",
-        "accel stream recover --store s3://bucket --scope shop --stream orders",
-    ),
+@command(
+    "Finish what dead processes left behind.",
+    "accel stream recover --store s3://bucket",
+    "accel stream recover --store s3://bucket --scope shop --stream orders",
 )
 @option("--stream", callback=read_by(parse_name), help="The stream; all of the scope without it.")
 @size_options
 @scope_options
-@output_options
-@click.pass_context
-def recover(
-    ctx: click.Context, /, *, stream: str | None, sizes: dict[int, int] | None, scope: ScopeChoice, output: Output
-) -> None:
+def recover(*, stream: str | None, sizes: dict[int, int] | None, scope: ScopeChoice, output: Output) -> None:
     """Finish workflows that were cut short, in one stream, in all of --scope, or in all there are.
 
     It may run at any time, beside those who work. A stream that fails does not hold up the others; the command then
@@ -168,30 +152,29 @@ def recover(
     """
     if stream is None and sizes:
         raise click.UsageError("Expected --stream with --size: segments of which stream?")
-    store = scope.open(output, sizes)
+    store = scope.open(sizes)
     if stream is not None:
         done, failed = _recovered(store, scope.scope, stream), dict[str, str]()
     else:
-        found = store.recover(scope.name)
-        done, failed = found.done, found.failed
-    lines = [f"{each}: {', '.join(what)}" for each, what in done.items()]
-    lines += [f"failed: {each}: {error}" for each, error in failed.items()]
+        recovered = store.recover(scope.name)
+        done, failed = recovered.done, recovered.failed
+    lines = [f"{name}: {', '.join(what)}" for name, what in done.items()]
+    lines += [f"failed: {name}: {error}" for name, error in failed.items()]
     output.show(Shown({"recovered": done, "failed": failed}, tuple(lines or ["nothing was left unfinished"])))
     if failed:
-        ctx.exit(EXIT_FAILED)
+        end_with(EXIT_FAILED)
 
 
-@click.command(
-    short_help="Delete a sealed stream; a dry run without --yes.",
-    epilog=examples("accel stream delete --store s3://bucket --scope shop --stream orders --yes"),
+@command(
+    "Delete a sealed stream; a dry run without --yes.",
+    "accel stream delete --store s3://bucket --scope shop --stream orders --yes",
 )
-@click.option("--yes", is_flag=True, help="Delete; without it nothing is changed.")
+@yes_option("Delete; without it nothing is changed.")
 @holder_option
 @stream_options
-@output_options
 def delete(*, yes: bool, sizes: dict[int, int] | None, stream: StreamChoice, output: Output) -> None:
     """Delete a stream that is sealed, or whose creation was cut short; one that is not there counts as deleted."""
-    store = stream.scope.open(output, sizes)
+    store = stream.scope.open(sizes)
     if yes:
         store.delete_stream(stream.scope.scope, stream.name)
         output.show(said(f"stream {stream} deleted", stream=str(stream), dry_run=False, exists=False))
@@ -229,12 +212,12 @@ def _recovered(store: StreamStore, scope: str, name: str) -> dict[str, list[str]
 
 
 def _planned_truncation(stream: Stream, cut: dict[int, int]) -> Shown:
-    now, reading = stream.truncation(), stream.workflows.cuts
+    now, reading = stream.truncation(), stream.cuts
     if now.updating and now.cut == cut:
         gone, count, size = reading.being_deleted(now), now.to_delete_count, 0
     else:
         last, wanted = placed(now), reading.place(cut)
-        refuse_truncation(now, wanted, stream.state(), is_valid=stream.is_valid(cut))
+        refuse_truncation(now, wanted, stream.state(), is_valid=stream.cuts.is_valid(cut))
         count, size = stream.workflows.truncations.what_ends(last, wanted)
         gone = reading.ending(last, wanted)
     listed = _first_ids(gone, LISTED_IDS_MAX)
@@ -263,55 +246,55 @@ def _ids_text(ids: list[int], count: int) -> str:
 
 
 RANGES_SHOWN_MAX = 5
-_COLUMNS = dict.fromkeys(("request", "status", "workflow"), False)
 
 
-@click.command(
-    short_help="Show requests of workflows, and where they stand.",
-    epilog=examples(
-        "accel stream requests --store s3://bucket --scope shop --stream orders",
-        "accel stream requests --store s3://bucket --scope shop --stream orders --id ID",
-    ),
+@command(
+    "Show requests of workflows, and where they stand.",
+    "accel stream requests --store s3://bucket --scope shop --stream orders",
+    "accel stream requests --store s3://bucket --scope shop --stream orders --id ID",
 )
 @click.option("--id", "request_id", type=click.UUID, help="One request; all of the stream without it.")
 @stream_options
-@output_options
 def requests(*, request_id: UUID | None, stream: StreamChoice, output: Output) -> None:
     """Show the requests of a stream: those that wait, those under way, and the last 100 that ended.
 
     A request that waits is carried out by the process that holds the segments.
     """
-    opened = stream.open(output)
+    opened = stream.open()
     if request_id is not None:
         output.show(shown_request(opened.scale_status(request_id)))
         return
-    found = opened.requests()
-    table = table_of(_COLUMNS, ((str(each.workflow_id), each.status.value, _what(each)) for each in found))
-    data = {"requests": [_data(each) for each in found]}
-    output.show(Shown(data, (table, "", count_text(len(found), "request"))))
+    known = opened.requests()
+    data = {"requests": [_data(request) for request in known]}
+    columns: tuple[Column[WorkflowRequest], ...] = (
+        word("request", lambda request: request.workflow_id),
+        word("status", lambda request: request.status.value),
+        word("workflow", _what),
+    )
+    output.show(Shown(data, (table_of(known, *columns), "", count_text(len(known), "request"))))
 
 
-def shown_request(found: WorkflowRequest, note: str = "") -> Shown:
+def shown_request(request: WorkflowRequest, note: str = "") -> Shown:
     """One request; a note says what comes next."""
-    reason = f": {found.reason}" if found.reason else ""
-    lines = (f"{found.workflow_id}  {found.status.value}  {_what(found)}{reason}",)
-    return Shown(_data(found), (*lines, note) if note else lines)
+    reason = f": {request.reason}" if request.reason else ""
+    lines = (f"{request.workflow_id}  {request.status.value}  {_what(request)}{reason}",)
+    return Shown(_data(request), (*lines, note) if note else lines)
 
 
-def waiting_note(found: WorkflowRequest) -> str:
+def waiting_note(request: WorkflowRequest) -> str:
     """How a request that was left is followed."""
-    if found.status is not RequestStatus.WAITING:
+    if request.status is not RequestStatus.WAITING:
         return ""
     return (
         "the process that holds the segments carries it out; accel stream requests"
-        f" --id {found.workflow_id} tells where it stands"
+        f" --id {request.workflow_id} tells where it stands"
     )
 
 
-def _what(found: WorkflowRequest) -> str:
-    if not isinstance(found.plan, ScalePlan):
-        return found.workflow.value.lower()
-    transition = found.plan.transition
+def _what(request: WorkflowRequest) -> str:
+    if not isinstance(request.plan, ScalePlan):
+        return request.workflow.value.lower()
+    transition = request.plan.transition
     ranges = list(transition.new_ranges)
     shown = ", ".join(f"[{start}, {end})" for start, end in ranges[:RANGES_SHOWN_MAX])
     more = ", ..." if len(ranges) > RANGES_SHOWN_MAX else ""
@@ -319,16 +302,16 @@ def _what(found: WorkflowRequest) -> str:
     return f"scale of {some_ids(transition.segments_to_seal.ids)} to {shown}{more} of {time}"
 
 
-def _data(found: WorkflowRequest) -> dict[str, Any]:
+def _data(request: WorkflowRequest) -> dict[str, Any]:
     data: dict[str, Any] = {
-        "request": str(found.workflow_id),
-        "status": found.status.value,
-        "workflow": found.workflow.value,
-        "asked_for": found.is_kept,
-        "reason": found.reason,
+        "request": str(request.workflow_id),
+        "status": request.status.value,
+        "workflow": request.workflow.value,
+        "asked_for": request.is_kept,
+        "reason": request.reason,
     }
-    if isinstance(found.plan, ScalePlan):
-        transition = found.plan.transition
+    if isinstance(request.plan, ScalePlan):
+        transition = request.plan.transition
         data["time_ms"] = transition.time_ms
         data["seal"] = [segment_text(each) for each in transition.segments_to_seal.ids.tolist()]
         data["ranges"] = [list(each) for each in transition.new_ranges]

@@ -2,69 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from accel.cli.options import examples, output_options
+from accel.cli.options import command
 from accel.cli.stream.notation import (
+    CREATED,
     MOMENT_MS_MAX,
-    epoch_line,
-    keys_text,
+    SEGMENT_COLUMNS,
     moment_ms_text,
     segment_data,
     segments_text,
 )
 from accel.cli.stream.options import StreamChoice, moment_option, read_by, stream_options
 from accel.history.ids import parse_segment, segment_text
-from accel.lookup.explain import count_text
-from accel.rendering import Output, Shown, table_of
+from accel.rendering import Column, Output, Shown, table_of
+from accel.units import count_text
 
 if TYPE_CHECKING:
     from accel.history.epochs import EpochSummary
-    from accel.history.id_columns import IdMap
     from accel.history.records import EpochRecord
-    from accel.history.segments import Segments
     from accel.history.store import Stream
 
 EPOCHS_SHOWN = 20
 
 
-@click.command(
-    short_help="Show epochs by number.",
-    epilog=examples(
-        "accel stream epochs --store s3://bucket --scope shop --stream orders",
-        "accel stream epochs --store s3://bucket --scope shop --stream orders --from 0 --to 9 --output json",
-    ),
+@command(
+    "Show epochs by number.",
+    "accel stream epochs --store s3://bucket --scope shop --stream orders",
+    "accel stream epochs --store s3://bucket --scope shop --stream orders --from 0 --to 9 --output json",
 )
 @click.option(
     "--from", "first", type=click.IntRange(min=0), help=f"The first; --to less {EPOCHS_SHOWN - 1} by default."
 )
 @click.option("--to", "last", type=click.IntRange(min=0), help="The last; the current one by default.")
 @stream_options
-@output_options
 def epochs(*, first: int | None, last: int | None, stream: StreamChoice, output: Output) -> None:
     """Show the epochs from one number to another, one a line, each with its segments."""
-    opened = stream.open(output)
+    opened = stream.open()
     high = opened.current_epoch().epoch if last is None else last
     low = max(high - EPOCHS_SHOWN + 1, 0) if first is None else first
     if low > high:
         raise click.UsageError(f"Expected --from at or before --to, found {low} after {high}.")
-    output.show_each(map(shown_epoch, opened.epochs(low, high)))
+    output.show_each(map(shown_epoch, opened.epochs.between(low, high)))
 
 
-@click.command(
-    short_help="Show epochs by time, with splits and merges.",
-    epilog=examples(
-        "accel stream history --store s3://bucket --scope shop --stream orders --from '24h ago'",
-        "accel stream history --store s3://bucket --scope shop --stream orders --to 2026-11-21T17:00:00Z",
-    ),
+@command(
+    "Show epochs by time, with splits and merges.",
+    "accel stream history --store s3://bucket --scope shop --stream orders --from '24h ago'",
+    "accel stream history --store s3://bucket --scope shop --stream orders --to 2026-11-21T17:00:00Z",
 )
 @moment_option("--from", "Since when; the stream's beginning by default.", default="0", show_default=False)
 @moment_option("--to", "Until when; now by default.")
 @stream_options
-@output_options
 def history(*, stream: StreamChoice, output: Output, **bounds: int | None) -> None:
     """Show the epochs from one time to another, one a line, with how many segments were split and merged.
 
@@ -73,47 +64,43 @@ def history(*, stream: StreamChoice, output: Output, **bounds: int | None) -> No
     low, high = bounds["from"] or 0, bounds["to"]
     if high is not None and low > high:
         raise click.UsageError("Expected --from at or before --to.")
-    found = stream.open(output).scales(low, MOMENT_MS_MAX if high is None else high)
+    found = stream.open().epochs.scales(low, MOMENT_MS_MAX if high is None else high)
     output.show_each(map(_shown_summary, found))
 
 
-@click.command(
-    short_help="Show the segments of now, or of a time.",
-    epilog=examples(
-        "accel stream segments --store s3://bucket --scope shop --stream orders",
-        "accel stream segments --store s3://bucket --scope shop --stream orders --at '24h ago'",
-    ),
+@command(
+    "Show the segments of now, or of a time.",
+    "accel stream segments --store s3://bucket --scope shop --stream orders",
+    "accel stream segments --store s3://bucket --scope shop --stream orders --at '24h ago'",
 )
 @moment_option("--at", "When; without it, those that take writes now.")
 @stream_options
-@output_options
 def segments(*, at: int | None, stream: StreamChoice, output: Output) -> None:
     """Show a stream's segments and their keys.
 
     With --at: those of that time as far as they are still there, each with the offset that it begins with. Where one
     was deleted, those are given that the stream begins with now.
     """
-    opened = stream.open(output)
+    opened = stream.open()
     output.show(_active(opened) if at is None else _segments_at(opened, at))
 
 
-@click.command(
-    short_help="Show which segments follow one.",
-    epilog=examples("accel stream successors --store s3://bucket --scope shop --stream orders --segment 1@0"),
+@command(
+    "Show which segments follow one.",
+    "accel stream successors --store s3://bucket --scope shop --stream orders --segment 1@0",
 )
 @click.option(
     "--segment", metavar="N@E", required=True, callback=read_by(parse_segment), help="The segment, such as 3@1."
 )
 @click.option("--before", is_flag=True, help="Those that it follows instead.")
 @stream_options
-@output_options
 def successors(*, segment: int, before: bool, stream: StreamChoice, output: Output) -> None:
     """Show the segments that follow one, each with all segments that it follows; none of an active one.
 
     With --before: the segments that it follows, each with all that follow it.
     """
-    opened = stream.open(output)
-    found = opened.predecessors(segment) if before else opened.successors(segment)
+    opened = stream.open()
+    found = opened.epochs.predecessors(segment) if before else opened.epochs.successors(segment)
     relation = "followed by" if before else "follows"
     rows = [(segment_text(each), list(map(segment_text, others))) for each, others in found.items()]
     data: dict[str, Any] = {"segment": segment_text(segment), "predecessors" if before else "successors": dict(rows)}
@@ -124,53 +111,39 @@ def successors(*, segment: int, before: bool, stream: StreamChoice, output: Outp
 
 def shown_epoch(record: EpochRecord) -> Shown:
     """An epoch in one line."""
-    rows = record.segments
-    data = {
-        "epoch": record.epoch,
-        "reference_epoch": record.reference_epoch,
-        "time_ms": record.creation_time_ms,
-        "splits": record.splits,
-        "merges": record.merges,
-        "segments": [segment_data(each) for each in rows],
-    }
     note = f"repeats {record.reference_epoch}: " if record.is_duplicate else ""
-    return Shown(data, (epoch_line(record.epoch, record.creation_time_ms, note, segments_text(rows, len(rows))),))
+    return _epoch_line(record, record.creation_time_ms, note, reference_epoch=record.reference_epoch)
 
 
 def _shown_summary(summary: EpochSummary) -> Shown:
-    rows = summary.segments
-    data = {
-        "epoch": summary.epoch,
-        "time_ms": summary.time_ms,
-        "splits": summary.splits,
-        "merges": summary.merges,
-        "segments": [segment_data(each) for each in rows],
-    }
     note = f"{count_text(summary.splits, 'split')}, {count_text(summary.merges, 'merge')}: "
-    return Shown(data, (epoch_line(summary.epoch, summary.time_ms, note, segments_text(rows, len(rows))),))
+    return _epoch_line(summary, summary.time_ms, note)
+
+
+def _epoch_line(epoch: EpochRecord | EpochSummary, time_ms: int, note: str, **more: int) -> Shown:
+    data: dict[str, Any] = {
+        "epoch": epoch.epoch,
+        **more,
+        "time_ms": time_ms,
+        "splits": epoch.splits,
+        "merges": epoch.merges,
+    }
+    data["segments"] = [segment_data(row) for row in epoch.segments]
+    text = segments_text(epoch.segments, len(epoch.segments))
+    return Shown(data, (f"epoch {epoch.epoch:<6}{moment_ms_text(time_ms)}  {note}{text}",))
 
 
 def _active(stream: Stream) -> Shown:
     current = stream.current_epoch()
-    rows = [(str(each), keys_text(each), moment_ms_text(each.creation_time_ms)) for each in current.segments]
-    table = table_of({"segment": False, "keys": False, "created": False}, rows)
-    sentence = f"{count_text(len(rows), 'segment')} of epoch {current.epoch}"
+    table = table_of(current.segments, *SEGMENT_COLUMNS, CREATED)
+    sentence = f"{count_text(len(current.segments), 'segment')} of epoch {current.epoch}"
     data = {"epoch": current.epoch, "segments": [segment_data(each) for each in current.segments]}
     return Shown(data, (table, "", sentence))
 
 
 def _segments_at(stream: Stream, time_ms: int) -> Shown:
     offsets = stream.segments_at(time_ms)
-    rows = stream.span(offsets).segments
-    data = {"at_ms": time_ms, "segments": list(_data_with_offsets(rows, offsets))}
-    names = {"segment": False, "keys": False, "created": False, "offset": True}
-    cells = (
-        (str(each), keys_text(each), moment_ms_text(each.creation_time_ms), str(offsets[each.id])) for each in rows
-    )
-    sentence = f"{count_text(len(rows), 'segment')} at {moment_ms_text(time_ms)}"
-    return Shown(data, (table_of(names, cells), "", sentence))
-
-
-def _data_with_offsets(rows: Segments, offsets: IdMap) -> Iterator[dict[str, Any]]:
-    for each in rows:
-        yield {**segment_data(each), "offset": offsets[each.id]}
+    rows = stream.cuts.span(offsets).segments
+    data = {"at_ms": time_ms, "segments": [{**segment_data(row), "offset": offsets[row.id]} for row in rows]}
+    table = table_of(rows, *SEGMENT_COLUMNS, CREATED, Column("offset", lambda row: offsets[row.id]))
+    return Shown(data, (table, "", f"{count_text(len(rows), 'segment')} at {moment_ms_text(time_ms)}"))

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from accel.history.checks import TIME_MS_END
 from accel.history.ids import parse_segment, segment_text
+from accel.rendering import Column, word
 from accel.system import SYSTEM
 from accel.units import parse_time
 
@@ -178,12 +179,11 @@ def keys_text(segment: SegmentRecord) -> str:
     return f"[{segment.key_start}, {segment.key_end})"
 
 
+SEGMENT_COLUMNS: Final[tuple[Column[SegmentRecord], ...]] = (word("segment", str), word("keys", keys_text))
+CREATED: Final[Column[SegmentRecord]] = word("created", lambda segment: moment_ms_text(segment.creation_time_ms))
+
+
 def segments_text(segments: Iterable[SegmentRecord], count: int) -> str:
     """The first few of so many segments, and their keys."""
     shown = ", ".join(f"{each} {keys_text(each)}" for each in islice(segments, SHOWN_SEGMENTS_MAX))
     return f"{shown}, and {count - SHOWN_SEGMENTS_MAX} more" if count > SHOWN_SEGMENTS_MAX else shown
-
-
-def epoch_line(number: int, time_ms: int, notes: str, segments: str) -> str:
-    """An epoch in one line."""
-    return f"epoch {number:<6}{moment_ms_text(time_ms)}  {notes}{segments}"

@@ -1,8 +1,7 @@
 """Options that commands on scopes, streams and transactions share.
 
     @stream_group.command()
-    @stream_options             # stream: StreamChoice, with store, scope and name
-    @output_options
+    @stream_options             # stream: StreamChoice, with store, scope and name; output: Output
     def command(stream, output): ...
 
 The store of streams is loaded when a command opens it, so that other commands start without it.
@@ -19,7 +18,6 @@ import click
 
 from accel.cli.options import Command, StoreChoice, option, store_options
 from accel.cli.stream.notation import parse_moment, parse_number, read_cut
-from accel.rendering import Output
 
 if TYPE_CHECKING:
     from accel.history.store import Stream, StreamStore
@@ -70,17 +68,16 @@ class ScopeChoice:
     store: StoreChoice
     name: str | None = None
 
-    def open(self, output: Output, sizes: Mapping[int, int] | None = None) -> StreamStore:
+    def open(self, sizes: Mapping[int, int] | None = None) -> StreamStore:
         """The streams of the store.
 
         Args:
-            output: tells of requests, if that is wanted.
             sizes: how far segments reach, by id; those that are missing count 0. None = the user does not hold the
                 segments, and what needs a host is refused.
         """
         from accel.history.store import GivenSizes, StreamStore  # noqa: PLC0415 - only for who needs it
 
-        return StreamStore.open(self.store.open(output), host=None if sizes is None else GivenSizes(sizes))
+        return StreamStore.open(self.store.open(), host=None if sizes is None else GivenSizes(sizes))
 
     @property
     def scope(self) -> str:
@@ -109,13 +106,13 @@ class StreamChoice:
     def __str__(self) -> str:
         return f"{self.scope.scope}/{self.name}"
 
-    def open(self, output: Output, sizes: Mapping[int, int] | None = None) -> Stream:
-        """The stream; arguments as `ScopeChoice.open` takes them.
+    def open(self, sizes: Mapping[int, int] | None = None) -> Stream:
+        """The stream; sizes as `ScopeChoice.open` takes them.
 
         Raises:
             NotInHistory: there is none, or its creation was cut short.
         """
-        return self.scope.open(output, sizes).stream(self.scope.scope, self.name)
+        return self.scope.open(sizes).stream(self.scope.scope, self.name)
 
 
 def scope_options(command: Command) -> Command:

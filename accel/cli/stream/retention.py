@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
 
-from accel.cli.options import examples, option, output_options
+from accel.cli.options import command, end_with, option, yes_option
 from accel.cli.stream.notation import moment_ms_text
 from accel.cli.stream.options import (
     ScopeChoice,
@@ -21,8 +19,8 @@ from accel.cli.stream.options import (
     scope_options,
     size_options,
 )
-from accel.lookup.explain import count_text
-from accel.rendering import Output, Rendered, table_of
+from accel.rendering import Column, Output, Rendered, Shown, table_of, word
+from accel.units import count_text
 
 if TYPE_CHECKING:
     from accel.history.store.retention_workflow import StreamRetention
@@ -32,11 +30,14 @@ SHOWN_STREAMS_MAX: Final = 50
 
 EXIT_FAILED: Final = 1
 
-_COLUMNS: Final = {"stream": False, "outcome": False, "cut": False, "size before it": True}
 
-
-@dataclass(frozen=True, slots=True)
-class ShownRetention:
+def shown_retention(
+    streams: Sequence[StreamRetention],
+    *,
+    is_dry_run: bool,
+    cost: Mapping[str, int | float] | None = None,
+    cost_text: str = "",
+) -> Shown:
     """What became of streams; those to which nothing happened are only counted in the text.
 
     Args:
@@ -45,57 +46,46 @@ class ShownRetention:
         cost: what it took, for machines.
         cost_text: the same for people; empty = nothing is said of it.
     """
+    from accel.history.store.retention_workflow import totals  # noqa: PLC0415 - only for who needs it
 
-    streams: Sequence[StreamRetention]
-    is_dry_run: bool
-    cost: Mapping[str, int | float] | None = None
-    cost_text: str = ""
+    counts = totals(streams)
+    data = {"dry_run": is_dry_run, "streams": list(map(_data, streams)), "totals": counts, **(cost or {})}
+    counted = [f"{count} {name}" for name, count in counts.items() if count]
+    sentence = f"{count_text(len(streams), 'stream')}: {', '.join(counted)}" if counted else "no streams"
+    sentence = f"dry run: {sentence} (--yes does it)" if is_dry_run else sentence
+    sentence = f"{sentence}; {cost_text}" if cost_text else sentence
+    return Shown(data, _lines(streams, sentence, is_dry_run=is_dry_run))
 
-    @property
-    def exit_code(self) -> int:
-        """1 if something failed."""
-        from accel.history.store.retention_workflow import Retained  # noqa: PLC0415 - only for who needs it
 
-        return EXIT_FAILED if any(each.outcome is Retained.FAILED for each in self.streams) else 0
+def exit_code(streams: Sequence[StreamRetention]) -> int:
+    """1 if something failed."""
+    from accel.history.store.retention_workflow import Retained  # noqa: PLC0415 - likewise
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "dry_run": self.is_dry_run,
-            "streams": list(map(_data, self.streams)),
-            "totals": self._totals(),
-            **(self.cost or {}),
-        }
+    return EXIT_FAILED if any(stream.outcome is Retained.FAILED for stream in streams) else 0
 
-    def render(self) -> Iterator[Rendered]:
-        """A table, what is wrong, and a sentence."""
-        told = [each for each in self.streams if each.point is not None or each.error]
-        if told:
-            yield table_of(_COLUMNS, (self._cells(each) for each in islice(told, SHOWN_STREAMS_MAX)))
-            yield ""
-        if len(told) > SHOWN_STREAMS_MAX:
-            yield f"... and {len(told) - SHOWN_STREAMS_MAX} more"
-        wrong = (each for each in told if each.error)
-        yield from (f"{each.outcome.value}: {each.stream}: {each.error}" for each in islice(wrong, SHOWN_STREAMS_MAX))
-        yield self._sentence()
 
-    def _totals(self) -> dict[str, int]:
-        from accel.history.store.retention_workflow import totals  # noqa: PLC0415 - likewise
+def _lines(streams: Sequence[StreamRetention], sentence: str, *, is_dry_run: bool) -> Iterator[Rendered]:
+    """A table, what is wrong, and a sentence."""
 
-        return totals(self.streams)
+    def outcome(stream: StreamRetention) -> str:
+        would_be = "would be " if is_dry_run and not stream.error else ""
+        return would_be + stream.outcome.value
 
-    def _sentence(self) -> str:
-        counted = [f"{count} {name}" for name, count in self._totals().items() if count]
-        found = f"{count_text(len(self.streams), 'stream')}: {', '.join(counted)}" if counted else "no streams"
-        found = f"dry run: {found} (--yes does it)" if self.is_dry_run else found
-        return f"{found}; {self.cost_text}" if self.cost_text else found
-
-    def _cells(self, found: StreamRetention) -> tuple[str, ...]:
-        cut, size = "", ""
-        if found.point is not None:
-            cut, size = moment_ms_text(found.point.recording_time_ms), str(found.point.recorded_size)
-        would_be = self.is_dry_run and not found.error
-        return found.stream, f"would be {found.outcome.value}" if would_be else found.outcome.value, cut, size
+    told = [stream for stream in streams if stream.point is not None or stream.error]
+    if told:
+        yield table_of(
+            told[:SHOWN_STREAMS_MAX],
+            word("stream", lambda stream: stream.stream),
+            word("outcome", outcome),
+            word("cut", lambda stream: moment_ms_text(stream.point.recording_time_ms) if stream.point else ""),
+            Column("size before it", lambda stream: stream.point.recorded_size if stream.point else ""),
+        )
+        yield ""
+    if len(told) > SHOWN_STREAMS_MAX:
+        yield f"... and {len(told) - SHOWN_STREAMS_MAX} more"
+    wrong = [stream for stream in told if stream.error]
+    yield from (f"{stream.outcome.value}: {stream.stream}: {stream.error}" for stream in wrong[:SHOWN_STREAMS_MAX])
+    yield sentence
 
 
 @click.group("retention")
@@ -103,23 +93,18 @@ def retention_group() -> None:
     """Record cuts, and truncate streams as their owners want."""
 
 
-yes_option = click.option("--yes", is_flag=True, help="Do it; without it nothing is changed.")
-
-
-@retention_group.command(
-    short_help="Record a cut, and truncate to what shall be kept; a dry run without --yes.",
-    epilog=examples(
-        "accel stream retention run --store s3://bucket --scope shop",
-        "accel stream retention run --store s3://bucket --scope shop --stream orders --size 2@1=5000 --yes",
-    ),
+@command(
+    "Record a cut, and truncate to what shall be kept; a dry run without --yes.",
+    "accel stream retention run --store s3://bucket --scope shop",
+    "accel stream retention run --store s3://bucket --scope shop --stream orders --size 2@1=5000 --yes",
+    group=retention_group,
 )
-@yes_option
+@yes_option()
 @option("--stream", callback=read_by(parse_name), help="The stream; all of the scope without it.")
 @moment_option("--time", "When; now by default.")
 @size_options
 @cut_options("--read-by-all", "--read-at", "read_by_all", "The cut up to which all readers have read", required=False)
 @scope_options
-@output_options
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -146,26 +131,26 @@ def run(
         raise click.UsageError("Expected --stream with --size and --read-by-all: segments of which stream?")
     if not read_by_all and ctx.get_parameter_source("read_by_all_file") is not ParameterSource.DEFAULT:
         raise click.UsageError("Expected a cut with segments with --read-by-all: nothing is truncated on a guess.")
-    store = scope.open(output, sizes)
+    store = scope.open(sizes)
     if stream is None:
-        shown = ShownRetention(store.run_retention(scope.scope, time, is_dry_run=not yes), not yes)
+        streams = store.run_retention(scope.scope, time, is_dry_run=not yes)
     else:
         from accel.history.store.retention_workflow import StreamRetention  # noqa: PLC0415 - only for who needs it
 
-        workflow = store.stream(scope.scope, stream).workflows.retention
+        workflow = store.stream(scope.scope, stream).retention
         act = workflow.retain if yes else workflow.plan
         outcome, point = act(time, read_by_all or None)
-        shown = ShownRetention([StreamRetention(f"{scope.scope}/{stream}", outcome, point)], not yes)
-    output.show(shown)
-    ctx.exit(shown.exit_code)
+        streams = [StreamRetention(f"{scope.scope}/{stream}", outcome, point)]
+    output.show(shown_retention(streams, is_dry_run=not yes))
+    end_with(exit_code(streams))
 
 
-def _data(found: StreamRetention) -> dict[str, Any]:
-    point = found.point
+def _data(stream: StreamRetention) -> dict[str, Any]:
+    point = stream.point
     return {
-        "stream": found.stream,
-        "outcome": found.outcome.value,
+        "stream": stream.stream,
+        "outcome": stream.outcome.value,
         "recording_time_ms": None if point is None else point.recording_time_ms,
         "size": None if point is None else point.recorded_size,
-        "error": found.error,
+        "error": stream.error,
     }

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from accel.cli.options import TIME, StoreChoice, examples, output_options, store_options
+from accel.cli.options import TIME, Command, StoreChoice, command, limit_option, store_options, yes_option
 from accel.cli.stream.notation import cut_text, moment_ms_text, numbers_by_segment
 from accel.cli.stream.options import ScopeChoice, StreamChoice, moment_option, scope_options, stream_options
-from accel.cli.tables import Names
 from accel.errors import IllegalState, NotInHistory
 from accel.history.configuration import (
     SEGMENTS_MAX,
@@ -21,17 +19,14 @@ from accel.history.configuration import (
     ScalingPolicy,
     StreamConfiguration,
 )
-from accel.lookup.explain import count_text
-from accel.rendering import Output, Shown, field_lines, said
-from accel.units import age_text
+from accel.rendering import Output, Shown, field_lines, said, shown_names
+from accel.units import age_text, count_text
 
 if TYPE_CHECKING:
     from accel.history.store import Stream
 
 
-LIMIT = click.option(
-    "--limit", type=click.IntRange(min=0), default=1000, show_default=True, help="At most so many; 0 for all."
-)
+LIMIT = limit_option(1000, "At most so many; 0 for all.")
 
 
 @click.group("scope")
@@ -39,41 +34,33 @@ def scope_group() -> None:
     """Make, list and delete scopes, which hold streams."""
 
 
-@scope_group.command(
-    "create", short_help="Make a scope.", epilog=examples("accel scope create --store s3://bucket --scope shop")
-)
+@command("Make a scope.", "accel scope create --store s3://bucket --scope shop", name="create", group=scope_group)
 @scope_options
-@output_options
 def create_scope(*, scope: ScopeChoice, output: Output) -> None:
     """Make a scope; one that is there stays as it is."""
-    is_new = scope.open(output).create_scope(scope.scope)
+    is_new = scope.open().create_scope(scope.scope)
     output.show(said(f"scope {scope.scope} {'created' if is_new else 'was there'}", scope=scope.scope, created=is_new))
 
 
-@scope_group.command(
-    "list", short_help="List scopes.", epilog=examples("accel scope list --store s3://bucket --output json")
-)
+@command("List scopes.", "accel scope list --store s3://bucket --output json", name="list", group=scope_group)
 @LIMIT
 @store_options
-@output_options
 def list_scopes(*, limit: int, store: StoreChoice, output: Output) -> None:
     """List all scopes, in the order of their encoded names."""
-    found = list(islice(ScopeChoice(store).open(output).scopes(), limit + 1 if limit else None))
-    more = bool(limit) and len(found) > limit
-    output.show(Names("scopes", found[:limit] if more else found, more))
+    output.show(shown_names("scopes", ScopeChoice(store).open().scopes(), limit))
 
 
-@scope_group.command(
-    "delete",
-    short_help="Delete a scope without streams; a dry run without --yes.",
-    epilog=examples("accel scope delete --store s3://bucket --scope shop --yes"),
+@command(
+    "Delete a scope without streams; a dry run without --yes.",
+    "accel scope delete --store s3://bucket --scope shop --yes",
+    name="delete",
+    group=scope_group,
 )
-@click.option("--yes", is_flag=True, help="Delete; without it nothing is changed.")
+@yes_option("Delete; without it nothing is changed.")
 @scope_options
-@output_options
 def delete_scope(*, yes: bool, scope: ScopeChoice, output: Output) -> None:
     """Delete a scope without streams; one that is not there counts as deleted."""
-    store, name = scope.open(output), scope.scope
+    store, name = scope.open(), scope.scope
     if yes:
         store.delete_scope(name)
         output.show(said(f"scope {name} deleted", scope=name, dry_run=False, exists=False))
@@ -88,7 +75,7 @@ def delete_scope(*, yes: bool, scope: ScopeChoice, output: Output) -> None:
     output.show(said(f"dry run: scope {name} would be deleted (--yes does it)", scope=name, dry_run=True, exists=True))
 
 
-def configuration_options(command: Any) -> Any:
+def configuration_options(command: Command) -> Command:
     """Options for what the owner of a stream wants; `_configuration` reads them."""
     for decorate in (
         click.option("--tag", "tags", multiple=True, help="A word to find it by; may be repeated."),
@@ -114,22 +101,19 @@ def configuration_options(command: Any) -> Any:
     return command
 
 
-@click.command(
-    short_help="Make a stream.",
-    epilog=examples(
-        "accel stream create --store s3://bucket --scope shop --stream orders --min-segments 2",
-        "accel stream create --store s3://bucket --scope shop --stream clicks --keep 7d --tag web",
-    ),
+@command(
+    "Make a stream.",
+    "accel stream create --store s3://bucket --scope shop --stream orders --min-segments 2",
+    "accel stream create --store s3://bucket --scope shop --stream clicks --keep 7d --tag web",
 )
 @configuration_options
 @click.option("--segments", type=click.IntRange(1, SEGMENTS_MAX), help="So many at first; --min-segments by default.")
 @moment_option("--time", "When it is created; now by default.")
 @stream_options
-@output_options
 def create(*, segments: int | None, time: int | None, stream: StreamChoice, output: Output, **wanted: Any) -> None:
     """Make a stream, or finish one whose creation was cut short; one that is there stays as it is."""
     configuration = _configuration(wanted)
-    store = stream.scope.open(output)
+    store = stream.scope.open()
     made = store.create_stream(stream.scope.scope, stream.name, configuration, time, segments=segments)
     data = described(made).data
     since = moment_ms_text(data["epoch_time_ms"])
@@ -137,30 +121,22 @@ def create(*, segments: int | None, time: int | None, stream: StreamChoice, outp
     output.show(Shown(data, (sentence,)))
 
 
-@click.command(
-    "list",
-    short_help="List the streams of a scope.",
-    epilog=examples("accel stream list --store s3://bucket --scope shop"),
-)
+@command("List the streams of a scope.", "accel stream list --store s3://bucket --scope shop", name="list")
 @LIMIT
 @scope_options
-@output_options
 def list_streams(*, limit: int, scope: ScopeChoice, output: Output) -> None:
     """List the streams of a scope, half-created ones included, in the order of their encoded names."""
-    found = list(islice(scope.open(output).streams(scope.scope), limit + 1 if limit else None))
-    more = bool(limit) and len(found) > limit
-    output.show(Names("streams", found[:limit] if more else found, more))
+    output.show(shown_names("streams", scope.open().streams(scope.scope), limit))
 
 
-@click.command(
-    short_help="Show what a stream is and where it stands.",
-    epilog=examples("accel stream describe --store s3://bucket --scope shop --stream orders"),
+@command(
+    "Show what a stream is and where it stands.",
+    "accel stream describe --store s3://bucket --scope shop --stream orders",
 )
 @stream_options
-@output_options
 def describe(*, stream: StreamChoice, output: Output) -> None:
     """Show a stream's state, configuration, current epoch, and where it begins."""
-    output.show(described(stream.open(output)))
+    output.show(described(stream.open()))
 
 
 def described(stream: Stream) -> Shown:

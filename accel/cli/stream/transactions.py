@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import click
 
-from accel.cli.options import TIME, Command, examples, output_options
+from accel.cli.options import TIME, Command, command
 from accel.cli.stream.notation import moment_ms_text
 from accel.cli.stream.options import StreamChoice, holder_option, size_options, stream_options
 from accel.history.ids import transaction_epoch
 from accel.history.transactions import TransactionStatus
-from accel.lookup.explain import count_text
-from accel.rendering import Output, Shown, said, table_of
+from accel.rendering import Column, Output, Shown, said, table_of, word
+from accel.units import count_text
 
 if TYPE_CHECKING:
     from accel.history.store import Stream
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 COMMITS_MAX = 1000
 """Commits until a transaction's turn comes: each takes a thousand of those before it."""
+
+
+_COLUMNS: Final[tuple[Column[tuple[UUID, ActiveTransaction]], ...]] = (
+    word("transaction", lambda item: item[0]),
+    word("status", lambda item: item[1].status.value),
+    word("lives until", lambda item: moment_ms_text(item[1].lease_expiry_ms)),
+    word("writer", lambda item: item[1].writer_id or ""),
+)
 
 
 def id_option(command: Command) -> Command:
@@ -43,61 +51,56 @@ def transaction_group() -> None:
     """
 
 
-@transaction_group.command(
-    short_help="Begin a transaction.",
-    epilog=examples("accel txn create --store s3://bucket --scope shop --stream orders --lease 10m"),
+@command(
+    "Begin a transaction.",
+    "accel txn create --store s3://bucket --scope shop --stream orders --lease 10m",
+    group=transaction_group,
 )
 @click.option("--lease", type=TIME, metavar="TIME", help="How long it lives; a minute by default.")
 @click.option("--writer", metavar="NAME", help="Who writes it.")
 @stream_options
-@output_options
 def create(*, lease: float | None, writer: str | None, stream: StreamChoice, output: Output) -> None:
     """Begin a transaction, and print its id."""
     lease_ms = None if lease is None else round(lease * 1000)
-    begun = stream.open(output).begin_transaction(lease_ms=lease_ms, writer_id=writer)
+    begun = stream.open().transactions.begin(lease_ms=lease_ms, writer_id=writer)
     output.show(said(str(begun), transaction=str(begun), epoch=transaction_epoch(begun)))
 
 
-@transaction_group.command(
-    "list",
-    short_help="List transactions that have not ended.",
-    epilog=examples("accel txn list --store s3://bucket --scope shop --stream orders"),
+@command(
+    "List transactions that have not ended.",
+    "accel txn list --store s3://bucket --scope shop --stream orders",
+    name="list",
+    group=transaction_group,
 )
 @stream_options
-@output_options
 def list_transactions(*, stream: StreamChoice, output: Output) -> None:
     """List a stream's transactions that have not ended."""
-    found = list(stream.open(output).transactions())
-    cells = [
-        (str(each), value.status.value, moment_ms_text(value.lease_expiry_ms), value.writer_id or "")
-        for each, value in found
-    ]
-    table = table_of(dict.fromkeys(("transaction", "status", "lives until", "writer"), False), cells)
-    data = {"transactions": [_data(each, value) for each, value in found]}
-    output.show(Shown(data, (table, "", count_text(len(found), "transaction"))))
+    active = list(stream.open().transactions.each_active())
+    data = {"transactions": [_data(*item) for item in active]}
+    output.show(Shown(data, (table_of(active, *_COLUMNS), "", count_text(len(active), "transaction"))))
 
 
-@transaction_group.command(
-    short_help="Show where a transaction stands.",
-    epilog=examples("accel txn status --store s3://bucket --scope shop --stream orders --id ID"),
+@command(
+    "Show where a transaction stands.",
+    "accel txn status --store s3://bucket --scope shop --stream orders --id ID",
+    group=transaction_group,
 )
 @id_option
 @stream_options
-@output_options
 def status(*, transaction_id: UUID, stream: StreamChoice, output: Output) -> None:
     """Show where a transaction stands; UNKNOWN if nobody knows it any more."""
-    output.show(_status(transaction_id, stream.open(output).transaction_status(transaction_id)))
+    output.show(_status(transaction_id, stream.open().transactions.status(transaction_id)))
 
 
-@transaction_group.command(
-    short_help="Commit a transaction.",
-    epilog=examples("accel txn commit --store s3://bucket --scope shop --stream orders --id ID"),
+@command(
+    "Commit a transaction.",
+    "accel txn commit --store s3://bucket --scope shop --stream orders --id ID",
+    group=transaction_group,
 )
 @id_option
 @decide_option
 @size_options
 @stream_options
-@output_options
 def commit(
     *, transaction_id: UUID, decide_only: bool, sizes: dict[int, int] | None, stream: StreamChoice, output: Output
 ) -> None:
@@ -106,22 +109,22 @@ def commit(
     It is decided; the process that holds the segments carries it out. With --size or --data-elsewhere it is committed
     at once.
     """
-    opened = stream.open(output, sizes)
-    found = opened.end_transaction(transaction_id, commit=True)
+    opened = stream.open(sizes)
+    found = opened.transactions.seal(transaction_id, commit=True)
     if found is TransactionStatus.COMMITTING and sizes is not None and not decide_only:
         found = _committed(opened, transaction_id)
     output.show(_status(transaction_id, found))
 
 
-@transaction_group.command(
-    short_help="Abort a transaction.",
-    epilog=examples("accel txn abort --store s3://bucket --scope shop --stream orders --id ID"),
+@command(
+    "Abort a transaction.",
+    "accel txn abort --store s3://bucket --scope shop --stream orders --id ID",
+    group=transaction_group,
 )
 @id_option
 @decide_option
 @holder_option
 @stream_options
-@output_options
 def abort(
     *, transaction_id: UUID, decide_only: bool, sizes: dict[int, int] | None, stream: StreamChoice, output: Output
 ) -> None:
@@ -129,33 +132,33 @@ def abort(
 
     It is decided; the process that holds the segments deletes its data. With --data-elsewhere it has ended at once.
     """
-    opened = stream.open(output, sizes)
+    opened = stream.open(sizes)
     if decide_only:
-        found = opened.end_transaction(transaction_id, commit=False)
+        found = opened.transactions.seal(transaction_id, commit=False)
     else:
-        found = opened.abort_transaction(transaction_id)
+        found = opened.transactions.abort(transaction_id)
     output.show(_status(transaction_id, found))
 
 
 def _committed(stream: Stream, transaction_id: UUID) -> TransactionStatus:
     for _ in range(COMMITS_MAX):
         done = stream.commit()
-        found = stream.transaction_status(transaction_id)
-        if found is not TransactionStatus.COMMITTING or done.is_empty:
-            return found
+        status = stream.transactions.status(transaction_id)
+        if status is not TransactionStatus.COMMITTING or done.is_empty:
+            return status
     return TransactionStatus.COMMITTING
 
 
-def _status(transaction_id: UUID, found: TransactionStatus) -> Shown:
-    return said(f"{transaction_id}  {found.value}", transaction=str(transaction_id), status=found.value)
+def _status(transaction_id: UUID, status: TransactionStatus) -> Shown:
+    return said(f"{transaction_id}  {status.value}", transaction=str(transaction_id), status=status.value)
 
 
-def _data(transaction_id: UUID, found: ActiveTransaction) -> dict[str, Any]:
+def _data(transaction_id: UUID, active: ActiveTransaction) -> dict[str, Any]:
     return {
         "transaction": str(transaction_id),
-        "status": found.status.value,
-        "created_ms": found.created_ms,
-        "lease_expiry_ms": found.lease_expiry_ms,
-        "max_execution_expiry_ms": found.max_execution_expiry_ms,
-        "writer": found.writer_id,
+        "status": active.status.value,
+        "created_ms": active.created_ms,
+        "lease_expiry_ms": active.lease_expiry_ms,
+        "max_execution_expiry_ms": active.max_execution_expiry_ms,
+        "writer": active.writer_id,
     }

@@ -24,8 +24,7 @@ from accel.catalog.rows import LIVE, make_rows
 from accel.catalog.survey import Ids, read_survey
 from accel.catalog.verify import NOT_LOOKED_AT, Outcome, Verification, verify
 from accel.errors import AccelError, CorruptObject, MaintenanceRefused
-from accel.image import MetadataImage
-from accel.image_parts import StreamObject
+from accel.image import MetadataImage, StreamObject
 from loaders.merge.reading import MergeSettings, open_sources
 from loaders.object_writer import ObjectWriter
 from loaders.store import MemoryStore

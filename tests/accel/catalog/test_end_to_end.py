@@ -20,7 +20,7 @@ from accel.catalog.rows import refs_of
 from accel.catalog.undo import undo
 from accel.catalog.verify import verify
 from accel.errors import AccessDenied, CommitRefused, InvalidRequest, SessionFenced
-from accel.image_parts import StreamObject
+from accel.image import StreamObject
 from accel.system import SYSTEM
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import count
 
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
-from accel.image_parts import StreamObject
+from accel.image import StreamObject
 from accel.system import Components
 from loaders.format import MissingBytes, open_tail
 from loaders.layout import ObjectLayout

@@ -16,7 +16,7 @@ from rich.text import Text
 from accel import MetadataImage
 from accel.cli.main import AccelGroup
 from accel.errors import ImageRefused, NameRefused
-from accel.rendering import Output, printable, shown_text
+from accel.rendering import Output, Shown, printable, shown_text
 from accel.system import SYSTEM
 from loaders.errors import RequestRefused
 from loaders.layout import KEY_SIZE_BYTES_MAX, ObjectLayout
@@ -28,16 +28,11 @@ HOSTILE = "shop\x1b[2J\x1b]0;title\x07\u202egnp\u2066\u200f\r\x9b31m\u0085"
 FORBIDDEN = "\x1b\x07\u202e\u2066\u200f\r\x9b\u0085"
 
 
-class Shown:
+def hostile() -> Shown:
     """A result with hostile text in every place that a person sees."""
-
-    def to_dict(self) -> dict[str, str]:
-        return {"name": HOSTILE}
-
-    def render(self) -> list[str | Text | Table]:
-        table = Table("name", HOSTILE)
-        table.add_row("1", HOSTILE)
-        return [HOSTILE, f"one\ttwo\n{HOSTILE}", Text(HOSTILE, style="bold"), table]
+    table = Table("name", HOSTILE)
+    table.add_row("1", HOSTILE)
+    return Shown({"name": HOSTILE}, [HOSTILE, f"one\ttwo\n{HOSTILE}", Text(HOSTILE, style="bold"), table])
 
 
 def printed(is_json: bool, fails: bool = False) -> str:
@@ -51,9 +46,9 @@ def printed(is_json: bool, fails: bool = False) -> str:
     def show() -> None:
         """Show everything."""
         output = Output(is_json=is_json, is_verbose=True)
-        output.show(Shown())
-        output.show_each([Shown()])
-        output.summary(Shown())
+        output.show(hostile())
+        output.show_each([hostile()])
+        output.summary(hostile())
         output.note(HOSTILE)
         output.detail(HOSTILE)
         with output.progress(HOSTILE, 1) as step:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
 from accel.compaction import CompactionPlan, CompactionReport, CompactionSettings, compact, plan_compaction
-from accel.image_parts import StreamObject
+from accel.image import StreamObject
 from loaders.format import BlockIndex, MissingBytes, RecordBatch, decode_block_bytes, open_tail
 from loaders.object_ref import ObjectRef
 from loaders.store import ObjectStore

@@ -9,11 +9,10 @@ import numpy as np
 from accel.errors import AccelError, KeyMissing
 from accel.image import MetadataImage, ObjectRef
 from accel.lookup.answer import Answer, Request
-from accel.lookup.knowledge import SharedKnowledge
-from accel.lookup.known import Knowledge
-from accel.lookup.search import Lookup, search
-from accel.lookup.story import Story
-from accel.lookup.wanted import Reply, Wanted
+from accel.lookup.explain import Trace
+from accel.lookup.index_cache import SharedIndexCache
+from accel.lookup.search import search
+from accel.lookup.steps import IndexCache, OpenObjects, Reply, Searching
 from accel.settings import Settings
 from loaders.plan import Policy, Spread
 from range_index import ObjectRanges
@@ -49,9 +48,9 @@ class Clock:
         return self.seconds
 
 
-def knowledge(settings: Settings | None = None, clock: Clock | None = None) -> SharedKnowledge:
-    """Empty knowledge with a clock that stands still."""
-    return SharedKnowledge(settings or Settings(hashed_ids_max=64), clock or Clock(), lambda: 0.5)
+def index_cache(settings: Settings | None = None, clock: Clock | None = None) -> SharedIndexCache:
+    """An empty index cache with a clock that stands still."""
+    return SharedIndexCache(settings or Settings(hashed_ids_max=64), clock or Clock(), lambda: 0.5)
 
 
 @dataclass
@@ -59,12 +58,12 @@ class Driver:
     """Answers what searches ask for, and counts."""
 
     contents: dict[int, ObjectRanges]
-    known: SharedKnowledge | None = None
+    known: SharedIndexCache | None = None
     opened: list[list[int]] = field(default_factory=list)
     broken: dict[int, AccelError] = field(default_factory=dict)
     stop_after_rounds: int | None = None
 
-    def run(self, steps: Lookup) -> Answer:
+    def run(self, steps: Searching[Answer]) -> Answer:
         """Drive one search to its end."""
         sent: dict[int, Reply] | None = None
         try:
@@ -78,7 +77,7 @@ class Driver:
             answer: Answer = stop.value
             return answer
 
-    def replies(self, wanted: Wanted) -> dict[int, Reply]:
+    def replies(self, wanted: OpenObjects) -> dict[int, Reply]:
         """What the wanted objects hold; remembered, too."""
         return {
             at: self.open(wanted.node.node_id, ref) for at, ref in zip(wanted.positions, wanted.refs(), strict=True)
@@ -107,11 +106,11 @@ def look_up(
     request: Request,
     *,
     policy: Policy | None = None,
-    hints: Knowledge | None = None,
-    story: Story | None = None,
+    hints: IndexCache | None = None,
+    trace: Trace | None = None,
     tolerate_gone: bool = False,
 ) -> Answer:
-    """One search over a driver's contents, with its knowledge or other hints."""
-    known = hints or driver.known or knowledge()
-    steps = search(request, image, known, policy or Spread(), story=story, tolerate_gone=tolerate_gone)
+    """One search over a driver's contents, with its index cache or other hints."""
+    known = hints or driver.known or index_cache()
+    steps = search(request, image, known, policy or Spread(), trace=trace, tolerate_gone=tolerate_gone)
     return driver.run(steps)

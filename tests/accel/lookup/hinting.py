@@ -12,10 +12,8 @@ import numpy as np
 
 from accel.image import MetadataImage, ObjectRef
 from accel.lookup.answer import Answer
-from accel.lookup.hint_loading import HintLoader
-from accel.lookup.hint_store import HintStore
-from accel.lookup.search import Lookup
-from accel.lookup.wanted import EntriesWanted, RootWanted, SearchSent, SnapshotKnown, Wanted
+from accel.lookup.hints import HintLoader, HintStore
+from accel.lookup.steps import OpenObjects, ReadEntries, ReadRoot, Searching, Sent, SnapshotKnown
 from accel.lookup.warming import Warming, WarmReport
 from accel.settings import Settings
 from bloom import StreamFilter
@@ -66,9 +64,9 @@ class HintedDriver(Driver):
         self.hints = HintStore(NAMESPACE, self.clock, self.settings)
         self.loader = HintLoader(self.store, self.hints, Inline(), self._learn)
 
-    def run(self, steps: Lookup) -> Answer:
+    def run(self, steps: Searching[Answer]) -> Answer:
         """Drive one search to its end."""
-        sent: SearchSent = None
+        sent: Sent = None
         try:
             wanted = next(steps)
             while True:
@@ -78,15 +76,15 @@ class HintedDriver(Driver):
             answer: Answer = stop.value
             return answer
 
-    def answer(self, wanted: Wanted) -> SearchSent:
+    def answer(self, wanted: OpenObjects) -> Sent:
         """What a step asks for."""
         self.asked.append(type(wanted).__name__)
         self.opened.append([ref.object_id for ref in wanted.refs()])
         objects = self.replies(wanted)
-        if isinstance(wanted, RootWanted):
-            return self.loader.read_root(wanted.node.node_id).result.result().reply(objects)
-        if isinstance(wanted, EntriesWanted):
-            return self.loader.read_entries(wanted).result.result().reply(objects)
+        if isinstance(wanted, ReadRoot):
+            return self.loader.read_root(wanted.node.node_id).result.result().beside(objects)
+        if isinstance(wanted, ReadEntries):
+            return self.loader.read_entries(wanted).result.result().beside(objects)
         return objects
 
     def warm(self, image: MetadataImage) -> WarmReport:

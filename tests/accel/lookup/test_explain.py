@@ -11,13 +11,12 @@ import pytest
 from accel.errors import CorruptObject
 from accel.image import MetadataImage, ObjectRef
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request
-from accel.lookup.explain import WIDTH, Explanation, answer_text, ending_text
-from accel.lookup.story import Story
-from accel.lookup.wanted import Reply, Wanted
+from accel.lookup.explain import WIDTH, Explanation, Trace, answer_text, ending_text
+from accel.lookup.steps import OpenObjects, Reply
 from bloom import StreamFilter
 from loaders.plan import policy_of
 from range_index import ObjectRanges
-from tests.accel.lookup.driving import Driver, knowledge, look_up, make_ranges
+from tests.accel.lookup.driving import Driver, index_cache, look_up, make_ranges
 
 STREAM_ID = 420_000
 
@@ -42,26 +41,26 @@ def world(objects: int = 10) -> tuple[MetadataImage, dict[int, ObjectRanges]]:
 
 @dataclass
 class Telling(Driver):
-    """A driver that tells a story what rounds cost: 100 bytes a request, 15 ms a round."""
+    """A driver that tells a trace what rounds cost: 100 bytes a request, 15 ms a round."""
 
-    story: Story = field(default_factory=Story)
+    trace: Trace = field(default_factory=Trace)
 
-    def replies(self, wanted: Wanted) -> dict[int, Reply]:
-        self.story.measured(len(wanted.positions), 100 * len(wanted.positions), 0.015)
+    def replies(self, wanted: OpenObjects) -> dict[int, Reply]:
+        self.trace.measured(len(wanted.positions), 100 * len(wanted.positions), 0.015)
         return super().replies(wanted)
 
 
 def explained(driver: Telling, image: MetadataImage, request: Request, policy: str = "spread:3") -> Explanation:
     """A lookup told."""
-    driver.story = Story()
+    driver.trace = Trace()
     chosen = policy_of(policy)
-    answer = look_up(image, driver, request, policy=chosen, story=driver.story)
-    return Explanation(answer.request, answer, driver.story, 0.0312, chosen.name)
+    answer = look_up(image, driver, request, policy=chosen, trace=driver.trace)
+    return Explanation(answer.request, answer, driver.trace, 0.0312, chosen.name)
 
 
 def telling(contents: dict[int, ObjectRanges]) -> Telling:
     """A driver that knows nothing yet."""
-    return Telling(contents, knowledge())
+    return Telling(contents, index_cache())
 
 
 COLD = """\
@@ -197,10 +196,10 @@ def test_a_round_that_nobody_waited_for_claims_nothing_of_its_objects() -> None:
 
 def test_what_filters_exclude_is_subtracted_and_holes_inside_are_named() -> None:
     image, contents = world()
-    known = knowledge()
+    known = index_cache()
     for number in (0, 3, 4):
         contents[number] = make_ranges([(8, 0, 5)])
-        known.add_filter(4, number, StreamFilter.build(np.array([8])))
+        known.add_filters(4, [(number, StreamFilter.build(np.array([8])))])
     contents[5] = make_ranges([(STREAM_ID, 40, 50)], {STREAM_ID})
     assert explained(Telling(contents, known), image, Request(STREAM_ID, 45, 50, 8)).text() == FILTERED
 

@@ -11,7 +11,7 @@ import pytest
 from accel import AsyncReadAccelerator, Ending, MetadataImage, ReadAccelerator, Settings, StaticImages
 from accel.image import ObjectRef
 from accel.lookup.explain import WIDTH
-from accel.lookup.hint_store import HintStore
+from accel.lookup.hints import HintStore
 from benchmarks.cold_hints import NEWER_OBJECTS, PLACES, persisted_cost, snapshot_cost, with_snapshot
 from benchmarks.cold_nodes import Node, make_cold_node, offsets
 from loaders.errors import StoreUnavailable
@@ -394,7 +394,7 @@ def test_asyncio_does_the_same() -> None:
             assert [each.base_offset async for each in one.read(STREAM, 555, 556)] == [550]
             assert gets(store) == 1
             told = await one.explain(STREAM, 5, limit=1)
-            assert told.story.round_count == 0
+            assert told.trace.round_count == 0
             report = await one.warm()
             assert report.packs == 1
 

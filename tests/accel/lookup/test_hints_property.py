@@ -10,20 +10,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import accel.lookup.rounds
+import accel.lookup.search
 from accel import ReadAccelerator
 from accel.errors import InvalidRequest
 from accel.image import MetadataImage, make_node
 from accel.lookup.answer import Request
+from accel.lookup.explain import Trace
 from accel.lookup.search import search
-from accel.lookup.story import Story
 from accel.settings import Settings
 from loaders.hints import plan_entries
 from loaders.layout import ObjectLayout
 from loaders.plan import Policy, Spread
 from loaders.store import MemoryStore
 from tests.accel.lookup.cluster import accelerator, store_of
-from tests.accel.lookup.driving import Clock, knowledge, ranges_of
+from tests.accel.lookup.driving import Clock, index_cache, ranges_of
 from tests.accel.lookup.hinting import HintedDriver, Mischief, give_sizes, put_real_hints
 from tests.accel.lookup.test_search_property import POLICIES, ROOMY, TINY, queries_of, stir
 from tests.examples import examples
@@ -36,16 +36,16 @@ SMALL = Settings(hashed_ids_max=64, hint_entry_size_bytes_max=700, hint_root_siz
 @pytest.fixture(autouse=True)
 def _hints_are_worth_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Worlds are small, and yet their snapshots shall be asked."""
-    monkeypatch.setattr(accel.lookup.rounds, "ROOT_WORTH_OBJECTS", 0)
-    monkeypatch.setattr(accel.lookup.rounds, "ENTRIES_WORTH_OBJECTS", 1)
+    monkeypatch.setattr(accel.lookup.search, "ROOT_WORTH_OBJECTS", 0)
+    monkeypatch.setattr(accel.lookup.search, "ENTRIES_WORTH_OBJECTS", 1)
 
 
 def ask(
-    image: MetadataImage, driver: HintedDriver, policy: Policy, query: tuple[int, int, int, int], story: Story | None
+    image: MetadataImage, driver: HintedDriver, policy: Policy, query: tuple[int, int, int, int], trace: Trace | None
 ) -> Scanned:
     assert driver.known is not None
     try:
-        steps = search(Request(*query), image, driver.known, policy, hints=driver.hints, story=story)
+        steps = search(Request(*query), image, driver.known, policy, hints=driver.hints, trace=trace)
         answer = driver.run(steps)
     except InvalidRequest:
         return Scanned("invalid", [])
@@ -55,7 +55,7 @@ def ask(
 def read_in_part(monkeypatch: pytest.MonkeyPatch, span_size_bytes_max: int) -> None:
     """Let streams count as too large to be read whole."""
     monkeypatch.setattr(
-        accel.lookup.rounds, "plan_entries", partial(plan_entries, span_size_bytes_max=span_size_bytes_max)
+        accel.lookup.search, "plan_entries", partial(plan_entries, span_size_bytes_max=span_size_bytes_max)
     )
 
 
@@ -71,7 +71,7 @@ def test_whatever_lies_in_the_bucket_every_policy_answers_as_a_plain_scan_does(
     mischief = Mischief(world, store, rng)
     mischief.play()
     for policy in rng.sample(POLICIES, 2):
-        known = knowledge(bounds, clock)
+        known = index_cache(bounds, clock)
         driver = HintedDriver(ranges_of(world), known, store=store, settings=bounds, clock=clock, image=image)
         if rng.random() < 0.3:
             driver.warm(image)
@@ -81,8 +81,8 @@ def test_whatever_lies_in_the_bucket_every_policy_answers_as_a_plain_scan_does(
             if rng.random() < 0.2:
                 mischief.play()
                 clock.seconds += rng.choice([0, 6, 61, 601])
-            story = Story() if rng.random() < 0.3 else None
-            assert ask(image, driver, policy, query, story) == plain_scan(world.metadata, world.contents, query)
+            trace = Trace() if rng.random() < 0.3 else None
+            assert ask(image, driver, policy, query, trace) == plain_scan(world.metadata, world.contents, query)
 
 
 @settings(max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -96,7 +96,7 @@ def test_of_a_stream_that_is_read_in_part_only_what_was_read_is_believed(
     image = MetadataImage.from_dict(world.metadata)
     store = MemoryStore()
     Mischief(world, store, rng).play(groups=(2,))
-    driver = HintedDriver(ranges_of(world), knowledge(), store=store, image=image)
+    driver = HintedDriver(ranges_of(world), index_cache(), store=store, image=image)
     for query in queries_of(world, rng, 6):
         policy = rng.choice(POLICIES)
         assert ask(image, driver, policy, query, None) == plain_scan(world.metadata, world.contents, query)
@@ -112,7 +112,7 @@ def test_a_bounded_answer_with_hints_is_a_true_beginning_and_can_be_resumed(
     image = MetadataImage.from_dict(world.metadata)
     store = MemoryStore()
     Mischief(world, store, rng).play()
-    driver = HintedDriver(ranges_of(world), knowledge(SMALL), store=store, settings=SMALL, image=image)
+    driver = HintedDriver(ranges_of(world), index_cache(SMALL), store=store, settings=SMALL, image=image)
     assert driver.known is not None
     for stream_id, start, end, limit in queries_of(world, rng, 2):
         whole = plain_scan(world.metadata, world.contents, (stream_id, start, end, limit)).objects

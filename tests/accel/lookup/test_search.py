@@ -9,10 +9,10 @@ import pytest
 from accel.errors import AccessDenied, CorruptObject, InconsistentAnswer, InvalidRequest, KeyMissing
 from accel.image import MetadataImage, ObjectRef
 from accel.lookup.answer import Ending, Request
-from accel.lookup.wanted import ImageStale
+from accel.lookup.steps import ImageStale
 from loaders.plan import LoadAll, Policy, Spread, Window
 from range_index import ObjectRanges
-from tests.accel.lookup.driving import Driver, knowledge, look_up, make_ranges
+from tests.accel.lookup.driving import Driver, index_cache, look_up, make_ranges
 
 STREAM = 7
 
@@ -59,7 +59,7 @@ def holding(spans: dict[int, tuple[int, int] | None]) -> dict[int, ObjectRanges]
 def ids(
     image: MetadataImage, contents: dict[int, ObjectRanges], start: int, end: int = -1, limit: int = 9, **how: Any
 ) -> list[int]:
-    answer = look_up(image, Driver(contents, knowledge()), Request(STREAM, start, end, limit), **how)
+    answer = look_up(image, Driver(contents, index_cache()), Request(STREAM, start, end, limit), **how)
     return [each.object_id for each in answer.objects]
 
 
@@ -149,7 +149,7 @@ def test_offsets_below_the_first_kept_one_are_refused() -> None:
 
 def test_known_neighbours_are_taken_without_opening_what_lies_between() -> None:
     contents = holding({each: (each, each + 1) for each in range(100)})
-    known = knowledge()
+    known = index_cache()
     for each in (40, 41, 42):
         known.learn(1, ObjectRef(each), contents[each])
     driver = Driver(contents, known)
@@ -160,7 +160,7 @@ def test_known_neighbours_are_taken_without_opening_what_lies_between() -> None:
 
 def test_a_stale_floor_does_not_hide_the_entry_below_it() -> None:
     contents = holding({10: (0, 9)})
-    known = knowledge()
+    known = index_cache()
     known.learn(1, ObjectRef(10), contents[10])
     known.add_entries(1, STREAM, [3, 4], [4, 9], [77, 78])  # compacted into 10 long ago
     driver = Driver(contents, known)
@@ -170,7 +170,7 @@ def test_a_stale_floor_does_not_hide_the_entry_below_it() -> None:
 
 def test_an_entry_of_another_node_is_no_hint_for_this_one() -> None:
     contents = holding({10: (0, 9), 20: (0, 9)})
-    known = knowledge()
+    known = index_cache()
     known.learn(2, ObjectRef(20), contents[20])
     driver = Driver(contents, known)
     answer = look_up(image_of([10], node_2=[20]), driver, Request(STREAM, 0))
@@ -182,7 +182,7 @@ def test_a_range_with_a_hole_proves_nothing_until_all_before_it_is_known() -> No
     contents = holding({10: (4, 6)}) | {11: make_ranges([(STREAM, 0, 9)], {STREAM})}
     image = image_of([10, 11])
     for hint in ([11], []):
-        known = knowledge()
+        known = index_cache()
         for each in hint:
             known.learn(1, ObjectRef(each), contents[each])
         answer = look_up(image, Driver(contents, known), Request(STREAM, 4, 5, 1))
@@ -191,7 +191,7 @@ def test_a_range_with_a_hole_proves_nothing_until_all_before_it_is_known() -> No
 
 def test_what_does_not_ascend_through_the_list_is_scanned_in_order() -> None:
     contents = holding({10: (5, 9), 11: (0, 5), 12: (9, 12)})
-    known = knowledge()
+    known = index_cache()
     for each, held in contents.items():
         known.learn(1, ObjectRef(each), held)
     answer = look_up(image_of([10, 11, 12]), Driver(contents, known), Request(STREAM, 0))
@@ -202,7 +202,7 @@ def test_what_does_not_ascend_through_the_list_is_scanned_in_order() -> None:
 def test_an_object_that_cannot_be_opened_fails_only_lookups_that_need_it() -> None:
     contents = holding({each: (each, each + 1) for each in range(30)})
     image = image_of(list(range(30)))
-    driver = Driver(contents, knowledge(), broken={12: CorruptObject("k", 9, expected="this", found="that")})
+    driver = Driver(contents, index_cache(), broken={12: CorruptObject("k", 9, expected="this", found="that")})
     for policy in (LoadAll(), Window(5), Spread()):
         assert ids_of(image, driver, 3, 5, policy) == [3, 4]
         with pytest.raises(CorruptObject):
@@ -210,14 +210,14 @@ def test_an_object_that_cannot_be_opened_fails_only_lookups_that_need_it() -> No
 
 
 def ids_of(image: MetadataImage, driver: Driver, start: int, end: int, policy: Policy) -> list[int]:
-    driver.known = knowledge()
+    driver.known = index_cache()
     return [each.object_id for each in look_up(image, driver, Request(STREAM, start, end), policy=policy).objects]
 
 
 @pytest.mark.parametrize("error", [KeyMissing, AccessDenied])
 def test_a_listed_object_that_is_gone_asks_for_a_newer_image(error: type[KeyMissing | AccessDenied]) -> None:
     contents = holding({each: (each, each + 1) for each in range(30)})
-    driver = Driver(contents, knowledge(), broken={12: error("get_range", "k", "gone")})
+    driver = Driver(contents, index_cache(), broken={12: error("get_range", "k", "gone")})
     with pytest.raises(ImageStale):
         look_up(image_of(list(range(30))), driver, Request(STREAM, 3), policy=LoadAll())
 
@@ -226,7 +226,7 @@ def test_the_second_time_a_missing_object_matters_only_if_it_is_needed() -> None
     contents = holding({each: (each, each + 1) for each in range(30)})
     image = image_of(list(range(30)))
     for error, raised in ((KeyMissing, ImageStale), (AccessDenied, AccessDenied)):
-        driver = Driver(contents, knowledge(), broken={12: error("get_range", "k", "gone")})
+        driver = Driver(contents, index_cache(), broken={12: error("get_range", "k", "gone")})
         answer = look_up(image, driver, Request(STREAM, 3, 5), policy=LoadAll(), tolerate_gone=True)
         assert [each.object_id for each in answer.objects] == [3, 4]
         with pytest.raises(raised):

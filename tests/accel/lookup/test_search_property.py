@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from accel.errors import InvalidRequest
 from accel.image import MetadataImage, ObjectRef
 from accel.lookup.answer import Request
-from accel.lookup.knowledge import SharedKnowledge
+from accel.lookup.index_cache import SharedIndexCache
 from accel.settings import Settings
 from loaders.plan import LoadAll, Policy, Spread, Window, WindowPreload
-from tests.accel.lookup.driving import Clock, Driver, knowledge, look_up, ranges_of
+from tests.accel.lookup.driving import Clock, Driver, index_cache, look_up, ranges_of
 from tests.examples import examples
 from tests.models.plain_scan import Scanned, plain_scan
 from tests.models.worlds import World, grow_world, worlds
@@ -61,7 +61,7 @@ def ask(image: MetadataImage, driver: Driver, policy: Policy, query: tuple[int, 
     return Scanned("ok", [(each.kind.value, each.object_id, each.start, each.end) for each in answer.objects])
 
 
-def stir(known: SharedKnowledge, world: World, driver: Driver, clock: Clock, rng: random.Random) -> None:
+def stir(known: SharedIndexCache, world: World, driver: Driver, clock: Clock, rng: random.Random) -> None:
     """Let some hints be known, some stale, some expire, some be evicted."""
     listed = [
         (node["node_id"], each["object_id"]) for node in world.metadata["nodes"] for each in node["stream_set_objects"]
@@ -82,7 +82,7 @@ def stir(known: SharedKnowledge, world: World, driver: Driver, clock: Clock, rng
         known.forget(node_id, [object_id])
 
 
-def hint(known: SharedKnowledge, world: World, node_id: int, object_id: int) -> None:
+def hint(known: SharedIndexCache, world: World, node_id: int, object_id: int) -> None:
     for stream_id, (start, end) in world.contents[object_id].items():
         if stream_id not in world.gaps[object_id]:
             known.add_entries(node_id, stream_id, [start], [end], [object_id])
@@ -96,7 +96,7 @@ def test_every_policy_answers_as_a_plain_scan_does(world: World, seed: int, boun
     contents = ranges_of(world)
     clock = Clock()
     for policy in rng.sample(POLICIES, 3):
-        known = knowledge(bounds, clock)
+        known = index_cache(bounds, clock)
         driver = Driver(contents, known)
         for query in queries_of(world, rng, 3):
             if rng.random() < 0.5:
@@ -114,7 +114,7 @@ def test_a_stream_that_breaks_the_order_of_its_list_is_scanned_when_the_image_sa
             each["order_id"] = order
     streams = [stream["stream_id"] for stream in world.metadata["streams"]]
     image = MetadataImage.from_dict({**world.metadata, "unordered_streams": streams})
-    driver = Driver(ranges_of(world), knowledge())
+    driver = Driver(ranges_of(world), index_cache())
     for query in queries_of(world, rng, 4):
         check(image, world, driver, rng.choice(POLICIES), query)
 
@@ -130,7 +130,7 @@ def test_what_was_learnt_of_one_image_changes_no_answer_of_another(one: World, o
             each["object_id"] = moved[each["object_id"]]
     other.contents = {moved[object_id]: held for object_id, held in other.contents.items()}
     other.gaps = {moved[object_id]: gaps for object_id, gaps in other.gaps.items()}
-    known = knowledge()
+    known = index_cache()
     driver = Driver(ranges_of(one) | ranges_of(other), known)
     images = [(one, MetadataImage.from_dict(one.metadata)), (other, MetadataImage.from_dict(other.metadata))]
     for _ in range(6):
@@ -145,7 +145,7 @@ def test_a_bounded_answer_is_a_true_beginning_and_can_be_resumed(world: World, s
     rng = random.Random(seed)
     image = MetadataImage.from_dict(world.metadata)
     for query in queries_of(world, rng, 2):
-        driver = Driver(ranges_of(world), knowledge())
+        driver = Driver(ranges_of(world), index_cache())
         stream_id, start, end, limit = query
         whole = plain_scan(world.metadata, world.contents, query)
         taken: list[tuple[str, int, int, int]] = []

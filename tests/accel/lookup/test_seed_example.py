@@ -10,7 +10,7 @@ import pytest
 from accel.image import MetadataImage
 from accel.lookup.answer import Request
 from loaders.plan import LoadAll, Policy, Spread, Window, WindowPreload
-from tests.accel.lookup.driving import Driver, knowledge, look_up, make_ranges
+from tests.accel.lookup.driving import Driver, index_cache, look_up, make_ranges
 
 CASES = Path(__file__).parents[2] / "data" / "get_objects.json"
 STREAM = 420_000
@@ -35,7 +35,7 @@ def test_the_four_reads_cost_what_is_published(policy: Policy, costs: list[tuple
     }
     image = MetadataImage.from_dict(metadata)
     for ((start, end), expected), cost in zip(READS.items(), costs, strict=True):
-        driver = Driver(contents, knowledge())
+        driver = Driver(contents, index_cache())
         answer = look_up(image, driver, Request(STREAM, start, end, 4), policy=policy)
         assert [each.object_id for each in answer.objects] == expected
         assert (driver.gets, len(driver.opened)) == cost

@@ -10,7 +10,7 @@ import pytest
 
 from accel import AsyncReadAccelerator, MetadataImage, ReadAccelerator, Settings, StaticImages
 from accel.errors import InvalidRequest, StoreUnavailable, UnknownStream
-from accel.version import ImageVersion
+from accel.image import ImageVersion
 from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
 from tests.accel.lookup.driving import Clock
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from accel import Answer, Difference, ReadAccelerator, accelerate
-from accel.lookup.wrap import Mode
+from accel.lookup.shadow import Mode
 from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store
 
 Ids = list[int]

@@ -9,8 +9,7 @@ from accel.catalog import NodeWriter, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
 from accel.catalog.rows import refs_of
 from accel.errors import CommitRefused, MaintenanceRefused, MaintenanceStopped, SessionFenced
-from accel.image import MetadataImage
-from accel.image_parts import StreamObject
+from accel.image import MetadataImage, StreamObject
 from loaders.errors import KeyMissing, StoreError, StoreUnavailable, TableError
 from loaders.object_ref import ObjectRef
 from tests.accel.catalog.simulation.bucket import LAYOUT, NODES, STREAMS, Bucket, Span, Violation, opened, spans_of

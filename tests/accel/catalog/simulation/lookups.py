@@ -12,9 +12,8 @@ from itertools import pairwise
 from accel import Answer, ReadAccelerator, Settings
 from accel.catalog import ObjectCatalog
 from accel.errors import ImageTooOld, InconsistentAnswer, InvalidRequest, ObjectLost
-from accel.image import MetadataImage
+from accel.image import ImageVersion, MetadataImage
 from accel.image_source import PolledImages
-from accel.version import ImageVersion
 from loaders.errors import StoreError
 from tests.accel.catalog.simulation.actors import TRIES_MAX, Reader
 from tests.accel.catalog.simulation.bucket import STREAMS, Bucket, Violation

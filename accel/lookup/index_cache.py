@@ -1,52 +1,35 @@
-"""What is known about the contents of objects: the range index and the filters behind one lock.
+"""The index cache: what is known about the contents of objects, in the range index and the filters, behind one lock.
 
 All of it are hints: true statements about objects, whether or not an image lists them. A lookup takes them through its
-own image, so nothing here can change an answer; dropping what an image no longer lists only saves memory.
+own image, so nothing here can change an answer; dropping what an image no longer lists only saves memory. A second
+implementation, for the bypass switch and for comparison, knows nothing: the lookup as it was before there was an index.
 """
 
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accel.image import MetadataImage, NodeImage, ObjectRef
-from accel.lookup.chart import is_ordered
-from accel.lookup.known import Survey
-from accel.lookup.snapshot_facts import covered_objects, facts_of
+from accel.image import MetadataImage, NodeImage, ObjectRef, generation_of
+from accel.lookup.known_ranges import Flags, covered_objects, facts_of, is_ordered
+from accel.lookup.stats import IndexCacheStats
+from accel.lookup.steps import IndexFacts
 from accel.settings import Settings
-from accel.version import generation_of
-from bloom import FilterStore, Geometry, PieceCache, StoreStats, StreamFilter, class_for
+from bloom import FilterStore, Geometry, PieceCache, StreamFilter, class_for
 from loaders.hints import SnapshotRoot, StreamEntries
-from range_index import IndexStatistics, ObjectRanges, StreamRangeIndex, StreamView
-
-Mask = NDArray[np.bool_]
+from range_index import ObjectRanges, StreamRangeIndex, StreamView
 
 FILTERS_AT_ONCE = 64
 """Filters that are taken in without letting go of the lock."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnowledgeStats:
-    """Sizes and counts of the index and the filters, and how many streams broke the order of their node's list."""
-
-    range_index: IndexStatistics
-    filters: StoreStats
-    unordered_views: int
-    hashed_ids_bytes: int
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of all of it."""
-        return self.range_index.nbytes + self.filters.nbytes + self.hashed_ids_bytes
-
-
-class SharedKnowledge:
+class SharedIndexCache:
     """Range index and filters for many lookups at once.
 
     Args:
@@ -98,14 +81,14 @@ class SharedKnowledge:
             self._unordered += not ordered
         return ordered
 
-    def survey(self, node: NodeImage, stream_id: int) -> Survey:
+    def facts(self, node: NodeImage, stream_id: int) -> IndexFacts:
         """View, loaded objects and filters at one moment. Complexity: O(list)."""
         with self._lock:
             view = self._index.view(node.node_id, stream_id)
             object_ids = self._index.loaded(node.node_id)
             loaded = np.fromiter(object_ids, np.int64, len(object_ids))
             absent = self._filters.absent(node.node_id, stream_id)
-        return Survey(view, _mask(node, loaded), _mask(node, absent))
+        return IndexFacts(view, _mask(node, loaded), _mask(node, absent))
 
     def learn(self, node_id: int, ref: ObjectRef, ranges: ObjectRanges) -> None:
         """An object of a node holds these ranges: index them and build its filter."""
@@ -115,17 +98,13 @@ class SharedKnowledge:
             if built is not None:
                 self._filters.add(node_id, ref.object_id, built)
 
-    def add_filter(self, node_id: int, object_id: int, built: StreamFilter) -> None:
-        """A filter from elsewhere, built for this very object."""
-        self.add_filters(node_id, [(object_id, built)])
-
     def add_filters(self, node_id: int, built: Iterable[tuple[int, StreamFilter]]) -> None:
         """Filters from elsewhere by object, each built for this very object."""
         rest = iter(built)
         while few := list(islice(rest, FILTERS_AT_ONCE)):
             with self._lock:
-                for object_id, each in few:
-                    self._filters.add(node_id, object_id, each)
+                for object_id, stream_filter in few:
+                    self._filters.add(node_id, object_id, stream_filter)
 
     def add_entries(
         self,
@@ -170,10 +149,10 @@ class SharedKnowledge:
         for node_id, change in before.changes(after).items():
             self.forget(node_id, change.removed.tolist())
 
-    def stats(self) -> KnowledgeStats:
+    def stats(self) -> IndexCacheStats:
         """Sizes and counts now."""
         with self._lock:
-            return KnowledgeStats(self._index.stats(), self._filters.stats(), self._unordered, self._pieces.nbytes)
+            return IndexCacheStats(self._index.stats(), self._filters.stats(), self._unordered, self._pieces.nbytes)
 
     def _filter_of(self, ranges: ObjectRanges) -> StreamFilter | None:
         capacity = class_for(len(ranges))
@@ -192,8 +171,28 @@ def _view_is_ordered(node: NodeImage, view: StreamView) -> bool:
     return is_ordered(starts, ends, positions[listed])
 
 
-def _mask(node: NodeImage, object_ids: NDArray[np.int64]) -> Mask:
+def _mask(node: NodeImage, object_ids: NDArray[np.int64]) -> Flags:
     mask = np.zeros(len(node), dtype=np.bool_)
     positions = node.positions(object_ids)
     mask[positions[positions >= 0]] = True
     return mask
+
+
+EMPTY_VIEW = StreamView(array("q"), array("q"), array("q"), frozenset(), 0)
+
+
+class EmptyIndexCache:
+    """Remembers nothing and excludes nothing. Threads: any."""
+
+    def view(self, node_id: int, stream_id: int) -> StreamView:  # noqa: ARG002 - the protocol's arguments
+        """No entries."""
+        return EMPTY_VIEW
+
+    def is_ordered(self, node: NodeImage, stream_id: int, view: StreamView) -> bool:  # noqa: ARG002 - likewise
+        """Nothing is in order."""
+        return True
+
+    def facts(self, node: NodeImage, stream_id: int) -> IndexFacts:  # noqa: ARG002 - likewise
+        """Nothing is known of any object."""
+        none = np.zeros(len(node), dtype=np.bool_)
+        return IndexFacts(EMPTY_VIEW, none, none)

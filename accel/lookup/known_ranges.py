@@ -1,16 +1,28 @@
 """What a lookup knows of one stream in one node's list, and what follows from it.
 
-A chart puts together what the range index, the arrays in memory and the filters say, all taken at one moment, as
-positions in one image's list. Asked for an offset it gives one of three answers:
+`KnownRanges` puts together what the range index, the arrays in memory, the filters and a snapshot say, all taken at one
+moment, as positions in one image's list. Asked for an offset it gives one of three answers:
 
 - *found*: this object holds the offset, or starts there. A known range is a proof, since in a node's list a stream's
   offsets ascend and do not overlap; nothing between need be opened.
 - *hole*: no object of the list starts there or (for a first pick) holds it, and everything that could is known.
 - *between*: it must lie between two known holders, and these candidates there are not known yet.
 
-Two kinds of knowledge prove less. A range with a hole inside is believed only when everything before it in the list is
+Two kinds of ranges prove less. A range with a hole inside is believed only when everything before it in the list is
 known too. And where a stream's ranges do not ascend through the list at all, nothing is inferred: everything is opened
 and the list is walked in order, as a plain scan would.
+
+A snapshot speaks of objects by id and size. Through the list of an image this becomes positions: of the objects that
+the snapshot covers, those with an entry hold the stream, the others lack it. Of an object that the list has with
+another size, or not at all, it says nothing.
+
+    list position     0  1  2  3  4  5  6  7
+    covered           x  x  x  x  x  x            6 and 7 came after the snapshot: candidates as ever
+    entries              x        x               1 and 4 hold the stream: their ranges are known
+    settled           x  x  x  x  x  x            nothing more is to be learnt of these
+
+Of a stream so large that only a part of its entries was read, absence proves nothing: then only the objects with an
+entry are settled.
 """
 
 from __future__ import annotations
@@ -22,23 +34,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from accel.image import NodeImage
+from loaders.hints import SnapshotRoot, StreamEntries
 from range_index import StreamRange
 
 Column = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+
+Flags = NDArray[np.bool_]
+"""One a position of a node's list."""
 
 
-class Rows(NamedTuple):
+class RangeColumns(NamedTuple):
     """Known ranges of one stream as columns: start, end, position in the list, and whether there is a hole inside."""
 
     starts: Column
     ends: Column
     positions: Column
-    holed: Mask
+    holed: Flags
 
-    def take(self, chosen: Mask | NDArray[np.intp]) -> Rows:
+    def take(self, chosen: Flags | NDArray[np.intp]) -> RangeColumns:
         """Some of the rows."""
-        return Rows(self.starts[chosen], self.ends[chosen], self.positions[chosen], self.holed[chosen])
+        return RangeColumns(self.starts[chosen], self.ends[chosen], self.positions[chosen], self.holed[chosen])
 
 
 class Found(NamedTuple):
@@ -71,7 +87,7 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chart:
+class KnownRanges:
     """Known ranges of one stream by start offset, and the positions that are not known.
 
     Args:
@@ -84,14 +100,14 @@ class Chart:
     starts: Column
     ends: Column
     positions: Column
-    holed: Mask
-    unknown: Mask
+    holed: Flags
+    unknown: Flags
     ordered: bool
 
     def place(self, offset: int, *, first: bool) -> Found | Hole | Between:
         """Where the object for ``offset`` is; ``first`` if it may also begin before it.
 
-        Only for an ordered chart. Complexity: O(log holders + list length / 64).
+        Only where `ordered`. Complexity: O(log holders + list length / 64).
         """
         index = int(np.searchsorted(self.starts, offset, side="right")) - 1
         if index >= 0 and self.ends[index] > offset:
@@ -104,7 +120,7 @@ class Chart:
     def scan(self, offset: int, from_position: int, *, first: bool) -> tuple[Found | Hole | Between, int]:
         """As :meth:`place`, by walking the list in order from a position; also gives the position to go on from.
 
-        For charts that are not ordered. Complexity: O(holders log holders).
+        For ranges that are not ordered. Complexity: O(holders log holders).
         """
         candidates = np.flatnonzero(self.unknown)
         if len(candidates):
@@ -133,14 +149,14 @@ class Chart:
         return Between(low, low_end, high, candidates) if len(candidates) else None
 
 
-def make_chart(
-    entries: Rows,
-    unknown: Mask,
+def join_ranges(
+    entries: RangeColumns,
+    unknown: Flags,
     seen: Mapping[int, StreamRange | None],
     *,
-    hinted: Rows | None = None,
-) -> Chart:
-    """A chart from an index's entries, from what this lookup has seen itself, and from what a snapshot says.
+    hinted: RangeColumns | None = None,
+) -> KnownRanges:
+    """All that is known: an index's entries, what this lookup has seen itself, and what a snapshot says.
 
     Args:
         entries: ascending by start; a position of -1 is not listed by the image.
@@ -165,7 +181,7 @@ def make_chart(
         unknown[list(seen)] = False
         parts.append(_rows_seen(seen, known))
     starts, ends, positions, holed = entries if len(parts) == 1 else _merged(parts)
-    return Chart(starts, ends, positions, holed, unknown, is_ordered(starts, ends, positions))
+    return KnownRanges(starts, ends, positions, holed, unknown, is_ordered(starts, ends, positions))
 
 
 def is_ordered(starts: Column, ends: Column, positions: Column) -> bool:
@@ -173,13 +189,57 @@ def is_ordered(starts: Column, ends: Column, positions: Column) -> bool:
     return bool((positions[1:] > positions[:-1]).all() and (ends[:-1] <= starts[1:]).all())
 
 
-def _rows_seen(seen: Mapping[int, StreamRange | None], known: Mask) -> Rows:
-    held = [(each.start, each.end, at, each.holed) for at, each in seen.items() if each is not None and not known[at]]
+def _rows_seen(seen: Mapping[int, StreamRange | None], known: Flags) -> RangeColumns:
+    held = [(span.start, span.end, at, span.holed) for at, span in seen.items() if span is not None and not known[at]]
     numbers = np.array([row[:3] for row in held], dtype=np.int64).reshape(len(held), 3)
     holed = np.array([row[3] for row in held], dtype=np.bool_)
-    return Rows(numbers[:, 0], numbers[:, 1], numbers[:, 2], holed)
+    return RangeColumns(numbers[:, 0], numbers[:, 1], numbers[:, 2], holed)
 
 
-def _merged(parts: list[Rows]) -> Rows:
-    joined = Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+def _merged(parts: list[RangeColumns]) -> RangeColumns:
+    joined = RangeColumns(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     return joined.take(np.lexsort((joined.positions, joined.starts)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SnapshotFacts:
+    """Facts about one stream in one node's list. Threads: immutable.
+
+    Args:
+        rows: ranges of listed objects, ascending by start.
+        settled: by position, whether all is known of the object that a lookup of the stream may ask.
+        low: of which starts all entries are included: ``[low, high)``.
+        high: see ``low``.
+    """
+
+    rows: RangeColumns
+    settled: Flags
+    low: int
+    high: int
+
+    def answers(self, offset: int) -> bool:
+        """Whether the snapshot has no more to say for this offset."""
+        return self.low <= offset < self.high
+
+
+def covered_objects(node: NodeImage, root: SnapshotRoot) -> Flags:
+    """By position, whether the snapshot covers the object, size included; O(list log covered)."""
+    return root.covers(node.object_ids, node.sizes_bytes)
+
+
+def facts_of(node: NodeImage, covered: Flags, entries: StreamEntries) -> SnapshotFacts:
+    """The entries as facts about this list; O(entries log list).
+
+    Args:
+        node: the list.
+        covered: by position, which objects the snapshot covers.
+        entries: of one stream.
+    """
+    columns = entries.columns
+    positions = node.positions(columns.object_ids)
+    usable = positions >= 0
+    usable[usable] = covered[positions[usable]]
+    rows = RangeColumns(columns.starts[usable], columns.ends[usable], positions[usable], columns.holed[usable])
+    settled = covered.copy() if entries.complete else np.zeros(len(node), dtype=np.bool_)
+    settled[rows.positions] = True
+    return SnapshotFacts(rows, settled, entries.low, entries.high)

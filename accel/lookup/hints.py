@@ -1,0 +1,365 @@
+"""Snapshots of the bucket: reads them, each stretch of bytes once for all who ask, and keeps them in bounded memory.
+
+The entries of a stream serve twice. A lookup learns from them which objects of a list hold the stream, and which lack
+it; the second is what the range index does not remember. And a read of data learns where in an object the stream's
+blocks lie, so that it need not open the object's index. All of it is true of the objects that it names, however old it
+is. Entries are used for lookups only with the very root that they were read with, since that says what they cover.
+
+Nothing here fails a lookup. Whatever is wrong with a hint, or with the store when it was asked for one, becomes the
+`problem` of the outcome and a count; the lookup goes on without.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+from cachetools import LRUCache
+from numpy.typing import NDArray
+
+from accel.errors import AccelError
+from accel.image import ObjectRef
+from accel.lookup.stats import Counters, HintStats, count_problem
+from accel.lookup.steps import HintReply, ReadEntries, SnapshotKnown
+from accel.settings import Settings
+from loaders.format import BlockRow
+from loaders.hints import (
+    ByteSpan,
+    EntryColumns,
+    HintProblem,
+    HintTrouble,
+    RootCache,
+    SnapshotRoot,
+    StreamEntries,
+    can_read_snapshots,
+    decode_entries,
+    decode_snapshot_root,
+    read_span,
+)
+from loaders.layout import HintKind, hint_root_key
+from loaders.store import ObjectStore
+
+BAD_SPANS_MAX = 1024
+"""What could not be used is remembered up to this number, then all of it is forgotten."""
+
+T = TypeVar("T")
+
+_ENTRY_SIZE_BYTES = 500  # what the remembered entries of a stream take besides their columns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """Entries of a stream with the sizes of their objects, and of which root they are."""
+
+    entries: StreamEntries
+    object_sizes: NDArray[np.int64]
+    root_etag: str
+
+    @property
+    def nbytes(self) -> int:
+        return self.entries.columns.nbytes + self.object_sizes.nbytes + _ENTRY_SIZE_BYTES
+
+
+class HintStore:
+    """Snapshots in memory, for many lookups and reads at once.
+
+    Args:
+        namespace: of the cluster's objects; roots of another one are foreign.
+        timer: seconds, from any start.
+        settings: bounds.
+        is_open: whether an object's index is in memory.
+
+    Threads: any. The lock is held for work in memory only.
+    """
+
+    def __init__(
+        self,
+        namespace: str,
+        timer: Callable[[], float],
+        settings: Settings,
+        is_open: Callable[[ObjectRef], bool] = lambda _: False,
+    ) -> None:
+        self.namespace = namespace
+        self.counters = Counters(HintStats)
+        self.roots: RootCache[SnapshotRoot] = RootCache(
+            snapshot_root_key,
+            lambda data, node_id: decode_snapshot_root(data, namespace=namespace, node_id=node_id),
+            timer,
+            size_bytes_max=settings.hint_root_size_bytes_max,
+            ttl_seconds=settings.hint_ttl_seconds,
+            missing_ttl_seconds=settings.hint_missing_ttl_seconds,
+        )
+        self._lock = threading.Lock()
+        self._held: LRUCache[tuple[int, int], _Held] = LRUCache(
+            settings.hint_entry_size_bytes_max, getsizeof=lambda held: held.nbytes
+        )
+        self._bad: set[tuple[str, ByteSpan]] = set()
+        self._wrong: set[tuple[int, int, int]] = set()
+        self._is_open = is_open
+        self._seen_root = self._seen_none = False
+        self.readable = can_read_snapshots()
+        """Whether snapshots can be read at all: pyarrow is installed."""
+
+    # -- what lookups ask ----------------------------------------------------------------------------------------------
+
+    @property
+    def expected(self) -> bool:
+        """Whether it may be hoped that a node has a snapshot: not if only nodes without one were seen so far."""
+        return self._seen_root or not self._seen_none
+
+    def root(self, node_id: int) -> SnapshotKnown | None:
+        """What is known of a node's snapshot; None: its root has to be read first."""
+        return self.roots.known(node_id)
+
+    def held(self, node_id: int, stream_id: int, known: SnapshotKnown) -> StreamEntries | None:
+        """A stream's entries in this very snapshot, if they are in memory."""
+        held = self._look(node_id, stream_id)
+        return held.entries if held is not None and held.root_etag == known.etag else None
+
+    def is_bad(self, known: SnapshotKnown, span: ByteSpan) -> bool:
+        """Whether these bytes of the snapshot were read before and could not be used."""
+        with self._lock:
+            return (known.etag, span) in self._bad
+
+    # -- what reads of data ask ----------------------------------------------------------------------------------------
+
+    def find(self, node_id: int, ref: ObjectRef, stream_id: int) -> BlockRow | None:
+        """Where the blocks of a stream lie in an object, as if they were one row of its index; None if not known.
+
+        Only where they lie together, without a hole between their offsets, and where the object's index, which knows
+        each of them, is not in memory. Complexity: O(entries of the stream).
+        """
+        held = self._look(node_id, stream_id)
+        if held is None or self._is_open(ref) or (node_id, ref.object_id, stream_id) in self._wrong:
+            return None
+        columns = held.entries.columns
+        rows = np.flatnonzero((columns.object_ids == ref.object_id) & (held.object_sizes == ref.size_bytes))
+        if not len(rows) or columns.holed[rows[0]] or columns.positions[rows[0]] < 0:
+            return None
+        at = int(rows[0])
+        numbers = (columns.starts, columns.ends, columns.record_counts, columns.positions, columns.sizes)
+        return BlockRow(stream_id, *(int(column[at]) for column in numbers))
+
+    def used(self, node_id: int, object_id: int, stream_id: int, *, right: bool) -> None:
+        """The bytes were fetched; if they were not what the row says, it is not given again."""
+        self.counters.add(spans_read=1, spans_wrong=int(not right))
+        if not right:
+            with self._lock:
+                _add_bounded(self._wrong, (node_id, object_id, stream_id))
+
+    # -- what loads bring ----------------------------------------------------------------------------------------------
+
+    def saw(self, known: SnapshotKnown) -> None:
+        """A root was asked for, and this came of it."""
+        self._seen_root |= known.root is not None
+        self._seen_none |= known.root is None
+
+    def keep(self, node_id: int, known: SnapshotKnown, entries: StreamEntries) -> None:
+        """Remember entries; copies them, so that they hold nothing else in memory."""
+        if known.root is None:
+            return
+        columns = EntryColumns.of(column.copy() for column in entries.columns.columns())
+        covered = known.root.covered
+        sizes = covered.sizes[covered.positions(columns.object_ids)] if len(columns) else columns.sizes
+        kept = StreamEntries(entries.stream_id, columns, entries.low, entries.high)
+        held = _Held(kept, sizes, known.etag)
+        with self._lock:
+            self._held.pop((node_id, entries.stream_id), None)
+            if held.nbytes <= self._held.maxsize:
+                self._held[node_id, entries.stream_id] = held
+
+    def note_bad(self, known: SnapshotKnown, span: ByteSpan) -> None:
+        """These bytes cannot be used: do not read them again."""
+        with self._lock:
+            _add_bounded(self._bad, (known.etag, span))
+
+    def give_up(self, node_id: int, problem: HintProblem) -> None:
+        """What the root names is gone or another thing: read the root again in a few seconds."""
+        self.roots.give_up(node_id, problem)
+
+    def stats(self) -> HintStats:
+        """Counts, and what is in memory now."""
+        roots = self.roots.stats()
+        with self._lock:
+            entry_bytes = int(self._held.currsize)
+        return self.counters.stats(roots=roots.roots, root_bytes=roots.nbytes, entry_bytes=entry_bytes)
+
+    def _look(self, node_id: int, stream_id: int) -> _Held | None:
+        with self._lock:
+            return self._held.get((node_id, stream_id))
+
+
+def _add_bounded(few: set[T], one: T) -> None:
+    if len(few) >= BAD_SPANS_MAX:
+        few.clear()
+    few.add(one)
+
+
+def snapshot_root_key(node_id: int) -> str:
+    """Where the root of a node's snapshot lies."""
+    return hint_root_key(HintKind.SNAPSHOTS, node_id)
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+logger = logging.getLogger(__name__)
+
+OnEntries = Callable[[int, SnapshotKnown, StreamEntries], None]
+"""Called with (node, snapshot, entries) in the loading thread, before anybody gets them."""
+
+
+@dataclass(frozen=True, slots=True)
+class HintLoad:
+    """A hint that is being read; ``started`` says whether this very call caused requests."""
+
+    result: Future[HintReply]
+    started: bool
+
+
+class HintLoader:
+    """Reads roots and entries of snapshots.
+
+    Args:
+        store: where they lie.
+        hints: keeps what comes.
+        executor: runs the reads.
+        on_entries: is told of entries.
+
+    Threads: any. No lock is held over I/O.
+    """
+
+    def __init__(self, store: ObjectStore, hints: HintStore, executor: Executor, on_entries: OnEntries) -> None:
+        self._store = store
+        self._hints = hints
+        self._executor = executor
+        self._on_entries = on_entries
+        self._lock = threading.Lock()
+        self._roots: dict[int, Future[HintReply]] = {}
+        self._bodies: dict[ByteSpan, Future[bytes | HintProblem | AccelError]] = {}
+
+    def read_root(self, node_id: int) -> HintLoad:
+        """Start to read a node's root, or join who is reading it."""
+        if (known := self._hints.root(node_id)) is not None:
+            return HintLoad(_done(HintReply(known, None, known.problem)), started=False)
+        flight, new = self._join(self._roots, node_id)
+        if new:
+            self._submit(self._roots, node_id, partial(self._fetch_root, node_id))
+        return HintLoad(flight, new)
+
+    def read_entries(self, step: ReadEntries) -> HintLoad:
+        """Start to read a stream's entries; who wants another stream of the same bytes joins."""
+        held = self._hints.held(step.node.node_id, step.stream_id, step.known)
+        if held is not None and held.complete:  # somebody else's request came just now
+            return HintLoad(_done(HintReply(step.known, held, None)), started=False)
+        result: Future[HintReply] = Future()
+        result.set_running_or_notify_cancel()  # from here on nobody who waits can cancel it
+        flight, new = self._join(self._bodies, step.span)
+        flight.add_done_callback(lambda body: _land(result, partial(self._outcome, step, body, started=new)))
+        if new:
+            self._submit(self._bodies, step.span, partial(self._fetch_body, step.span))
+        return HintLoad(result, new)
+
+    def _join(self, flights: dict[K, Future[V]], key: K) -> tuple[Future[V], bool]:
+        with self._lock:
+            if (flight := flights.get(key)) is not None:
+                return flight, False
+            flight = flights[key] = Future()
+            flight.set_running_or_notify_cancel()
+            return flight, True
+
+    def _submit(self, flights: dict[K, Future[V]], key: K, work: Callable[[], V]) -> None:
+        try:
+            self._executor.submit(self._fly, flights, key, work)
+        except (AccelError, RuntimeError) as error:  # the executor is shut down
+            with self._lock:
+                flight = flights.pop(key)
+            flight.set_exception(error)
+
+    def _fly(self, flights: dict[K, Future[V]], key: K, work: Callable[[], V]) -> None:
+        _land(flights[key], work)
+        # Only now, when all who waited have taken and kept what came: whoever asks next finds it in memory.
+        with self._lock:
+            del flights[key]
+
+    def _fetch_root(self, node_id: int) -> HintReply:
+        counters = self._hints.counters
+        counters.add(roots_asked=1, requests=1)
+        try:
+            known = self._hints.roots.read(self._store, node_id)
+        except AccelError as error:
+            count_problem(counters, error)
+            return HintReply(None, None, error, 1, 0)
+        self._hints.saw(known)
+        counters.add(bytes_read=known.read_size_bytes)
+        if known.problem is not None:
+            count_problem(counters, known.problem)
+        return HintReply(known, None, known.problem, 1, known.read_size_bytes)
+
+    def _fetch_body(self, span: ByteSpan) -> bytes | HintProblem | AccelError:
+        self._hints.counters.add(requests=1)
+        try:
+            body = read_span(self._store, span)
+        except (HintProblem, AccelError) as problem:
+            return problem
+        self._hints.counters.add(bytes_read=len(body))
+        return body
+
+    def _outcome(
+        self, step: ReadEntries, done: Future[bytes | HintProblem | AccelError], *, started: bool
+    ) -> HintReply:
+        body = done.result()
+        size_bytes = len(body) if isinstance(body, bytes) else 0
+        entries = _decoded(step, body) if isinstance(body, bytes) else body
+        self._hints.counters.add(entries_asked=1)
+        if not isinstance(entries, StreamEntries):
+            self._note(step, entries)
+            return HintReply(step.known, None, entries, int(started), size_bytes * started)
+        self._hints.counters.add(entries=len(entries))
+        self._hints.keep(step.node.node_id, step.known, entries)
+        self._on_entries(step.node.node_id, step.known, entries)
+        return HintReply(step.known, entries, None, int(started), size_bytes * started)
+
+    def _note(self, step: ReadEntries, problem: HintProblem | AccelError) -> None:
+        count_problem(self._hints.counters, problem)
+        if not isinstance(problem, HintProblem):
+            return
+        if problem.kind in {HintTrouble.STALE, HintTrouble.MIXED}:
+            self._hints.give_up(step.node.node_id, problem)
+        else:
+            self._hints.note_bad(step.known, step.span)
+
+
+def _done(outcome: HintReply) -> Future[HintReply]:
+    future: Future[HintReply] = Future()
+    future.set_result(outcome)
+    return future
+
+
+def _decoded(step: ReadEntries, body: bytes) -> StreamEntries | HintProblem:
+    root = step.known.root
+    if root is None:
+        raise ValueError("expected entries of a snapshot with a root, found none")
+    try:
+        return decode_entries(root, step.span, body, step.stream_id)
+    except HintProblem as problem:
+        return problem
+    except Exception as error:
+        # Its checksum is right and yet it cannot be read: whatever a library makes of it, no lookup fails for a hint.
+        logger.warning("entries of snapshot %s could not be decoded", step.span.key, exc_info=True)
+        return HintProblem(HintTrouble.CORRUPT, step.span.key, f"{type(error).__name__}: {error}")
+
+
+def _land(flight: Future[V], work: Callable[[], V]) -> None:
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the waiters must hear of it
+        flight.set_exception(error)
+        return
+    flight.set_result(result)

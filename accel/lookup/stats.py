@@ -1,0 +1,185 @@
+"""What an accelerator counts: lookups, hints, and memory against its bounds, as `stats()` gives them.
+
+All numbers are since the start unless their text says otherwise. Names end in their unit; there are no ids in them, so
+that an export has few series.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, TypeVar
+
+from accel.errors import AccelError
+from accel.image import ImageVersion, version_number
+from accel.lookup.answer import Answer, Ending
+from bloom import StoreStats
+from loaders.hints import HintProblem
+from loaders.object_index import LoaderStats
+from range_index import IndexStatistics
+
+S = TypeVar("S", bound="LookupStats | HintStats")
+
+
+@dataclass(frozen=True, slots=True)
+class LookupStats:
+    """How lookups went.
+
+    Args:
+        lookups: finished ones.
+        warm: of these, answered without opening anything.
+        partial: cut short by the caller's bound.
+        holes: ended at a hole.
+        failed: raised an error.
+        rounds: rounds of loading.
+        objects_opened: object indexes asked for.
+        objects_listed: objects listed by the nodes that such lookups visited: what opening everything would open.
+        refreshes: newer images asked for, because an object was gone or an answer came out short.
+        source_failures: times that the image source raised an error; the image at hand went on serving.
+    """
+
+    lookups: int = 0
+    warm: int = 0
+    partial: int = 0
+    holes: int = 0
+    failed: int = 0
+    rounds: int = 0
+    objects_opened: int = 0
+    objects_listed: int = 0
+    refreshes: int = 0
+    source_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCacheStats:
+    """Sizes and counts of the index and the filters, and how many streams broke the order of their node's list."""
+
+    range_index: IndexStatistics
+    filters: StoreStats
+    unordered_views: int
+    hashed_ids_bytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all of it."""
+        return self.range_index.nbytes + self.filters.nbytes + self.hashed_ids_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HintStats:
+    """How hints fared since the start, and what of them is in memory now.
+
+    Args:
+        roots: roots of snapshots in memory, now.
+        root_bytes: their memory, now.
+        entry_bytes: memory of snapshot entries, now.
+        requests: requests for roots, entries and packs.
+        bytes_read: bytes of these.
+        roots_asked: times that a root was asked for.
+        entries_asked: times that a stream's entries were asked for.
+        entries: entries that came of it.
+        spans_read: reads of data that went straight to an object's blocks, as a snapshot said where.
+        spans_wrong: of these, the bytes were not what the snapshot said; the object's index was opened instead.
+        packs: filter packs loaded.
+        filters: filters that came of it.
+        filters_bad: filters of packs that were left out, as they were damaged.
+        missing, corrupt, foreign, mixed, stale: what was wrong with hints that could not be used; docs/hints.md.
+        unreachable: the store failed when it was asked for a hint.
+    """
+
+    roots: int = 0
+    root_bytes: int = 0
+    entry_bytes: int = 0
+    requests: int = 0
+    bytes_read: int = 0
+    roots_asked: int = 0
+    entries_asked: int = 0
+    entries: int = 0
+    spans_read: int = 0
+    spans_wrong: int = 0
+    packs: int = 0
+    filters: int = 0
+    filters_bad: int = 0
+    missing: int = 0
+    corrupt: int = 0
+    foreign: int = 0
+    mixed: int = 0
+    stale: int = 0
+    unreachable: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of what is kept."""
+        return self.root_bytes + self.entry_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorStats:
+    """Everything an accelerator counts, and what it holds in memory against its bounds.
+
+    Args:
+        image_version: of the image installed now.
+        image_age_seconds: since it was installed.
+        image_unconfirmed_seconds: since it was last known to be the newest: since that question to the source began,
+            for a source that cannot tell since the last one that it answered at all.
+        lookups, knowledge, loader, hints: the parts.
+        memory_bytes: of all caches.
+        memory_bytes_max: the sum of their bounds.
+    """
+
+    image_version: ImageVersion
+    image_age_seconds: float
+    image_unconfirmed_seconds: float
+    lookups: LookupStats
+    knowledge: IndexCacheStats
+    loader: LoaderStats
+    hints: HintStats
+    memory_bytes: int
+    memory_bytes_max: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON; the version as one number."""
+        return asdict(self) | {"image_version": version_number(self.image_version)}
+
+
+class Counters(Generic[S]):
+    """Adds up one kind of stats. Threads: any."""
+
+    def __init__(self, kind: type[S]) -> None:
+        self._kind = kind
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys(kind.__dataclass_fields__, 0)
+
+    def add(self, **counts: int) -> None:
+        """Add to the counts of these names."""
+        with self._lock:
+            for name, count in counts.items():
+                self._counts[name] += count
+
+    def stats(self, **now: int) -> S:
+        """The counts, and what is given as it is now."""
+        with self._lock:
+            return self._kind(**(self._counts | now))
+
+
+def count_answer(counters: Counters[LookupStats], answer: Answer) -> None:
+    """A lookup finished."""
+    counters.add(
+        lookups=1,
+        warm=not answer.rounds,
+        partial=answer.ending is Ending.PARTIAL,
+        holes=answer.ending is Ending.HOLE,
+        rounds=answer.rounds,
+        objects_opened=answer.objects_opened,
+        objects_listed=answer.objects_listed if answer.rounds else 0,
+    )
+
+
+def count_problem(counters: Counters[HintStats], problem: HintProblem | AccelError) -> None:
+    """A hint could not be used."""
+    counters.add(**{trouble_of(problem): 1})
+
+
+def trouble_of(problem: HintProblem | AccelError) -> str:
+    """What counters call a problem."""
+    return str(problem.kind) if isinstance(problem, HintProblem) else "unreachable"
