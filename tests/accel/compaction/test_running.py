@@ -22,7 +22,7 @@ from accel.compaction import (
     compact,
     run_group,
 )
-from accel.compaction.committing import ATTEMPTS_MAX, Committed, Lost, commit_outcome
+from accel.compaction.running import ATTEMPTS_MAX, Committed, Lost, commit_outcome
 from accel.errors import CommitRefused, StoreUnavailable
 from accel.testing import Fault, FaultStore
 from loaders.object_writer import ATTEMPTS_MAX as PUT_ATTEMPTS_MAX
