@@ -1,12 +1,12 @@
-"""Giving up: promised ids are given back, and what was written under them is deleted.
+"""Giving up: prepared ids are given back, and what was written under them is deleted.
 
 Step by step:
 
     1. the indexes of the objects are opened, to learn which of them hold one stream alone
-    2. the ids are taken out of the promises; what is not promised any more is left alone, for it may be listed
-    3. an object of one stream may be listed in the bucket of its stream, for a promise outlasts that; then it is left
+    2. the ids are taken out of the prepared ones; what is not prepared any more is left alone, for it may be listed
+    3. an object of one stream may be listed in the bucket of its stream although it is still prepared; then it is left
        alone, too. Else the bucket is written anew, as it is: a registration that is on its way (of somebody who gave it
-       up as lost, say) loses its race by that, asks for the promise again, and is refused
+       up as lost, say) loses its race by that, asks whether its id is prepared, and is refused
     4. the rest is deleted; the collector does what is left undone here
 
 An object that cannot be read may be of any stream: all buckets are asked for it.
@@ -15,20 +15,18 @@ An object that cannot be read may be of any stream: all buckets are asked for it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.keys import require
 from accel.catalog.node_list import without_prepared
-from accel.catalog.parts import CatalogParts
+from accel.catalog.parts import CatalogParts, open_bounded
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.shard_writes import read_list
 from accel.catalog.stream_shards import bucket_of
 from accel.catalog.survey import must_read
 from accel.errors import FormatError, KeyMissing
-from loaders.object_index import Load
 from loaders.object_ref import ObjectRef
 
 _MANY = -1
@@ -36,7 +34,7 @@ _MANY = -1
 
 
 def discard(parts: CatalogParts, node_id: int, object_ids: Iterable[int]) -> None:
-    """Give up ids that were promised to a writer of a node's objects; what was committed meanwhile stays.
+    """Give up ids that were prepared for a writer of a node's objects; what was committed meanwhile stays.
 
     Requests: one an object, one or two for the list, two a bucket that is touched, and one for 1,000 deletes.
 
@@ -47,41 +45,37 @@ def discard(parts: CatalogParts, node_id: int, object_ids: Iterable[int]) -> Non
     wanted = list(dict.fromkeys(object_ids))
     written = _written(parts, node_id, wanted)
     taken = _taken_back(parts, node_id, wanted)
-    listed = _registered(parts, {each: written[each] for each in taken if each in written})
-    going = [each for each in taken if each in written and each not in listed]
-    for failure in parts.store.delete_many([parts.layout.object_key(each) for each in going])[:1]:
+    listed = _registered(parts, {object_id: written[object_id] for object_id in taken if object_id in written})
+    going = [object_id for object_id in taken if object_id in written and object_id not in listed]
+    for failure in parts.store.delete_many([parts.layout.object_key(object_id) for object_id in going])[:1]:
         raise failure.error
 
 
 def _written(parts: CatalogParts, node_id: int, object_ids: list[int]) -> dict[int, int | None]:
     """Object id -> the only stream that it holds, or _MANY; None if it cannot be read. Without those that are not."""
-    found: dict[int, int | None] = {}
-    waiting = iter(object_ids)
-    while batch := list(islice(waiting, parts.settings.parallel_requests)):
-        for load in [parts.loader.open(node_id, ObjectRef(each)) for each in batch]:
-            try:
-                found[load.ref.object_id] = _stream_of(load)
-            except KeyMissing as error:
-                if error.key != parts.layout.object_key(load.ref.object_id):  # it links objects that are gone
-                    found[load.ref.object_id] = None
-            except FormatError:
-                found[load.ref.object_id] = None
-    return found
-
-
-def _stream_of(load: Load) -> int:
-    stream_ids = load.result.result().ranges.stream_ids
-    return int(stream_ids[0]) if len(stream_ids) == 1 else _MANY
+    streams: dict[int, int | None] = {}
+    wanted = ((node_id, ObjectRef(object_id)) for object_id in object_ids)
+    for ref, load in open_bounded(parts.loader, wanted, parts.settings.parallel_requests):
+        try:
+            stream_ids = load.result().ranges.stream_ids
+        except KeyMissing as error:
+            if error.key != parts.layout.object_key(ref.object_id):  # it links objects that are gone
+                streams[ref.object_id] = None
+        except FormatError:
+            streams[ref.object_id] = None
+        else:
+            streams[ref.object_id] = int(stream_ids[0]) if len(stream_ids) == 1 else _MANY
+    return streams
 
 
 def _taken_back(parts: CatalogParts, node_id: int, object_ids: list[int]) -> list[int]:
     taken: list[int] = []
     key = parts.keys.node_list(node_id)
 
-    def change(found: NodeList | None) -> NodeList | None:
-        now = require(found, key.where)
-        promised = set(now.prepared["object_id"].tolist())
-        taken[:] = [each for each in object_ids if each in promised]
+    def change(node_list: NodeList | None) -> NodeList | None:
+        now = require(node_list, key.where)
+        prepared = set(now.prepared["object_id"].tolist())
+        taken[:] = [object_id for object_id in object_ids if object_id in prepared]
         return without_prepared(now, object_ids)
 
     key.change(change, seen=read_list(key, node_id))
@@ -95,26 +89,26 @@ def _registered(parts: CatalogParts, streams: dict[int, int | None]) -> set[int]
     for object_id, stream_id in streams.items():
         if stream_id is not None and stream_id != _MANY:
             by_bucket.setdefault(bucket_of(stream_id, parts.format.stream_buckets), []).append(object_id)
-    found: set[int] = set()
+    registered: set[int] = set()
     for number, object_ids in by_bucket.items():
-        found |= _registered_in(parts, number, np.array(object_ids, dtype=np.int64))
+        registered |= _registered_in(parts, number, np.array(object_ids, dtype=np.int64))
     for number in range(parts.format.stream_buckets if unknown else 0):
-        found |= _known(must_read(parts.keys.shard(number)).value, np.array(unknown, dtype=np.int64))
-    return found
+        registered |= _known(must_read(parts.keys.shard(number)).value, np.array(unknown, dtype=np.int64))
+    return registered
 
 
 def _registered_in(parts: CatalogParts, number: int, ids: NDArray[np.int64]) -> set[int]:
-    found: set[int] = set()
+    registered: set[int] = set()
     key = parts.keys.shard(number)
 
     def change(now: StreamBucket | None) -> StreamBucket | None:
-        nonlocal found
+        nonlocal registered
         bucket = require(now, key.where)
-        found = _known(bucket, ids)
-        return None if len(found) == len(ids) else bucket
+        registered = _known(bucket, ids)
+        return None if len(registered) == len(ids) else bucket
 
     key.change(change)
-    return found
+    return registered
 
 
 def _known(bucket: StreamBucket, ids: NDArray[np.int64]) -> set[int]:

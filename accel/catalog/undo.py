@@ -6,10 +6,10 @@
     3. objects of one stream that the undone commits had made are retired in the buckets of their streams, those that
        still waited in the list among them; then the list forgets which commits were undone: see `shard_writes`
 
-A collector dooms an object in the list before it deletes it, and a doomed one never comes back: whichever of the two
-writes the list first wins. An undo that ended half-way is finished by the next one, and by whoever moves objects of one
-stream. Which versions there are: one from before each of the last few commits that took objects out, and one from
-before each undo.
+A collector marks an object in the list as delete pending before it deletes it, and such an object never comes back: the
+one of the two that writes the list first wins. An undo that ended half-way is finished by the next one, and by the next
+move of objects of one stream. Versions that there are: one from before each of the last few commits that took objects
+out, and one from before each undo.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def versions(catalog: ObjectCatalog, node_id: int) -> list[KeptVersion]:
     now = read_list(parts.keys.node_list(node_id), node_id).value
     kept = kept_lists(parts, node_id)
     missing: dict[int, AccelError | None] = {}
-    return [_described(parts, now, each, missing) for each in kept]
+    return [_described(parts, now, version, missing) for version in kept]
 
 
 def unfinished_commits(catalog: ObjectCatalog, node_id: int) -> tuple[int, ...]:
@@ -200,18 +200,18 @@ def _wanted(parts: CatalogParts, now: NodeList, sequence: int | None) -> KeptLis
 
 
 def _newest_other(parts: CatalogParts, now: NodeList, kept: list[KeptList]) -> KeptList:
-    for each in reversed(kept):
-        if undone(now, each.version.node_list, parts.now_ms()) is not None:
-            return each
+    for version in reversed(kept):
+        if undone(now, version.version.node_list, parts.now_ms()) is not None:
+            return version
     found = f"{len(kept)} versions that have the same objects"
     raise MaintenanceRefused(f"list of node {now.node_id}: expected an earlier version to go back to, found {found}")
 
 
 def _chosen(node_id: int, kept: list[KeptList], sequence: int) -> KeptList:
-    for each in kept:
-        if each.version.sequence == sequence:
-            return each
-    known = ", ".join(str(each.version.sequence) for each in kept) or "none"
+    for version in kept:
+        if version.version.sequence == sequence:
+            return version
+    known = ", ".join(str(version.version.sequence) for version in kept) or "none"
     raise MaintenanceRefused(f"list of node {node_id}: expected one of the versions {known}, found {sequence}")
 
 
@@ -253,9 +253,9 @@ class _WayBack:
         self._checked = checked
         self.done: Undo | None = None
 
-    def change(self, found: NodeList | None) -> NodeList | None:
+    def change(self, node_list: NodeList | None) -> NodeList | None:
         """The list that follows; None if it was led back before: by an earlier call, or by this one unawares."""
-        now = require(found, f"the list of node {self._earlier.node_id}")
+        now = require(node_list, f"the list of node {self._earlier.node_id}")
         undo = undone(now, self._earlier, self._parts.now_ms())
         if undo is None:
             return None
@@ -281,7 +281,7 @@ def _refuse_missing(
 
 
 def _errors(object_ids: Iterable[int], known: dict[int, AccelError | None]) -> Iterable[tuple[int, AccelError]]:
-    return ((each, error) for each in object_ids if (error := known[each]) is not None)
+    return ((object_id, error) for object_id in object_ids if (error := known[object_id]) is not None)
 
 
 def _finish(parts: CatalogParts, node_id: int) -> None:
