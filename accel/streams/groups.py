@@ -47,21 +47,20 @@ Source: PDP-28; how segments are shared out: `rules.group_state`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory
-from accel.history.codecs.history_form import HistoryForm
-from accel.history.codecs.plain import plain
-from accel.history.codecs.segment_columns import (
+from accel.history.columns import (
     StoredSegments,
     check_within,
     make_rows,
     restored_segments,
     stored_segments,
 )
+from accel.history.records import HistoryForm, plain
 from accel.history.rules import retention
 from accel.history.rules.checks import checked_id, checked_integer
 from accel.history.rules.cuts import PlacedCut
@@ -90,6 +89,7 @@ from accel.system import SYSTEM, Components
 from loaders.errors import TableMissing
 from loaders.tables import Table, TypedKey
 from loaders.tables.columns import pack_columns, unpack_columns
+from loaders.tables.records import Converted
 
 # The stored form
 
@@ -129,10 +129,10 @@ def _restored(fields: StoredGroup, where: str) -> GroupState:
     )
 
 
-class _GroupForm(HistoryForm[GroupState, StoredGroup]):
+class _GroupForm(HistoryForm[GroupState]):
     """Shows the owners of segments by their names. Threads: immutable."""
 
-    def expand(self, fields: StoredGroup) -> object:
+    def expand(self, fields: Any) -> object:
         state = _restored(fields, self.name)
         names = {FREE: None, ENDED: "ended"} | {at: {"reader": name} for at, name in enumerate(fields.readers)}
         return plain(
@@ -145,7 +145,7 @@ class _GroupForm(HistoryForm[GroupState, StoredGroup]):
         )
 
 
-READER_GROUP: Final = _GroupForm("reader-group", 1, StoredGroup, _stored, _restored)
+READER_GROUP: Final = _GroupForm("reader-group", 1, Converted(StoredGroup, _stored, _restored))
 
 
 # The group

@@ -411,7 +411,9 @@ class Table:
         """What stands at a key, tombstones included; None = nothing. At most one request."""
         return self._folder.look(key)
 
-    def rewrite(self, key: str, rule: Rule, start: Stored | None, *, repeatable: bool) -> Entry:
+    def rewrite(
+        self, key: str, rule: Rule, start: Stored | None, *, repeatable: bool, is_from_memory: bool = False
+    ) -> Entry:
         """The loop of all changes: `update_with`, and `TypedKey.change`.
 
         Args:
@@ -419,6 +421,8 @@ class Table:
             rule: as the change of `update_with`, of values with their versions.
             start: what stands at the key as far as the caller knows; tried first. The rule gets it as it is.
             repeatable: as for `update_with`.
+            is_from_memory: whether `start` was read some time ago: that it is out of date is no race, and no pause
+                follows.
 
         Returns:
             What was written; or what is there, if that was left alone.
@@ -426,7 +430,8 @@ class Table:
         Raises:
             As `update_with`.
         """
-        return self._rewrite(key, rule, start, self._attempts, repeatable=repeatable)
+        pauses_from = 2 if is_from_memory else 1
+        return self._rewrite(key, rule, start, self._attempts, repeatable=repeatable, pauses_from=pauses_from)
 
     # Damaged keys
 
@@ -559,7 +564,9 @@ class Table:
             self._version(key, settled)
         return settled
 
-    def _rewrite(self, key: str, rule: Rule, stored: Stored | None, attempts: int, *, repeatable: bool) -> Entry:
+    def _rewrite(
+        self, key: str, rule: Rule, stored: Stored | None, attempts: int, *, repeatable: bool, pauses_from: int = 1
+    ) -> Entry:
         for attempt in range(1, attempts + 1):
             entry = None if stored is None else stored.entry
             new = rule(entry)
@@ -571,7 +578,8 @@ class Table:
                 settled = self._write(key, new.value, stored.version, final=new.is_final)
             if settled.outcome is not Outcome.LOST:
                 return self._rewritten(key, new.value, settled, rule if repeatable else None, attempts - attempt)
-            self._writer.backoff.pause(attempt)
+            if attempt >= pauses_from:
+                self._writer.backoff.pause(attempt)
             # What was read while settling saves a request, unless so many write that it is out of date after the pause.
             stored = settled.current if attempt < FRESH_FROM_ATTEMPT else self._folder.look(key)
         raise self._others_were_faster(key, stored)

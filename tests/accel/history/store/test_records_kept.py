@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from accel.errors import NotInHistory, StreamDeleted
-from accel.history import codecs
+from accel.history import records as codecs
 from accel.history.rules.cuts import CutOrder
 from accel.history.rules.ids import IdMap
 from accel.history.rules.retention import StreamCutRecord
