@@ -67,7 +67,7 @@ from loaders.format import RecordBatch
 from loaders.lifetime import Lifetime
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import ObjectWriter, stored_size_bytes
-from loaders.tables.versions import Versioned
+from loaders.tables.envelope import Versioned
 from range_index import ObjectRanges
 
 DOUBTFUL_MAX = 1000
