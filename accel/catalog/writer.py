@@ -61,14 +61,13 @@ from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_r
 from accel.catalog.survey import list_node_ids
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced
 from accel.image import StreamObject
-from accel.lookup.ranges_given import RangesGiven, ranges_of
 from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import StoreError, TableError
 from loaders.format import RecordBatch
 from loaders.lifetime import Lifetime
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import ObjectWriter, stored_size_bytes
-from range_index import ObjectRanges
+from range_index import ObjectRanges, RangesGiven
 
 DOUBTFUL_MAX = 1000
 """Commits of unknown outcome that a session remembers."""
@@ -224,7 +223,7 @@ class NodeWriter:
         time_ms = self._parts.now_ms() if data_time_seconds is None else int(data_time_seconds * MILLISECONDS)
         own = stream_objects or {}
         unproven = first_unproven(self._parts, [*([] if ref is None else [ref]), *(each.ref for each in own.values())])
-        claims = make_claims(ref, ranges_of(ranges), own, self.node_id, time_ms, unproven)
+        claims = make_claims(ref, ObjectRanges.of(ranges), own, self.node_id, time_ms, unproven)
         with self._turn():
             self._commit(claims)
 
