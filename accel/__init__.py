@@ -45,7 +45,7 @@ from loaders.store import S3Settings, open_store
 
 if TYPE_CHECKING:
     from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
-    from accel.history.configuration import RetentionPolicy, StreamConfiguration
+    from accel.history.rules.configuration import RetentionPolicy, StreamConfiguration
     from accel.history.store import Stream, StreamStore
     from accel.streams.groups import GroupReader, ReaderGroup
     from accel.streams.reader import AsyncStreamReader, StreamReader
@@ -120,9 +120,9 @@ _LOADED_WHEN_ASKED_FOR = {
     "ObjectSegments": "accel.streams.segments_host",
     "ReaderGroup": "accel.streams.groups",
     "ReaderSettings": "accel.streams.rules.reader_core",
-    "RetentionPolicy": "accel.history.configuration",
+    "RetentionPolicy": "accel.history.rules.configuration",
     "Stream": "accel.history.store",
-    "StreamConfiguration": "accel.history.configuration",
+    "StreamConfiguration": "accel.history.rules.configuration",
     "StreamReader": "accel.streams.reader",
     "StreamStore": "accel.history.store",
     "StreamWriter": "accel.streams.writer",

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.history import codecs
-from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
-from accel.history.cuts import CutOrder
-from accel.history.records import RetentionEntry
+from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
+from accel.history.rules.cuts import CutOrder
+from accel.history.rules.retention import RetentionEntry
 from accel.history.store import GivenSizes, Stream, StreamStore
 from benchmarks.harness import AnswersDiffer, Comparison
 from benchmarks.synthetic_year import (

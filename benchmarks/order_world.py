@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.history.ids import make_id
-from accel.history.segments import SegmentRecord
+from accel.history.rules.ids import make_id
+from accel.history.rules.segments import SegmentRecord
 from accel.streams.rules.events import EventBatch
 from accel.streams.rules.reader_core import Fill, SegmentEnd, SegmentEvents
 

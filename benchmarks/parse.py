@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.harness import Comparison, interleave
 from loaders.format.block_index import BLOCK_SIZE_BYTES_MIN, ROW_DTYPE, decode_block_index
-from loaders.format.footer import FOOTER_SIZE_BYTES
+from loaders.format.tail import FOOTER_SIZE_BYTES
 from range_index.object_ranges import ObjectRanges
 
 OBJECTS = 10

@@ -22,11 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.history import codecs
-from accel.history.history_chunk import HistoryChunk
-from accel.history.id_columns import IdMap
-from accel.history.ids import NUMBER_BITS
-from accel.history.records import EpochRecord, RetentionSet, StreamCutRecord
-from accel.history.segments import Segments
+from accel.history.rules.epochs import EpochRecord, HistoryChunk
+from accel.history.rules.ids import NUMBER_BITS, IdMap
+from accel.history.rules.retention import RetentionSet, StreamCutRecord
+from accel.history.rules.segments import Segments
 from accel.history.store import keys
 from loaders.errors import KeyMissing
 from loaders.layout import TABLES_PREFIX

@@ -25,14 +25,13 @@ import numpy as np
 from cachetools import LRUCache
 
 from accel.errors import AccelError, InvalidRequest, PositionTruncated
-from accel.history.checks import checked_id, checked_integer
-from accel.history.configuration import OffsetUnit
-from accel.history.ids import segment_text
-from accel.history.key_profile import KeyProfile
-from accel.history.segments import KeyRanges
-from accel.history.states import StreamState
+from accel.history.rules.checks import checked_id, checked_integer
+from accel.history.rules.configuration import OffsetUnit
+from accel.history.rules.ids import segment_text
+from accel.history.rules.retention import placed
+from accel.history.rules.segments import KeyProfile, KeyRanges
+from accel.history.rules.states import StreamState
 from accel.history.store import Stream
-from accel.history.truncation import placed
 from accel.image import OPEN_END, ImageVersion
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.arrival_order import HostClock, SegmentRead
@@ -44,7 +43,7 @@ from loaders.format import RecordBatch
 from loaders.lifetime import PerProcess
 from loaders.shared_loads import SharedChunks, SharedLoads
 from loaders.store import ObjectStore
-from range_index.time_search import NO_TOKEN
+from range_index.segment_times import NO_TOKEN
 
 NEWEST_SECONDS: Final = 1.0
 """So long the image, and the list of segments that take writes, count as the newest once they were asked for."""

@@ -27,7 +27,7 @@ from accel import (
 )
 from accel.catalog.rows import STREAMS_AN_OBJECT_MAX
 from accel.cli.lookup.read import ORDERS, StreamRead, read
-from accel.history.configuration import StreamConfiguration
+from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
 from accel.streams.rules.arrival_order import Standing, choose
 from accel.streams.rules.group_state import READERS_MAX
@@ -36,7 +36,7 @@ from accel.streams.rules.transaction_data import SIZE_BYTES_MAX
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.testing import MemorySegments
 from loaders.store import CountingStore, MemoryStore
-from range_index.time_search import Bracket, search
+from range_index.segment_times import Bracket, search
 from tests.docs.pages import ROOT, table_rows
 from tests.docs.test_tables import shown
 
