@@ -1,12 +1,12 @@
-"""Giving up: promised ids are given back, and what was written under them is deleted.
+"""Giving up: prepared ids are given back, and what was written under them is deleted.
 
 Step by step:
 
     1. the indexes of the objects are opened, to learn which of them hold one stream alone
-    2. the ids are taken out of the promises; what is not promised any more is left alone, for it may be listed
-    3. an object of one stream may be listed in the bucket of its stream, for a promise outlasts that; then it is left
+    2. the ids are taken out of the prepared ones; what is not prepared any more is left alone, for it may be listed
+    3. an object of one stream may be listed in the bucket of its stream although it is still prepared; then it is left
        alone, too. Else the bucket is written anew, as it is: a registration that is on its way (of somebody who gave it
-       up as lost, say) loses its race by that, asks for the promise again, and is refused
+       up as lost, say) loses its race by that, asks whether its id is prepared, and is refused
     4. the rest is deleted; the collector does what is left undone here
 
 An object that cannot be read may be of any stream: all buckets are asked for it.
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.cell import standing
+from accel.catalog.keys import require
 from accel.catalog.node_list import without_prepared
 from accel.catalog.parts import CatalogParts, open_bounded
 from accel.catalog.records import NodeList, StreamBucket
@@ -34,7 +34,7 @@ _MANY = -1
 
 
 def discard(parts: CatalogParts, node_id: int, object_ids: Iterable[int]) -> None:
-    """Give up ids that were promised to a writer of a node's objects; what was committed meanwhile stays.
+    """Give up ids that were prepared for a writer of a node's objects; what was committed meanwhile stays.
 
     Requests: one an object, one or two for the list, two a bucket that is touched, and one for 1,000 deletes.
 
@@ -70,15 +70,15 @@ def _written(parts: CatalogParts, node_id: int, object_ids: list[int]) -> dict[i
 
 def _taken_back(parts: CatalogParts, node_id: int, object_ids: list[int]) -> list[int]:
     taken: list[int] = []
-    cell = parts.cells.node_list(node_id)
+    key = parts.keys.node_list(node_id)
 
     def change(node_list: NodeList | None) -> NodeList | None:
-        now = standing(node_list, cell.where)
-        promised = set(now.prepared["object_id"].tolist())
-        taken[:] = [object_id for object_id in object_ids if object_id in promised]
+        now = require(node_list, key.where)
+        prepared = set(now.prepared["object_id"].tolist())
+        taken[:] = [object_id for object_id in object_ids if object_id in prepared]
         return without_prepared(now, object_ids)
 
-    cell.change(change, seen=read_list(cell, node_id))
+    key.change(change, seen=read_list(key, node_id))
     return taken
 
 
@@ -93,21 +93,21 @@ def _registered(parts: CatalogParts, streams: dict[int, int | None]) -> set[int]
     for number, object_ids in by_bucket.items():
         registered |= _registered_in(parts, number, np.array(object_ids, dtype=np.int64))
     for number in range(parts.format.stream_buckets if unknown else 0):
-        registered |= _known(must_read(parts.cells.bucket(number)).value, np.array(unknown, dtype=np.int64))
+        registered |= _known(must_read(parts.keys.shard(number)).value, np.array(unknown, dtype=np.int64))
     return registered
 
 
 def _registered_in(parts: CatalogParts, number: int, ids: NDArray[np.int64]) -> set[int]:
     registered: set[int] = set()
-    cell = parts.cells.bucket(number)
+    key = parts.keys.shard(number)
 
     def change(now: StreamBucket | None) -> StreamBucket | None:
         nonlocal registered
-        bucket = standing(now, cell.where)
+        bucket = require(now, key.where)
         registered = _known(bucket, ids)
         return None if len(registered) == len(ids) else bucket
 
-    cell.change(change)
+    key.change(change)
     return registered
 
 
