@@ -30,7 +30,7 @@ import statistics
 import time
 import tracemalloc
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -344,7 +344,7 @@ def time_lines() -> list[Comparison]:
     searched = [peer.ask(partial(_searched, time_ms=time_ms), epoch) for time_ms, epoch in asked[:PEER_TIMES]]
     lines = []
     for name in ("first time", "again"):
-        found = [year.ask(partial(Stream.epoch_at, time_ms=time_ms), epoch) for time_ms, epoch in asked]
+        found = [year.ask(partial(_told, time_ms=time_ms), epoch) for time_ms, epoch in asked]
         lines += _lines(f"epoch at a time, {name}", found, "binary search over chunks", searched)
     return lines
 
@@ -357,9 +357,9 @@ def cut_lines() -> list[Comparison]:
         one, other = cut_at(first), cut_at(last)
         ids = ids_of(np.arange(first - 3, last + 1)).tolist()
         walked = Year.open().ask(partial(_walked, first=first, last=last), ids)
-        between = Year.open().ask(lambda stream: stream.segments_between(one, other).tolist(), ids)  # noqa: B023 - asked at once
-        size = Year.open().ask(partial(Stream.size_between, start=one, end=other), size_till(last) - size_till(first))
-        order = Year.open().ask(partial(Stream.compare, one=one, other=other), CutOrder.BEFORE)
+        between = Year.open().ask(lambda stream: stream.cuts.segments_between(one, other).tolist(), ids)  # noqa: B023 - asked at once
+        size = Year.open().ask(partial(_size, start=one, end=other), size_till(last) - size_till(first))
+        order = Year.open().ask(partial(_order, one=one, other=other), CutOrder.BEFORE)
         for what, cost in (("segments between", between), ("size between", size), ("compare", order)):
             lines += _lines(f"{what}, {name}", [cost], "the record of each epoch", [walked])
     return lines
@@ -380,7 +380,7 @@ def retention_lines() -> list[Comparison]:
     """A run that records a cut at the tail, and truncates by half an hour."""
     now_ms = START_MS + (EPOCHS + 1) * SECOND_MS
     second = RetentionEntry(int(cut_times()[1]), size_till(CUT_EPOCHS))
-    cost = Year.open().ask(partial(Stream.run_retention, time_ms=now_ms), second)
+    cost = Year.open().ask(lambda stream: stream.retention.run(now_ms), second)
     return [_line("a run of retention", cost.calls, "calls", "size from the beginning", 2 * EPOCHS / CHUNK)]
 
 
@@ -389,7 +389,7 @@ def memory_line() -> Comparison:
     first = PLACES["middle"]
     year, one, other = Year.open(), cut_at(first), cut_at(first + WALK_EPOCHS)
     tracemalloc.start()
-    year.stream.size_between(one, other)
+    year.stream.cuts.size_between(one, other)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     name = "memory of size between"
@@ -403,12 +403,16 @@ def _epochs_at(times_ms: Integers) -> Integers:
     return epochs
 
 
+def _told(stream: Stream, time_ms: int) -> int:
+    return stream.epochs.epoch_at(time_ms)
+
+
 def _searched(stream: Stream, time_ms: int) -> int:
     low, high = 0, EPOCHS // CHUNK
     times: Integers = np.empty(0, dtype=np.int64)
     while low < high:
         middle = (low + high) // 2
-        (chunk,) = stream.workflows.epochs.chunks(middle * CHUNK, middle * CHUNK + CHUNK - 1)
+        (chunk,) = stream.epochs.chunks(middle * CHUNK, middle * CHUNK + CHUNK - 1)
         if chunk.times_ms[0] <= time_ms:
             low, times = middle + 1, chunk.times_ms
         else:
@@ -416,17 +420,26 @@ def _searched(stream: Stream, time_ms: int) -> int:
     return max(0, (low - 1) * CHUNK + int(np.searchsorted(times, time_ms, side="right")) - 1) if low else 0
 
 
+def _size(stream: Stream, start: Mapping[int, int], end: Mapping[int, int]) -> int:
+    return stream.cuts.size_between(start, end)
+
+
+def _order(stream: Stream, one: Mapping[int, int], other: Mapping[int, int]) -> CutOrder:
+    return stream.cuts.compare(one, other)
+
+
 def _walked(stream: Stream, first: int, last: int) -> list[int]:
-    return sorted({each for number in range(first, last + 1) for each in stream.epoch(number).segments.ids.tolist()})
+    records = map(stream.epochs.epoch, range(first, last + 1))
+    return sorted({each for record in records for each in record.segments.ids.tolist()})
 
 
 def _reference(stream: Stream, cut: dict[int, int]) -> int | None:
-    found = stream.workflows.retention.reference_before(cut)
+    found = stream.retention.reference_before(cut)
     return None if found is None else found.recording_time_ms
 
 
 def _looked(stream: Stream, count: int) -> int:
-    retention = stream.workflows.retention
+    retention = stream.retention
     return sum(1 for each in retention.read()[:count] if len(retention.cut(each.recording_time_ms).cut))
 
 

@@ -33,7 +33,7 @@ from accel import (
     StreamStore,
     StreamWriter,
 )
-from accel.history.store import MemorySegments
+from accel.testing import MemorySegments
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
 from loaders.object_writer import ObjectWriter

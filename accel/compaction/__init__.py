@@ -6,10 +6,19 @@ has many runs `plan_node` and `run_group` there.
 
 from __future__ import annotations
 
-from accel.compaction.executing import GroupFailure, GroupOutcome, run_group, try_group
 from accel.compaction.plan import CompactionPlan, Group, NodePlan, Skipped, assemble_plan
 from accel.compaction.planning import NodeSurvey, plan_compaction, plan_node, survey_nodes
-from accel.compaction.running import CompactionReport, GroupResult, RunGroups, Status, compact
+from accel.compaction.running import (
+    CompactionReport,
+    GroupFailure,
+    GroupOutcome,
+    GroupResult,
+    RunGroups,
+    Status,
+    compact,
+    run_group,
+    try_group,
+)
 from accel.compaction.settings import CompactionSettings
 
 __all__ = [

@@ -4,28 +4,43 @@
     print(plan.to_dict())                        a dry run ends here
     report = compact(catalog, plan)
 
-Whoever distributes the work passes a `run` that merges groups elsewhere (each by `run_group`, with a catalog opened
-there) and gives the outcomes back as they come. Commits are made here and nowhere else: one attempt a group, whatever
-retries and twins the engine has started.
+To distribute the work, pass a `run` that merges groups elsewhere (each by `run_group`, with a catalog opened there) and
+gives the outcomes back as they come. Commits are made here and nowhere else: one attempt a group, whatever retries and
+twins the engine has started. Progress is never lost: what is committed is done; after a crash a new plan takes the
+rest, and the same plan knows which of its groups are done.
 
-Progress is never lost. What is committed is done; after a crash a new plan takes the rest, and the same plan knows
-which of its groups are done.
+*Merging a group*: its outputs' ids are prepared, the sources read, the outputs written. Every attempt writes under ids
+of its own, so two attempts at one group never meet, and neither do two runs. One of them is committed; the ids of the
+others run out, and the collector deletes what was written under them.
+
+*Committing a group* is one swap in its node's list, or none. A commit that fails on the way may have happened. It is
+repeated as it is: done before, it changes nothing. A commit that is refused cannot succeed any more, because a source
+is gone (another compaction took it) or the outputs' ids have run out. Then the outputs are discarded, and that group
+alone is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from accel.catalog.catalog import ObjectCatalog
-from accel.compaction.committing import Committed, commit_outcome, is_done, is_open
-from accel.compaction.executing import GroupFailure, GroupOutcome, give_up, run_in_process
+from accel.catalog.compact import CompactionRanges
+from accel.catalog.records import NodeList
 from accel.compaction.plan import CompactionPlan, Group
-
-RunGroups = Callable[[Sequence[Group]], Iterable[GroupOutcome | GroupFailure]]
-"""Merges groups, and gives the outcome of each attempt as it comes, in any order."""
+from accel.compaction.settings import CompactionSettings
+from accel.errors import AccelError, AmbiguousWrite, ObjectExists
+from accel.image import StreamObject
+from loaders.format import BlockIndex
+from loaders.merge.merger import MergeResult, WrittenObject, merge_objects
+from loaders.merge.plan import MergePlan, plan_merge
+from loaders.merge.reading import open_sources
+from loaders.object_ref import ObjectRef
+from range_index import ObjectRanges
 
 
 class Status(StrEnum):
@@ -214,3 +229,230 @@ class _Work:
 
 def _result(results: Mapping[str, GroupResult], group: Group) -> GroupResult:
     return results.get(group.name) or GroupResult(group, Status.FAILED, "no attempt at it came back")
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupOutcome:
+    """A group that was merged and is ready to be committed. Picklable.
+
+    Args:
+        group: the group.
+        added: the object of many streams; None if all streams have objects of their own, or nothing is left.
+        stream_objects: (stream id, object of that stream alone) pairs.
+        ranges: what sources and outputs hold, as it was read from them; None once it is committed, to save memory.
+        requests: of reading the sources and writing and checking the outputs.
+        bytes_read: of the sources, and of the outputs' indexes.
+        bytes_written: of the outputs; those that the store copied by itself included.
+        seconds: that it took.
+    """
+
+    group: Group
+    added: ObjectRef | None
+    stream_objects: tuple[tuple[int, StreamObject], ...]
+    ranges: CompactionRanges | None
+    requests: int
+    bytes_read: int
+    bytes_written: int
+    seconds: float
+
+    @property
+    def object_ids(self) -> list[int]:
+        """Ids of all outputs."""
+        own = [] if self.added is None else [self.added.object_id]
+        return own + [each.ref.object_id for _, each in self.stream_objects]
+
+    @property
+    def output_bytes(self) -> int:
+        """Of all outputs."""
+        own = 0 if self.added is None else self.added.size_bytes
+        return own + sum(each.ref.size_bytes for _, each in self.stream_objects)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupFailure:
+    """An attempt at a group that came to nothing. Picklable.
+
+    Args:
+        group: the group.
+        reason: what went wrong.
+    """
+
+    group: Group
+    reason: str
+
+
+RunGroups = Callable[[Sequence[Group]], Iterable[GroupOutcome | GroupFailure]]
+"""Merges groups, and gives the outcome of each attempt as it comes, in any order."""
+
+
+def run_group(catalog: ObjectCatalog, group: Group, settings: CompactionSettings) -> GroupOutcome:
+    """Merge a group; the list of its node is only told which ids are about to be written.
+
+    Requests: two or three for the ids, and those of `merge_objects`.
+
+    Raises:
+        StoreError: a source could not be read, or an output not written. What was written is given up.
+        CorruptObject: a source is not what the format or its metadata says.
+        CommitRefused: too many ids are promised in the node's list already.
+    """
+    parts = catalog.parts
+    sources = open_sources(parts.store, parts.layout, group.sources, settings.merging, executor=parts.executor)
+    indexes = [source.index for source in sources]
+    plan = plan_merge(indexes, group.trimmed_ids, group.trimmed_starts, settings.merge_limits)
+    ids = catalog.prepare(group.node_id, len(plan.outputs)) if plan.outputs else []
+    with _given_up_on_failure(catalog, group.node_id, ids):
+        result = merge_objects(
+            parts.store,
+            parts.layout,
+            sources,
+            plan,
+            ids,
+            settings.merging,
+            executor=parts.executor,
+            limits=settings.merge_limits,
+            timer=parts.system.timer,
+        )
+    return _outcome(group, result, _held(indexes, plan))
+
+
+def try_group(catalog: ObjectCatalog, group: Group, settings: CompactionSettings) -> GroupOutcome | GroupFailure:
+    """As `run_group`, with the failure as a value: one group's trouble is not the others'."""
+    try:
+        return run_group(catalog, group, settings)
+    except Exception as error:
+        logger.warning("%s: not compacted", group.name, exc_info=True)
+        return GroupFailure(group, f"{type(error).__name__}: {error}")
+
+
+def run_in_process(
+    catalog: ObjectCatalog, groups: Sequence[Group], settings: CompactionSettings
+) -> Iterator[GroupOutcome | GroupFailure]:
+    """One group after another, each given when it is merged."""
+    return (try_group(catalog, group, settings) for group in groups)
+
+
+def give_up(catalog: ObjectCatalog, node_id: int, object_ids: Iterable[int]) -> None:
+    """Discard outputs that will not be committed, as far as that is possible now; else their promise runs out."""
+    ids = list(object_ids)
+    if not ids:
+        return
+    try:
+        catalog.discard(node_id, ids)
+    except AccelError:
+        logger.warning("node %d: %d outputs stay until their promise runs out", node_id, len(ids), exc_info=True)
+
+
+@contextmanager
+def _given_up_on_failure(catalog: ObjectCatalog, node_id: int, object_ids: list[int]) -> Iterator[None]:
+    try:
+        yield
+    except ObjectExists:
+        # Something of another lies under one of these ids, which `discard` would delete. When their promise has run
+        # out, the collector deletes those that nothing lists.
+        raise
+    except Exception:
+        give_up(catalog, node_id, object_ids)
+        raise
+
+
+def _held(indexes: Sequence[BlockIndex], plan: MergePlan) -> tuple[ObjectRanges, ...]:
+    held = tuple(index.object_ranges() for index in indexes)
+    if not any(len(each.holed) for each in held):
+        return held
+    # One range cannot say where its hole is, and whether it lies below the first kept offset: the plan can.
+    kept = plan.kept_ranges()
+    return tuple(whole if not len(whole.holed) else part for whole, part in zip(held, kept, strict=True))
+
+
+def _outcome(group: Group, result: MergeResult, source_ranges: tuple[ObjectRanges, ...]) -> GroupOutcome:
+    set_objects = [each for each in result.outputs if each.stream_id is None]
+    own = [(each.stream_id, _stream_object(each)) for each in result.outputs if each.stream_id is not None]
+    added = set_objects[0] if set_objects else None
+    return GroupOutcome(
+        group,
+        None if added is None else added.ref,
+        tuple(own),
+        CompactionRanges(source_ranges, None if added is None else added.ranges),
+        requests=result.requests,
+        bytes_read=result.bytes_read,
+        bytes_written=result.bytes_written + result.server_side_bytes,
+        seconds=result.seconds,
+    )
+
+
+def _stream_object(written: WrittenObject) -> StreamObject:
+    return StreamObject(written.ref, written.start, written.end)
+
+
+ATTEMPTS_MAX = 5
+"""How often one commit is tried; the table layer below repeats each of its requests besides."""
+
+FIRST_PAUSE_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The group's sources are retired, and its outputs are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The group was not committed.
+
+    Args:
+        reason: why.
+    """
+
+    reason: str
+
+
+def commit_outcome(catalog: ObjectCatalog, outcome: GroupOutcome) -> Committed | Lost:
+    """Commit a group; if that is impossible, give up what was written for it.
+
+    Requests: those of `ObjectCatalog.commit_compaction`, without opening any object.
+    """
+    system = catalog.parts.system
+    error: AccelError | None = None
+    for attempt in range(ATTEMPTS_MAX):
+        if attempt:
+            system.sleep(FIRST_PAUSE_SECONDS * 2**attempt * (0.5 + system.jitter()))
+        try:
+            catalog.commit_compaction(
+                outcome.group.node_id,
+                outcome.group.sources,
+                outcome.added,
+                outcome.stream_objects,
+                ranges=outcome.ranges,
+            )
+        except AccelError as caught:
+            error = caught
+            if not (caught.retryable or isinstance(caught, AmbiguousWrite)):
+                break
+        else:
+            return Committed()
+    give_up(catalog, outcome.group.node_id, outcome.object_ids)
+    return Lost(f"{type(error).__name__}: {error}")
+
+
+def is_open(node_list: NodeList | None, group: Group) -> bool:
+    """Whether all of a group's sources are still live, with their sizes."""
+    if node_list is None:
+        return False
+    live = node_list.live
+    sizes = dict(zip(live["object_id"].tolist(), live["size_bytes"].tolist(), strict=True))
+    return all(sizes.get(ref.object_id) == ref.size_bytes for ref in group.sources)
+
+
+def is_done(node_list: NodeList | None, group: Group) -> bool:
+    """Whether one commit took exactly this group's sources out of the list. Known as long as they are kept for undo."""
+    if node_list is None:
+        return False
+    retired = node_list.retired
+    by = dict(zip(retired["object_id"].tolist(), retired["retired_by"].tolist(), strict=True))
+    commits = {by.get(ref.object_id) for ref in group.sources}
+    if len(commits) != 1 or None in commits:
+        return False
+    return int((retired["retired_by"] == commits.pop()).sum()) == len(group.sources)

@@ -192,7 +192,7 @@ class ReaderGroup:
         except TableMissing:
             is_new = True
         if is_new:
-            begun = GroupState.at(_head(stream) if from_cut is None else stream.workflows.cuts.place_valid(from_cut))
+            begun = GroupState.at(_head(stream) if from_cut is None else stream.cuts.place_valid(from_cut))
             parts.tables.create_table(table.name)
             cell.create(begun)
         return cls(stream, name, cell)
@@ -350,7 +350,7 @@ def _head(stream: Stream) -> PlacedCut:
     cut = truncation.placed(stream.truncation())
     if cut is not None:
         return cut
-    first = stream.epoch(0)
+    first = stream.epochs.epoch(0)
     return placed(first.segments, offsets_at_start(first))
 
 

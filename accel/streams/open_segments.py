@@ -281,7 +281,7 @@ class SegmentDirectory:
             stream = self._known(name).stream
             active = {segment.id: segment for segment in stream.active_segments()}
             here |= {
-                segment_id: active.get(segment_id) or stream.segment(segment_id)
+                segment_id: active.get(segment_id) or stream.epochs.segment(segment_id)
                 for segment_id in ids.tolist()
                 if segment_id not in here
             }

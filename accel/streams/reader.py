@@ -284,8 +284,8 @@ class CutReader(ReaderBase):
         settings: ReaderSettings | None = None,
         system: Components = SYSTEM,
     ) -> None:
-        start = stream.workflows.cuts.place_valid(dict(stream.head()) if from_cut is None else from_cut)
-        end = None if to_cut is None else stream.workflows.cuts.place_valid(to_cut)
+        start = stream.cuts.place_valid(dict(stream.head()) if from_cut is None else from_cut)
+        end = None if to_cut is None else stream.cuts.place_valid(to_cut)
         refuse_unordered(start, end)
         core = ReaderCore(
             Frontier(start.segments, start.cut),
@@ -298,7 +298,7 @@ class CutReader(ReaderBase):
 
     def _skip_to_head(self) -> IdMap:
         self._lifetime.check()
-        head = self._stream.workflows.cuts.place_valid(dict(self._stream.head()))
+        head = self._stream.cuts.place_valid(dict(self._stream.head()))
         self._core.skip(Frontier(head.segments, head.cut))
         self._rest()
         return self._core.position()

@@ -185,16 +185,16 @@ class ObjectSegmentSource:
             return SegmentEnd(None, is_stale=True)
         if segment_id in active:
             return SegmentEnd(None)
-        size = self._stream.sealed_size(segment_id)
+        size = self._stream.cuts.sealed_size(segment_id)
         if size is None:
             return SegmentEnd(None)
         # That nothing follows is true for good only of a stream that is sealed, and was so before this is asked: sizes
         # are written while a scale is under way.
         is_over = self._stream.state() is StreamState.SEALED
-        following = self._stream.successors(segment_id)
+        following = self._stream.epochs.successors(segment_id)
         if not following and not is_over:
             return SegmentEnd(None)
-        return SegmentEnd(size, tuple(self._stream.segment(segment_id) for segment_id in sorted(following)))
+        return SegmentEnd(size, tuple(self._stream.epochs.segment(segment_id) for segment_id in sorted(following)))
 
     def _segment(self, segment_id: int) -> _Known:
         with (kept := self._kept()).lock:
@@ -269,7 +269,7 @@ class ObjectSegmentSource:
         if fill.segment_id in head.cut:
             is_gone = head.cut[fill.segment_id] > fill.offset
         else:
-            segment = self._stream.segment(fill.segment_id)
+            segment = self._stream.epochs.segment(fill.segment_id)
             profile = KeyProfile.of(head.segments.ranges, head.cut.ids)
             ranges = KeyRanges([segment.key_start], [segment.key_end])
             is_gone = int(profile.highest_over(ranges)[0]) > segment.id

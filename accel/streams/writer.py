@@ -189,14 +189,14 @@ class StreamWriter:
     # Transactions
 
     def begin_transaction(self, *, lease_ms: int | None = None, writer_id: str | None = None) -> UUID:
-        """Begin a transaction; see `Stream.begin_transaction`.
+        """Begin a transaction; see `TransactionStore.begin`.
 
         Args:
             lease_ms: how long it lives unless it is committed; None = as the history's settings say.
             writer_id: who writes it.
         """
         self._lifetime.check()
-        transaction = self._stream.begin_transaction(lease_ms=lease_ms, writer_id=writer_id)
+        transaction = self._stream.transactions.begin(lease_ms=lease_ms, writer_id=writer_id)
         with self._turn():
             self._transactions.begin(transaction)
         return transaction
@@ -217,7 +217,7 @@ class StreamWriter:
         """
         with self._turn():
             self._append_all()  # what was written before comes before
-            if self._stream.transaction_status(transaction) is TransactionStatus.OPEN:
+            if self._stream.transactions.status(transaction) is TransactionStatus.OPEN:
                 self._keep(transaction)
             elif (lost := self._transactions.at_risk(transaction)) > 0:
                 self._end(transaction)  # refuses one that was aborted
@@ -334,7 +334,7 @@ class StreamWriter:
 
     def _end(self, transaction: UUID) -> None:
         try:
-            self._stream.end_transaction(transaction, commit=True)
+            self._stream.transactions.seal(transaction, commit=True)
         except (IllegalState, NotInHistory):
             self._transactions.drop(transaction)
             self._host.drop_transaction(TransactionName(self._stream.unique_id, transaction))
@@ -342,7 +342,7 @@ class StreamWriter:
 
     def _commit(self, transaction: UUID) -> None:
         waited, is_done = 0, False
-        while self._stream.transaction_status(transaction) is not TransactionStatus.COMMITTED:
+        while self._stream.transactions.status(transaction) is not TransactionStatus.COMMITTED:
             try:
                 is_done = not self._stream.commit().is_empty  # perhaps others, which come before this one
             except (OperationNotAllowed, DataConflict):
@@ -357,8 +357,8 @@ class StreamWriter:
 
     def _abort(self, transaction: UUID) -> None:
         self._transactions.drop(transaction)
-        self._stream.end_transaction(transaction, commit=False)
-        self._stream.abort_transactions()
+        self._stream.transactions.seal(transaction, commit=False)
+        self._stream.transactions.abort_expired()
 
     def _pause(self, waited: int, expected: str) -> int:
         """Wait once more; gives how often that was."""

@@ -1,8 +1,8 @@
 """The store seam: S3 and what stands in for it, behind one small protocol.
 
 `base` says what a store can do; `open_store` makes one from a URL. `MemoryStore`, `S3Store` (boto3) and
-`ObstoreStore` (obstore) hold objects; `PrefixedStore`, `CountingStore`, `LatencyStore`, `FaultStore` and `CrashStore`
-go around another store. One suite of tests holds all of them to the same promises.
+`ObstoreStore` (obstore) hold objects; `PrefixedStore` and `CountingStore` go around another store, and so do the
+faulty, slow and crashing ones of `accel.testing`. One suite of tests holds all of them to the same promises.
 
 The two S3 stores are imported when they are first asked for: boto3 takes a while to load, obstore is an extra.
 """
@@ -27,13 +27,9 @@ from loaders.store.base import (
     ObjectStore,
     PartReceipt,
 )
-from loaders.store.counting import CountingStore, OperationCount, StoreCounts
-from loaders.store.crashing import Crash, CrashStore
-from loaders.store.faults import Fault, FaultStore
-from loaders.store.latency import LatencyModel, LatencyStore, VirtualClock
+from loaders.store.decorated import CountingStore, OperationCount, PrefixedStore, StoreCounts
 from loaders.store.memory import MemoryStore
 from loaders.store.open import open_store
-from loaders.store.prefixed import PrefixedStore
 from loaders.store.settings import S3Settings
 
 if TYPE_CHECKING:
@@ -46,16 +42,10 @@ __all__ = [
     "Body",
     "Condition",
     "CountingStore",
-    "Crash",
-    "CrashStore",
     "CreateOnly",
     "DeleteFailure",
-    "Fault",
-    "FaultStore",
     "Fetched",
     "IfMatch",
-    "LatencyModel",
-    "LatencyStore",
     "ListPage",
     "MemoryStore",
     "MultipartUpload",
@@ -68,7 +58,6 @@ __all__ = [
     "S3Settings",
     "S3Store",
     "StoreCounts",
-    "VirtualClock",
     "open_store",
 ]
 

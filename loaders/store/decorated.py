@@ -1,4 +1,4 @@
-"""What counting, latency and fault injection have in common: a store around a store that sees each request go by.
+"""Stores around a store: the base of those that watch requests, the one that counts them, and the one with a prefix.
 
 A decorator overrides one method, `_around(call, send)`: `call` says what is about to be asked, `send()` asks it and
 returns the answer. One `_around` is one request as the inner store would make it: a listing comes by page by page, a
@@ -7,24 +7,19 @@ delete of many keys batch by batch, a multipart upload part by part. (Repetition
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, Always, Fetched
-from loaders.store.paging import PagedListing, delete_in_batches
+from loaders.errors import StoreError
+from loaders.lifetime import ProcessLock
+from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, Always, DeleteFailure, DeleteFailures, Fetched, ListPage
+from loaders.store.common import PagedListing, delete_in_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from loaders.store.base import (
-        Body,
-        Condition,
-        DeleteFailures,
-        ListPage,
-        MultipartUpload,
-        ObjectStore,
-        PartReceipt,
-    )
+    from loaders.store.base import Body, Condition, MultipartUpload, ObjectStore, PartReceipt
+
 
 Answer = TypeVar("Answer")
 
@@ -139,3 +134,167 @@ class _DecoratedUpload:
 
     def abort(self) -> None:
         self._around(Call("abort", self._key), self._upload.abort)
+
+
+class PrefixedStore(PagedListing):
+    """Puts a prefix before every key and takes it off in listings. As safe for threads as the store behind it.
+
+    Errors name the full key, as the bucket's owner sees it.
+
+    Args:
+        store: the store that holds the objects.
+        prefix: what goes before each key, as it is: end it with "/" where keys are paths.
+    """
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self.prefix = prefix
+        self._store = store
+
+    @property
+    def can_copy_parts(self) -> bool:
+        """See `ObjectStore.can_copy_parts`."""
+        return self._store.can_copy_parts
+
+    def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
+        """See `ObjectStore.get`."""
+        return self._store.get(self.prefix + key, size_bytes_max=size_bytes_max)
+
+    def get_range(self, key: str, start: int, end: int) -> Fetched:
+        """See `ObjectStore.get_range`."""
+        return self._store.get_range(self.prefix + key, start, end)
+
+    def get_tail(self, key: str, length: int) -> Fetched:
+        """See `ObjectStore.get_tail`."""
+        return self._store.get_tail(self.prefix + key, length)
+
+    def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
+        """See `ObjectStore.get_if_changed`."""
+        return self._store.get_if_changed(self.prefix + key, etag, size_bytes_max=size_bytes_max)
+
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+        """See `ObjectStore.put`."""
+        return self._store.put(self.prefix + key, body, condition=condition)
+
+    def delete(self, key: str) -> None:
+        """See `ObjectStore.delete`."""
+        self._store.delete(self.prefix + key)
+
+    def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
+        """See `ObjectStore.delete_many`."""
+        failures = self._store.delete_many(self.prefix + key for key in keys)
+        return [DeleteFailure(self._short(failure.key), failure.error) for failure in failures]
+
+    def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
+        """See `ObjectStore.list_page`."""
+        after = self.prefix + start_after if start_after else ""
+        page = self._store.list_page(self.prefix + prefix, after, limit)
+        return ListPage([replace(found, key=self._short(found.key)) for found in page.objects], page.more)
+
+    def start_multipart(self, key: str) -> MultipartUpload:
+        """See `ObjectStore.start_multipart`."""
+        return _PrefixedUpload(self._store.start_multipart(self.prefix + key), self.prefix)
+
+    def _short(self, key: str) -> str:
+        return key.removeprefix(self.prefix)
+
+
+class _PrefixedUpload:
+    """Forwards to another upload; only the source of a copy needs the prefix."""
+
+    def __init__(self, upload: MultipartUpload, prefix: str) -> None:
+        self._prefix = prefix
+        self.upload_part = upload.upload_part
+        self.complete = upload.complete
+        self.abort = upload.abort
+        self._copy_part = upload.copy_part
+
+    def copy_part(self, number: int, source_key: str, start: int, end: int) -> PartReceipt:
+        return self._copy_part(number, self._prefix + source_key, start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCount:
+    """What one operation cost.
+
+    Attributes:
+        requests: how often it was asked for; failures included.
+        failures: how often it ended with an error of the store (a missing key and a lost condition are such).
+        sent_bytes: bodies that went to the store.
+        received_bytes: bodies that came from it.
+    """
+
+    requests: int = 0
+    failures: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+    def __add__(self, other: OperationCount) -> OperationCount:
+        return OperationCount(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+    def __sub__(self, other: OperationCount) -> OperationCount:
+        return OperationCount(*(getattr(self, each.name) - getattr(other, each.name) for each in fields(self)))
+
+
+@dataclass(frozen=True)
+class StoreCounts:
+    """What a store was asked up to some moment; two of them subtract.
+
+    Attributes:
+        by_operation: the operations that were asked for at all, by name; see `decorated.OPERATIONS`.
+    """
+
+    by_operation: Mapping[str, OperationCount] = field(default_factory=dict)
+
+    def of(self, *operations: str) -> OperationCount:
+        """The sum of these operations."""
+        return sum((self.by_operation.get(name, OperationCount()) for name in operations), OperationCount())
+
+    @property
+    def total(self) -> OperationCount:
+        """The sum of all operations."""
+        return self.of(*self.by_operation)
+
+    @property
+    def gets(self) -> int:
+        """Requests that read objects: whole, range, tail, and if changed."""
+        return self.of(*GETS).requests
+
+    def __sub__(self, earlier: StoreCounts) -> StoreCounts:
+        changed = {name: self.of(name) - earlier.of(name) for name in self.by_operation}
+        return StoreCounts({name: count for name, count in changed.items() if count != OperationCount()})
+
+
+class CountingStore(DecoratedStore):
+    """Counts requests to the store inside, and bytes, by operation. Safe for many threads.
+
+    Requests are what S3 bills, so most claims of this project are claims about these numbers.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self._lock = ProcessLock()
+        self._counts: dict[str, OperationCount] = {}
+
+    def snapshot(self) -> StoreCounts:
+        """The counts until now, all of one moment."""
+        with self._lock:
+            return StoreCounts(dict(self._counts))
+
+    def reset(self) -> StoreCounts:
+        """Begin again at zero, and return the counts until now."""
+        with self._lock:
+            counts, self._counts = self._counts, {}
+        return StoreCounts(counts)
+
+    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        try:
+            answer = send()
+        except StoreError:
+            self._add(call.operation, OperationCount(1, 1, call.sent_bytes))
+            raise
+        self._add(call.operation, OperationCount(1, 0, call.sent_bytes, received_bytes(answer)))
+        return answer
+
+    def _add(self, operation: str, count: OperationCount) -> None:
+        with self._lock:
+            self._counts[operation] = self._counts.get(operation, OperationCount()) + count

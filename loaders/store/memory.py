@@ -27,9 +27,16 @@ from loaders.store.base import (
     ObjectInfo,
     PartReceipt,
 )
+from loaders.store.common import (
+    PagedListing,
+    check_page_limit,
+    check_part_number,
+    check_range,
+    check_size,
+    check_tail,
+    delete_in_batches,
+)
 from loaders.store.error_table import store_error
-from loaders.store.paging import PagedListing, check_page_limit, delete_in_batches
-from loaders.store.ranges import check_part_number, check_range, check_size, check_tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -29,11 +29,9 @@ from urllib.parse import urlsplit
 from loaders.errors import AccessDenied, RangeInvalid, RequestRefused
 from loaders.lifetime import PerProcess
 from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, CreateOnly, Fetched, IfMatch
+from loaders.store.common import PagedListing, check_range, check_size, check_tail
 from loaders.store.error_table import kind_of_exception, redact, store_error
-from loaders.store.paging import PagedListing
-from loaders.store.ranges import check_range, check_size, check_tail
-from loaders.store.s3 import S3Store, s3_errors
-from loaders.store.s3_answers import bare_etag
+from loaders.store.s3 import S3Store, bare_etag, s3_errors
 from loaders.store.settings import S3Settings
 
 try:

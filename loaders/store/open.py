@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from loaders.errors import redacted
 from loaders.lifetime import ProcessLock
+from loaders.store.decorated import PrefixedStore
 from loaders.store.memory import MemoryStore
-from loaders.store.prefixed import PrefixedStore
 from loaders.store.settings import S3Settings
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ Checksums, proxies, certificates, endpoints, credentials: as AWS's configuration
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -24,20 +24,160 @@ from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumErro
 
 from loaders.errors import RangeInvalid
 from loaders.lifetime import PerProcess
-from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, CreateOnly, IfMatch
+from loaders.store.base import (
+    ALWAYS,
+    LIST_PAGE_KEYS_MAX,
+    CreateOnly,
+    DeleteFailure,
+    Fetched,
+    IfMatch,
+    ListPage,
+    ObjectInfo,
+    PartReceipt,
+)
+from loaders.store.common import (
+    PagedListing,
+    check_page_limit,
+    check_part_number,
+    check_range,
+    check_size,
+    check_tail,
+    cut,
+    delete_in_batches,
+    parse_content_range,
+    range_header,
+)
 from loaders.store.error_table import store_error, store_error_of
-from loaders.store.paging import PagedListing, check_page_limit, delete_in_batches
-from loaders.store.ranges import check_range, check_tail, cut, range_header
-from loaders.store.s3_answers import bare_etag, delete_failure, fetched, listed
-from loaders.store.s3_multipart import S3Multipart
 from loaders.store.settings import S3Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from types_boto3_s3 import S3Client
+    from types_boto3_s3.type_defs import ErrorTypeDef, GetObjectOutputTypeDef, ListObjectsV2OutputTypeDef
 
-    from loaders.store.base import Body, Condition, DeleteFailure, DeleteFailures, Fetched, ListPage
+    from loaders.store.base import Body, Condition, DeleteFailures
+
+
+def bare_etag(etag: str) -> str:
+    """An ETag as it crosses the seam: without quotes.
+
+    >>> bare_etag('"9e107d9d372bb6826bd81d3542a419d6"')
+    '9e107d9d372bb6826bd81d3542a419d6'
+    """
+    return etag.strip('"')
+
+
+def fetched(answer: GetObjectOutputTypeDef, key: str, size_bytes_max: int | None = None) -> Fetched:
+    """Read the body of a GetObject, and what the answer says about the object.
+
+    Args:
+        answer: of the client.
+        key: the object's key, for the error's sake.
+        size_bytes_max: of a whole object; None = of any length.
+
+    Raises:
+        CorruptObject: the object is longer; its body is not read.
+        OSError: fewer bytes came than the answer promised.
+        ValueError: the answer says in no known way which bytes it holds.
+    """
+    # No body is longer than its header says; one that comes in chunks has no such header.
+    length = answer.get("ContentLength", -1)
+    with closing(answer["Body"]) as stream:
+        check_size(key, length, size_bytes_max)
+        body = stream.read() if length >= 0 or size_bytes_max is None else stream.read(size_bytes_max + 1)
+    check_size(key, len(body), size_bytes_max)
+    content_range = answer.get("ContentRange", "")
+    if not content_range:
+        return Fetched(body, bare_etag(answer["ETag"]), len(body))
+    start, end, size = parse_content_range(content_range)
+    if len(body) != end - start:
+        raise ConnectionResetError(f"{end - start} bytes were promised, {len(body)} came")
+    return Fetched(body, bare_etag(answer["ETag"]), size, start)
+
+
+def listed(answer: ListObjectsV2OutputTypeDef) -> ListPage:
+    """A page of ListObjectsV2."""
+    found = [
+        ObjectInfo(each["Key"], each["Size"], bare_etag(each["ETag"]), each["LastModified"].timestamp())
+        for each in answer.get("Contents", ())
+    ]
+    return ListPage(found, more=answer["IsTruncated"])
+
+
+def delete_failure(refused: ErrorTypeDef) -> DeleteFailure:
+    """A key that DeleteObjects did not delete; this answer has a code but no status."""
+    key, code = refused.get("Key", ""), refused.get("Code", "")
+    detail = f"{code} {refused.get('Message', '')}".strip()
+    return DeleteFailure(key, store_error("delete_many", key, detail, code=code))
+
+
+class S3Multipart:
+    """One upload; see `MultipartUpload`. Safe for many threads, as the client is.
+
+    Args:
+        client: a client that repeats what failed; sending a part again replaces it.
+        bucket: where the object will be.
+        key: its key.
+        upload_id: what S3 calls this upload.
+    """
+
+    def __init__(self, client: S3Client, bucket: str, key: str, upload_id: str) -> None:
+        self._client = client
+        self._bucket = bucket
+        self._key = key
+        self._upload_id = upload_id
+
+    def upload_part(self, number: int, body: Body) -> PartReceipt:
+        """See `MultipartUpload.upload_part`."""
+        check_part_number(number)
+        content = body if isinstance(body, bytes) else bytes(body)
+        with s3_errors("upload_part", self._key):
+            answer = self._client.upload_part(
+                Bucket=self._bucket, Key=self._key, UploadId=self._upload_id, PartNumber=number, Body=content
+            )
+        return PartReceipt(number, bare_etag(answer["ETag"]))
+
+    def copy_part(self, number: int, source_key: str, start: int, end: int) -> PartReceipt:
+        """See `MultipartUpload.copy_part`.
+
+        Ceph 16 decodes the source's key once too often: there a key with "%" in it names another object, or none.
+        """
+        check_part_number(number)
+        check_range(start, end)
+        with s3_errors("copy_part", source_key):
+            answer = self._client.upload_part_copy(
+                Bucket=self._bucket,
+                Key=self._key,
+                UploadId=self._upload_id,
+                PartNumber=number,
+                CopySource={"Bucket": self._bucket, "Key": source_key},
+                CopySourceRange=range_header(start, end),
+            )
+        return PartReceipt(number, bare_etag(answer["CopyPartResult"]["ETag"]))
+
+    def complete(self, receipts: Iterable[PartReceipt]) -> str:
+        """See `MultipartUpload.complete`."""
+        ordered = sorted(receipts, key=lambda receipt: receipt.number)
+        with s3_errors("complete", self._key):
+            answer = self._client.complete_multipart_upload(
+                Bucket=self._bucket,
+                Key=self._key,
+                UploadId=self._upload_id,
+                MultipartUpload={"Parts": [{"PartNumber": each.number, "ETag": f'"{each.etag}"'} for each in ordered]},
+            )
+            # Ceph leaves the ETag of a completed upload empty; the object itself has it.
+            etag = answer.get("ETag") or self._client.head_object(Bucket=self._bucket, Key=self._key)["ETag"]
+        return bare_etag(etag)
+
+    def abort(self) -> None:
+        """See `MultipartUpload.abort`."""
+        with s3_errors("abort", self._key):
+            try:
+                self._client.abort_multipart_upload(Bucket=self._bucket, Key=self._key, UploadId=self._upload_id)
+            except self._client.exceptions.NoSuchUpload:
+                return
+
 
 NOT_MODIFIED = 304
 
@@ -247,7 +387,7 @@ class S3Store(PagedListing):
         with s3_errors("start_multipart", key):
             client = self.clients().retrying
             answer = client.create_multipart_upload(Bucket=self.bucket, Key=key)
-        return S3Multipart(client, self.bucket, key, answer["UploadId"], s3_errors)
+        return S3Multipart(client, self.bucket, key, answer["UploadId"])
 
     def _fetch(self, key: str, size_bytes_max: int | None = None, **asked: Unpack[_ReadHeaders]) -> Fetched:
         clients = self.clients()

@@ -51,22 +51,22 @@ def plain_commit(world: World, committing: CommittingTransactions) -> dict[str, 
 
 
 def _epoch(_: World, stream: Stream, args: Args) -> object:
-    record = stream.epoch(args["epoch"])
+    record = stream.epochs.epoch(args["epoch"])
     return {**plain_epoch(record), "time": record.creation_time_ms}
 
 
 def _epoch_counts(_: World, stream: Stream, args: Args) -> object:
-    record = stream.epoch(args["epoch"])
+    record = stream.epochs.epoch(args["epoch"])
     return {"splits": record.splits, "merges": record.merges}
 
 
 def _segment(_: World, stream: Stream, args: Args) -> object:
-    found = stream.segment(parse_segment(args["id"]))
+    found = stream.epochs.segment(parse_segment(args["id"]))
     return [found.key_start, found.key_end]
 
 
 def _successors(_: World, stream: Stream, args: Args) -> object:
-    found = stream.successors(parse_segment(args["id"]))
+    found = stream.epochs.successors(parse_segment(args["id"]))
     return {segment_text(each): texts_of(before) for each, before in found.items()}
 
 
@@ -84,7 +84,7 @@ def _shard_size_of(_: World, stream: Stream, args: Args) -> object:
 
 
 def _fetch_epochs(_: World, stream: Stream, args: Args) -> object:
-    return [each.epoch for each in stream.epochs(args["from"], args["to"])]
+    return [each.epoch for each in stream.epochs.between(args["from"], args["to"])]
 
 
 def _scale_metadata(_: World, stream: Stream, args: Args) -> object:
@@ -95,7 +95,7 @@ def _scale_metadata(_: World, stream: Stream, args: Args) -> object:
             "splits": each.splits,
             "merges": each.merges,
         }
-        for each in stream.scales(args["from"], args["to"])
+        for each in stream.epochs.scales(args["from"], args["to"])
     ]
 
 
@@ -109,8 +109,8 @@ def _truncation(_: World, stream: Stream, args: Args) -> object:
     return {
         "cut": plain_cut(found.cut),
         "span": plain_cut(found.span.epochs),
-        "to_delete": texts_of(_ids_in(stream.segments_being_deleted())),
-        "deleted": texts_of(_ids_in(stream.deleted_segments())),
+        "to_delete": texts_of(_ids_in(stream.cuts.being_deleted())),
+        "deleted": texts_of(_ids_in(stream.cuts.deleted())),
         "size_till": found.size_till,
         "updating": found.updating,
     }
@@ -142,11 +142,11 @@ def _stream_cut_record(_: World, stream: Stream, args: Args) -> object:
 
 
 def _compare(_: World, stream: Stream, args: Args) -> object:
-    return stream.compare(cut_of(args["a"]), cut_of(args["b"])).value
+    return stream.cuts.compare(cut_of(args["a"]), cut_of(args["b"])).value
 
 
 def _between(_: World, stream: Stream, args: Args) -> object:
-    return texts_of(stream.segments_between(cut_of(args["from"]), cut_of(args["to"])).tolist())
+    return texts_of(stream.cuts.segments_between(cut_of(args["from"]), cut_of(args["to"])).tolist())
 
 
 def _between_unchecked(_: World, stream: Stream, args: Args) -> object:
@@ -183,7 +183,7 @@ QUERIES: dict[str, Query] = {
     "sealed_epoch": _sealed_epoch,
     "shard": _shard,
     "shard_size_of": _shard_size_of,
-    "epoch_at_time": lambda _, stream, args: stream.epoch_at(args["time"]),
+    "epoch_at_time": lambda _, stream, args: stream.epochs.epoch_at(args["time"]),
     "segments_at_time": lambda _, stream, args: plain_cut(stream.segments_at(args["time"])),
     "head": lambda _, stream, __: plain_cut(stream.head()),
     "fetch_epochs": _fetch_epochs,
@@ -194,13 +194,13 @@ QUERIES: dict[str, Query] = {
     "retention_ref_before": _retention_ref_before,
     "stream_cut_record": _stream_cut_record,
     "compare": _compare,
-    "is_valid": lambda _, stream, args: stream.is_valid(cut_of(args["cut"])),
-    "span": lambda _, stream, args: plain_cut(stream.span(cut_of(args["cut"])).epochs),
+    "is_valid": lambda _, stream, args: stream.cuts.is_valid(cut_of(args["cut"])),
+    "span": lambda _, stream, args: plain_cut(stream.cuts.span(cut_of(args["cut"])).epochs),
     "segments_between": _between,
     "segments_between_unchecked": _between_unchecked,
-    "size_between": lambda _, stream, args: stream.size_between(cut_of(args["from"]), cut_of(args["to"])),
+    "size_between": lambda _, stream, args: stream.cuts.size_between(cut_of(args["from"]), cut_of(args["to"])),
     "size_till": _size_till,
-    "txn_status": lambda world, stream, args: stream.transaction_status(world.transaction(args["id"])).value,
+    "txn_status": lambda world, stream, args: stream.transactions.status(world.transaction(args["id"])).value,
     "commit_order": _commit_order,
     "ordered_committing": _ordered_committing,
 }
@@ -232,7 +232,7 @@ def everything(world: World, *, with_times: bool = True) -> dict[str, object]:
             for each in record.segments.ids.tolist()
         },
         "shards": [dict(stream.workflows.cuts.shard(each)) for each in range(len(records))],
-        "statuses": {name: stream.transaction_status(each) for name, each in world.transactions.items()},
+        "statuses": {name: stream.transactions.status(each) for name, each in world.transactions.items()},
         "active": set(stream.workflows.transactions.active()),
         "epochs with transactions": stream.workflows.transactions.epochs(),
         "cuts": [
@@ -246,8 +246,8 @@ def everything(world: World, *, with_times: bool = True) -> dict[str, object]:
 
 
 def _all_epochs(stream: Stream) -> list[EpochRecord]:
-    records = [stream.epoch(0)]
-    while (seen := stream._parts.cells.epoch(len(records)).read()) is not None:
+    records = [stream.epochs.epoch(0)]
+    while (seen := stream.parts.cells.epoch(len(records)).read()) is not None:
         records.append(seen.value)
     return records
 
@@ -261,6 +261,6 @@ def _check_history(stream: Stream, records: list[EpochRecord], chunks: list[Hist
         raise AssertionError(f"times of the history: expected {times}, found {told}")
     current = stream.current_epoch().epoch
     for record in records:
-        at = stream.epoch_at(record.creation_time_ms)
+        at = stream.epochs.epoch_at(record.creation_time_ms)
         if at != min(record.epoch, current):
             raise AssertionError(f"epoch at {record.creation_time_ms}: expected {record.epoch}, found {at}")

@@ -16,7 +16,8 @@ from accel.history.scaling import ScaleRequest
 from accel.history.segments import KeyRanges
 from accel.history.states import StreamState
 from accel.history.store.cell import Seen
-from loaders.store import Crash, CrashStore, ObjectStore
+from accel.testing import Crash, CrashStore
+from loaders.store import ObjectStore
 from tests.conformance.history_queries import QUERIES, Args, cut_of, everything, ids_of, plain_commit
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter, World
 from tests.conformance.report import Report, same
@@ -157,14 +158,14 @@ def _scale(world: World, args: Args, store: ObjectStore) -> None:
 
 
 def _txn_create(world: World, args: Args, store: ObjectStore) -> int:
-    transaction_id = world.stream(around=store).begin_transaction()
+    transaction_id = world.stream(around=store).transactions.begin()
     world.transactions[args["id"]] = transaction_id
     return transaction_epoch(transaction_id)
 
 
 def _txn_seal(world: World, args: Args, store: ObjectStore) -> str:
     stream = world.stream(around=store)
-    return stream.end_transaction(world.transaction(args["id"]), commit=args["commit"]).value
+    return stream.transactions.seal(world.transaction(args["id"]), commit=args["commit"]).value
 
 
 def _add_order(world: World, args: Args, store: ObjectStore) -> None:

@@ -28,12 +28,13 @@ from accel import (
 from accel.catalog.rows import STREAMS_AN_OBJECT_MAX
 from accel.cli.lookup.read import ORDERS, StreamRead, read
 from accel.history.configuration import StreamConfiguration
-from accel.history.store import MemorySegments, StreamStore
+from accel.history.store import StreamStore
 from accel.streams.rules.arrival_order import Standing, choose
 from accel.streams.rules.group_state import READERS_MAX
 from accel.streams.rules.reader_core import ReaderSettings
 from accel.streams.rules.transaction_data import SIZE_BYTES_MAX
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
+from accel.testing import MemorySegments
 from loaders.store import CountingStore, MemoryStore
 from range_index.time_search import Bracket, search
 from tests.docs.pages import ROOT, table_rows

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accel.testing import Crash
 from loaders.epoch_records import RECORD_OVERHEAD_BYTES, EpochRecords, RecordPlace, RecordStats, Seen
 from loaders.errors import CorruptObject, StoreUnavailable, TableMissing
 from loaders.layout import TABLE_MARKER
 from loaders.store import MemoryStore
-from loaders.store.crashing import Crash
 from loaders.store.decorated import GETS, Call, DecoratedStore
 from loaders.tables import RetrySettings, Table, Tables
 

@@ -9,6 +9,7 @@ from pickle import dumps, loads
 import numpy as np
 import pytest
 
+from accel.testing import Fault, FaultStore
 from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import ObjectExists, RequestRefused, StoreError, StoreUnavailable, WriteConflict
 from loaders.format import RecordBatch
@@ -18,7 +19,7 @@ from loaders.merge.plan import plan_merge
 from loaders.merge.reading import MergeSettings, open_sources
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ATTEMPTS_MAX, ObjectWriter, create_object, stored_size_bytes
-from loaders.store import CountingStore, Fault, FaultStore, MemoryStore, ObjectStore
+from loaders.store import CountingStore, MemoryStore, ObjectStore
 from tests.builders import write_set_object
 
 LAYOUT = ObjectLayout(namespace="cluster")

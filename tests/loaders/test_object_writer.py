@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accel.testing import Fault, FaultStore
 from loaders.errors import FormatError, StoreUnavailable
 from loaders.format import ObjectEncoder, RecordBatch
 from loaders.layout import ObjectLayout
 from loaders.object_ref import UNKNOWN
 from loaders.object_writer import ObjectWriter
-from loaders.store import CountingStore, Fault, FaultStore, MemoryStore, ObjectStore
+from loaders.store import CountingStore, MemoryStore, ObjectStore
 from tests.builders import batches
 
 LAYOUT = ObjectLayout("some/prefix", "cluster")

@@ -59,7 +59,7 @@ def test_the_job_tells_what_became_of_each_stream(bucket: StoreSpec, streams: St
     scopes = ("--scope", "shop", "--scope", "bills", "--streams-per-task", "2", "--data-elsewhere", "--yes")
     dry = job(bucket, "retention", *scopes[:-1], "--time", "2000", "--output", "json")
     assert (json.loads(dry.stdout)["dry_run"], json.loads(dry.stdout)["totals"]["recorded"]) == (True, 3)
-    assert len(streams.stream("shop", "orders").recorded_cuts()) == 0
+    assert len(streams.stream("shop", "orders").retention.read()) == 0
     first = job(bucket, "retention", *scopes, "--time", "2000", "--output", "json")
     assert first.exit_code == 0
     streams.stream("shop", "carts").set_state(StreamState.SCALING)
@@ -110,7 +110,7 @@ def test_without_a_host_nothing_is_begun(
     monkeypatch.setattr("spark_jobs.cli.options.session", lambda *_, **__: pytest.fail("it was started"))
     found = job(bucket, "retention", "--scope", "shop", "--output", "json")
     assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "HostMissing")
-    assert not len(streams.stream("shop", "orders").recorded_cuts())
+    assert not len(streams.stream("shop", "orders").retention.read())
 
 
 def test_whoever_holds_the_segments_says_in_the_task_how_far_they_reach(
@@ -133,7 +133,7 @@ def test_two_jobs_at_once_are_safe(spark: SparkSession, bucket: StoreSpec, strea
     for scope, name in STREAMS:
         if name != "free":
             stream = streams.stream(scope, name)
-            assert {3_001} <= set(stream.recorded_cuts().times_ms.tolist()) <= {2_000, 3_000, 3_001}
+            assert {3_001} <= set(stream.retention.read().times_ms.tolist()) <= {2_000, 3_000, 3_001}
     again = run(time_ms=5_000)
     assert {each.outcome for each in again.streams} <= {Retained.TRUNCATED, Retained.RECORDED, Retained.NO_POLICY}
     assert {streams.stream(*each).state() for each in STREAMS} == {StreamState.ACTIVE}

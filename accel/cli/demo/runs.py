@@ -20,7 +20,8 @@ from accel.lookup.accelerator import ReadAccelerator
 from accel.lookup.answer import Request
 from accel.lookup.explain import Explanation
 from accel.settings import Settings
-from loaders.store import CountingStore, LatencyModel, ObjectStore, VirtualClock
+from accel.testing import LatencyModel, VirtualClock
+from loaders.store import CountingStore, ObjectStore
 from loaders.store.decorated import Call, DecoratedStore, received_bytes
 
 CONNECTIONS = 64

@@ -19,7 +19,7 @@ from accel.rendering import Column, Output, Shown, table_of
 from accel.system import SYSTEM
 from accel.units import count_text
 from loaders.layout import ObjectLayout
-from loaders.store.counting import OperationCount
+from loaders.store.decorated import OperationCount
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -212,12 +212,12 @@ def _recovered(store: StreamStore, scope: str, name: str) -> dict[str, list[str]
 
 
 def _planned_truncation(stream: Stream, cut: dict[int, int]) -> Shown:
-    now, reading = stream.truncation(), stream.workflows.cuts
+    now, reading = stream.truncation(), stream.cuts
     if now.updating and now.cut == cut:
         gone, count, size = reading.being_deleted(now), now.to_delete_count, 0
     else:
         last, wanted = placed(now), reading.place(cut)
-        refuse_truncation(now, wanted, stream.state(), is_valid=stream.is_valid(cut))
+        refuse_truncation(now, wanted, stream.state(), is_valid=stream.cuts.is_valid(cut))
         count, size = stream.workflows.truncations.what_ends(last, wanted)
         gone = reading.ending(last, wanted)
     listed = _first_ids(gone, LISTED_IDS_MAX)

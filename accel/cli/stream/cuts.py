@@ -36,7 +36,7 @@ def cuts_group() -> None:
 @stream_options
 def list_cuts(*, limit: int, stream: StreamChoice, output: Output) -> None:
     """List when cuts were recorded, and how much of the stream lay before each."""
-    recorded = stream.open().recorded_cuts()
+    recorded = stream.open().retention.read()
     entries = recorded[-limit:] if limit else recorded
     data: dict[str, Any] = {
         "cuts": [{"recording_time_ms": each.recording_time_ms, "size": each.recorded_size} for each in entries],
@@ -60,7 +60,7 @@ def list_cuts(*, limit: int, stream: StreamChoice, output: Output) -> None:
 def show(*, recorded: int | None, stream: StreamChoice, output: Output) -> None:
     """Show a cut; its JSON is what --cut takes."""
     opened = stream.open()
-    cut = opened.head() if recorded is None else opened.recorded_cut(recorded).cut
+    cut = opened.head() if recorded is None else opened.retention.cut(recorded).cut
     output.show(said(cut_text(cut), stream=str(stream), recording_time_ms=recorded, cut=numbers_by_segment(cut)))
 
 
@@ -77,8 +77,8 @@ def check(*, cut: dict[int, int], stream: StreamChoice, output: Output) -> None:
     Ends with 1 if nobody can.
     """
     opened = stream.open()
-    span = opened.span(cut)
-    if not opened.is_valid(cut):
+    span = opened.cuts.span(cut)
+    if not opened.cuts.is_valid(cut):
         raise InvalidArgument(f"expected a cut that somebody can stand at, found {cut_text(cut)}")
     rows = list(span.segments)
     data = [{**segment_data(row), "epoch": span.epochs[row.id], "offset": cut[row.id]} for row in rows]
@@ -100,7 +100,7 @@ def check(*, cut: dict[int, int], stream: StreamChoice, output: Output) -> None:
 @stream_options
 def compare(*, cut: dict[int, int], other: dict[int, int], stream: StreamChoice, output: Output) -> None:
     """Tell whether a cut lies before another one, is equal to or after it, or both, at different keys."""
-    order = stream.open().compare(cut, other).value
+    order = stream.open().cuts.compare(cut, other).value
     output.show(said(f"{cut_text(cut)} is {_SAID[order]} {cut_text(other)}", order=order))
 
 
@@ -120,7 +120,7 @@ def between(*, start: dict[int, int], end: dict[int, int], stream: StreamChoice,
     """
     opened = stream.open()
     begin = start or opened.truncation().cut
-    names = [segment_text(each) for each in opened.segments_between(begin, end).tolist()]
-    size, unit = opened.size_between(begin, end), opened.configuration().offset_unit.value
+    names = [segment_text(each) for each in opened.cuts.segments_between(begin, end).tolist()]
+    size, unit = opened.cuts.size_between(begin, end), opened.configuration().offset_unit.value
     sentence = f"{count_text(len(names), 'segment')}, {size} {unit}"
     output.show(Shown({"segments": names, "size": size, "unit": unit}, (*names, sentence)))

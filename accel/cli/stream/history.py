@@ -45,7 +45,7 @@ def epochs(*, first: int | None, last: int | None, stream: StreamChoice, output:
     low = max(high - EPOCHS_SHOWN + 1, 0) if first is None else first
     if low > high:
         raise click.UsageError(f"Expected --from at or before --to, found {low} after {high}.")
-    output.show_each(map(shown_epoch, opened.epochs(low, high)))
+    output.show_each(map(shown_epoch, opened.epochs.between(low, high)))
 
 
 @command(
@@ -64,7 +64,7 @@ def history(*, stream: StreamChoice, output: Output, **bounds: int | None) -> No
     low, high = bounds["from"] or 0, bounds["to"]
     if high is not None and low > high:
         raise click.UsageError("Expected --from at or before --to.")
-    found = stream.open().scales(low, MOMENT_MS_MAX if high is None else high)
+    found = stream.open().epochs.scales(low, MOMENT_MS_MAX if high is None else high)
     output.show_each(map(_shown_summary, found))
 
 
@@ -100,7 +100,7 @@ def successors(*, segment: int, before: bool, stream: StreamChoice, output: Outp
     With --before: the segments that it follows, each with all that follow it.
     """
     opened = stream.open()
-    found = opened.predecessors(segment) if before else opened.successors(segment)
+    found = opened.epochs.predecessors(segment) if before else opened.epochs.successors(segment)
     relation = "followed by" if before else "follows"
     rows = [(segment_text(each), list(map(segment_text, others))) for each, others in found.items()]
     data: dict[str, Any] = {"segment": segment_text(segment), "predecessors" if before else "successors": dict(rows)}
@@ -143,7 +143,7 @@ def _active(stream: Stream) -> Shown:
 
 def _segments_at(stream: Stream, time_ms: int) -> Shown:
     offsets = stream.segments_at(time_ms)
-    rows = stream.span(offsets).segments
+    rows = stream.cuts.span(offsets).segments
     data = {"at_ms": time_ms, "segments": [{**segment_data(row), "offset": offsets[row.id]} for row in rows]}
     table = table_of(rows, *SEGMENT_COLUMNS, CREATED, Column("offset", lambda row: offsets[row.id]))
     return Shown(data, (table, "", f"{count_text(len(rows), 'segment')} at {moment_ms_text(time_ms)}"))

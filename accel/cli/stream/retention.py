@@ -137,7 +137,7 @@ def run(
     else:
         from accel.history.store.retention_workflow import StreamRetention  # noqa: PLC0415 - only for who needs it
 
-        workflow = store.stream(scope.scope, stream).workflows.retention
+        workflow = store.stream(scope.scope, stream).retention
         act = workflow.retain if yes else workflow.plan
         outcome, point = act(time, read_by_all or None)
         streams = [StreamRetention(f"{scope.scope}/{stream}", outcome, point)]

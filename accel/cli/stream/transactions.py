@@ -62,7 +62,7 @@ def transaction_group() -> None:
 def create(*, lease: float | None, writer: str | None, stream: StreamChoice, output: Output) -> None:
     """Begin a transaction, and print its id."""
     lease_ms = None if lease is None else round(lease * 1000)
-    begun = stream.open().begin_transaction(lease_ms=lease_ms, writer_id=writer)
+    begun = stream.open().transactions.begin(lease_ms=lease_ms, writer_id=writer)
     output.show(said(str(begun), transaction=str(begun), epoch=transaction_epoch(begun)))
 
 
@@ -75,7 +75,7 @@ def create(*, lease: float | None, writer: str | None, stream: StreamChoice, out
 @stream_options
 def list_transactions(*, stream: StreamChoice, output: Output) -> None:
     """List a stream's transactions that have not ended."""
-    active = list(stream.open().transactions())
+    active = list(stream.open().transactions.each_active())
     data = {"transactions": [_data(*item) for item in active]}
     output.show(Shown(data, (table_of(active, *_COLUMNS), "", count_text(len(active), "transaction"))))
 
@@ -89,7 +89,7 @@ def list_transactions(*, stream: StreamChoice, output: Output) -> None:
 @stream_options
 def status(*, transaction_id: UUID, stream: StreamChoice, output: Output) -> None:
     """Show where a transaction stands; UNKNOWN if nobody knows it any more."""
-    output.show(_status(transaction_id, stream.open().transaction_status(transaction_id)))
+    output.show(_status(transaction_id, stream.open().transactions.status(transaction_id)))
 
 
 @command(
@@ -110,7 +110,7 @@ def commit(
     at once.
     """
     opened = stream.open(sizes)
-    found = opened.end_transaction(transaction_id, commit=True)
+    found = opened.transactions.seal(transaction_id, commit=True)
     if found is TransactionStatus.COMMITTING and sizes is not None and not decide_only:
         found = _committed(opened, transaction_id)
     output.show(_status(transaction_id, found))
@@ -134,16 +134,16 @@ def abort(
     """
     opened = stream.open(sizes)
     if decide_only:
-        found = opened.end_transaction(transaction_id, commit=False)
+        found = opened.transactions.seal(transaction_id, commit=False)
     else:
-        found = opened.abort_transaction(transaction_id)
+        found = opened.transactions.abort(transaction_id)
     output.show(_status(transaction_id, found))
 
 
 def _committed(stream: Stream, transaction_id: UUID) -> TransactionStatus:
     for _ in range(COMMITS_MAX):
         done = stream.commit()
-        status = stream.transaction_status(transaction_id)
+        status = stream.transactions.status(transaction_id)
         if status is not TransactionStatus.COMMITTING or done.is_empty:
             return status
     return TransactionStatus.COMMITTING

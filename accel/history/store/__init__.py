@@ -4,7 +4,7 @@
     Stream             one of them: questions and workflows
     HistorySettings    choices of a process
     StreamRetention    what a run of retention did to a stream; its `Retained` says in a word what became of it
-    SegmentHost        holds the segments; `GivenSizes` and `MemorySegments` stand in for it
+    SegmentHost        holds the segments; `GivenSizes` and `accel.testing.MemorySegments` stand in
 
 From the bottom: `keys` says where everything lies; `parts` is shared by all; `epoch_store`, `cut_reading` and
 `transaction_store` read and write; `ownership` decides which workflow has a stream; each workflow has a module
@@ -15,7 +15,7 @@ processes at once.
 
 from __future__ import annotations
 
-from accel.history.store.hosts import GivenSizes, MemorySegments, SegmentHost
+from accel.history.store.hosts import GivenSizes, SegmentHost
 from accel.history.store.retention_workflow import Retained, StreamRetention
 from accel.history.store.settings import HistorySettings
 from accel.history.store.stream import Stream
@@ -24,7 +24,6 @@ from accel.history.store.stream_store import StreamStore
 __all__ = [
     "GivenSizes",
     "HistorySettings",
-    "MemorySegments",
     "Retained",
     "SegmentHost",
     "Stream",

@@ -69,8 +69,9 @@ class CutReading:
 
     def is_valid(self, cut: Mapping[int, int]) -> bool:
         """Whether somebody who reads the stream can stand at a cut; not if it names a segment that there is not."""
+        columns = as_cut(cut)
         try:
-            placed = self.place(cut)
+            placed = self.place(columns)
         except (NotInHistory, InvalidArgument):
             return False
         return self.is_valid_place(placed)
@@ -114,15 +115,20 @@ class CutReading:
         high = self._epochs.current().epoch if end is None else end.span.high
         return cuts.between(self.segments(low, high), start, end)
 
-    def being_deleted(self, now: TruncationRecord) -> Iterator[Segments]:
-        """The segments that a truncation which is under way deletes, in parts; none if none is."""
+    def being_deleted(self, record: TruncationRecord | None = None) -> Iterator[Segments]:
+        """The segments that a truncation which is under way deletes, in parts; none if none is.
+
+        Args:
+            record: where the stream begins; None = as it stands.
+        """
+        now = self._epochs.truncation() if record is None else record
         wanted = truncation.placed(now)
         if now.updating and wanted is not None:
             yield from self.ending(truncation.deleted_before(now), wanted)
 
-    def deleted(self, now: TruncationRecord) -> Iterator[Segments]:
-        """The segments that are gone, in parts: a walk through the whole history before."""
-        gone = truncation.deleted_before(now)
+    def deleted(self) -> Iterator[Segments]:
+        """The segments that truncations deleted, in parts: a walk through the history before. 1 call, 1 a chunk."""
+        gone = truncation.deleted_before(self._epochs.truncation())
         if gone is not None:
             yield from self.ending(None, gone)
 

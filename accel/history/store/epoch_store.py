@@ -40,7 +40,7 @@ from typing import Protocol, TypeVar
 
 from accel.errors import AccelError, IllegalState, NotInHistory, Sought
 from accel.history import epochs as rules
-from accel.history.checks import checked_numbers
+from accel.history.checks import checked_integer, checked_numbers, checked_time
 from accel.history.epochs import EpochSummary, advanced, delta_of, sealed_by
 from accel.history.history_chunk import HistoryChunk, HistoryDelta
 from accel.history.id_columns import IdMap, Integers
@@ -100,6 +100,7 @@ class EpochReading:
         Raises:
             NotInHistory: the stream has no such epoch.
         """
+        number = checked_integer("an epoch", number)
         seen = self._cells.epoch(number).read() if 0 <= number <= EPOCH_MAX else None
         if seen is None:
             raise NotInHistory(f"expected an epoch of stream {self._parts.stream}, found {number}")
@@ -141,6 +142,7 @@ class EpochReading:
         Raises:
             NotInHistory: the stream has no such segment.
         """
+        segment_id = checked_integer("a segment id", segment_id)
         return rules.segment_in(self._epoch_of(segment_id), segment_id)
 
     def sealed_epoch(self, segment_id: int) -> int | None:
@@ -156,6 +158,7 @@ class EpochReading:
         Raises:
             NotInHistory: the stream has no such segment.
         """
+        segment_id = checked_integer("a segment id", segment_id)
         sealing = self.sealed_epoch(segment_id) if is_segment_id(segment_id) else None
         if sealing is None:
             self.segment(segment_id)
@@ -168,6 +171,7 @@ class EpochReading:
         Raises:
             NotInHistory: the stream has no such segment.
         """
+        segment_id = checked_integer("a segment id", segment_id)
         created = self._epoch_of(segment_id)
         before = self.epoch(created.epoch - 1) if created.epoch else None
         return rules.predecessors(segment_id, created, before)
@@ -180,6 +184,7 @@ class EpochReading:
         Args:
             time_ms: milliseconds since 1970.
         """
+        time_ms = checked_time("a time", time_ms)
         return self._in_index(lambda root: self._located(root, time_ms))
 
     def segments_at(self, time_ms: int) -> IdMap:
@@ -200,7 +205,7 @@ class EpochReading:
         """The segments that take writes now, ascending by id. 1 call."""
         return self.current().segments
 
-    def epochs(self, low: int, high: int) -> Iterator[EpochRecord]:
+    def between(self, low: int, high: int) -> Iterator[EpochRecord]:
         """The epochs from one to another, both included, one after the other.
 
         Calls: 1, 1 a chunk, 1 a duplicate. Memory: one chunk and one epoch at a time.
@@ -208,16 +213,18 @@ class EpochReading:
         Raises:
             NotInHistory: the stream has no such epochs.
         """
+        low, high = checked_integer("an epoch", low), checked_integer("an epoch", high)
         walk = self.walk(low, high)
         return replay(self.epoch(low), walk.chunks(), walk.epoch, high)
 
     def scales(self, from_ms: int, to_ms: int) -> Iterator[EpochSummary]:
         """The epochs from one time to another: the one that it was at the first, and all that began by the second.
 
-        Splits and merges of the first are not told. Calls: as `epochs`, and 3 for the times.
+        Splits and merges of the first are not told. Calls: as `between`, and 3 for the times.
         """
+        from_ms, to_ms = checked_time("a time", from_ms), checked_time("a time", to_ms)
         low, high = self._in_index(lambda root: (self._located(root, from_ms), self._located(root, to_ms)))
-        return rules.summaries(self.epochs(low, high))
+        return rules.summaries(self.between(low, high))
 
     @property
     def _chunk_size(self) -> int:

@@ -43,13 +43,13 @@ from uuid import UUID
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought
 from accel.history.requests import REQUESTS_KEPT_MAX, RequestStatus, ScalePlan, WorkflowRequest
 from accel.history.states import StreamState, StreamStatus
-from accel.history.store.cold_markers import ColdMarkers
 from accel.history.store.commit_workflow import CommitWorkflow
 from accel.history.store.cut_reading import CutReading
 from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.lifecycle import Creating, Ending, Updating
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
+from accel.history.store.processor_notes import ProcessorNotes
 from accel.history.store.retention_workflow import RetentionWorkflow
 from accel.history.store.scale_workflow import ScaleWorkflow
 from accel.history.store.transaction_store import TransactionStore
@@ -73,7 +73,7 @@ class Workflows:
     truncations: TruncationWorkflow
     retention: RetentionWorkflow
     ending: Ending
-    cold_markers: ColdMarkers
+    notes: ProcessorNotes
 
     @classmethod
     def of(cls, parts: StreamParts) -> Workflows:
@@ -97,7 +97,7 @@ class Workflows:
             truncations=truncations,
             retention=RetentionWorkflow(parts, epochs, cuts, truncations),
             ending=Ending(parts, epochs, cuts, writing, transactions, commits),
-            cold_markers=ColdMarkers(parts),
+            notes=ProcessorNotes(parts),
         )
 
 
@@ -160,7 +160,7 @@ class Recovering:
         self._parts = parts
         self._cells = parts.cells
         self._workflows = workflows
-        self._requested = Requested(parts, workflows, self.carry_out)
+        self.requested = Requested(parts, workflows, self.carry_out)
 
     def run(self) -> list[str]:
         """Finish what is unfinished; gives what that was. 12 calls if nothing is.
@@ -275,7 +275,7 @@ class Recovering:
             if request.has_ended:
                 ended.append((_asked_ms(request), each))
             elif request.is_kept and self._parts.has_host:
-                done += self._requested.carried_out(each)
+                done += self.requested.carried_out(each)
         for _, each in sorted(ended)[:-REQUESTS_KEPT_MAX]:
             # Its last step may be missing: it is done, and still has the stream.
             if self._parts.status().value.workflow_id != each:

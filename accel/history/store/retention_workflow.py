@@ -125,6 +125,7 @@ class RetentionWorkflow:
         Raises:
             NotInHistory: there is none of that time.
         """
+        recording_time_ms = checked_time("the time of a recorded cut", recording_time_ms)
         seen = self._cells.cut(recording_time_ms).read()
         if seen is None:
             raise NotInHistory(f"expected a cut recorded at {recording_time_ms}, found none", Sought.CUT)

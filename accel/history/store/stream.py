@@ -1,137 +1,166 @@
-"""One stream: its questions and its workflows, by their names."""
+"""One stream: its questions in five parts, its workflows by their names; each tells if the stream was deleted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory, Sought, StreamDeleted
 from accel.history.checks import (
     checked_integer,
     checked_keys,
-    checked_text,
     checked_time,
     checked_uuid,
 )
 from accel.history.configuration import StreamConfiguration
-from accel.history.cuts import CutOrder
-from accel.history.epochs import EpochSummary
-from accel.history.id_columns import IdMap, Integers
+from accel.history.id_columns import IdMap
 from accel.history.ids import segment_text
 from accel.history.records import (
     CommittingTransactions,
-    CutSpan,
     EpochRecord,
-    RetentionEntry,
-    RetentionSet,
-    StreamCutRecord,
     TruncationRecord,
 )
 from accel.history.requests import WorkflowRequest
 from accel.history.scaling import ScaleRequest
-from accel.history.segments import KeyRanges, SegmentRecord, Segments
+from accel.history.segments import KeyRanges, Segments
 from accel.history.states import StreamState
 from accel.history.store.cut_reading import as_cut
 from accel.history.store.parts import StreamParts
-from accel.history.store.recovering import Recovering, Requested, Workflows
-from accel.history.transactions import ActiveTransaction, TransactionStatus
+from accel.history.store.recovering import Recovering, Workflows
 from loaders.errors import DataNotFound
 
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
+Part = TypeVar("Part")
+
+TELL_NOTHING: Final = frozenset({"abort", "end_turn", "seal", "status"})
+"""Calls whose answer may come from elsewhere, or mean that nothing is there: it does not tell that the stream is."""
+
+
+class _ToldIfDeleted:
+    """A part of a stream whose calls raise StreamDeleted in place of errors, and of empty answers, that come of that.
+
+    Args:
+        part: answers.
+        parts: of the stream.
+    """
+
+    def __init__(self, part: object, parts: StreamParts) -> None:
+        self._part = part
+        self._parts = parts
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._part, name)
+        return partial(_answer, self._parts, name not in TELL_NOTHING, member) if callable(member) else member
 
 
 def _asked(method: Callable[Concatenate[Stream, Asked], Answer]) -> Callable[Concatenate[Stream, Asked], Answer]:
-    """Tell that the stream was deleted in place of errors, and of answers of nothing, that come of that."""
+    """The same for a call of the stream itself."""
 
     @wraps(method)
     def asked(self: Stream, /, *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
-        with self._told_if_deleted():
-            found = method(self, *args, **kwargs)
-        if found is None or (isinstance(found, bool | int | list | dict) and not found):
-            self._refuse_deleted()
-        return found
+        return _answer(self.parts, True, partial(method, self), *args, **kwargs)
 
     return asked
 
 
-def _asked_surely(
-    method: Callable[Concatenate[Stream, Asked], Answer],
-) -> Callable[Concatenate[Stream, Asked], Answer]:
-    """The same where an answer does not tell: it may come from elsewhere, or mean that nothing is there."""
-
-    @wraps(method)
-    def asked(self: Stream, /, *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
-        with self._told_if_deleted():
-            found = method(self, *args, **kwargs)
-        self._refuse_deleted()
-        return found
-
-    return asked
+def _answer(
+    parts: StreamParts, tells: bool, call: Callable[Asked, Answer], /, *args: Asked.args, **kwargs: Asked.kwargs
+) -> Answer:
+    """What a call gives; `tells` = that it gives anything means that the stream is there."""
+    with _refused_if_deleted(parts):
+        answer = call(*args, **kwargs)
+    if isinstance(answer, Iterator):
+        return cast("Answer", _one_by_one(parts, answer))
+    if not tells or answer is None or (isinstance(answer, bool | int | list | dict) and not answer):
+        _refuse_deleted(parts)
+    return answer
 
 
-def _asked_each(
-    method: Callable[Concatenate[Stream, Asked], Iterator[Answer]],
-) -> Callable[Concatenate[Stream, Asked], Iterator[Answer]]:
-    """The same for answers that come one by one; arguments are checked at once."""
+def _one_by_one(parts: StreamParts, answers: Iterator[Answer]) -> Iterator[Answer]:
+    is_empty = True
+    with _refused_if_deleted(parts):
+        for answer in answers:
+            is_empty = False
+            yield answer
+    if is_empty:
+        _refuse_deleted(parts)
 
-    @wraps(method)
-    def asked(self: Stream, /, *args: Asked.args, **kwargs: Asked.kwargs) -> Iterator[Answer]:
-        with self._told_if_deleted():
-            found = method(self, *args, **kwargs)
-        return self._told_each(found)
 
-    return asked
+@contextmanager
+def _refused_if_deleted(parts: StreamParts) -> Iterator[None]:
+    try:
+        yield
+    except StreamDeleted:
+        raise
+    except (DataNotFound, NotInHistory, IllegalState) as error:
+        _refuse_deleted(parts, error)
+        raise
+
+
+def _refuse_deleted(parts: StreamParts, error: Exception | None = None) -> None:
+    """The table of everything but transactions goes last, and never comes again. 1 request for its marker."""
+    stream = parts.stream
+    if not parts.store.tables.table_exists(stream.metadata_table):
+        raise StreamDeleted(str(stream), str(stream.unique_id)) from error
 
 
 class Stream:
     """A stream that is there; `StreamStore.stream` opens it. Threads: any.
 
     Every call asks the tables anew, except for what never changes. Cuts are offsets by segment id, in the stream's
-    offset unit; times are milliseconds since 1970, 0 <= ms < 10^14. Single steps of the workflows: `workflows`.
+    offset unit; times are milliseconds since 1970, 0 <= ms < 10^14.
 
     Numbers and texts are checked before anything is written (`accel.history.checks`): InvalidArgument. When the stream
     was deleted, every method raises StreamDeleted, also when there is another one of its name. What never changes and
-    was read before (`epoch`, `segment`, `predecessors`, `creation_time_ms`, where cuts lie) is still answered from
+    was read before (an epoch, a segment, its predecessors, `creation_time_ms`, where cuts lie) is still answered from
     memory: it says what was, and stays true.
 
     Args:
         parts: of the stream.
+
+    Attributes:
+        parts: for other parts of this library, as groups of readers.
+        workflows: single steps of the workflows, which do not tell that the stream was deleted.
+        epochs: questions about epochs and segments.
+        cuts: questions about stream cuts.
+        retention: recorded cuts, and runs of retention.
+        transactions: its transactions.
+        notes: notes of processors: which segments are cold, and who waits for the stream.
     """
 
     def __init__(self, parts: StreamParts) -> None:
-        self._parts = parts
+        self.parts = parts
         self.workflows = Workflows.of(parts)
         self._recovering = Recovering(parts, self.workflows)
-        self._requested = Requested(parts, self.workflows, self._recovering.carry_out)
+        self.epochs = self._told(self.workflows.epochs)
+        self.cuts = self._told(self.workflows.cuts)
+        self.retention = self._told(self.workflows.retention)
+        self.transactions = self._told(self.workflows.transactions)
+        self.notes = self._told(self.workflows.notes)
 
     def __repr__(self) -> str:
-        return f"Stream({str(self._parts.stream)!r})"
+        return f"Stream({str(self.parts.stream)!r})"
 
-    # What it is
-
-    @property
-    def parts(self) -> StreamParts:
-        """What its questions and workflows are made of: for other parts of this library, as groups of readers."""
-        return self._parts
+    # Where it stands
 
     @property
     def name(self) -> str:
         """Scope and name."""
-        return str(self._parts.stream)
+        return str(self.parts.stream)
 
     @property
     def unique_id(self) -> UUID:
         """What tells it from earlier streams of its name."""
-        return self._parts.stream.unique_id
+        return self.parts.stream.unique_id
 
     @_asked
     def state(self) -> StreamState:
         """Where it stands. 1 call."""
-        return self._parts.state()
+        return self.parts.state()
 
     @_asked
     def set_state(self, wanted: StreamState) -> None:
@@ -142,7 +171,7 @@ class Stream:
         """
         if not isinstance(wanted, StreamState):
             raise InvalidArgument(f"expected a state of a stream, found {wanted!r}")
-        self._parts.set_state(wanted)
+        self.parts.set_state(wanted)
 
     @_asked
     def configuration(self) -> StreamConfiguration:
@@ -152,19 +181,17 @@ class Stream:
     @_asked
     def creation_time_ms(self) -> int:
         """When it was created. 1 call."""
-        return self._parts.cells.creation_time().get().value
+        return self.parts.cells.creation_time().get().value
 
     @_asked
     def segment_stream(self, segment_id: int) -> int:
         """Which stream of the object layer holds a segment's data; NotInHistory if there is no such segment. 1 call."""
         segment_id = checked_integer("a segment id", segment_id)
-        seen = self._parts.cells.segment_stream(segment_id).read()
+        seen = self.parts.cells.segment_stream(segment_id).read()
         if seen is None:
             raise NotInHistory(f"expected a segment of {self}, found {segment_text(segment_id)}", Sought.SEGMENT)
-        self._parts.store.segment_streams.note([seen.value])
+        self.parts.store.segment_streams.note([seen.value])
         return seen.value
-
-    # Epochs and segments; `EpochReading` says more
 
     @_asked
     def current_epoch(self) -> EpochRecord:
@@ -177,39 +204,9 @@ class Stream:
         return self.workflows.epochs.active_segments()
 
     @_asked
-    def epoch(self, number: int) -> EpochRecord:
-        """An epoch; NotInHistory if there is none. 1 call."""
-        return self.workflows.epochs.epoch(checked_integer("an epoch", number))
-
-    @_asked_each
-    def epochs(self, low: int, high: int) -> Iterator[EpochRecord]:
-        """The epochs from one to another, both included. 1 call, 1 a chunk, 1 a duplicate."""
-        return self.workflows.epochs.epochs(checked_integer("an epoch", low), checked_integer("an epoch", high))
-
-    @_asked
-    def segment(self, segment_id: int) -> SegmentRecord:
-        """A segment; NotInHistory if there is none. 1 call."""
-        return self.workflows.epochs.segment(checked_integer("a segment id", segment_id))
-
-    @_asked
-    def successors(self, segment_id: int) -> dict[int, list[int]]:
-        """The segments that follow one, each with all that it follows. 3 calls."""
-        return self.workflows.epochs.successors(checked_integer("a segment id", segment_id))
-
-    @_asked
-    def predecessors(self, segment_id: int) -> dict[int, list[int]]:
-        """The segments that one follows, each with all that follow it. 2 calls."""
-        return self.workflows.epochs.predecessors(checked_integer("a segment id", segment_id))
-
-    @_asked
-    def epoch_at(self, time_ms: int) -> int:
-        """Which epoch it was at a time. 2 calls at most."""
-        return self.workflows.epochs.epoch_at(checked_time("a time", time_ms))
-
-    @_asked
     def segments_at(self, time_ms: int) -> IdMap:
         """The segments at a time as far as they are still there, each with the offset it begins with. 4 calls."""
-        return self.workflows.epochs.segments_at(checked_time("a time", time_ms))
+        return self.workflows.epochs.segments_at(time_ms)
 
     @_asked
     def head(self) -> IdMap:
@@ -220,63 +217,6 @@ class Stream:
     def truncation(self) -> TruncationRecord:
         """Where the stream begins, and whether something before it is still being deleted. 1 call."""
         return self.workflows.epochs.truncation()
-
-    @_asked
-    def sealed_size(self, segment_id: int) -> int | None:
-        """How much a segment holds, in the stream's offset unit; None while it is not sealed. 1 call."""
-        return self.workflows.cuts.sealed_size(segment_id)
-
-    @_asked_each
-    def deleted_segments(self) -> Iterator[Segments]:
-        """The segments that truncations deleted, in parts: a walk through the history before. 1 call, 1 a chunk."""
-        return self.workflows.cuts.deleted(self.truncation())
-
-    @_asked_each
-    def segments_being_deleted(self) -> Iterator[Segments]:
-        """Those that a truncation which is under way deletes, in parts; none if none is. As `deleted_segments`."""
-        return self.workflows.cuts.being_deleted(self.truncation())
-
-    @_asked_each
-    def scales(self, from_ms: int, to_ms: int) -> Iterator[EpochSummary]:
-        """The epochs from one time to another, with splits and merges. 5 calls, 1 a chunk, 1 a duplicate."""
-        return self.workflows.epochs.scales(checked_time("a time", from_ms), checked_time("a time", to_ms))
-
-    # Cuts; `CutReading` says more
-
-    @_asked
-    def recorded_cuts(self) -> RetentionSet:
-        """When cuts were recorded for retention, and the size before each. 1 call."""
-        return self.workflows.retention.read()
-
-    @_asked
-    def recorded_cut(self, recording_time_ms: int) -> StreamCutRecord:
-        """A recorded cut; NotInHistory if there is none of that time. 1 call."""
-        return self.workflows.retention.cut(checked_time("the time of a recorded cut", recording_time_ms))
-
-    @_asked
-    def compare(self, one: Mapping[int, int], other: Mapping[int, int]) -> CutOrder:
-        """How a cut lies to another one."""
-        return self.workflows.cuts.compare(one, other)
-
-    @_asked
-    def is_valid(self, cut: Mapping[int, int]) -> bool:
-        """Whether somebody who reads the stream can stand at a cut."""
-        return self.workflows.cuts.is_valid(as_cut(cut))
-
-    @_asked
-    def span(self, cut: Mapping[int, int]) -> CutSpan:
-        """The segments of a cut, and the highest epoch that each belongs to."""
-        return self.workflows.cuts.span(cut)
-
-    @_asked
-    def segments_between(self, start: Mapping[int, int], end: Mapping[int, int]) -> Integers:
-        """Ids of the segments between two cuts, ascending; an empty one is the stream's beginning, or its end."""
-        return self.workflows.cuts.segments_between(start, end)
-
-    @_asked
-    def size_between(self, start: Mapping[int, int], end: Mapping[int, int]) -> int:
-        """How much of the stream lies between two cuts."""
-        return self.workflows.cuts.size_between(start, end)
 
     # Workflows; each is to be repeated as it is after a crash, by any process, or finished by `recover`
 
@@ -355,7 +295,7 @@ class Stream:
     @_asked
     def requests(self) -> list[WorkflowRequest]:
         """All requests: those that wait, that are being carried out, and the last that ended. 1 call, 1 each."""
-        found = map(self.workflows.ownership.read, self._parts.cells.request_ids())
+        found = map(self.workflows.ownership.read, self.parts.cells.request_ids())
         return [each for each in found if each is not None]
 
     @_asked
@@ -379,7 +319,7 @@ class Stream:
         Raises:
             HostMissing: this process holds no segments.
         """
-        return self._requested.run()
+        return self._recovering.requested.run()
 
     @_asked
     def truncate(self, cut: Mapping[int, int]) -> TruncationRecord:
@@ -394,51 +334,6 @@ class Stream:
         return self.workflows.truncations.run(as_cut(cut))
 
     @_asked
-    def run_retention(
-        self, time_ms: int | None = None, read_by_all: Mapping[int, int] | None = None
-    ) -> RetentionEntry | None:
-        """Record a cut, and truncate the stream as its owner wants; gives the cut to which it was truncated.
-
-        Raises:
-            HostMissing: the stream has a policy, and this process does not know how far its segments reach.
-            What `truncate` raises.
-        """
-        return self.workflows.retention.run(time_ms, read_by_all)
-
-    @_asked
-    def purge_cuts(self) -> int:
-        """Delete recorded cuts that retention needs no more and left behind, 10,000 at most; gives how many."""
-        return self.workflows.retention.purge()
-
-    @_asked
-    def begin_transaction(self, *, lease_ms: int | None = None, writer_id: str | None = None) -> UUID:
-        """Begin a transaction; IllegalState if the stream is sealed."""
-        return self.workflows.transactions.begin(lease_ms=lease_ms, writer_id=writer_id)
-
-    @_asked_surely
-    def end_transaction(self, transaction_id: UUID, *, commit: bool) -> TransactionStatus:
-        """Decide what becomes of a transaction; it is carried out by `commit` or `abort_transactions`.
-
-        Without a host this is how a commit is asked for: a process with one makes it (`carry_out_requests`).
-        """
-        return self.workflows.transactions.seal(checked_uuid("a transaction's id", transaction_id), commit=commit)
-
-    @_asked_each
-    def transactions(self) -> Iterator[tuple[UUID, ActiveTransaction]]:
-        """The transactions that have not ended, ascending by id. 1 call, 1 an epoch that has some, 1 each."""
-        return self.workflows.transactions.each_active()
-
-    @_asked
-    def ping_transaction(self, transaction_id: UUID, lease_ms: int) -> ActiveTransaction:
-        """Give an open transaction more time; IllegalState if it is not open any more. 2 calls."""
-        return self.workflows.transactions.ping(checked_uuid("a transaction's id", transaction_id), lease_ms)
-
-    @_asked_surely
-    def transaction_status(self, transaction_id: UUID) -> TransactionStatus:
-        """Where a transaction stands; UNKNOWN if nobody knows it any more."""
-        return self.workflows.transactions.status(checked_uuid("a transaction's id", transaction_id))
-
-    @_asked
     def commit(self, time_ms: int | None = None, limit: int | None = None) -> CommittingTransactions:
         """Commit the transactions that come next.
 
@@ -447,23 +342,6 @@ class Stream:
             HostMissing: this process holds no segments: a transaction that shall be committed is, by one that does.
         """
         return self.workflows.commits.run(self._time(time_ms), limit)
-
-    @_asked_surely
-    def abort_transaction(self, transaction_id: UUID) -> TransactionStatus:
-        """Abort a transaction at once.
-
-        Without a host it gives ABORTING: `abort_transactions` of a process with one deletes the data.
-
-        Raises:
-            IllegalState: it is to be committed.
-            NotInHistory: nobody knows it.
-        """
-        return self.workflows.transactions.abort(checked_uuid("a transaction's id", transaction_id))
-
-    @_asked
-    def abort_transactions(self) -> list[UUID]:
-        """Abort transactions whose time is up, and end all that are to be aborted; gives the former."""
-        return self.workflows.transactions.abort_expired()
 
     @_asked
     def seal(self) -> None:
@@ -484,68 +362,11 @@ class Stream:
         """
         return self._recovering.run()
 
-    # Notes of processors; `ColdMarkers` says more
-
-    @_asked
-    def mark_cold(self, segment_id: int, until_ms: int) -> None:
-        """Say until when an active segment has little load; IllegalState if it is not active."""
-        self.workflows.cold_markers.mark_cold(segment_id, until_ms)
-
-    @_asked
-    def cold_until(self, segment_id: int) -> int | None:
-        """Until when a segment has little load; None if nobody said so, or it was sealed. 1 call."""
-        return self.workflows.cold_markers.cold_until(segment_id)
-
-    @_asked
-    def remove_cold(self, segment_id: int) -> None:
-        """Say that a segment has load again. 2 calls."""
-        self.workflows.cold_markers.remove_cold(segment_id)
-
-    @_asked
-    def await_turn(self, processor: str) -> bool:
-        """Let others know who waits for the stream; False if another one waits already. 2 calls, 3 then."""
-        self.state()  # a name that is left with a stream which is gone would stay for ever
-        return self.workflows.cold_markers.wait(processor) == processor
-
-    @_asked
-    def awaited_by(self) -> str | None:
-        """Who waits for the stream; whoever is not that one lets it go first. 1 call."""
-        return self.workflows.cold_markers.waiting()
-
-    @_asked_surely
-    def end_turn(self, processor: str) -> bool:
-        """Do not wait any longer; False, and nothing changes, if another one waits. 2 calls."""
-        return self.workflows.cold_markers.stop_waiting(checked_text("a processor's name", processor))
+    def _told(self, part: Part) -> Part:
+        return cast("Part", _ToldIfDeleted(part, self.parts))
 
     def _time(self, time_ms: int | None) -> int:
-        return self._parts.store.now_ms() if time_ms is None else checked_time("a time", time_ms)
-
-    # Deleted?
-
-    @contextmanager
-    def _told_if_deleted(self) -> Iterator[None]:
-        try:
-            yield
-        except StreamDeleted:
-            raise
-        except (DataNotFound, NotInHistory, IllegalState) as error:
-            self._refuse_deleted(error)
-            raise
-
-    def _told_each(self, found: Iterator[Answer]) -> Iterator[Answer]:
-        is_empty = True
-        with self._told_if_deleted():
-            for each in found:
-                is_empty = False
-                yield each
-        if is_empty:
-            self._refuse_deleted()
-
-    def _refuse_deleted(self, error: Exception | None = None) -> None:
-        """The table of everything but transactions goes last, and never comes again. 1 request for its marker."""
-        stream = self._parts.stream
-        if not self._parts.store.tables.table_exists(stream.metadata_table):
-            raise StreamDeleted(str(stream), str(stream.unique_id)) from error
+        return self.parts.store.now_ms() if time_ms is None else checked_time("a time", time_ms)
 
 
 def _each(ids: Iterable[int]) -> tuple[int, ...]:

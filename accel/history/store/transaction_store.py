@@ -29,7 +29,7 @@ from uuid import UUID
 
 from accel.errors import CatalogDamaged, IllegalState, NotInHistory, Sought
 from accel.history import transaction_rules as rules
-from accel.history.checks import checked_duration, checked_numbers, checked_text, checked_time
+from accel.history.checks import checked_duration, checked_numbers, checked_text, checked_time, checked_uuid
 from accel.history.commit_order import ReadTransactions, next_commit, with_transaction, without_positions
 from accel.history.ids import make_transaction_id, transaction_epoch
 from accel.history.records import CommittingTransactions
@@ -216,7 +216,7 @@ class TransactionStore:
 
     def status(self, transaction_id: UUID) -> TransactionStatus:
         """Where a transaction stands; UNKNOWN if nobody knows it any more. 1 call, 4 at most if it has ended."""
-        active = self.read(transaction_id)
+        active = self.read(checked_uuid("a transaction's id", transaction_id))
         if active is not None:
             return active.status
         ended = self._completed(transaction_id)
@@ -230,6 +230,7 @@ class TransactionStore:
             IllegalState: it is not open any more.
             InvalidArgument: no time, or beyond the longest that it may live.
         """
+        transaction_id = checked_uuid("a transaction's id", transaction_id)
         lease_ms = checked_duration("a lease", lease_ms)
         now_ms = self._parts.store.now_ms()
         return self._change(transaction_id, lambda found: rules.with_lease(found, now_ms, lease_ms))
@@ -247,6 +248,7 @@ class TransactionStore:
             IllegalState: it was sealed the other way.
             InvalidArgument: a time that is none.
         """
+        transaction_id = checked_uuid("a transaction's id", transaction_id)
         if commit_time_ms is not None:
             commit_time_ms = checked_time("the writer's time", commit_time_ms)
         found = self.read(transaction_id)

@@ -13,9 +13,10 @@ from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
 from accel.catalog.keys import NODE_LIST_HISTORY, NODE_LISTS
 from accel.errors import AccessDenied, CatalogDamaged, CatalogMissing, CommitRefused, ImageTooOld
 from accel.image import StreamObject
+from accel.testing import Fault, FaultStore
 from loaders.layout import FORMAT_KEY
 from loaders.object_ref import ObjectRef
-from loaders.store import ALWAYS, Body, Condition, Fault, FaultStore, MemoryStore, PrefixedStore
+from loaders.store import ALWAYS, Body, Condition, MemoryStore, PrefixedStore
 from loaders.store.decorated import Call, DecoratedStore
 from tests.accel.catalog.world import FORMAT, LAYOUT, World, held
 

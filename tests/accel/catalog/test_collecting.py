@@ -18,11 +18,11 @@ from accel.catalog.problems import Kind
 from accel.catalog.records import NodeList
 from accel.catalog.verify import verify
 from accel.errors import CommitRefused, MaintenanceRefused, MaintenanceStopped
+from accel.testing import Crash, CrashStore
 from loaders.errors import StoreUnavailable
 from loaders.layout import JOURNAL_PREFIX
 from loaders.object_ref import ObjectRef
 from loaders.store import DeleteFailure, MemoryStore, ObjectStore
-from loaders.store.crashing import Crash, CrashStore
 from loaders.store.decorated import WRITES, Call
 from tests.accel.catalog.world import LAYOUT, World, held
 

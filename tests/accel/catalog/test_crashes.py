@@ -16,8 +16,8 @@ import pytest
 
 from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.image import StreamObject
+from accel.testing import Crash, CrashStore
 from loaders.object_ref import ObjectRef
-from loaders.store import Crash, CrashStore
 from tests.accel.catalog.world import World, held
 
 SETTINGS = CatalogSettings(parallel_requests=1, ids_block=8, checkpoint_commits=2, stream_objects_in_list_max=1)

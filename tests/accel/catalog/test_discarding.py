@@ -11,9 +11,9 @@ import pytest
 from accel.catalog import ObjectCatalog
 from accel.catalog.shard_writes import move_stream_objects
 from accel.errors import CatalogMissing, CommitRefused
+from accel.testing import CrashStore
 from loaders.errors import AmbiguousWrite, KeyMissing, StoreUnavailable
 from loaders.store import ObjectStore
-from loaders.store.crashing import CrashStore
 from loaders.store.decorated import WRITES, Call
 from tests.accel.catalog.world import LAYOUT, World, held
 

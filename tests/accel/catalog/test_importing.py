@@ -24,12 +24,12 @@ from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
 from accel.catalog.records import NodeList
 from accel.catalog.verify import verify
 from accel.errors import MaintenanceRefused
+from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.errors import StoreError, StoreUnavailable, TableError
 from loaders.format import MissingBytes, open_tail
 from loaders.format.composite import LinkedObject, encode_composite
 from loaders.layout import TABLES_PREFIX
-from loaders.store import Fault, FaultStore, MemoryStore, ObjectStore
-from loaders.store.crashing import Crash, CrashStore
+from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Call, DecoratedStore
 from tests.accel.catalog.world import LAYOUT, START_SECONDS, World, held
 from tests.builders import write_set_object

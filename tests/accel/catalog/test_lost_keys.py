@@ -15,7 +15,8 @@ from accel.catalog.keys import bucket_key, list_version_key, node_key
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
 from accel.history.configuration import StreamConfiguration
 from accel.history.store import StreamStore
-from loaders.store import Crash, CrashStore, MemoryStore
+from accel.testing import Crash, CrashStore
+from loaders.store import MemoryStore
 from loaders.tables import FormatRecord, read_format
 from tests.accel.catalog.world import FORMAT, World, held
 from tests.accel.history.store.watching import Interrupted
@@ -212,7 +213,7 @@ def test_ids_of_histories_are_not_given_out_anew(lost: str) -> None:
     again = StreamStore.open(world.store, system=world.system)
     for is_lost, act in (
         (lost != "transactionIds", lambda: again.create_stream("shop", "other", StreamConfiguration(min_segments=1))),
-        (lost != "segmentStreams", again.stream("shop", "orders").begin_transaction),
+        (lost != "segmentStreams", again.stream("shop", "orders").transactions.begin),
     ):
         with pytest.raises(CatalogDamaged, match="_system/counters") if is_lost else nullcontext():
             act()
@@ -239,12 +240,12 @@ def test_a_transaction_is_not_begun_under_the_id_of_another() -> None:
     older = world.store.get(key).body
     streams = StreamStore.open(world.store, system=world.system)
     streams.create_scope("shop")
-    first = streams.create_stream("shop", "orders", StreamConfiguration(min_segments=1)).begin_transaction()
+    first = streams.create_stream("shop", "orders", StreamConfiguration(min_segments=1)).transactions.begin()
     world.store.put(key, older)
     world.clock.seconds += 1
     again = StreamStore.open(world.store, system=world.system).stream("shop", "orders")
     with pytest.raises(CatalogDamaged, match=f"{first}: expected an id that no transaction has"):
-        again.begin_transaction()
+        again.transactions.begin()
 
 
 def test_a_list_that_is_put_back_is_the_way_back() -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from accel.catalog import CatalogSettings
 from accel.errors import AmbiguousWrite, CommitRefused, SessionFenced
+from accel.testing import Fault, FaultStore
 from loaders.errors import DataConflict, StoreError
 from loaders.object_ref import ObjectRef
-from loaders.store import Fault, FaultStore
 from tests.accel.catalog.world import World, held
 
 T = TypeVar("T")

@@ -14,10 +14,10 @@ from accel.catalog.stream_shards import bucket_of
 from accel.catalog.undo import UndoReport, Way, plan_undo, undo, unfinished_commits, versions
 from accel.errors import CommitRefused, MaintenanceRefused
 from accel.image import StreamObject
+from accel.testing import Crash, CrashStore
 from loaders.errors import StoreUnavailable
 from loaders.object_ref import ObjectRef
 from loaders.store import MemoryStore, ObjectStore
-from loaders.store.crashing import Crash, CrashStore
 from loaders.store.decorated import WRITES, Call
 from tests.accel.catalog.world import LAYOUT, World, held
 

@@ -19,12 +19,13 @@ from accel.catalog.collect import collect, plan_collection
 from accel.catalog.verify import verify
 from accel.errors import AmbiguousWrite, CatalogDamaged, CommitRefused, DataConflict, SessionFenced
 from accel.image import StreamObject
+from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.errors import FormatError, StoreError, StoreUnavailable
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
-from loaders.store import Crash, CrashStore, Fault, FaultStore, ObjectStore, PrefixedStore
+from loaders.store import ObjectStore, PrefixedStore
 from tests.accel.catalog.world import LAYOUT, World, held
 
 NODE, STREAM = 4, 1

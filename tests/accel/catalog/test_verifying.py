@@ -15,9 +15,9 @@ from accel.catalog.rows import joined
 from accel.catalog.stream_shards import bucket_of
 from accel.catalog.undo import undo
 from accel.catalog.verify import Outcome, Verification, verify
+from accel.testing import CrashStore
 from loaders.errors import AccessDenied
 from loaders.store import Fetched, MemoryStore, ObjectStore
-from loaders.store.crashing import CrashStore
 from tests.accel.catalog.world import FORMAT, LAYOUT, World
 
 

@@ -15,13 +15,13 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.undo import undo, unfinished_commits
 from accel.catalog.verify import NOT_LOOKED_AT
 from accel.system import SYSTEM, Components
+from accel.testing import Crash, CrashStore
 from loaders.errors import AccessDenied, StoreUnavailable
 from loaders.format import MissingBytes, open_tail
 from loaders.layout import JOURNAL_PREFIX, ObjectLayout
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.store import DeleteFailure, MemoryStore, ObjectStore, S3Settings, open_store
-from loaders.store.crashing import Crash, CrashStore
 from loaders.tables import FormatRecord
 from range_index import ObjectRanges
 from tests.accel.cli.worlds import run

@@ -399,7 +399,7 @@ def test_a_transaction_is_aborted(shop: Shop) -> None:
 def test_to_carry_out_an_end_can_be_left_to_others(shop: Shop, verb: str, wanted: TransactionStatus) -> None:
     begun = shop.json("txn create")["transaction"]
     assert shop.json(f"txn {verb} --decide-only --id {begun}")["status"] == wanted.value
-    assert shop.stream.transaction_status(UUID(begun)) is wanted
+    assert shop.stream.transactions.status(UUID(begun)) is wanted
 
 
 def test_a_transaction_that_nobody_knows(shop: Shop) -> None:

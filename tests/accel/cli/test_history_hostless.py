@@ -10,7 +10,8 @@ import pytest
 
 from accel.history.ids import parse_segment
 from accel.history.states import StreamState
-from accel.history.store import MemorySegments, Stream, StreamStore
+from accel.history.store import Stream, StreamStore
+from accel.testing import MemorySegments
 from loaders.store import open_store
 from tests.accel.cli.test_history_commands import MISSING_ID, Shop
 from tests.accel.cli.worlds import run
@@ -54,7 +55,7 @@ def test_a_scale_is_asked_for_and_followed(shop: Shop) -> None:
     found = shop.json(f"stream requests --id {asked['request']}")
     assert (found["status"], found["reason"]) == ("done", "")
     assert shop.json("stream describe")["epoch"] == 1
-    assert shop.stream.sealed_size(0) == 7
+    assert shop.stream.cuts.sealed_size(0) == 7
 
 
 def test_people_are_told_how_a_request_is_followed(shop: Shop) -> None:
@@ -103,7 +104,7 @@ def test_how_a_transaction_ends_is_decided_and_left_to_others(shop: Shop) -> Non
     assert shop.json(f"txn commit --id {to_commit}")["status"] == "COMMITTING"
     assert shop.json(f"txn abort --id {to_abort}")["status"] == "ABORTING"
     assert holding(shop).carry_out_requests() == ["commit"]
-    assert holding(shop).abort_transactions() == []
+    assert holding(shop).transactions.abort_expired() == []
     assert shop.json(f"txn status --id {to_commit}")["status"] == "COMMITTED"
     assert shop.json(f"txn status --id {to_abort}")["status"] == "ABORTED"
 
@@ -111,5 +112,5 @@ def test_how_a_transaction_ends_is_decided_and_left_to_others(shop: Shop) -> Non
 @pytest.mark.parametrize("flag", ["--data-elsewhere", "--size 0@0=5"])
 def test_a_user_who_holds_the_data_says_so(shop: Shop, flag: str) -> None:
     assert shop.json(f"{SPLIT} {flag}")["epoch"] == 1
-    assert shop.stream.sealed_size(0) == (5 if "size" in flag else 0)
+    assert shop.stream.cuts.sealed_size(0) == (5 if "size" in flag else 0)
     assert shop.stream.state() is StreamState.ACTIVE

@@ -183,7 +183,7 @@ def test_what_lies_between_two_cuts(orders: Reading) -> None:
 
 def test_a_cut_of_future_segments_can_be_read_from(orders: Reading) -> None:
     split = [each for each in orders.shop.stream.active_segments().ids.tolist() if each >> 32]
-    size = orders.shop.stream.sealed_size(0)
+    size = orders.shop.stream.cuts.sealed_size(0)
     assert size is not None
     cut = {0: size - 1, 1: 0, **dict.fromkeys(split, -1)}
     rows, _ = orders.rows("--from", cut_text(cut))

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from accel.cli import options
 from accel.cli.objects.verify import OrderCheck
+from accel.testing import Fault, FaultStore
 from loaders.format import BlockIndex, BlockRow, LinkedObject, encode_composite
-from loaders.store import Fault, FaultStore, ObjectStore, open_store
+from loaders.store import ObjectStore, open_store
 from range_index import ObjectRanges
 from tests.accel.cli.worlds import LAYOUT, OTHER_STREAM_ID, PRODUCTION, STREAM_ID, World, run, write_objects
 from tests.builders import write_set_object

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accel.compaction import compact, plan_compaction
-from loaders.store import Crash, CrashStore
+from accel.testing import Crash, CrashStore
 from tests.accel.catalog.world import World
 from tests.accel.compaction.world import ONE_AT_A_TIME, Cluster, all_of_it, keys_of
 

@@ -8,7 +8,7 @@ import pytest
 
 from accel.compaction import CompactionReport, compact, plan_compaction
 from accel.errors import AccelError
-from loaders.store import Fault, FaultStore
+from accel.testing import Fault, FaultStore
 from tests.accel.catalog.world import World
 from tests.accel.compaction.world import ONE_AT_A_TIME, Cluster, all_of_it, keys_of
 

@@ -8,8 +8,7 @@ from itertools import accumulate
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from accel.compaction.grouping import choose_groups
-from accel.compaction.joining import Run, join_neighbours, removed, rewritten_bytes
+from accel.compaction.grouping import Run, choose_groups, join_neighbours, removed, rewritten_bytes
 
 FACTOR = 2.0
 """On lists of a dozen objects at most so many times the least bytes; of 300,000 random ones none took 1.7 times."""

@@ -17,7 +17,7 @@ from accel.compaction import (
     survey_nodes,
 )
 from accel.errors import MaintenanceRefused, StoreUnavailable
-from loaders.store import Fault, FaultStore
+from accel.testing import Fault, FaultStore
 from tests.accel.catalog.world import LAYOUT, World
 from tests.accel.compaction.world import HOUR_SECONDS, Cluster, all_of_it, index_of
 

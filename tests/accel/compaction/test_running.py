@@ -22,10 +22,11 @@ from accel.compaction import (
     compact,
     run_group,
 )
-from accel.compaction.committing import ATTEMPTS_MAX, Committed, Lost, commit_outcome
+from accel.compaction.running import ATTEMPTS_MAX, Committed, Lost, commit_outcome
 from accel.errors import CommitRefused, StoreUnavailable
+from accel.testing import Fault, FaultStore
 from loaders.object_writer import ATTEMPTS_MAX as PUT_ATTEMPTS_MAX
-from loaders.store import CountingStore, Fault, FaultStore
+from loaders.store import CountingStore
 from loaders.store.decorated import WRITES
 from tests.accel.catalog.world import World
 from tests.accel.compaction.world import Cluster, all_of_it, keys_of

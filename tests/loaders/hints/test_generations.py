@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from accel.testing import Crash, CrashStore
 from loaders.hints import SnapshotReader, delete_old_generations, next_generation
 from loaders.layout import HintKind, hint_file_key, hint_node_prefix, hint_root_key, parse_hint_file_key
-from loaders.store import Crash, CrashStore, MemoryStore, ObjectStore
+from loaders.store import MemoryStore, ObjectStore
 from tests.loaders.hints.builders import GENERATION, NAMESPACE, NODE, rows_of, write_file, write_snapshot
 from tests.loaders.hints.test_snapshots import long_stream
 

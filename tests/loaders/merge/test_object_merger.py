@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accel.testing import Fault, FaultStore
 from loaders.errors import AccelError, CorruptObject, FormatError, FormatLimit, StoreError
 from loaders.format import BlockIndex, ObjectEncoder, RecordBatch, encode_composite, tail_checksum
 from loaders.layout import ObjectLayout
@@ -18,7 +19,7 @@ from loaders.merge.plan import MergeLimits
 from loaders.merge.reading import MergeSettings, Source, open_sources
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
-from loaders.store import ALWAYS, Body, Condition, CountingStore, Fault, FaultStore, MemoryStore, ObjectStore
+from loaders.store import ALWAYS, Body, Condition, CountingStore, MemoryStore, ObjectStore
 from tests.builders import batches, write_set_object
 from tests.examples import examples
 from tests.loaders.format.objects import opened, production_bytes, production_cases

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loaders.store import (
-    CountingStore,
-    CrashStore,
-    FaultStore,
-    LatencyStore,
-    MemoryStore,
-    ObjectStore,
-    PrefixedStore,
-    VirtualClock,
-)
+from accel.testing import CrashStore, FaultStore, LatencyStore, VirtualClock
+from loaders.store import CountingStore, MemoryStore, ObjectStore, PrefixedStore
 from tests.servers.stores import S3_STORES, store_on_s3
 
 if TYPE_CHECKING:

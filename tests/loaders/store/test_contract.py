@@ -9,7 +9,7 @@ import pytest
 from botocore.response import StreamingBody
 
 from loaders.errors import CorruptObject
-from loaders.store.s3_answers import fetched
+from loaders.store.s3 import fetched
 from tests.loaders.store.contract import StoreContract
 
 

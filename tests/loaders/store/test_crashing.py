@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loaders.store import Crash, CrashStore, MemoryStore
+from accel.testing import Crash, CrashStore
+from loaders.store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

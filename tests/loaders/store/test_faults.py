@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
+from accel.testing import Fault, FaultStore
 from loaders.errors import KeyMissing, PreconditionFailed, StoreError, StoreUnavailable, WriteConflict
-from loaders.store import CreateOnly, Fault, FaultStore, IfMatch, MemoryStore
+from loaders.store import CreateOnly, IfMatch, MemoryStore
 
 DENIED_WRITES = [
     (Fault.SLOW_DOWN, StoreUnavailable, StoreUnavailable),

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accel.testing import LatencyModel, LatencyStore, VirtualClock
 from loaders.errors import KeyMissing
-from loaders.store import LatencyModel, LatencyStore, MemoryStore, VirtualClock
+from loaders.store import MemoryStore
 
 
 def test_first_bytes_have_the_median_and_the_99th_percentile_of_the_model() -> None:

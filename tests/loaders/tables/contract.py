@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from accel.testing import Crash, CrashStore, Fault
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, TableMissing
-from loaders.store import CrashStore, Fault
-from loaders.store.crashing import Crash
 from loaders.store.decorated import Call
 from loaders.tables import ValueCache, Version
 from tests.examples import examples

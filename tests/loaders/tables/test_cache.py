@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accel.testing import Fault, FaultStore
 from loaders.errors import DataConflict, DataNotFound, StoreUnavailable
-from loaders.store import CountingStore, Fault, FaultStore
+from loaders.store import CountingStore
 from loaders.store.decorated import WRITES
 from loaders.tables import Entry, RetrySettings, ValueCache, Version
 from loaders.tables.cache import ENTRY_OVERHEAD_BYTES

@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
+from accel.testing import Fault, FaultStore
 from loaders.errors import AmbiguousWrite, CorruptObject, FormatTooNew, StoreError
 from loaders.layout import FORMAT_KEY
-from loaders.store import Fault, FaultStore, MemoryStore
+from loaders.store import MemoryStore
 from loaders.store.decorated import WRITES
 from loaders.tables import FORMAT_FORM, FormatRecord, Tables, Version, create_format, probe_conditions, read_format
 from loaders.tables.envelope import Stored, decode_stored, encode_stored

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accel.testing import Fault, FaultStore
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, StoreError, TableError
-from loaders.store import Fault, FaultStore, MemoryStore
+from loaders.store import MemoryStore
 from loaders.store.decorated import WRITES, Call, DecoratedStore
 from loaders.tables import RetrySettings, Table, ValueCache, Version, Versioned
 from tests.examples import examples

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from accel.testing import Fault
 from loaders.errors import AmbiguousWrite, CorruptObject
-from loaders.store import Fault, MemoryStore, PrefixedStore
+from loaders.store import MemoryStore, PrefixedStore
 from loaders.tables import FormatRecord, Table, Tables, ValueCache, create_format, read_format
 from tests.loaders.tables.worlds import World, new_nonce
 

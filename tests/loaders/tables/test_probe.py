@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from accel.testing import Fault, FaultStore
 from loaders.errors import AccessDenied, PreconditionFailed, RequestRefused, StoreUnavailable
-from loaders.store import ALWAYS, CreateOnly, Fault, FaultStore, IfMatch
+from loaders.store import ALWAYS, CreateOnly, IfMatch
 from loaders.store.decorated import DecoratedStore
 from loaders.tables import probe_conditions
 from tests.loaders.tables.worlds import ReadOnly, Recorder, World, new_nonce

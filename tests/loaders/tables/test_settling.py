@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
+from accel.testing import Fault, FaultStore
 from loaders.backoff import Backoff
 from loaders.errors import (
     AccessDenied,
@@ -16,7 +17,7 @@ from loaders.errors import (
     TableMissing,
     WriteConflict,
 )
-from loaders.store import ALWAYS, Fault, FaultStore, IfMatch, MemoryStore
+from loaders.store import ALWAYS, IfMatch, MemoryStore
 from loaders.store.decorated import WRITES, Call, DecoratedStore
 from loaders.tables import RetrySettings, Tables
 from tests.loaders.tables.worlds import Recorder, World, new_nonce, no_sleep

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accel.testing import Crash, Fault, FaultStore
 from loaders.errors import AccelError, CorruptObject, DataConflict, DataNotFound, StoreUnavailable, TableMissing
 from loaders.layout import TABLE_MARKER
-from loaders.store import Fault, FaultStore, MemoryStore
-from loaders.store.crashing import Crash
+from loaders.store import MemoryStore
 from loaders.store.decorated import GETS, WRITES, Call, DecoratedStore
 from loaders.tables import RetrySettings, Table, Tables, Version, Versioned
 from loaders.tables.typed_key import RECORD_OVERHEAD_BYTES, RecordCache, RecordStats, TypedKey, always

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from accel.testing import Fault, FaultStore
 from loaders.errors import AmbiguousWrite, CorruptObject, DataConflict, DataNotFound, FormatTooNew, TableMissing
-from loaders.store import Fault, FaultStore
 from loaders.store.decorated import WRITES
 from loaders.tables import Entry, RetrySettings, Unreadable
 from loaders.tables.envelope import SEQUENCE_JUMP, VALUE_SIZE_BYTES_MAX, VALUE_START

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from accel.system import SYSTEM
+from accel.testing import Fault, FaultStore
 from loaders.errors import AccessDenied, StoreError
-from loaders.store import Fault, FaultStore
 from loaders.store.decorated import WRITES, Call, DecoratedStore
 from loaders.tables import RetrySettings, Tables
 

@@ -16,11 +16,12 @@ from typing import Any, TypeVar
 from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.opening import catalog_parts, existing_format
 from accel.system import Components
+from accel.testing import Fault, FaultStore
 from loaders.format import MissingBytes, open_tail
 from loaders.layout import ObjectLayout
 from loaders.lifetime import Lifetime
 from loaders.object_ref import ObjectRef
-from loaders.store import Fault, FaultStore, MemoryStore
+from loaders.store import MemoryStore
 from loaders.store.decorated import WRITES, Call, DecoratedStore
 from loaders.tables import FormatRecord
 from range_index import ObjectRanges

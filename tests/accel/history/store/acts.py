@@ -172,7 +172,7 @@ def truncate(bench: Bench, store: ObjectStore, time_ms: int) -> object:
 
 def retain(bench: Bench, store: ObjectStore, time_ms: int) -> object:
     """Record a cut, and truncate to an older one."""
-    return bench.stream(around=store).run_retention(time_ms)
+    return bench.stream(around=store).retention.run(time_ms)
 
 
 def configure(bench: Bench, store: ObjectStore, time_ms: int) -> None:

@@ -11,8 +11,9 @@ from uuid import UUID
 
 from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.ids import parse_segment
-from accel.history.store import HistorySettings, MemorySegments, Stream, StreamStore
+from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.system import Components
+from accel.testing import MemorySegments
 from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES
 from tests.conformance.history_world import SCOPE, STREAM, World
 
@@ -114,10 +115,10 @@ class Bench(World):
     def transaction(self, name: str, size: int = 3, *, commit: bool | None = True) -> UUID:
         """Begin a transaction, write to it, and say what shall become of it; None = it stays open."""
         stream = self.stream()
-        self.transactions[name] = transaction_id = stream.begin_transaction()
+        self.transactions[name] = transaction_id = stream.transactions.begin()
         self.host.write(NAME, transaction_id, size)
         if commit is not None:
-            stream.end_transaction(transaction_id, commit=commit)
+            stream.transactions.seal(transaction_id, commit=commit)
         return transaction_id
 
     def live_keys(self) -> list[str]:

@@ -23,18 +23,21 @@ ASKED: dict[str, tuple[Ask, Sought]] = {
     "a scope": (lambda bench: list(bench.streams().streams("none")), Sought.SCOPE),
     "a scope to create in": (lambda bench: bench.streams().create_stream("none", STREAM), Sought.SCOPE),
     "a stream": (lambda bench: bench.streams().stream(SCOPE, "none"), Sought.STREAM),
-    "an epoch": (lambda bench: bench.stream().epoch(9), Sought.EPOCH),
-    "epochs": (lambda bench: list(bench.stream().epochs(0, 9)), Sought.EPOCH),
-    "a segment": (lambda bench: bench.stream().segment(MISSING), Sought.SEGMENT),
-    "a segment of no epoch": (lambda bench: bench.stream().segment(ids("7@9")[0]), Sought.SEGMENT),
-    "successors": (lambda bench: bench.stream().successors(MISSING), Sought.SEGMENT),
-    "predecessors": (lambda bench: bench.stream().predecessors(MISSING), Sought.SEGMENT),
+    "an epoch": (lambda bench: bench.stream().epochs.epoch(9), Sought.EPOCH),
+    "epochs": (lambda bench: list(bench.stream().epochs.between(0, 9)), Sought.EPOCH),
+    "a segment": (lambda bench: bench.stream().epochs.segment(MISSING), Sought.SEGMENT),
+    "a segment of no epoch": (lambda bench: bench.stream().epochs.segment(ids("7@9")[0]), Sought.SEGMENT),
+    "successors": (lambda bench: bench.stream().epochs.successors(MISSING), Sought.SEGMENT),
+    "predecessors": (lambda bench: bench.stream().epochs.predecessors(MISSING), Sought.SEGMENT),
     "a segment's stream": (lambda bench: bench.stream().segment_stream(MISSING), Sought.SEGMENT),
-    "a segment of a cut": (lambda bench: bench.stream().span({MISSING: 1}), Sought.SEGMENT),
-    "a recorded cut": (lambda bench: bench.stream().recorded_cut(77), Sought.CUT),
-    "a transaction to commit": (lambda bench: bench.stream().end_transaction(NOBODY, commit=True), Sought.TRANSACTION),
-    "a transaction to abort": (lambda bench: bench.stream().abort_transaction(NOBODY), Sought.TRANSACTION),
-    "a transaction to ping": (lambda bench: bench.stream().ping_transaction(NOBODY, 9), Sought.TRANSACTION),
+    "a segment of a cut": (lambda bench: bench.stream().cuts.span({MISSING: 1}), Sought.SEGMENT),
+    "a recorded cut": (lambda bench: bench.stream().retention.cut(77), Sought.CUT),
+    "a transaction to commit": (
+        lambda bench: bench.stream().transactions.seal(NOBODY, commit=True),
+        Sought.TRANSACTION,
+    ),
+    "a transaction to abort": (lambda bench: bench.stream().transactions.abort(NOBODY), Sought.TRANSACTION),
+    "a transaction to ping": (lambda bench: bench.stream().transactions.ping(NOBODY, 9), Sought.TRANSACTION),
     "a transaction to end": (lambda bench: bench.stream().workflows.transactions.end(NOBODY), Sought.TRANSACTION),
 }
 
@@ -49,7 +52,7 @@ def test_who_asks_for_what_is_not_there_is_told_where_to_find_what_is(bench: Ben
 
 def test_a_cut_of_segments_of_no_epoch_names_a_segment(bench: Bench) -> None:
     with pytest.raises(HistoryError) as caught:
-        bench.stream().compare(cut(s7_9=1), cut(s0_0=1))
+        bench.stream().cuts.compare(cut(s7_9=1), cut(s0_0=1))
     assert caught.value.advice == Sought.SEGMENT.value
 
 

@@ -48,18 +48,22 @@ def opened() -> tuple[Stream, CallCounter]:
 QUESTIONS: dict[str, tuple[Ask, int, int]] = {
     "active segments": (lambda stream: stream.active_segments(), 1, 1),
     "segments at a time": (lambda stream: stream.segments_at(START_MS + 35), 4, 2),
-    "successors": (lambda stream: stream.successors(ids("1@0")[0]), 3, 0),
-    "predecessors": (lambda stream: stream.predecessors(ids("4@3")[0]), 2, 0),
-    "segment": (lambda stream: stream.segment(ids("4@3")[0]), 1, 0),
-    "epoch": (lambda stream: stream.epoch(3), 1, 0),
-    "epoch at a time": (lambda stream: stream.epoch_at(START_MS + 35), 2, 1),
-    "epoch now": (lambda stream: stream.epoch_at(START_MS + 1000), 1, 1),
+    "successors": (lambda stream: stream.epochs.successors(ids("1@0")[0]), 3, 0),
+    "predecessors": (lambda stream: stream.epochs.predecessors(ids("4@3")[0]), 2, 0),
+    "segment": (lambda stream: stream.epochs.segment(ids("4@3")[0]), 1, 0),
+    "epoch": (lambda stream: stream.epochs.epoch(3), 1, 0),
+    "epoch at a time": (lambda stream: stream.epochs.epoch_at(START_MS + 35), 2, 1),
+    "epoch now": (lambda stream: stream.epochs.epoch_at(START_MS + 1000), 1, 1),
     "head": (lambda stream: stream.head(), 1, 1),
-    "compare": (lambda stream: stream.compare(cut(s0_0=1, s1_0=1), cut(s1_0=1, s2_1=2)), 2, 0),
-    "valid": (lambda stream: stream.is_valid(cut(s0_0=1, s1_0=1)), 1, 0),
-    "between, 3 chunks": (lambda stream: stream.segments_between(cut(s0_0=1, s1_0=1), cut(s4_3=1, s5_4=2)), 5, 0),
-    "size, 3 chunks, 2 shards": (lambda stream: stream.size_between(cut(s0_0=1, s1_0=1), cut(s4_3=1, s5_4=2)), 7, 2),
-    "all epochs, 4 chunks": (lambda stream: list(stream.epochs(0, 7)), 5, 0),
+    "compare": (lambda stream: stream.cuts.compare(cut(s0_0=1, s1_0=1), cut(s1_0=1, s2_1=2)), 2, 0),
+    "valid": (lambda stream: stream.cuts.is_valid(cut(s0_0=1, s1_0=1)), 1, 0),
+    "between, 3 chunks": (lambda stream: stream.cuts.segments_between(cut(s0_0=1, s1_0=1), cut(s4_3=1, s5_4=2)), 5, 0),
+    "size, 3 chunks, 2 shards": (
+        lambda stream: stream.cuts.size_between(cut(s0_0=1, s1_0=1), cut(s4_3=1, s5_4=2)),
+        7,
+        2,
+    ),
+    "all epochs, 4 chunks": (lambda stream: list(stream.epochs.between(0, 7)), 5, 0),
 }
 
 
@@ -91,9 +95,9 @@ def long_ago() -> Bench:
 PROMISED: dict[str, tuple[Ask, int]] = {
     "active segments now": (lambda stream: stream.active_segments(), 1),
     "segments at a time": (lambda stream: stream.segments_at(START_MS + 75), 4),
-    "successors": (lambda stream: stream.successors(ids("4@3")[0]), 3),
-    "segment": (lambda stream: stream.segment(ids("4@3")[0]), 1),
-    "epoch": (lambda stream: stream.epoch(3), 1),
+    "successors": (lambda stream: stream.epochs.successors(ids("4@3")[0]), 3),
+    "segment": (lambda stream: stream.epochs.segment(ids("4@3")[0]), 1),
+    "epoch": (lambda stream: stream.epochs.epoch(3), 1),
 }
 
 
@@ -125,14 +129,14 @@ def test_walks_read_each_chunk_and_shard_once_however_many_epochs_they_have(name
     """From one cut to another, and the record of an epoch only where one of both, or the walk, begins."""
     bench = long_ago().clone()
     known = bench.stream()
-    start, end = (dict.fromkeys(known.epoch(number).segments.ids.tolist(), 0) for number in (low, high))
+    start, end = (dict.fromkeys(known.epochs.epoch(number).segments.ids.tolist(), 0) for number in (low, high))
     if name == "truncate":
         bench.stream().truncate(start)
     counter = KeyCounter(bench.store)
     stream = bench.stream(around=counter)
     ask: dict[str, Callable[[], object]] = {
-        "segments": lambda: stream.segments_between(start, end),
-        "size": lambda: stream.size_between(start, end),
+        "segments": lambda: stream.cuts.segments_between(start, end),
+        "size": lambda: stream.cuts.size_between(start, end),
         "truncate": lambda: stream.truncate(end),
     }
     counter.asked.clear()
@@ -171,7 +175,7 @@ def test_a_read_after_a_write_by_another_client_sees_it() -> None:
     bench = Bench()
     stream = bench.create()
     assert stream.current_epoch().epoch == 0
-    assert stream.segments_between({}, {}).tolist() == ids("0@0", "1@0")
+    assert stream.cuts.segments_between({}, {}).tolist() == ids("0@0", "1@0")
     bench.scale_once()
     assert stream.current_epoch().epoch == 1
-    assert stream.segments_between({}, {}).tolist() == ids("0@0", "1@0", "2@1")
+    assert stream.cuts.segments_between({}, {}).tolist() == ids("0@0", "1@0", "2@1")

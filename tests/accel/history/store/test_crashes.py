@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from loaders.store import Crash, CrashStore
+from accel.testing import Crash, CrashStore
 from tests.accel.history.store.acts import WORKS, Work
 from tests.accel.history.store.watching import Stumbling
 

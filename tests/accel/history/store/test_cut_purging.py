@@ -16,8 +16,8 @@ from accel.errors import AccelError, StreamDeleted
 from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.store import Retained, StreamStore, retention_workflow
 from accel.history.store.retention_workflow import RetentionWorkflow
+from accel.testing import Crash, CrashStore
 from loaders.errors import StoreUnavailable
-from loaders.store import Crash, CrashStore
 from loaders.store.decorated import Call, DecoratedStore
 from tests.accel.history.store.bench import Bench
 from tests.accel.history.store.test_races import Schedule
@@ -46,7 +46,7 @@ def stale() -> Bench:
     """Seven cuts were recorded, between scales; the stream begins at the fifth, and none was deleted yet."""
     bench = recorded().clone()
     stream = bench.stream()
-    stream.truncate(stream.recorded_cut(times(bench)[STALE]).cut)
+    stream.truncate(stream.retention.cut(times(bench)[STALE]).cut)
     return bench
 
 
@@ -59,7 +59,7 @@ def recorded() -> Bench:
         bench.append_all(5)
         stream = bench.stream()
         stream.configure(StreamConfiguration(retention=RetentionPolicy(RetentionKind.TIME, 10_000)))
-        assert stream.run_retention(bench.tick(STEP_MS)) is None
+        assert stream.retention.run(bench.tick(STEP_MS)) is None
         bench.scale_once()
     return bench
 
@@ -70,7 +70,7 @@ def keep(bench: Bench, policy: RetentionPolicy) -> None:
 
 def times(bench: Bench) -> list[int]:
     """When the cuts of the set were recorded."""
-    found: list[int] = bench.stream().recorded_cuts().times_ms.tolist()
+    found: list[int] = bench.stream().retention.read().times_ms.tolist()
     return found
 
 
@@ -82,7 +82,7 @@ def records(bench: Bench) -> list[int]:
 def erase(bench: Bench, recording_time_ms: Iterable[int]) -> None:
     """What a purge does that dies before it writes the set."""
     for each in recording_time_ms:
-        bench.stream()._parts.cells.cut(each).erase()
+        bench.stream().parts.cells.cut(each).erase()
 
 
 class Broken(DecoratedStore):
@@ -126,21 +126,21 @@ def stream_on(bench: Bench, executor: Executor, store: ObjectStore | None = None
 
 def test_a_purge_deletes_the_cuts_before_the_one_that_the_stream_begins_at(stale: Bench) -> None:
     kept = times(stale)[STALE:]
-    assert stale.stream().purge_cuts() == STALE
+    assert stale.stream().retention.purge() == STALE
     assert times(stale) == records(stale) == kept
-    assert stale.stream().purge_cuts() == 0
+    assert stale.stream().retention.purge() == 0
 
 
 def test_nothing_is_stale_where_nothing_was_truncated() -> None:
     bench = recorded().clone()
-    assert bench.stream().purge_cuts() == 0
+    assert bench.stream().retention.purge() == 0
     assert len(times(bench)) == len(records(bench)) == CUTS
 
 
 def test_the_last_cut_stays_even_if_the_stream_begins_behind_it(stale: Bench) -> None:
     stream = stale.stream()
     stream.truncate(stale.host.tails((SCOPE, STREAM), stream.active_segments().ids))
-    assert stream.purge_cuts() == CUTS - 1
+    assert stream.retention.purge() == CUTS - 1
     assert len(times(stale)) == 1
 
 
@@ -154,7 +154,7 @@ def test_a_stream_that_is_not_there_has_nothing_to_purge(stale: Bench) -> None:
     stream.seal()
     stale.streams().delete_stream(SCOPE, STREAM)
     with pytest.raises(StreamDeleted):
-        stream.purge_cuts()
+        stream.retention.purge()
 
 
 # What is left changes nothing
@@ -178,11 +178,11 @@ def test_a_stale_cut_changes_no_answer_whether_its_record_is_there_or_not(
 ) -> None:
     known = times(stale)
     purged = stale.clone()
-    purged.stream().purge_cuts()
+    purged.stream().retention.purge()
     erase(stale, [known[each] for each in gone])
     reads: list[dict[int, int] | None] = [None]
     if has_readers:
-        reads = [dict(stale.stream().recorded_cut(each).cut) for each in known[STALE:]]
+        reads = [dict(stale.stream().retention.cut(each).cut) for each in known[STALE:]]
     for policy in POLICIES:
         for read in reads:
             expected = answers(purged.clone(), policy, read)
@@ -191,7 +191,7 @@ def test_a_stale_cut_changes_no_answer_whether_its_record_is_there_or_not(
 
 def test_the_cut_before_a_reader_is_found_although_stale_records_are_gone(stale: Bench) -> None:
     known = times(stale)
-    cuts = {each: dict(stale.stream().recorded_cut(each).cut) for each in known}
+    cuts = {each: dict(stale.stream().retention.cut(each).cut) for each in known}
     erase(stale, known[:STALE])
     workflow = stale.stream().workflows.retention
     for each in known[STALE:]:
@@ -207,8 +207,8 @@ def test_where_the_last_record_is_gone_sizes_count_from_the_beginning(stale: Ben
     erase(broken, known[-1:])
     for bench in (whole, broken):
         bench.append_all(3)
-        assert bench.stream().run_retention(bench.tick()) is None
-    assert broken.stream().recorded_cuts() == whole.stream().recorded_cuts()
+        assert bench.stream().retention.run(bench.tick()) is None
+    assert broken.stream().retention.read() == whole.stream().retention.read()
 
 
 # A run, and what goes wrong behind it
@@ -217,14 +217,14 @@ def test_where_the_last_record_is_gone_sizes_count_from_the_beginning(stale: Ben
 def test_a_crash_in_the_middle_of_a_purge_leaves_nothing_that_matters(stale: Bench) -> None:
     whole = stale.clone()
     counted = CrashStore(whole.store, None)
-    whole.stream(around=counted).purge_cuts()
+    whole.stream(around=counted).retention.purge()
     assert counted.writes == STALE + 1
     for number in range(counted.writes):
         bench = stale.clone()
         with pytest.raises(Crash):
-            bench.stream(around=CrashStore(bench.store, number)).purge_cuts()
+            bench.stream(around=CrashStore(bench.store, number)).retention.purge()
         assert answers(bench.clone(), POLICIES[0], None) == answers(whole.clone(), POLICIES[0], None)
-        bench.stream().purge_cuts()
+        bench.stream().retention.purge()
         assert bench.live_keys() == whole.live_keys()
         assert times(bench) == times(whole)
 
@@ -234,7 +234,7 @@ def test_a_run_purges_what_a_crash_left_behind(stale: Bench) -> None:
     kept = times(stale)[STALE + 1 :]
     keep(stale, RetentionPolicy(RetentionKind.TIME, 2 * STEP_MS))
     now_ms = kept[0] + 2 * STEP_MS
-    found = stale.stream().run_retention(max(now_ms, stale.tick()))
+    found = stale.stream().retention.run(max(now_ms, stale.tick()))
     assert found is not None
     assert times(stale) == records(stale)
     assert times(stale)[0] == found.recording_time_ms
@@ -251,7 +251,7 @@ def test_a_run_does_not_fail_for_its_purge(stale: Bench, caplog: pytest.LogCaptu
     assert "out of order" in caplog.text
     assert len(times(stale)) == CUTS + 1, "nothing was purged"
     stale.append_all(1)
-    stale.stream().run_retention(stale.tick())
+    stale.stream().retention.run(stale.tick())
     assert len(times(stale)) == len(records(stale)) == 1
 
 
@@ -261,7 +261,7 @@ def test_a_run_purges_so_many_and_the_next_one_the_rest(stale: Bench, monkeypatc
     left = []
     for _ in range(3):
         stale.append_all(1)
-        stale.stream().run_retention(stale.tick())
+        stale.stream().retention.run(stale.tick())
         left.append(len(times(stale)))
         assert len(records(stale)) == left[-1]
     assert left == [3, 1, 1]
@@ -275,7 +275,7 @@ def test_with_an_executor_a_run_does_not_wait_for_the_purge(stale: Bench, monkey
     keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
     later = Later()
     stale.append_all(1)
-    assert stream_on(stale, later).run_retention(stale.tick()) is not None
+    assert stream_on(stale, later).retention.run(stale.tick()) is not None
     assert len(times(stale)) == len(records(stale)) == CUTS + 1
     left = []
     while later.waiting:
@@ -290,7 +290,7 @@ def test_a_purge_beside_the_run_is_bounded(stale: Bench, monkeypatch: pytest.Mon
     monkeypatch.setattr(retention_workflow, "PURGED_AT_ONCE_MAX", 5)
     keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
     later = Later()
-    stream_on(stale, later).run_retention(stale.tick())
+    stream_on(stale, later).retention.run(stale.tick())
     while later.waiting:
         later.step()
     assert len(times(stale)) == CUTS + 1 - 5
@@ -302,7 +302,7 @@ def test_a_purge_that_fails_beside_the_run_is_told_and_not_taken_up(
     keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
     later = Later()
     stale.append_all(1)
-    assert stream_on(stale, later, Broken(stale.store)).run_retention(stale.tick()) is not None
+    assert stream_on(stale, later, Broken(stale.store)).retention.run(stale.tick()) is not None
     later.step()
     assert "could not be purged" in caplog.text
     assert not later.waiting
@@ -314,7 +314,7 @@ def test_the_cuts_of_a_stream_that_is_deleted_meanwhile_need_no_purge(
     keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
     later = Later()
     stale.append_all(1)
-    stream_on(stale, later).run_retention(stale.tick())
+    stream_on(stale, later).retention.run(stale.tick())
     stale.stream().seal()
     stale.streams().delete_stream(SCOPE, STREAM)
     later.step()
@@ -330,13 +330,13 @@ def test_whoever_closes_the_executor_waits_for_one_slice_at_most(
     later = Later()
     stream = stream_on(stale, later)
     stale.append_all(1)
-    stream.run_retention(stale.tick())
+    stream.retention.run(stale.tick())
     later.is_shut_down = True
     later.step()
     assert not later.waiting
     assert len(times(stale)) == len(records(stale)) == CUTS + 1 - 3
     stale.append_all(1)
-    assert stream.run_retention(stale.tick()) is not None, "nor does a run fail for it"
+    assert stream.retention.run(stale.tick()) is not None, "nor does a run fail for it"
     assert caplog.text.count("left to the next run") == 2
 
 
@@ -344,7 +344,7 @@ def test_a_purge_on_an_executor_of_one_thread_does_not_wait_for_itself(stale: Be
     keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
     with ThreadPoolExecutor(1) as executor:
         stale.append_all(1)
-        assert stream_on(stale, executor).run_retention(stale.tick()) is not None
+        assert stream_on(stale, executor).retention.run(stale.tick()) is not None
     assert len(times(stale)) == len(records(stale)) == 1
 
 
@@ -355,12 +355,12 @@ def sound(bench: Bench) -> None:
     """Every cut that may still be truncated to has its record, and the next run goes on from there."""
     assert times(bench)[-1] in records(bench)
     bench.append_all(2)
-    bench.stream().run_retention(bench.tick(STEP_MS))
+    bench.stream().retention.run(bench.tick(STEP_MS))
     bench.append_all(2)
-    point = bench.stream().run_retention(bench.tick(STEP_MS))
+    point = bench.stream().retention.run(bench.tick(STEP_MS))
     assert point is not None
-    assert dict(bench.stream().head()) == dict(bench.stream().recorded_cut(point.recording_time_ms).cut)
-    bench.stream().purge_cuts()
+    assert dict(bench.stream().head()) == dict(bench.stream().retention.cut(point.recording_time_ms).cut)
+    bench.stream().retention.purge()
     assert times(bench) == [each for each in records(bench) if each >= times(bench)[0]]
 
 
@@ -376,9 +376,9 @@ def test_a_purge_between_any_two_calls_of_a_run_does_not_disturb_it(stale: Bench
 
         def other(bench: Bench = bench, later_ms: int = later_ms) -> object:
             if is_purge:
-                return bench.stream().purge_cuts()
+                return bench.stream().retention.purge()
             bench.append_all(1)
-            return bench.stream().run_retention(later_ms)
+            return bench.stream().retention.run(later_ms)
 
         store = Interrupted(bench.store, number, other)
         found = bench.streams(store).retain(SCOPE, STREAM, bench.now_ms)
@@ -396,8 +396,8 @@ def test_a_run_between_any_two_calls_of_a_purge_does_not_disturb_it(stale: Bench
     number, calls = 0, 1
     while number < calls:
         bench = stale.clone()
-        store = Interrupted(bench.store, number, lambda: bench.stream().run_retention(bench.now_ms))  # noqa: B023 - at once
-        bench.stream(around=store).purge_cuts()
+        store = Interrupted(bench.store, number, lambda: bench.stream().retention.run(bench.now_ms))  # noqa: B023 - at once
+        bench.stream(around=store).retention.purge()
         bench.tick(STEP_MS)
         sound(bench)
         number, calls = number + 1, store.calls
@@ -414,7 +414,7 @@ def test_runs_and_purges_whose_requests_mix_leave_a_sound_stream(stale: Bench) -
             return lambda store: bench.streams(store).retain(SCOPE, STREAM, at_ms)
 
         def purge(store: ObjectStore, bench: Bench = bench) -> object:
-            return bench.stream(around=store).purge_cuts()
+            return bench.stream(around=store).retention.purge()
 
         Schedule(seed).run(bench.store, [run(first_ms), run(second_ms), purge])
         assert second_ms in times(bench), "both record, unless the later one was there first"

@@ -19,7 +19,8 @@ from accel.history.ids import make_transaction_id
 from accel.history.scaling import ScaleRequest
 from accel.history.segments import KeyRanges, Segments
 from accel.history.states import StreamState
-from accel.history.store import GivenSizes, HistorySettings, MemorySegments, Stream, StreamStore
+from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
+from accel.testing import MemorySegments
 from tests.accel.history.store.bench import START_MS, Bench, cut, ids
 from tests.conformance.history_world import SCOPE, STREAM
 
@@ -65,24 +66,24 @@ OnStore = Callable[[StreamStore, Any], object]
 STREAM_EDGES: dict[str, tuple[tuple[object, ...], OnStream]] = {
     "set_state": ((*NO_TEXTS, "ACTIVE"), lambda stream, bad: stream.set_state(bad)),
     "segment_stream": (NO_INTEGERS, lambda stream, bad: stream.segment_stream(bad)),
-    "epoch": ((*NO_INTEGERS, -1), lambda stream, bad: stream.epoch(bad)),
-    "epochs": ((*NO_INTEGERS, -1), lambda stream, bad: list(stream.epochs(bad, 0))),
-    "epochs to": (NO_INTEGERS, lambda stream, bad: list(stream.epochs(0, bad))),
-    "segment": (NO_IDS, lambda stream, bad: stream.segment(bad)),
-    "successors": (NO_IDS, lambda stream, bad: stream.successors(bad)),
-    "predecessors": (NO_IDS, lambda stream, bad: stream.predecessors(bad)),
-    "epoch_at": (NO_TIMES, lambda stream, bad: stream.epoch_at(bad)),
+    "epoch": ((*NO_INTEGERS, -1), lambda stream, bad: stream.epochs.epoch(bad)),
+    "epochs": ((*NO_INTEGERS, -1), lambda stream, bad: list(stream.epochs.between(bad, 0))),
+    "epochs to": (NO_INTEGERS, lambda stream, bad: list(stream.epochs.between(0, bad))),
+    "segment": (NO_IDS, lambda stream, bad: stream.epochs.segment(bad)),
+    "successors": (NO_IDS, lambda stream, bad: stream.epochs.successors(bad)),
+    "predecessors": (NO_IDS, lambda stream, bad: stream.epochs.predecessors(bad)),
+    "epoch_at": (NO_TIMES, lambda stream, bad: stream.epochs.epoch_at(bad)),
     "segments_at": (NO_TIMES, lambda stream, bad: stream.segments_at(bad)),
-    "sealed_size": (NO_IDS, lambda stream, bad: stream.sealed_size(bad)),
-    "scales": (NO_TIMES, lambda stream, bad: list(stream.scales(bad, START_MS))),
-    "scales to": (NO_TIMES, lambda stream, bad: list(stream.scales(0, bad))),
-    "recorded_cut": (NO_TIMES, lambda stream, bad: stream.recorded_cut(bad)),
-    "compare": (NO_CUTS, lambda stream, bad: stream.compare(bad, cut(s0_0=1, s1_0=1))),
-    "compare with": (NO_CUTS, lambda stream, bad: stream.compare(cut(s0_0=1, s1_0=1), bad)),
-    "is_valid": (NO_CUTS, lambda stream, bad: stream.is_valid(bad)),
-    "span": (NO_CUTS, lambda stream, bad: stream.span(bad)),
-    "segments_between": (NO_CUTS, lambda stream, bad: stream.segments_between({}, bad)),
-    "size_between": (NO_CUTS, lambda stream, bad: stream.size_between({}, bad)),
+    "sealed_size": (NO_IDS, lambda stream, bad: stream.cuts.sealed_size(bad)),
+    "scales": (NO_TIMES, lambda stream, bad: list(stream.epochs.scales(bad, START_MS))),
+    "scales to": (NO_TIMES, lambda stream, bad: list(stream.epochs.scales(0, bad))),
+    "recorded_cut": (NO_TIMES, lambda stream, bad: stream.retention.cut(bad)),
+    "compare": (NO_CUTS, lambda stream, bad: stream.cuts.compare(bad, cut(s0_0=1, s1_0=1))),
+    "compare with": (NO_CUTS, lambda stream, bad: stream.cuts.compare(cut(s0_0=1, s1_0=1), bad)),
+    "is_valid": (NO_CUTS, lambda stream, bad: stream.cuts.is_valid(bad)),
+    "span": (NO_CUTS, lambda stream, bad: stream.cuts.span(bad)),
+    "segments_between": (NO_CUTS, lambda stream, bad: stream.cuts.segments_between({}, bad)),
+    "size_between": (NO_CUTS, lambda stream, bad: stream.cuts.size_between({}, bad)),
     "configure": ((5, None, "fast", {"min_segments": 2}), lambda stream, bad: stream.configure(bad)),
     "scale, ids": (NO_IDS, lambda stream, bad: stream.scale([bad], SPLIT)),
     "scale, no list": ((0, 1.5, None), lambda stream, bad: stream.scale(bad, SPLIT)),
@@ -94,26 +95,26 @@ STREAM_EDGES: dict[str, tuple[tuple[object, ...], OnStream]] = {
     "scale_status": (NO_TRANSACTIONS, lambda stream, bad: stream.scale_status(bad)),
     "carry_out_request": (NO_TRANSACTIONS, lambda stream, bad: stream.carry_out_request(bad)),
     "truncate": (NO_CUTS, lambda stream, bad: stream.truncate(bad)),
-    "run_retention": (NO_TIMES, lambda stream, bad: stream.run_retention(bad)),
-    "run_retention, cut": (NO_CUTS, lambda stream, bad: stream.run_retention(START_MS + 9, bad)),
-    "begin_transaction, lease": (NO_COUNTS, lambda stream, bad: stream.begin_transaction(lease_ms=bad)),
+    "run_retention": (NO_TIMES, lambda stream, bad: stream.retention.run(bad)),
+    "run_retention, cut": (NO_CUTS, lambda stream, bad: stream.retention.run(START_MS + 9, bad)),
+    "begin_transaction, lease": (NO_COUNTS, lambda stream, bad: stream.transactions.begin(lease_ms=bad)),
     "begin_transaction, writer": (
         tuple(each for each in NO_TEXTS if each is not None),
-        lambda stream, bad: stream.begin_transaction(writer_id=bad),
+        lambda stream, bad: stream.transactions.begin(writer_id=bad),
     ),
-    "end_transaction": (NO_TRANSACTIONS, lambda stream, bad: stream.end_transaction(bad, commit=True)),
-    "ping_transaction": (NO_TRANSACTIONS, lambda stream, bad: stream.ping_transaction(bad, 5)),
-    "ping_transaction, lease": (NO_COUNTS, lambda stream, bad: stream.ping_transaction(opened(stream), bad)),
-    "transaction_status": (NO_TRANSACTIONS, lambda stream, bad: stream.transaction_status(bad)),
+    "end_transaction": (NO_TRANSACTIONS, lambda stream, bad: stream.transactions.seal(bad, commit=True)),
+    "ping_transaction": (NO_TRANSACTIONS, lambda stream, bad: stream.transactions.ping(bad, 5)),
+    "ping_transaction, lease": (NO_COUNTS, lambda stream, bad: stream.transactions.ping(opened(stream), bad)),
+    "transaction_status": (NO_TRANSACTIONS, lambda stream, bad: stream.transactions.status(bad)),
     "commit": (NO_TIMES, lambda stream, bad: stream.commit(bad)),
     "commit, limit": (NO_COUNTS, lambda stream, bad: stream.commit(limit=bad)),
-    "abort_transaction": (NO_TRANSACTIONS, lambda stream, bad: stream.abort_transaction(bad)),
-    "mark_cold": (NO_TIMES, lambda stream, bad: stream.mark_cold(FIRST[0], bad)),
-    "mark_cold, segment": (NO_IDS, lambda stream, bad: stream.mark_cold(bad, START_MS)),
-    "cold_until": (NO_IDS, lambda stream, bad: stream.cold_until(bad)),
-    "remove_cold": (NO_IDS, lambda stream, bad: stream.remove_cold(bad)),
-    "await_turn": ((*NO_TEXTS, ""), lambda stream, bad: stream.await_turn(bad)),
-    "end_turn": ((*NO_TEXTS, ""), lambda stream, bad: stream.end_turn(bad)),
+    "abort_transaction": (NO_TRANSACTIONS, lambda stream, bad: stream.transactions.abort(bad)),
+    "mark_cold": (NO_TIMES, lambda stream, bad: stream.notes.mark_cold(FIRST[0], bad)),
+    "mark_cold, segment": (NO_IDS, lambda stream, bad: stream.notes.mark_cold(bad, START_MS)),
+    "cold_until": (NO_IDS, lambda stream, bad: stream.notes.cold_until(bad)),
+    "remove_cold": (NO_IDS, lambda stream, bad: stream.notes.remove_cold(bad)),
+    "await_turn": ((*NO_TEXTS, ""), lambda stream, bad: stream.notes.await_turn(bad)),
+    "end_turn": ((*NO_TEXTS, ""), lambda stream, bad: stream.notes.end_turn(bad)),
     "workflows: a scale": (
         NO_TIMES,
         lambda stream, bad: stream.workflows.scales.submit(ScaleRequest((0,), KeyRanges.of(SPLIT), bad)),
@@ -169,7 +170,7 @@ WITHOUT_NUMBERS: Final = {"open"}
 
 
 def opened(stream: Stream) -> UUID:
-    return next(iter(stream.transactions()))[0]
+    return next(iter(stream.transactions.each_active()))[0]
 
 
 def bytes_of(bench: Bench) -> dict[str, bytes]:
@@ -187,14 +188,14 @@ def check_whole(bench: Bench) -> None:
     """A client that knows nothing reads everything, and carries everything out."""
     stream = bench.stream()
     current = stream.current_epoch()
-    assert [each.epoch for each in stream.epochs(0, current.epoch)] == list(range(current.epoch + 1))
-    assert stream.epoch_at(TIME_MS_END - 1) == current.epoch
-    assert len(list(stream.transactions())) == 2
+    assert [each.epoch for each in stream.epochs.between(0, current.epoch)] == list(range(current.epoch + 1))
+    assert stream.epochs.epoch_at(TIME_MS_END - 1) == current.epoch
+    assert len(list(stream.transactions.each_active())) == 2
     assert stream.configuration().min_segments == 1
     assert bench.streams().recover().is_whole
     bench.scale_once()
     stream.commit(bench.tick())
-    stream.run_retention(bench.tick())
+    stream.retention.run(bench.tick())
     stream.seal()
     bench.streams().delete_stream(SCOPE, STREAM)
 
@@ -266,12 +267,12 @@ def test_integers_of_numpy_are_integers(bench: Bench) -> None:
     time_ms: Any = np.int64(START_MS + 10)
     stream.scale(np.array(FIRST), np.array(SPLIT), time_ms)
     stream.truncate({np.int64(each): np.int32(1) for each in ids("1@0", "2@1", "3@1")})
-    stream.mark_cold(np.int64(ids("1@0")[0]), np.uint64(START_MS))
+    stream.notes.mark_cold(np.int64(ids("1@0")[0]), np.uint64(START_MS))
     least, size = cast("Any", (np.int16(2), np.int64(1)))
     stream.configure(StreamConfiguration(min_segments=least, retention=RetentionPolicy(RetentionKind.SIZE, size)))
-    assert bench.stream().epoch_at(time_ms) == 1
+    assert bench.stream().epochs.epoch_at(time_ms) == 1
     assert type(bench.stream().configuration().min_segments) is int
-    assert bench.stream().cold_until(ids("1@0")[0]) == START_MS
+    assert bench.stream().notes.cold_until(ids("1@0")[0]) == START_MS
     assert dict(bench.stream().head()) == dict.fromkeys(ids("1@0", "2@1", "3@1"), 1)
 
 
@@ -280,8 +281,8 @@ def test_the_last_time_that_is_one_leaves_a_stream_that_goes_on(bench: Bench) ->
     stream = bench.stream()
     stream.scale(FIRST, SPLIT, TIME_MS_END - 1)
     stream.scale(ids("2@1"), [(0.0, 0.125), (0.125, 0.25)], 5)
-    assert [each.creation_time_ms for each in bench.stream().epochs(1, 2)] == [TIME_MS_END - 1, TIME_MS_END]
-    assert bench.stream().epoch_at(TIME_MS_END - 1) == 1
+    assert [each.creation_time_ms for each in bench.stream().epochs.between(1, 2)] == [TIME_MS_END - 1, TIME_MS_END]
+    assert bench.stream().epochs.epoch_at(TIME_MS_END - 1) == 1
     assert bench.streams().recover().is_whole
 
 
@@ -293,7 +294,7 @@ def test_a_clock_that_tells_no_time_is_refused_before_anything_is_written(bench:
     with pytest.raises(InvalidArgument):
         stream.scale(FIRST, SPLIT)
     with pytest.raises(InvalidArgument):
-        stream.begin_transaction()
+        stream.transactions.begin()
     assert bytes_of(bench) == before
 
 
@@ -330,7 +331,7 @@ class Telling:
 def acts() -> Iterator[Callable[[Stream], object]]:
     yield lambda stream: stream.scale(FIRST, SPLIT)
     yield lambda stream: stream.commit()
-    yield lambda stream: stream.run_retention()
+    yield lambda stream: stream.retention.run()
     yield lambda stream: stream.seal()
 
 
@@ -346,5 +347,5 @@ def test_a_host_that_tells_what_is_no_size_breaks_nothing(
         act(told.stream(SCOPE, STREAM))
     assert bench.streams().recover().is_whole
     assert bench.stream().state() in (StreamState.ACTIVE, StreamState.SEALED)
-    known = [bench.stream().sealed_size(each) for each in FIRST]
+    known = [bench.stream().cuts.sealed_size(each) for each in FIRST]
     assert all(each is None or 0 <= each < INT64_MAX for each in known)

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from accel.errors import HistoryError
+from accel.testing import CrashStore, Fault, FaultStore
 from loaders.errors import StoreError, TableError
-from loaders.store import CrashStore, Fault, FaultStore
 from loaders.store.decorated import WRITES
 from tests.accel.history.store.acts import WORKS
 from tests.examples import examples

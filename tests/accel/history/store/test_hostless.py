@@ -38,7 +38,7 @@ REFUSED: dict[str, Callable[[StreamStore, Stream], object]] = {
     "truncate": lambda _, stream: stream.truncate(cut(s0_0=5, s1_0=5)),
     "commit": lambda _, stream: stream.commit(),
     "seal": lambda _, stream: stream.seal(),
-    "retention": lambda _, stream: stream.run_retention(),
+    "retention": lambda _, stream: stream.retention.run(),
     "retention of a scope": lambda streams, _: streams.run_retention(SCOPE),
     "carry out requests": lambda _, stream: stream.carry_out_requests(),
     "carry out a request": lambda _, stream: stream.carry_out_request(UUID(int=1)),
@@ -79,21 +79,21 @@ def test_what_needs_no_segments_works_without_a_host(bench: Bench) -> None:
     made = streams.create_stream("other", "made", StreamConfiguration(min_segments=2))
     assert made.recover() == []
     made.configure(StreamConfiguration(min_segments=1))
-    opened = made.begin_transaction()
-    assert made.ping_transaction(opened, 1_000).status is TransactionStatus.OPEN
+    opened = made.transactions.begin()
+    assert made.transactions.ping(opened, 1_000).status is TransactionStatus.OPEN
     assert (streams.recover().done, streams.recover().failed) == ({}, {})
-    made.mark_cold(ids("0@0")[0], bench.now_ms)
-    assert made.cold_until(ids("0@0")[0]) == bench.now_ms
-    assert made.purge_cuts() == 0
+    made.notes.mark_cold(ids("0@0")[0], bench.now_ms)
+    assert made.notes.cold_until(ids("0@0")[0]) == bench.now_ms
+    assert made.retention.purge() == 0
     assert made.state() is StreamState.ACTIVE
 
 
 def test_a_commit_that_was_decided_without_a_host_is_made_by_a_process_with_one(bench: Bench) -> None:
     transaction = bench.transaction("t", size=3, commit=None)
     asking = stream_of(bench)
-    assert asking.end_transaction(transaction, commit=True) is TransactionStatus.COMMITTING
+    assert asking.transactions.seal(transaction, commit=True) is TransactionStatus.COMMITTING
     assert bench.stream().carry_out_requests() == ["commit"]
-    assert asking.transaction_status(transaction) is TransactionStatus.COMMITTED
+    assert asking.transactions.status(transaction) is TransactionStatus.COMMITTED
     assert bench.host.tails(NAME, asking.active_segments().ids) == {0: 10, 1: 10}
 
 
@@ -103,12 +103,12 @@ def test_an_abort_without_a_host_is_ended_by_a_process_with_one(bench: Bench, *,
     asking = stream_of(bench)
     if is_expired:
         bench.tick(10**7)
-        assert asking.abort_transactions() == [transaction]
+        assert asking.transactions.abort_expired() == [transaction]
     else:
-        assert asking.abort_transaction(transaction) is TransactionStatus.ABORTING
-    assert asking.transaction_status(transaction) is TransactionStatus.ABORTING
-    assert bench.stream().abort_transactions() == []
-    assert asking.transaction_status(transaction) is TransactionStatus.ABORTED
+        assert asking.transactions.abort(transaction) is TransactionStatus.ABORTING
+    assert asking.transactions.status(transaction) is TransactionStatus.ABORTING
+    assert bench.stream().transactions.abort_expired() == []
+    assert asking.transactions.status(transaction) is TransactionStatus.ABORTED
 
 
 def test_a_scale_is_asked_for_and_carried_out_by_the_process_that_holds_the_segments(bench: Bench) -> None:
@@ -118,7 +118,7 @@ def test_a_scale_is_asked_for_and_carried_out_by_the_process_that_holds_the_segm
     assert holding.current_epoch().epoch == 0
     assert holding.carry_out_requests() == ["scale"]
     assert asking.scale_status(request).status is RequestStatus.DONE
-    assert asking.sealed_size(0) == 7
+    assert asking.cuts.sealed_size(0) == 7
     assert (holding.state(), holding.carry_out_requests()) == (StreamState.ACTIVE, [])
 
 
@@ -154,7 +154,7 @@ def test_a_workflow_of_another_process_is_left_to_it_until_the_second_look(bench
     holding = bench.stream()
     assert (holding.carry_out_requests(), holding.state()) == ([], StreamState.SCALING)
     assert (holding.carry_out_requests(), holding.state()) == (["scale"], StreamState.ACTIVE)
-    assert holding.sealed_size(0) == 7
+    assert holding.cuts.sealed_size(0) == 7
 
 
 def test_a_stream_that_is_being_sealed_is_sealed_at_the_second_look(bench: Bench) -> None:

@@ -65,8 +65,8 @@ class Play:
         if self.open:
             name = self.open.pop(self.random.randrange(len(self.open)))
             stream = self.bench.stream()
-            stream.end_transaction(self.bench.transactions[name], commit=self.random.random() < 0.8)
-            stream.abort_transactions()
+            stream.transactions.seal(self.bench.transactions[name], commit=self.random.random() < 0.8)
+            stream.transactions.abort_expired()
 
     def commit(self) -> None:
         self.bench.stream().commit(self.bench.tick(self.random.randint(0, 9)))
@@ -86,7 +86,7 @@ class Play:
     def remember(self) -> None:
         stream = self.bench.stream()
         for number in range(len(self.records), stream.current_epoch().epoch + 1):
-            self.records.append(stream.epoch(number))
+            self.records.append(stream.epochs.epoch(number))
 
     def any_cut(self) -> dict[int, int]:
         record: EpochRecord = self.random.choice(self.records)
@@ -95,18 +95,18 @@ class Play:
 
     def ask(self) -> None:
         stream, records = self.bench.stream(), self.records
-        assert list(stream.epochs(0, len(records) - 1)) == records
+        assert list(stream.epochs.between(0, len(records) - 1)) == records
         one, other = self.any_cut(), self.any_cut()
         order = naive.compare(records, one, other)
-        assert stream.compare(one, other).value == order
-        assert dict(stream.span(one).epochs) == naive.span(records, one)
-        assert stream.is_valid(one) == naive.is_valid(records, one)
+        assert stream.cuts.compare(one, other).value == order
+        assert dict(stream.cuts.span(one).epochs) == naive.span(records, one)
+        assert stream.cuts.is_valid(one) == naive.is_valid(records, one)
         if naive.compare(records, other, one) == "EqualOrAfter":
             self.ask_between(one, other)
         at = self.random.randrange(len(records))
         time_ms = records[at].creation_time_ms
-        assert stream.epoch_at(time_ms) == at
-        assert stream.epoch_at(time_ms - 1) == max(at - 1, 0)
+        assert stream.epochs.epoch_at(time_ms) == at
+        assert stream.epochs.epoch_at(time_ms - 1) == max(at - 1, 0)
         seen = (
             naive.segments_at(records, at, self.cut)
             if self.cut
@@ -119,13 +119,13 @@ class Play:
     def ask_between(self, one: dict[int, int], other: dict[int, int]) -> None:
         stream = self.bench.stream()
         known = naive.between(self.records, one, other)
-        assert set(stream.segments_between(one, other).tolist()) == known
+        assert set(stream.cuts.segments_between(one, other).tolist()) == known
         size = 0
         for each in known:
             sealed = stream.workflows.epochs.sealed_epoch(each) is not None
             whole = stream.workflows.cuts.shard(each >> 33).get(each, 0) if sealed else 0
             size += max(0, other.get(each, whole) - max(one.get(each, 0), 0))
-        assert stream.size_between(one, other) == size
+        assert stream.cuts.size_between(one, other) == size
 
     def ask_relatives(self, segment_id: int) -> None:
         stream = self.bench.stream()
@@ -133,10 +133,10 @@ class Play:
         segment = self.records[having[0]].find(segment_id)
         assert segment is not None, segment_text(segment_id)
         if having[-1] + 1 == len(self.records):
-            assert stream.successors(segment_id) == {}
+            assert stream.epochs.successors(segment_id) == {}
             return
         sealing, before = self.records[having[-1] + 1], self.records[having[-1]]
-        assert stream.successors(segment_id) == {
+        assert stream.epochs.successors(segment_id) == {
             each.id: [old.id for old in before.segments if old.overlaps(each)]
             for each in sealing.segments
             if each.overlaps(segment)

@@ -16,7 +16,8 @@ from accel.errors import AccelError, IllegalState, NotInHistory, Sought, StreamD
 from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.states import StreamState
 from accel.history.store import Stream, StreamStore
-from loaders.store import Crash, CrashStore, ObjectStore
+from accel.testing import Crash, CrashStore
+from loaders.store import ObjectStore
 from tests.accel.history.store.acts import WORKS
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
 from tests.accel.history.store.test_races import Schedule
@@ -300,21 +301,21 @@ GONE: dict[str, Callable[[Stream], object]] = {
     "segment_stream": lambda stream: stream.segment_stream(ids("2@1")[0]),
     "current_epoch": lambda stream: stream.current_epoch(),
     "active_segments": lambda stream: stream.active_segments(),
-    "epoch": lambda stream: stream.epoch(1),
-    "epochs": lambda stream: list(stream.epochs(0, 1)),
-    "successors": lambda stream: stream.successors(ids("0@0")[0]),
-    "epoch_at": lambda stream: stream.epoch_at(START_MS),
+    "epoch": lambda stream: stream.epochs.epoch(1),
+    "epochs": lambda stream: list(stream.epochs.between(0, 1)),
+    "successors": lambda stream: stream.epochs.successors(ids("0@0")[0]),
+    "epoch_at": lambda stream: stream.epochs.epoch_at(START_MS),
     "segments_at": lambda stream: stream.segments_at(START_MS),
     "head": lambda stream: stream.head(),
     "truncation": lambda stream: stream.truncation(),
-    "sealed_size": lambda stream: stream.sealed_size(ids("0@0")[0]),
-    "deleted_segments": lambda stream: list(stream.deleted_segments()),
-    "segments_being_deleted": lambda stream: list(stream.segments_being_deleted()),
-    "scales": lambda stream: list(stream.scales(0, START_MS)),
-    "recorded_cuts": lambda stream: stream.recorded_cuts(),
-    "recorded_cut": lambda stream: stream.recorded_cut(START_MS),
-    "size_between": lambda stream: stream.size_between({}, {}),
-    "segments_between": lambda stream: stream.segments_between({}, {}),
+    "sealed_size": lambda stream: stream.cuts.sealed_size(ids("0@0")[0]),
+    "deleted_segments": lambda stream: list(stream.cuts.deleted()),
+    "segments_being_deleted": lambda stream: list(stream.cuts.being_deleted()),
+    "scales": lambda stream: list(stream.epochs.scales(0, START_MS)),
+    "recorded_cuts": lambda stream: stream.retention.read(),
+    "recorded_cut": lambda stream: stream.retention.cut(START_MS),
+    "size_between": lambda stream: stream.cuts.size_between({}, {}),
+    "segments_between": lambda stream: stream.cuts.segments_between({}, {}),
     "configure": lambda stream: stream.configure(StreamConfiguration()),
     "scale": lambda stream: stream.scale(ids("1@0"), [(0.5, 1.0)]),
     "request_scale": lambda stream: stream.request_scale(ids("1@0"), [(0.5, 1.0)]),
@@ -322,20 +323,20 @@ GONE: dict[str, Callable[[Stream], object]] = {
     "carry_out_request": lambda stream: stream.carry_out_request(UUID(int=5)),
     "requests": lambda stream: stream.requests(),
     "truncate": lambda stream: stream.truncate(cut(s0_0=0, s1_0=0)),
-    "run_retention": lambda stream: stream.run_retention(),
-    "purge_cuts": lambda stream: stream.purge_cuts(),
-    "begin_transaction": lambda stream: stream.begin_transaction(),
-    "transactions": lambda stream: list(stream.transactions()),
+    "run_retention": lambda stream: stream.retention.run(),
+    "purge_cuts": lambda stream: stream.retention.purge(),
+    "begin_transaction": lambda stream: stream.transactions.begin(),
+    "transactions": lambda stream: list(stream.transactions.each_active()),
     "commit": lambda stream: stream.commit(),
-    "abort_transactions": lambda stream: stream.abort_transactions(),
+    "abort_transactions": lambda stream: stream.transactions.abort_expired(),
     "seal": lambda stream: stream.seal(),
     "recover": lambda stream: stream.recover(),
-    "mark_cold": lambda stream: stream.mark_cold(ids("1@0")[0], START_MS),
-    "cold_until": lambda stream: stream.cold_until(ids("1@0")[0]),
-    "remove_cold": lambda stream: stream.remove_cold(ids("1@0")[0]),
-    "await_turn": lambda stream: stream.await_turn("host-7"),
-    "awaited_by": lambda stream: stream.awaited_by(),
-    "end_turn": lambda stream: stream.end_turn("host-7"),
+    "mark_cold": lambda stream: stream.notes.mark_cold(ids("1@0")[0], START_MS),
+    "cold_until": lambda stream: stream.notes.cold_until(ids("1@0")[0]),
+    "remove_cold": lambda stream: stream.notes.remove_cold(ids("1@0")[0]),
+    "await_turn": lambda stream: stream.notes.await_turn("host-7"),
+    "awaited_by": lambda stream: stream.notes.awaited_by(),
+    "end_turn": lambda stream: stream.notes.end_turn("host-7"),
 }
 
 
@@ -347,13 +348,13 @@ def test_a_handle_of_a_deleted_stream_says_so_and_touches_nothing(
 ) -> None:
     bench = Bench()
     stream = bench.create()
-    transaction = stream.begin_transaction()
+    transaction = stream.transactions.begin()
     handle = bench.streams().stream(SCOPE, STREAM)
     if is_warm:
-        handle.epoch(0)
-        handle.epoch_at(START_MS)
-        handle.cold_until(ids("1@0")[0])  # it knows that the table is there
-        list(handle.transactions())
+        handle.epochs.epoch(0)
+        handle.epochs.epoch_at(START_MS)
+        handle.notes.cold_until(ids("1@0")[0])  # it knows that the table is there
+        list(handle.transactions.each_active())
     bench.scale_once()
     stream.seal()
     bench.streams().delete_stream(SCOPE, STREAM)
@@ -361,10 +362,10 @@ def test_a_handle_of_a_deleted_stream_says_so_and_touches_nothing(
         bench.streams().create_stream(SCOPE, STREAM, StreamConfiguration(min_segments=2), bench.now_ms)
     before = {info.key: info.etag for info in bench.store.list("")}
     segments = bench.host.ids(NAME)
-    asks: list[Callable[[Stream], object]] = [GONE[name], lambda stream: stream.transaction_status(transaction)]
-    asks += [lambda stream: stream.end_transaction(transaction, commit=False)]
-    asks += [lambda stream: stream.abort_transaction(transaction)]
-    asks += [lambda stream: stream.ping_transaction(transaction, 5)]
+    asks: list[Callable[[Stream], object]] = [GONE[name], lambda stream: stream.transactions.status(transaction)]
+    asks += [lambda stream: stream.transactions.seal(transaction, commit=False)]
+    asks += [lambda stream: stream.transactions.abort(transaction)]
+    asks += [lambda stream: stream.transactions.ping(transaction, 5)]
     for ask in asks:
         with pytest.raises(StreamDeleted, match=str(handle.unique_id)):
             ask(handle)
@@ -375,13 +376,13 @@ def test_a_handle_of_a_deleted_stream_says_so_and_touches_nothing(
 def test_what_never_changes_is_answered_from_memory_of_a_deleted_stream_too() -> None:
     bench = Bench()
     handle = bench.create()
-    known = handle.epoch(0)
+    known = handle.epochs.epoch(0)
     handle.seal()
     bench.streams().delete_stream(SCOPE, STREAM)
-    assert handle.epoch(0) == known
-    assert handle.segment(ids("0@0")[0]) == known.segments[0]
+    assert handle.epochs.epoch(0) == known
+    assert handle.epochs.segment(ids("0@0")[0]) == known.segments[0]
     with pytest.raises(StreamDeleted):
-        handle.epoch(1)
+        handle.epochs.epoch(1)
 
 
 def test_that_a_stream_was_deleted_can_be_sent_to_another_process() -> None:
@@ -423,12 +424,12 @@ def test_a_recorded_cut_that_never_entered_the_set_is_erased_once_a_later_one_di
     bench = Bench()
     stream = bench.create()
     stream.configure(StreamConfiguration(retention=RetentionPolicy(RetentionKind.TIME, 0)))
-    stream.run_retention(START_MS + 10)
+    stream.retention.run(START_MS + 10)
     with pytest.raises(Crash):
-        bench.stream(around=CrashStore(bench.store, 1)).run_retention(START_MS + 20)
+        bench.stream(around=CrashStore(bench.store, 1)).retention.run(START_MS + 20)
     assert bench.streams().recover().done == {}  # whoever recorded it may be about to enter it
-    assert stream.recorded_cut(START_MS + 20).recorded_size == 0
-    stream.run_retention(START_MS + 30)
+    assert stream.retention.cut(START_MS + 20).recorded_size == 0
+    stream.retention.run(START_MS + 30)
     assert bench.streams().recover().done == {f"{SCOPE}/{STREAM}": ["erase cuts"]}
     records = [each.key for each in bench.store.list("") if "/retentionCuts-" in each.key]
     assert [each.rpartition("-")[2] for each in records] == [str(START_MS + 30)]
@@ -438,8 +439,8 @@ def test_a_cut_that_comes_too_late_leaves_no_record() -> None:
     bench = Bench()
     stream = bench.create()
     stream.configure(StreamConfiguration(retention=RetentionPolicy(RetentionKind.TIME, 10**6)))
-    stream.run_retention(START_MS + 20)
-    stream.run_retention(START_MS + 10)
-    assert stream.recorded_cuts().times_ms.tolist() == [START_MS + 20]
+    stream.retention.run(START_MS + 20)
+    stream.retention.run(START_MS + 10)
+    assert stream.retention.read().times_ms.tolist() == [START_MS + 20]
     with pytest.raises(NotInHistory):
-        bench.stream().recorded_cut(START_MS + 10)
+        bench.stream().retention.cut(START_MS + 10)

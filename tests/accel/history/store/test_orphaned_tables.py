@@ -10,7 +10,7 @@ import pytest
 from accel.errors import AccelError
 from accel.history.states import StreamState
 from accel.history.store.names import OrphanedTables
-from loaders.store import Crash, CrashStore
+from accel.testing import Crash, CrashStore
 from tests.accel.history.store.acts import WORKS, Work
 from tests.accel.history.store.bench import Bench
 from tests.accel.history.store.watching import Interrupted

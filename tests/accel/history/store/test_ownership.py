@@ -16,7 +16,7 @@ from accel.history.requests import RequestStatus
 from accel.history.states import StreamState
 from accel.history.store import StreamStore, recovering
 from accel.history.transactions import TransactionStatus
-from loaders.store import Crash, CrashStore
+from accel.testing import Crash, CrashStore
 from tests.accel.history.store.bench import NAME, SETTINGS, Bench, cut, ids
 from tests.accel.history.store.watching import Interrupted
 from tests.conformance.history_queries import everything
@@ -25,7 +25,8 @@ from tests.conformance.history_world import SCOPE, STREAM
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from accel.history.store import MemorySegments, Stream
+    from accel.history.store import Stream
+    from accel.testing import MemorySegments
 
 
 class SlowHost:
@@ -94,7 +95,8 @@ def sound(bench: Bench) -> Stream:
     stream = bench.stream()
     stream.recover()
     everything(bench)
-    known = {each for record in stream.epochs(0, stream.current_epoch().epoch) for each in record.segments.ids.tolist()}
+    records = stream.epochs.between(0, stream.current_epoch().epoch)
+    known = {each for record in records for each in record.segments.ids.tolist()}
     assert set(bench.host.ids(NAME)) <= known
     bench.scale_once()
     stream.recover()
@@ -121,14 +123,14 @@ def test_a_late_scale_does_not_end_the_next_one(is_next_dead: bool) -> None:
     assert bench.stream().state() is StreamState.SCALING
     with pytest.raises(OperationNotAllowed):
         bench.stream().commit()
-    assert bench.stream().transaction_status(transaction) is TransactionStatus.COMMITTING
+    assert bench.stream().transactions.status(transaction) is TransactionStatus.COMMITTING
     if is_next_dead:
         following.die()
     else:
         following.go_on()
     bench.stream().recover()
     bench.stream().commit()
-    assert bench.stream().transaction_status(transaction) is TransactionStatus.COMMITTED
+    assert bench.stream().transactions.status(transaction) is TransactionStatus.COMMITTED
     assert sound(bench).state() is StreamState.ACTIVE
 
 
@@ -145,7 +147,7 @@ def test_a_commit_that_dies_beside_two_scales_leaves_nothing_stuck(number: int) 
     following.go_on()
     stream = sound(bench)
     stream.commit()
-    assert stream.transaction_status(transaction) is TransactionStatus.COMMITTED
+    assert stream.transactions.status(transaction) is TransactionStatus.COMMITTED
     stream.seal()
     assert stream.state() is StreamState.SEALED
 
@@ -164,7 +166,7 @@ def test_a_late_truncation_does_not_count_the_next_one_as_done() -> None:
     following.die()
     assert stream.recover() == ["truncate"]
     assert bench.host.ids(NAME) == sorted(ids("4@2", "5@2"))
-    deleted = [each for part in stream.deleted_segments() for each in part.ids.tolist()]
+    deleted = [each for part in stream.cuts.deleted() for each in part.ids.tolist()]
     assert deleted == sorted(ids("0@0", "1@0", "2@1", "3@1"))
 
 
@@ -181,11 +183,10 @@ def test_a_late_commit_does_not_end_the_next_one() -> None:
     with pytest.raises(OperationNotAllowed):
         first_scale(stream)
     following.go_on()
-    assert stream.transaction_status(other) is TransactionStatus.COMMITTED
+    assert stream.transactions.status(other) is TransactionStatus.COMMITTED
     first_scale(stream)
-    assert (
-        stream.sealed_size(ids("0@0")[0]) == bench.host.tails(NAME, stream.epoch(0).segments.ids)[ids("0@0")[0]] == 19
-    )
+    tails = bench.host.tails(NAME, stream.epochs.epoch(0).segments.ids)
+    assert stream.cuts.sealed_size(ids("0@0")[0]) == tails[ids("0@0")[0]] == 19
 
 
 REFUSED: dict[str, Callable[[Stream], object]] = {
@@ -222,7 +223,7 @@ def test_retention_does_not_carry_out_a_truncation_that_was_refused() -> None:
         stream.truncate(cut(s0_0=3, s1_0=3))
     stream.set_state(StreamState.ACTIVE)
     head = dict(stream.head())
-    assert stream.run_retention(bench.tick()) is None
+    assert stream.retention.run(bench.tick()) is None
     assert dict(stream.head()) == head
 
 
@@ -239,14 +240,14 @@ def test_a_transaction_that_begins_while_the_stream_is_sealed_is_withdrawn(is_fi
     calls = Interrupted(counted.store, None, lambda: None)
     stream = counted.stream(around=calls)
     opened = calls.calls
-    stream.begin_transaction()
+    stream.transactions.begin()
     assert calls.calls - opened > 6
     for number in range(opened, calls.calls):
         bench = two_segments()
         other = Interrupted(bench.store, number, lambda: act(bench))  # noqa: B023 - at once
         with pytest.raises(IllegalState):
-            bench.stream(around=other).begin_transaction()
-        assert list(bench.stream().transactions()) == []
+            bench.stream(around=other).transactions.begin()
+        assert list(bench.stream().transactions.each_active()) == []
 
 
 def test_a_request_for_a_stream_that_was_sealed_is_refused_for_good() -> None:

@@ -40,7 +40,7 @@ def test_each_epoch_comes_once_over_several_chunks(bench: Bench) -> None:
     stream = bench.stream()
     for low in range(8):
         for high in range(low, 8):
-            assert [each.epoch for each in stream.epochs(low, high)] == list(range(low, high + 1))
+            assert [each.epoch for each in stream.epochs.between(low, high)] == list(range(low, high + 1))
 
 
 @pytest.mark.parametrize("end", [0.7, 0.9, 1.0])
@@ -106,13 +106,13 @@ def test_successors_are_nothing_or_right_at_every_moment_of_a_scale(bench: Bench
     seen = []
 
     def look() -> None:
-        seen.append(bench.stream().successors(old))
-        assert bench.stream().successors(ids("0@0")[0]) == {other: ids("0@0")}
+        seen.append(bench.stream().epochs.successors(old))
+        assert bench.stream().epochs.successors(ids("0@0")[0]) == {other: ids("0@0")}
 
     bench.stream(around=Watched(bench.store, look)).scale([old, other], [(0.0, 1.0)], bench.tick())
     look()
     assert {str(each) for each in seen} == {"{}", str({new: sorted([old, other])})}
-    assert bench.stream().predecessors(new) == {old: [new], other: [new]}
+    assert bench.stream().epochs.predecessors(new) == {old: [new], other: [new]}
 
 
 def test_what_was_before_belongs_to_the_history_from_then_on(bench: Bench) -> None:
@@ -120,10 +120,10 @@ def test_what_was_before_belongs_to_the_history_from_then_on(bench: Bench) -> No
     for _ in range(3):
         bench.scale_once()  # at 10, 20 and 30 after the start
     stream = bench.stream()
-    found = list(stream.scales(START_MS + 15, START_MS + 25))
+    found = list(stream.epochs.scales(START_MS + 15, START_MS + 25))
     assert [each.time_ms - START_MS for each in found] == [10, 20]
     assert (found[0].splits, found[0].merges) == (0, 0)
-    assert [each.time_ms - START_MS for each in stream.scales(START_MS - 5, START_MS + 10)] == [0, 10]
+    assert [each.time_ms - START_MS for each in stream.epochs.scales(START_MS - 5, START_MS + 10)] == [0, 10]
 
 
 def test_a_time_between_two_chunks_belongs_to_the_epoch_before_it() -> None:
@@ -134,7 +134,7 @@ def test_a_time_between_two_chunks_belongs_to_the_epoch_before_it() -> None:
         bench.tick(90)
         bench.scale_once()  # at 100, 200, ... after the start
     stream = bench.stream()
-    assert [stream.epoch_at(START_MS + time_ms) for time_ms in range(50, 700, 100)] == [0, 1, 2, 3, 4, 5, 6]
+    assert [stream.epochs.epoch_at(START_MS + time_ms) for time_ms in range(50, 700, 100)] == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_all_keys_of_a_stream_of_any_width_belong_to_somebody() -> None:
@@ -143,7 +143,7 @@ def test_all_keys_of_a_stream_of_any_width_belong_to_somebody() -> None:
         stream = Bench().create(count)
         segments = stream.active_segments()
         assert segments[count - 1].key_end == 1.0
-        assert stream.is_valid(dict.fromkeys(segments.ids.tolist(), 0))
+        assert stream.cuts.is_valid(dict.fromkeys(segments.ids.tolist(), 0))
 
 
 def test_how_two_cuts_lie_does_not_depend_on_the_order_of_their_segments(bench: Bench) -> None:
@@ -162,7 +162,7 @@ def test_how_two_cuts_lie_does_not_depend_on_the_order_of_their_segments(bench: 
         (beside, after, CutOrder.BEFORE),
     ):
         turned = dict(reversed(one.items())), dict(reversed(two.items()))
-        assert stream.compare(one, two) is stream.compare(*turned) is expected
+        assert stream.cuts.compare(one, two) is stream.cuts.compare(*turned) is expected
 
 
 # Caches
@@ -191,9 +191,9 @@ def answers_of(stream: Stream, now_ms: int) -> list[object]:
         current,
         stream.state(),
         stream.head(),
-        stream.epoch_at(now_ms),
-        list(stream.epochs(max(current.epoch - 2, 0), current.epoch)),
-        stream.size_between({}, {}),
+        stream.epochs.epoch_at(now_ms),
+        list(stream.epochs.between(max(current.epoch - 2, 0), current.epoch)),
+        stream.cuts.size_between({}, {}),
         stream.configuration(),
     ]
 
@@ -205,18 +205,18 @@ def test_positions_of_who_died_are_neither_in_the_way_nor_committed_twice(bench:
     """Pitfall A13: positions come before states, so some lead nowhere or come twice (pravega issue 3420)."""
     stream = bench.stream()
     order = stream.workflows.transactions.order
-    still_open, twice, aborted, ended = [stream.begin_transaction() for _ in range(4)]
+    still_open, twice, aborted, ended = [stream.transactions.begin() for _ in range(4)]
     for each in (twice, still_open, aborted, twice, ended, ended):
         order.add(each)
-    stream.end_transaction(ended, commit=True)
-    stream.end_transaction(twice, commit=True)
-    stream.end_transaction(aborted, commit=False)
+    stream.transactions.seal(ended, commit=True)
+    stream.transactions.seal(twice, commit=True)
+    stream.transactions.seal(aborted, commit=False)
     assert stream.commit(bench.tick()).transaction_ids == (ended, twice)
     assert set(order.read().transaction_ids) == {still_open}
-    stream.end_transaction(still_open, commit=True)
+    stream.transactions.seal(still_open, commit=True)
     assert stream.commit(bench.tick()).transaction_ids == (still_open,)
     assert order.read().positions == ()
-    assert stream.transaction_status(aborted) is TransactionStatus.ABORTING
+    assert stream.transactions.status(aborted) is TransactionStatus.ABORTING
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -237,7 +237,7 @@ def test_a_commit_that_died_is_taken_up_and_the_next_ones_follow(*, scaled: bool
     assert bench.stream().commit(bench.tick()).transaction_ids == (second,)
     assert bench.stream().commit(bench.tick()).is_empty
     stream = bench.stream()
-    assert [stream.transaction_status(each) for each in (first, second)] == [TransactionStatus.COMMITTED] * 2
+    assert [stream.transactions.status(each) for each in (first, second)] == [TransactionStatus.COMMITTED] * 2
     assert stream.state() is StreamState.ACTIVE
 
 
@@ -258,7 +258,7 @@ def test_a_stream_is_sealed_whatever_its_transactions_of_old_and_new_epochs_wait
     bench.stream().seal()
     stream = bench.stream()
     assert stream.state() is StreamState.SEALED
-    assert {each: stream.transaction_status(each) for each in wanted} == wanted
+    assert {each: stream.transactions.status(each) for each in wanted} == wanted
     assert stream.workflows.transactions.active() == {}
 
 
@@ -269,7 +269,7 @@ def test_nobody_hears_of_a_commit_before_its_data_can_be_read() -> None:
 
     def look() -> None:
         stream = bench.stream()
-        statuses = [stream.transaction_status(bench.transactions[each]) for each in ("first", "second")]
+        statuses = [stream.transactions.status(bench.transactions[each]) for each in ("first", "second")]
         if TransactionStatus.COMMITTED not in statuses:
             return
         told.append(statuses)

@@ -25,7 +25,7 @@ from accel.history.records import NO_TRANSITION
 from accel.history.states import StreamState
 from accel.history.store import StreamStore
 from accel.history.transactions import TransactionStatus
-from loaders.store import Crash
+from accel.testing import Crash
 from loaders.store.decorated import Call, DecoratedStore
 from tests.accel.history.store.acts import scaled
 from tests.accel.history.store.bench import NAME, Bench, cut
@@ -191,7 +191,7 @@ def calls_of(name: str, work: str) -> int:
 def has_effect(bench: Bench, work: str) -> bool:
     """Whether a workflow has left what only it leaves."""
     stream = bench.stream()
-    records = stream.epochs(0, stream.current_epoch().epoch)
+    records = stream.epochs.between(0, stream.current_epoch().epoch)
     ends = {segment.key_end for record in records for segment in record.segments}
     return {
         "scale": lambda: KEY in ends,
@@ -222,21 +222,22 @@ def check_sound(bench: Bench) -> None:
 
 
 def _check_host(bench: Bench, stream: Stream) -> None:
-    known = {each for record in stream.epochs(0, stream.current_epoch().epoch) for each in record.segments.ids.tolist()}
-    deleted = {each for part in stream.deleted_segments() for each in part.ids.tolist()}
+    records = stream.epochs.between(0, stream.current_epoch().epoch)
+    known = {each for record in records for each in record.segments.ids.tolist()}
+    deleted = {each for part in stream.cuts.deleted() for each in part.ids.tolist()}
     assert not stream.truncation().updating
     assert set(bench.host.ids(NAME)) == known - deleted
     active = set() if stream.state() is StreamState.SEALED else set(stream.active_segments().ids.tolist())
     for each in known - deleted - active:
-        assert stream.sealed_size(each) == bench.host._sizes[NAME, each], each
+        assert stream.cuts.sealed_size(each) == bench.host._sizes[NAME, each], each
         assert (NAME, each) in bench.host._sealed
 
 
 def _check_transactions(bench: Bench, stream: Stream) -> None:
-    epochs = [set(each.segments.ids.tolist()) for each in stream.epochs(0, stream.current_epoch().epoch)]
+    epochs = [set(each.segments.ids.tolist()) for each in stream.epochs.between(0, stream.current_epoch().epoch)]
     for name, transaction in bench.transactions.items():
         merged = bench.host._merged.get((NAME, transaction))
-        if stream.transaction_status(transaction) is TransactionStatus.COMMITTED:
+        if stream.transactions.status(transaction) is TransactionStatus.COMMITTED:
             assert merged is not None, name
             assert set(merged) in epochs, name
         else:

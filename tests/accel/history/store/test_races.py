@@ -146,15 +146,15 @@ def test_a_reader_always_finds_the_records_of_the_current_epoch(name: str) -> No
     def look() -> None:
         stream = bench.stream()
         current = stream.current_epoch()
-        assert stream.epoch(current.epoch) == current
-        assert [each.epoch for each in stream.epochs(0, current.epoch)] == list(range(current.epoch + 1))
-        assert stream.epoch_at(10**14 - 1) <= current.epoch
-        for each in stream.epoch(max(current.epoch - 1, 0)).segments:
-            following = stream.successors(each.id)
+        assert stream.epochs.epoch(current.epoch) == current
+        assert [each.epoch for each in stream.epochs.between(0, current.epoch)] == list(range(current.epoch + 1))
+        assert stream.epochs.epoch_at(10**14 - 1) <= current.epoch
+        for each in stream.epochs.epoch(max(current.epoch - 1, 0)).segments:
+            following = stream.epochs.successors(each.id)
             assert following or stream.current_epoch().find(each.id) or current.epoch == 0
 
     watched = Watched(bench.store, look)
     work.act(bench, watched, bench.now_ms)
     assert watched.calls > 10
     look()
-    assert bench.stream().epoch_at(10**14 - 1) == bench.stream().current_epoch().epoch
+    assert bench.stream().epochs.epoch_at(10**14 - 1) == bench.stream().current_epoch().epoch

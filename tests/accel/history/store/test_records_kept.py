@@ -37,9 +37,11 @@ Answer = TypeVar("Answer")
 EPOCHS = 10_000
 MEMORY_MAX_BYTES = 64 * 2**20
 WALKS: dict[str, Callable[[LongHistory, Stream], object]] = {
-    "segments between": lambda history, stream: len(stream.segments_between(history.cut(0), history.cut(EPOCHS - 1))),
-    "size between": lambda history, stream: stream.size_between(history.cut(0), history.cut(EPOCHS - 1)) > 0,
-    "compare": lambda history, stream: stream.compare(
+    "segments between": lambda history, stream: len(
+        stream.cuts.segments_between(history.cut(0), history.cut(EPOCHS - 1))
+    ),
+    "size between": lambda history, stream: stream.cuts.size_between(history.cut(0), history.cut(EPOCHS - 1)) > 0,
+    "compare": lambda history, stream: stream.cuts.compare(
         history.cut(0), history.cut(0) | dict.fromkeys(history.ids(EPOCHS - 1, EPOCHS - 1).tolist(), -1)
     ),
 }
@@ -99,7 +101,7 @@ def test_many_who_walk_at_once_make_the_calls_of_one(threads: int) -> None:
 
     def walk() -> int:
         barrier.wait(60)
-        return len(stream.segments_between(history.cut(0), history.cut(EPOCHS - 1)))
+        return len(stream.cuts.segments_between(history.cut(0), history.cut(EPOCHS - 1)))
 
     with ThreadPoolExecutor(max(1, threads)) as executor, ThreadPoolExecutor(walkers) as many:
         stream = history.opened(StreamStore.open(counter, executor=executor if threads else None))
@@ -116,7 +118,7 @@ def test_a_walk_that_is_left_early_reads_no_more_than_the_window() -> None:
     with ThreadPoolExecutor(2) as executor:
         stream = history.opened(StreamStore.open(counter, executor=executor))
         counter.calls = 0
-        epochs = stream.epochs(0, EPOCHS - 1)
+        epochs = stream.epochs.between(0, EPOCHS - 1)
         assert [next(epochs).epoch for _ in range(3)] == [0, 1, 2]
         del epochs
     assert counter.calls <= 1 + 1 + 8
@@ -144,18 +146,18 @@ def test_records_of_duplicates_are_read_side_by_side() -> None:
         bench.transaction(f"{number}")
         bench.scale_once()
         bench.stream().commit(bench.tick())
-    expected = list(bench.stream().epochs(0, 9))
+    expected = list(bench.stream().epochs.between(0, 9))
     duplicates = [each.epoch for each in expected if each.is_duplicate]
     assert len(duplicates) == 6
     segments = {each for record in expected for each in record.segments.ids.tolist()}
     with ThreadPoolExecutor(2) as executor:
         around = MeetingStore(bench.store, duplicates, 2)
         stores = StreamStore.open(around, system=bench.components(), settings=bench.settings, executor=executor)
-        assert list(stores.stream(SCOPE, STREAM).epochs(0, 9)) == expected
+        assert list(stores.stream(SCOPE, STREAM).epochs.between(0, 9)) == expected
         counter = CallCounter(bench.store)
         stream = StreamStore.open(counter, settings=bench.settings, executor=executor).stream(SCOPE, STREAM)
         counter.calls = 0
-        assert stream.segments_between({}, {}).tolist() == sorted(segments)
+        assert stream.cuts.segments_between({}, {}).tolist() == sorted(segments)
         # The current epoch, the first one, the chunk, the duplicates
         assert counter.calls == 3 + 6
 
@@ -166,27 +168,27 @@ def test_records_of_duplicates_are_read_side_by_side() -> None:
 def test_what_never_changes_is_decoded_once() -> None:
     bench = grown()
     stream = bench.stream()
-    assert stream.epoch(3) is stream.epoch(3)
+    assert stream.epochs.epoch(3) is stream.epochs.epoch(3)
     first, again = (list(stream.workflows.epochs.chunks(0, 7)) for _ in range(2))
     assert len(first) == 4
     assert all(one is other for one, other in zip(first, again, strict=True))
-    assert stream.epoch(3) is not bench.stream().epoch(3)
+    assert stream.epochs.epoch(3) is not bench.stream().epochs.epoch(3)
 
 
 def test_streams_of_one_store_share_what_they_read() -> None:
     streams = grown().streams()
     one, other = (streams.stream(SCOPE, STREAM) for _ in range(2))
-    assert one.epoch(3) is other.epoch(3)
+    assert one.epochs.epoch(3) is other.epochs.epoch(3)
 
 
 def test_without_memory_for_records_the_answers_are_the_same() -> None:
     bench = grown()
-    expected = list(bench.stream().epochs(0, 7))
+    expected = list(bench.stream().epochs.between(0, 7))
     bench.settings = HistorySettings(records_cache_bytes=0)
     stream = bench.stream()
-    assert list(stream.epochs(0, 7)) == expected
-    assert stream.epoch(3) == expected[3]
-    assert stream.epoch(3) is not stream.epoch(3)
+    assert list(stream.epochs.between(0, 7)) == expected
+    assert stream.epochs.epoch(3) == expected[3]
+    assert stream.epochs.epoch(3) is not stream.epochs.epoch(3)
 
 
 def test_a_cache_below_zero_is_refused() -> None:
@@ -208,13 +210,13 @@ def test_a_cut_that_was_deleted_is_gone_for_who_deleted_it(bench: Bench) -> None
 def test_nothing_of_a_deleted_stream_is_given_out_by_who_deleted_it(bench: Bench) -> None:
     streams = bench.streams()
     stream = streams.stream(SCOPE, STREAM)
-    assert stream.epoch(0).epoch == 0
+    assert stream.epochs.epoch(0).epoch == 0
     stream.seal()
     streams.delete_stream(SCOPE, STREAM)
     with pytest.raises(StreamDeleted):
-        stream.epoch(0)
+        stream.epochs.epoch(0)
     streams.create_stream(SCOPE, STREAM, segments=3)
-    assert len(streams.stream(SCOPE, STREAM).epoch(0).segments) == 3
+    assert len(streams.stream(SCOPE, STREAM).epochs.epoch(0).segments) == 3
 
 
 def test_a_client_that_read_parts_and_merged_them_finds_the_same_times() -> None:
@@ -228,7 +230,7 @@ def test_a_client_that_read_parts_and_merged_them_finds_the_same_times() -> None
         oldest = stream.active_segments()[0]
         stream.scale([oldest.id], [(oldest.key_start, oldest.key_end)], bench.tick())
         began.append(bench.now_ms)
-        assert [stream.epoch_at(each) for each in began] == list(range(len(began)))
+        assert [stream.epochs.epoch_at(each) for each in began] == list(range(len(began)))
 
 
 # Sizes

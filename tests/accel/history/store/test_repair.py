@@ -64,8 +64,8 @@ def _grown() -> Bench:
     stream.truncate(cut(s1_0=3, s2_1=2))
     bench.transaction("to commit")
     bench.transaction("open", commit=None)
-    stream.workflows.cold_markers.mark_cold(stream.active_segments()[0].id, bench.now_ms + 10_000)
-    stream.workflows.cold_markers.wait("compactor")
+    stream.workflows.notes.mark_cold(stream.active_segments()[0].id, bench.now_ms + 10_000)
+    stream.workflows.notes.await_turn("compactor")
     bench.tick(100)
     return bench
 
@@ -204,7 +204,7 @@ def test_a_record_that_was_put_back_from_before_is_brought_forward(name: str) ->
 
 
 def cells_of(bench: Bench) -> StreamCells:
-    return bench.stream()._parts.cells
+    return bench.stream().parts.cells
 
 
 @pytest.mark.parametrize("name", ["epochRecord-3", "historyTimeSeriesChunk-0", "segmentSealedEpochPath-0"])
@@ -505,7 +505,7 @@ def test_only_a_stream_that_is_there_is_repaired() -> None:
     bench.create()
     with pytest.raises(NotInHistory):
         bench.streams().repair_stream(SCOPE, "other")
-    parts = bench.stream()._parts
+    parts = bench.stream().parts
     parts.store.drop_table(parts.stream.metadata_table)
     with pytest.raises(StreamDeleted):
         repair(bench)

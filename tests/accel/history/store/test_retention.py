@@ -32,7 +32,7 @@ def test_the_head_is_where_the_stream_was_truncated(bench: Bench) -> None:
     assert stream.head() == stream.segments_at(START_MS) == cut(s1_0=4, s2_1=2)
     record = stream.truncation()
     assert (record.deleted_count, record.size_till, record.updating) == (1, 7 + 4 + 2, False)
-    assert [part.ids.tolist() for part in stream.deleted_segments()] == [ids("0@0")]
+    assert [part.ids.tolist() for part in stream.cuts.deleted()] == [ids("0@0")]
     assert bench.host.ids(NAME) == ids("1@0", "2@1")
     with pytest.raises(InvalidArgument):
         stream.truncate(cut(s0_0=5, s1_0=5))
@@ -53,7 +53,7 @@ def test_retention_by_size_truncates_to_the_newest_cut_that_keeps_enough() -> No
     points = []
     for _ in range(6):
         bench.append_all(5)
-        point = bench.stream().run_retention(bench.tick())
+        point = bench.stream().retention.run(bench.tick())
         points.append(None if point is None else point.recorded_size)
         bench.scale_once()
     # Each round adds 10; a cut is taken before each scale.
@@ -71,7 +71,7 @@ def test_retention_by_time_waits_for_readers() -> None:
     taken = []
     for _ in range(8):
         bench.append_all(1)
-        point = bench.stream().run_retention(bench.tick(10), read_by_all=read)
+        point = bench.stream().retention.run(bench.tick(10), read_by_all=read)
         taken.append(None if point is None else point.recording_time_ms - START_MS)
         if len(taken) > 4:
             read = {each: offset + 2 for each, offset in read.items()}
@@ -82,7 +82,7 @@ def test_nothing_is_recorded_without_a_policy() -> None:
     bench = Bench()
     bench.streams().create_scope(SCOPE)
     bench.streams().create_stream(SCOPE, STREAM)
-    assert bench.stream().run_retention() is None
+    assert bench.stream().retention.run() is None
     assert len(bench.stream().workflows.retention.read()) == 0
 
 
@@ -93,7 +93,7 @@ def test_a_stream_keeps_the_pieces_that_it_was_created_with(bench: Bench) -> Non
     bench.settings = HistorySettings(chunk_size=1000, shard_size=1000)
     for _ in range(5):
         bench.scale_once()
-    assert [each.epoch for each in bench.stream().epochs(0, 5)] == list(range(6))
+    assert [each.epoch for each in bench.stream().epochs.between(0, 5)] == list(range(6))
     assert [len(each) for each in bench.stream().workflows.epochs.chunks(-1, 5)] == [2, 2, 2]
 
 
@@ -107,7 +107,7 @@ def test_sizes_lie_in_shards_by_number_if_the_settings_say_so() -> None:
     stream = bench.stream()
     assert dict(stream.workflows.cuts.shard(0)) == dict(zip(ids("0@0", "1@0", "0@2", "1@2"), [5, 5, 1, 1], strict=True))
     assert dict(stream.workflows.cuts.shard(1)) == {ids("2@1")[0]: 0}
-    assert stream.size_between({}, cut(s1_3=0, s2_3=0)) == 12
+    assert stream.cuts.size_between({}, cut(s1_3=0, s2_3=0)) == 12
 
 
 def test_with_an_executor_the_answers_are_the_same(bench: Bench) -> None:
@@ -116,10 +116,10 @@ def test_with_an_executor_the_answers_are_the_same(bench: Bench) -> None:
     with ThreadPoolExecutor(4) as executor:
         stores = StreamStore.open(bench.store, system=bench.components(), host=bench.host, executor=executor)
         stream = stores.stream(SCOPE, STREAM)
-        assert list(stream.epochs(0, 40)) == list(bench.stream().epochs(0, 40))
-        assert stream.size_between({}, {}) == bench.stream().size_between({}, {})
+        assert list(stream.epochs.between(0, 40)) == list(bench.stream().epochs.between(0, 40))
+        assert stream.cuts.size_between({}, {}) == bench.stream().cuts.size_between({}, {})
         with pytest.raises(NotInHistory):
-            list(stream.epochs(0, 50))
+            list(stream.epochs.between(0, 50))
         stream.scale(stream.active_segments().ids.tolist(), HALVES, bench.tick())
     assert bench.stream().current_epoch().epoch == 41
 

@@ -12,9 +12,9 @@ from accel.history.configuration import RetentionKind, RetentionPolicy, StreamCo
 from accel.history.id_columns import Integers
 from accel.history.records import RetentionEntry
 from accel.history.states import StreamState
-from accel.history.store import MemorySegments, Retained, StreamRetention
+from accel.history.store import Retained, StreamRetention
 from accel.history.store.retention_workflow import ATTEMPTS_MAX, retain, totals
-from loaders.store import Crash, CrashStore
+from accel.testing import Crash, CrashStore, MemorySegments
 from loaders.store.decorated import Call, DecoratedStore
 from tests.accel.history.store.bench import START_MS, Bench
 from tests.accel.history.store.test_races import Schedule
@@ -46,7 +46,7 @@ def add(bench: Bench, name: str, wanted: StreamConfiguration = KEPT) -> None:
     """A stream with a cut that was recorded when there was data."""
     stream = bench.streams().create_stream(SCOPE, name, wanted, START_MS)
     write(bench, name, 5)
-    stream.run_retention(START_MS)
+    stream.retention.run(START_MS)
 
 
 def write(bench: Bench, name: str, size: int) -> None:
@@ -93,7 +93,7 @@ def test_a_truncation_is_told_with_its_cut_and_a_failure_with_its_error(shop: Be
         shop.streams().create_stream(SCOPE, name, KEPT, START_MS)
     write(shop, "well", 5)
     shop.streams().stream(SCOPE, "shrunk").workflows.retention.add(START_MS, 5, {0: 5})
-    shop.streams().stream(SCOPE, "well").run_retention(START_MS)
+    shop.streams().stream(SCOPE, "well").retention.run(START_MS)
     lost, shrunk, well = shop.streams().run_retention(SCOPE, START_MS + 10)
     assert lost == StreamRetention(f"{SCOPE}/lost", Retained.FAILED, error="LookupError: nobody knows these segments")
     assert (shrunk.outcome, shrunk.error.partition(":")[0]) == (Retained.FAILED, "InvalidArgument")
@@ -142,7 +142,7 @@ def test_a_busy_stream_is_tried_a_few_times(shop: Bench, attempts: int, outcome:
     shop.streams().recover()
     assert outcomes(shop, START_MS + 10)["one"] in (Retained.TRUNCATED, Retained.RECORDED)
     assert dict(shop.streams().stream(SCOPE, "one").head()) == {0: 5}
-    assert shop.streams().stream(SCOPE, "one").recorded_cuts().times_ms.tolist() == [START_MS, START_MS + 10]
+    assert shop.streams().stream(SCOPE, "one").retention.read().times_ms.tolist() == [START_MS, START_MS + 10]
 
 
 def test_a_stream_is_not_tried_without_end(shop: Bench) -> None:
@@ -191,4 +191,4 @@ def test_two_runs_over_a_scope_at_once_are_safe(shop: Bench) -> None:
             stream = bench.streams().stream(SCOPE, name)
             assert dict(stream.head()) == {0: 5}
             assert stream.state() is StreamState.ACTIVE
-            assert {START_MS, START_MS + 11} < set(stream.recorded_cuts().times_ms.tolist())
+            assert {START_MS, START_MS + 11} < set(stream.retention.read().times_ms.tolist())

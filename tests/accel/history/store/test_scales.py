@@ -111,7 +111,7 @@ def test_a_stream_is_in_one_workflow_at_a_time(bench: Bench) -> None:
     assert stream.state() is StreamState.ACTIVE
     assert stream.current_epoch().epoch == 0
     assert dict(stream.head()) == cut(s0_0=0, s1_0=0)
-    assert stream.transaction_status(bench.transactions["first"]) is TransactionStatus.COMMITTING
+    assert stream.transactions.status(bench.transactions["first"]) is TransactionStatus.COMMITTING
 
 
 def test_a_configuration_keeps_its_offset_unit(bench: Bench) -> None:

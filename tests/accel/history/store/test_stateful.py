@@ -115,13 +115,13 @@ class StreamLife(RuleBasedStateMachine):
     @rule(seed=SEEDS)
     def ask_for_changes(self, seed: int) -> None:
         self.ask_cuts(Random(seed))
-        for refused in (self.stream.begin_transaction, lambda: self.stream.truncate(self.model.tail)):
+        for refused in (self.stream.transactions.begin, lambda: self.stream.truncate(self.model.tail)):
             with pytest.raises(IllegalState):
                 refused()
         segment = self.model.current.segments[0]
         with pytest.raises(IllegalState):
             self.stream.scale([segment.id], [(segment.key_start, segment.key_end)], self.bench.now_ms)
-        assert self.stream.run_retention(self.bench.tick()) is None
+        assert self.stream.retention.run(self.bench.tick()) is None
         assert self.stream.commit(self.bench.now_ms).is_empty
 
     @is_sealed
@@ -192,7 +192,7 @@ class StreamLife(RuleBasedStateMachine):
     @is_active
     @rule(size=SMALL, commit=st.sampled_from([True, True, False, None]))
     def begin(self, size: int, commit: bool | None) -> None:
-        transaction_id = self.stream.begin_transaction(lease_ms=LEASE_MS)
+        transaction_id = self.stream.transactions.begin(lease_ms=LEASE_MS)
         self.bench.host.write(NAME, transaction_id, size)
         known = RememberedTransaction(self.model.current.reference_epoch, size, self.bench.now_ms + LEASE_MS)
         self.model.transactions[transaction_id] = known
@@ -208,9 +208,9 @@ class StreamLife(RuleBasedStateMachine):
         if commit:
             self.model.order.append(chosen)
         for _ in range(2):
-            assert self.stream.end_transaction(chosen, commit=commit) is status
+            assert self.stream.transactions.seal(chosen, commit=commit) is status
         with pytest.raises(IllegalState):
-            self.stream.end_transaction(chosen, commit=not commit)
+            self.stream.transactions.seal(chosen, commit=not commit)
 
     @is_active
     @rule(tick=TICKS, limit=st.none() | SMALL)
@@ -223,7 +223,7 @@ class StreamLife(RuleBasedStateMachine):
     @rule(wait=st.booleans())
     def abort(self, wait: bool) -> None:
         now_ms = self.bench.tick(LEASE_MS + 1 if wait else 1)
-        assert set(self.stream.abort_transactions()) == self.model.abort_expired(now_ms)
+        assert set(self.stream.transactions.abort_expired()) == self.model.abort_expired(now_ms)
 
     # Cuts
 
@@ -251,7 +251,7 @@ class StreamLife(RuleBasedStateMachine):
         time_ms = max(self.model.recorded) if again and self.model.recorded else self.bench.tick()
         read = self.model.some_cut(Random(seed)) if has_readers else None
         point = self.model.retain(time_ms, read)
-        found = self.stream.run_retention(time_ms, read)
+        found = self.stream.retention.run(time_ms, read)
         assert (None if found is None else found.recording_time_ms) == point
 
     @precondition(lambda self: not self.model.is_sealed and self.model.recorded)
@@ -284,24 +284,24 @@ class StreamLife(RuleBasedStateMachine):
         assert dict(found.cut) == model.cut
         assert dict(found.span.epochs) == spanned
         assert list(found.span.segments) == [model.known[each] for each in sorted(model.cut)]
-        assert set(Segments.joined(stream.deleted_segments()).ids.tolist()) == model.deleted
+        assert set(Segments.joined(stream.cuts.deleted()).ids.tolist()) == model.deleted
         assert (found.deleted_count, found.to_delete_count) == (len(model.deleted), 0)
-        assert list(stream.segments_being_deleted()) == []
+        assert list(stream.cuts.being_deleted()) == []
         assert (found.size_till, found.updating) == (model.size_till, False)
         assert set(self.bench.host.ids(NAME)) == set(model.known) - model.deleted
 
     def ask_epochs(self, random: Random) -> None:
         stream, records = self.stream, self.model.records
         low, high = sorted(random.choices(range(len(records)), k=2))
-        assert stream.epoch(low) == records[low]
-        assert list(stream.epochs(low, high)) == records[low : high + 1]
+        assert stream.epochs.epoch(low) == records[low]
+        assert list(stream.epochs.between(low, high)) == records[low : high + 1]
         with pytest.raises(AccelError):
-            stream.epoch(len(records))
+            stream.epochs.epoch(len(records))
         segment = random.choice(records[high].segments)
-        assert stream.segment(segment.id) == segment
+        assert stream.epochs.segment(segment.id) == segment
         if self.model.transactions:
             chosen = random.choice(sorted(self.model.transactions))
-            assert stream.transaction_status(chosen) is self.model.transactions[chosen].status
+            assert stream.transactions.status(chosen) is self.model.transactions[chosen].status
 
     def ask_times(self, random: Random) -> None:
         stream, records = self.stream, self.model.records
@@ -309,25 +309,25 @@ class StreamLife(RuleBasedStateMachine):
         times = [random.choice(records).creation_time_ms - random.randint(0, 1), random.randint(first - 9, last + 9)]
         for time_ms in times:
             epoch = self.model.epoch_at(time_ms)
-            assert stream.epoch_at(time_ms) == epoch
+            assert stream.epochs.epoch_at(time_ms) == epoch
             assert dict(stream.segments_at(time_ms)) == self.model.segments_at(time_ms)
         low, high = map(self.model.epoch_at, sorted(times))
-        found = [(each.epoch, each.splits, each.merges) for each in stream.scales(*sorted(times))]
+        found = [(each.epoch, each.splits, each.merges) for each in stream.epochs.scales(*sorted(times))]
         steps = [changes(records[each - 1].segments, records[each].segments) for each in range(low + 1, high + 1)]
         assert found == [(low + at, *counts) for at, counts in enumerate([(0, 0), *steps])]
 
     def ask_relatives(self, segment_id: int) -> None:
-        assert self.stream.successors(segment_id) == self.model.successors(segment_id)
-        assert self.stream.predecessors(segment_id) == self.model.predecessors(segment_id)
+        assert self.stream.epochs.successors(segment_id) == self.model.successors(segment_id)
+        assert self.stream.epochs.predecessors(segment_id) == self.model.predecessors(segment_id)
 
     def ask_cuts(self, random: Random) -> None:
         stream, model = self.stream, self.model
         one, other, odd = model.some_cut(random), model.some_cut(random), model.odd_cut(random)
         for cut in (one, other, odd):
-            assert stream.is_valid(cut) == naive.is_valid(model.records, cut)
-            assert dict(stream.span(cut).epochs) == naive.span(model.records, cut)
-        assert stream.compare(one, other).value == model.compare(one, other)
-        assert stream.compare(one, one).value == EQUAL_OR_AFTER
+            assert stream.cuts.is_valid(cut) == naive.is_valid(model.records, cut)
+            assert dict(stream.cuts.span(cut).epochs) == naive.span(model.records, cut)
+        assert stream.cuts.compare(one, other).value == model.compare(one, other)
+        assert stream.cuts.compare(one, one).value == EQUAL_OR_AFTER
         if min(*one.values(), *other.values()) >= 0:
             assert model.compare(one, other) == naive.compare(model.records, one, other)
         for start, end in ((one, other), ({}, one), (one, {}), ({}, {})):
@@ -336,8 +336,8 @@ class StreamLife(RuleBasedStateMachine):
     def ask_between(self, start: dict[int, int], end: dict[int, int]) -> None:
         stream, model = self.stream, self.model
         asked: tuple[Callable[[], object], ...] = (
-            lambda: stream.segments_between(start, end).tolist(),
-            lambda: stream.size_between(start, end),
+            lambda: stream.cuts.segments_between(start, end).tolist(),
+            lambda: stream.cuts.size_between(start, end),
         )
         if end and not model.is_after(end, start):
             for ask in asked:

@@ -13,7 +13,8 @@ from accel.errors import (
 from accel.history.configuration import StreamConfiguration
 from accel.history.states import StreamState
 from accel.history.transactions import TransactionStatus
-from loaders.store import Crash, CrashStore, MemoryStore
+from accel.testing import Crash, CrashStore
+from loaders.store import MemoryStore
 from tests.accel.history.store.acts import WORKS
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
 from tests.conformance.history_world import SCOPE, STREAM
@@ -119,11 +120,11 @@ def test_another_client_with_warm_caches_sees_the_stream_that_was_created_anew(b
     """Pitfall A9: another process answered from its cache of the deleted stream (pravega pull request 3541)."""
     streams = bench.streams()
     before = streams.stream(SCOPE, STREAM)
-    assert before.epoch(0).segments.ids.tolist() == ids("0@0", "1@0")
+    assert before.epochs.epoch(0).segments.ids.tolist() == ids("0@0", "1@0")
     bench.stream().seal()
     bench.streams().delete_stream(SCOPE, STREAM)
     bench.streams().create_stream(SCOPE, STREAM, time_ms=START_MS + 50)
-    assert streams.stream(SCOPE, STREAM).epoch(0).segments.ids.tolist() == ids("2@0")
+    assert streams.stream(SCOPE, STREAM).epochs.epoch(0).segments.ids.tolist() == ids("2@0")
     with pytest.raises(StreamDeleted):
         before.current_epoch()
 
@@ -169,19 +170,19 @@ def test_a_stream_whose_deletion_was_cut_short_is_created_anew_wherever_that_was
 
 
 def test_a_sealed_stream_takes_no_change(bench: Bench) -> None:
-    transaction = bench.stream().begin_transaction()
+    transaction = bench.stream().transactions.begin()
     bench.stream().seal()
     bench.stream().seal()
     stream = bench.stream()
     assert stream.state() is StreamState.SEALED
-    assert stream.transaction_status(transaction) is TransactionStatus.ABORTED
+    assert stream.transactions.status(transaction) is TransactionStatus.ABORTED
     with pytest.raises(IllegalState):
         stream.scale(ids("0@0"), [(0.0, 0.5)])
     with pytest.raises(IllegalState):
-        stream.begin_transaction()
+        stream.transactions.begin()
     with pytest.raises(IllegalState):
         stream.truncate(cut(s0_0=1, s1_0=1))
-    assert stream.size_between({}, cut(s0_0=7, s1_0=7)) == 14
+    assert stream.cuts.size_between({}, cut(s0_0=7, s1_0=7)) == 14
 
 
 def test_each_segment_is_bound_to_a_stream_of_its_own_before_its_epoch_is_there(bench: Bench) -> None:

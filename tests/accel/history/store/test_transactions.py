@@ -12,10 +12,11 @@ from accel.errors import (
 )
 from accel.history.records import NO_COMMIT
 from accel.history.states import StreamState
-from accel.history.store import HistorySettings, MemorySegments, transaction_store
+from accel.history.store import HistorySettings, transaction_store
 from accel.history.store.keys import completed_table
 from accel.history.transactions import ActiveTransaction, TransactionStatus
-from loaders.store import Crash, CrashStore, ObjectStore
+from accel.testing import Crash, CrashStore, MemorySegments
+from loaders.store import ObjectStore
 from tests.accel.history.store.acts import WORKS
 from tests.accel.history.store.bench import NAME, START_MS, Bench, ids
 from tests.accel.history.store.watching import Watched
@@ -31,7 +32,7 @@ def test_a_transaction_is_committed_into_the_segments_that_it_began_with(bench: 
     bench.transaction("second", size=5)
     assert bench.stream().commit(bench.tick()).active_epoch == 1
     stream = bench.stream()
-    assert stream.epoch(2).segments.ids.tolist() == ids("0@2", "1@2")
+    assert stream.epochs.epoch(2).segments.ids.tolist() == ids("0@2", "1@2")
     assert dict(stream.workflows.cuts.shard(1)) == {**dict.fromkeys(ids("0@2", "1@2"), 3)}
     assert stream.current_epoch().segments.ids.tolist() == ids("1@3", "2@3")
     stream.commit(bench.tick())
@@ -53,7 +54,7 @@ def test_a_transaction_that_begins_while_its_epoch_ends_is_not_lost(bench: Bench
     answers = iter([current])
     original = reading.current
     reading.current = lambda: next(answers, None) or original()  # type: ignore[method-assign]  # an old answer first
-    transaction = opened.begin_transaction()
+    transaction = opened.transactions.begin()
     assert transaction.int >> 96 == bench.stream().current_epoch().reference_epoch == 1
     assert list(bench.stream().workflows.transactions.active()) == [transaction]
 
@@ -67,29 +68,29 @@ def test_a_stream_without_transactions_has_no_tables_for_them(bench: Bench) -> N
 
 def test_the_same_decision_twice_is_one_and_the_opposite_is_refused(bench: Bench) -> None:
     stream = bench.stream()
-    transaction = stream.begin_transaction()
-    assert stream.end_transaction(transaction, commit=True) is TransactionStatus.COMMITTING
-    assert stream.end_transaction(transaction, commit=True) is TransactionStatus.COMMITTING
+    transaction = stream.transactions.begin()
+    assert stream.transactions.seal(transaction, commit=True) is TransactionStatus.COMMITTING
+    assert stream.transactions.seal(transaction, commit=True) is TransactionStatus.COMMITTING
     with pytest.raises(IllegalState):
-        stream.end_transaction(transaction, commit=False)
+        stream.transactions.seal(transaction, commit=False)
     stream.commit()
-    assert stream.end_transaction(transaction, commit=True) is TransactionStatus.COMMITTED
+    assert stream.transactions.seal(transaction, commit=True) is TransactionStatus.COMMITTED
     with pytest.raises(IllegalState):
-        stream.end_transaction(transaction, commit=False)
+        stream.transactions.seal(transaction, commit=False)
 
 
 def test_a_transaction_whose_time_is_up_is_aborted(bench: Bench) -> None:
     stream = bench.stream()
-    kept, left = stream.begin_transaction(lease_ms=50), stream.begin_transaction(lease_ms=50)
+    kept, left = stream.transactions.begin(lease_ms=50), stream.transactions.begin(lease_ms=50)
     bench.tick(40)
-    assert stream.abort_transactions() == []
-    stream.ping_transaction(kept, 100)
+    assert stream.transactions.abort_expired() == []
+    stream.transactions.ping(kept, 100)
     bench.tick(40)
-    assert stream.abort_transactions() == [left]
-    assert stream.transaction_status(left) is TransactionStatus.ABORTED
-    assert stream.transaction_status(kept) is TransactionStatus.OPEN
+    assert stream.transactions.abort_expired() == [left]
+    assert stream.transactions.status(left) is TransactionStatus.ABORTED
+    assert stream.transactions.status(kept) is TransactionStatus.OPEN
     with pytest.raises(NotInHistory):
-        stream.ping_transaction(left, 100)
+        stream.transactions.ping(left, 100)
 
 
 def test_ends_of_transactions_are_remembered_for_two_batches() -> None:
@@ -99,9 +100,9 @@ def test_ends_of_transactions_are_remembered_for_two_batches() -> None:
     for _ in range(3):
         ended.append(bench.transaction(f"t{len(ended)}"))
         bench.stream().commit()
-        assert bench.stream().transaction_status(ended[0]) is not TransactionStatus.UNKNOWN or len(ended) == 3
+        assert bench.stream().transactions.status(ended[0]) is not TransactionStatus.UNKNOWN or len(ended) == 3
         bench.tick(1000)
-    statuses = [bench.stream().transaction_status(each) for each in ended]
+    statuses = [bench.stream().transactions.status(each) for each in ended]
     assert statuses == [TransactionStatus.UNKNOWN, TransactionStatus.COMMITTED, TransactionStatus.COMMITTED]
 
 
@@ -117,7 +118,7 @@ def test_transactions_that_have_not_ended_are_listed_in_the_order_of_their_ids(b
     begun = [bench.transaction(f"t{number}", commit=[None, True, False][number % 3]) for number in range(5)]
     bench.scale_once()
     begun += [bench.transaction("new", commit=None)]
-    listed = list(bench.stream().transactions())
+    listed = list(bench.stream().transactions.each_active())
     assert [each for each, _ in listed] == begun == sorted(begun)
     assert [value.status.name for _, value in listed] == [
         "OPEN",
@@ -133,7 +134,7 @@ def test_a_listing_of_transactions_holds_a_thousand_at_a_time(bench: Bench, monk
     monkeypatch.setattr(transaction_store, "READ_AT_ONCE_MAX", 2)
     begun = [bench.transaction(f"t{number}", commit=None) for number in range(5)]
     counter = CallCounter(bench.store)
-    listing = bench.stream(around=counter).transactions()
+    listing = bench.stream(around=counter).transactions.each_active()
     counter.calls = 0
     assert next(listing)[0] == begun[0]
     assert counter.calls == 4  # epochs, keys, two transactions
@@ -143,17 +144,17 @@ def test_a_listing_of_transactions_holds_a_thousand_at_a_time(bench: Bench, monk
 def test_a_single_transaction_is_given_time_or_aborted(bench: Bench) -> None:
     stream = bench.stream()
     first, second = bench.transaction("first", commit=None), bench.transaction("second")
-    assert stream.ping_transaction(first, 500).lease_expiry_ms == bench.now_ms + 500
+    assert stream.transactions.ping(first, 500).lease_expiry_ms == bench.now_ms + 500
     for _ in range(2):
-        assert stream.abort_transaction(first) is TransactionStatus.ABORTED
-    assert [each for each, _ in stream.transactions()] == [second]
+        assert stream.transactions.abort(first) is TransactionStatus.ABORTED
+    assert [each for each, _ in stream.transactions.each_active()] == [second]
     with pytest.raises(IllegalState, match="COMMITTING"):
-        stream.abort_transaction(second)
+        stream.transactions.abort(second)
     stream.commit(bench.tick())
     with pytest.raises(IllegalState, match="COMMITTED"):
-        stream.abort_transaction(second)
+        stream.transactions.abort(second)
     with pytest.raises(NotInHistory):
-        stream.abort_transaction(UUID(int=7))
+        stream.transactions.abort(UUID(int=7))
 
 
 # Where transactions are merged
@@ -171,10 +172,14 @@ def test_where_a_transaction_was_merged_is_noted_before_its_commit_is_told(*, ro
     def look() -> None:
         stream = bench.stream()
         noted.update(
-            {each: dict(found.commit_offsets) for each, found in stream.transactions() if found.commit_offsets}
+            {
+                each: dict(found.commit_offsets)
+                for each, found in stream.transactions.each_active()
+                if found.commit_offsets
+            }
         )
         for each in (first, second):
-            assert stream.transaction_status(each) is not TransactionStatus.COMMITTED or noted[each] == expected[each]
+            assert stream.transactions.status(each) is not TransactionStatus.COMMITTED or noted[each] == expected[each]
 
     work.act(bench, Watched(bench.store, look), bench.now_ms)
     look()
@@ -191,9 +196,9 @@ def test_where_a_transaction_was_merged_is_noted_once_whoever_goes_on_after_a_cr
         bench = work.bench()
         with pytest.raises(Crash):
             work.act(bench, CrashStore(bench.store, number), bench.now_ms)
-        before = dict(bench.stream().transactions())
+        before = dict(bench.stream().transactions.each_active())
         seen: list[dict[UUID, ActiveTransaction]] = []
-        watched = Watched(bench.store, lambda: seen.append(dict(bench.stream().transactions())))  # noqa: B023 - at once
+        watched = Watched(bench.store, lambda: seen.append(dict(bench.stream().transactions.each_active())))  # noqa: B023 - at once
         work.act(bench, watched, bench.tick())
         for each, found in before.items():
             later = [transactions[each].commit_offsets for transactions in seen if each in transactions]
@@ -235,10 +240,10 @@ def test_a_commit_is_finished_even_if_nobody_remembers_its_transactions(bench: B
 def test_who_dies_over_a_transaction_leaves_a_stream_that_can_be_sealed(commit: bool | None) -> None:
     def act(bench: Bench, store: ObjectStore) -> None:
         stream = bench.stream(around=store)
-        transaction = stream.begin_transaction()
+        transaction = stream.transactions.begin()
         if commit is not None:
-            stream.end_transaction(transaction, commit=commit)
-            stream.abort_transactions()
+            stream.transactions.seal(transaction, commit=commit)
+            stream.transactions.abort_expired()
 
     ready = WORKS["scale"]
     whole = ready.bench()

@@ -189,10 +189,10 @@ def commit_by_hand(stream: Stream) -> None:
 
 def transactions(stream: Stream) -> None:
     """Transactions begin; one is committed, one is aborted."""
-    stream.end_transaction(stream.begin_transaction(), commit=True)
-    stream.abort_transaction(stream.begin_transaction())
+    stream.transactions.seal(stream.transactions.begin(), commit=True)
+    stream.transactions.abort(stream.transactions.begin())
     for _ in range(4):  # more than a block of ids
-        stream.begin_transaction()
+        stream.transactions.begin()
     stream.commit()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from loaders.store import Crash
+from accel.testing import Crash
 from loaders.store.decorated import WRITES, Call, DecoratedStore
 
 if TYPE_CHECKING:

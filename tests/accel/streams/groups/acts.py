@@ -92,7 +92,7 @@ def finishes(name: str, segment: str) -> Act:
 
     def act(bench: Bench, store: ObjectStore) -> object:
         stream, [number] = bench.stream(around=store), ids(segment)
-        following = [stream.segment(each) for each in stream.successors(number)]
+        following = [stream.epochs.segment(each) for each in stream.epochs.successors(number)]
         ReaderGroup.open(stream, "group").finished(name, number, following, offset=9)
         return None
 

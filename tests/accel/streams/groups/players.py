@@ -153,7 +153,7 @@ class Play:
         active = set(stream.active_segments().ids.tolist())
         done = [each for each, at in player.positions.items() if each not in active and at == self.sizes[each]]
         for each in done:
-            successors = [stream.segment(number) for number in stream.successors(each)]
+            successors = [stream.epochs.segment(number) for number in stream.epochs.successors(each)]
             for _ in range(1 + again):
                 self.group.finished(name, each, successors, offset=self.sizes[each])
             del player.positions[each]
@@ -163,7 +163,9 @@ class Play:
         """What was truncated counts as given."""
         before, after = self.group.position(), self.group.skip_to_head()
         stream = self.stream
-        assert stream.compare(after, before) is stream.compare(after, stream.head()) is CutOrder.EQUAL_OR_AFTER
+        assert (
+            stream.cuts.compare(after, before) is stream.cuts.compare(after, stream.head()) is CutOrder.EQUAL_OR_AFTER
+        )
         position = placed(self.group.state().segments, after).position()
         for each in self.known.values():
             if each.id in after:
@@ -176,7 +178,7 @@ class Play:
     def check(self) -> None:
         """Nobody reads what another one reads; the group stands where somebody can stand."""
         state = self.group.state()
-        assert self.stream.is_valid(state.position())
+        assert self.stream.cuts.is_valid(state.position())
         names = sorted({**self.players, **self.dead})
         assert [each.name for each in state.readers] == names
         reading = [each for player in self.players.values() for each in player.positions]

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from accel.errors import HistoryError
+from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.errors import StoreError, TableError
-from loaders.store import Crash, CrashStore, Fault, FaultStore
 from loaders.store.decorated import WRITES
 from tests.accel.history.store.bench import Bench
 from tests.accel.streams.groups.acts import MEETINGS, Act, Meeting, group, state

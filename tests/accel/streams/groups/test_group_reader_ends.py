@@ -30,7 +30,7 @@ def test_who_does_not_follow_ends_when_all_is_read_by_all(orders: Shop) -> None:
         assert all(readers.own(name) for name in "abc")
         state = readers.group.state()
         assert state.readers == ()
-        assert orders.stream.is_valid(state.position())
+        assert orders.stream.cuts.is_valid(state.position())
         assert all(next(each, None) is None for each in readers.members.values())
 
 

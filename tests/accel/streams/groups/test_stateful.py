@@ -52,7 +52,7 @@ class Members(RuleBasedStateMachine):
             size = self.play.sizes[each]
             self.beside.reach(each, int(size * part))
             if each not in active and self.beside.offset(each) == size:
-                self.beside.finish(each, [stream.segment(number) for number in stream.successors(each)])
+                self.beside.finish(each, [stream.epochs.segment(number) for number in stream.epochs.successors(each)])
 
     @rule()
     def truncate(self) -> None:
@@ -144,7 +144,7 @@ class Members(RuleBasedStateMachine):
                 self.play.group.finished(name, each, [], offset=self.play.sizes[each])
         state = self.play.group.state()
         assert state.position() == end
-        assert stream.is_valid(end)
+        assert stream.cuts.is_valid(end)
         assert not len(state.free)
         assert not state.counts.any()
         assert state.segments == stream.active_segments()

@@ -127,7 +127,7 @@ def test_from_every_position_a_reader_gives_the_same_rest(unit: OffsetUnit) -> N
                 whole.append(event)
                 positions.append(reader.position())
         for at, position in enumerate(positions):
-            assert opened.stream.is_valid(position)
+            assert opened.stream.cuts.is_valid(position)
             with opened.reader(position) as reader:
                 rest = by_key(reader)
             assert rest == by_key(whole[at:]), at
@@ -203,7 +203,7 @@ def test_a_reader_behind_the_head_is_told_and_may_go_on_there(orders: Shop) -> N
     cut = busy_life(orders)
     orders.stream.truncate(cut)
     orders.catalog.refresh()
-    with orders.reader(dict.fromkeys(orders.stream.epoch(0).segments.ids.tolist(), 0)) as reader:
+    with orders.reader(dict.fromkeys(orders.stream.epochs.epoch(0).segments.ids.tolist(), 0)) as reader:
         with pytest.raises(PositionTruncated) as told:
             list(reader)
         assert told.value.head == dict(cut)
@@ -253,7 +253,7 @@ def test_a_sealed_stream_comes_to_an_end_though_it_is_followed(orders: Shop) -> 
         orders.stream.seal()
         orders.catalog.refresh()
         assert reader.next_batch(TIMEOUT_SECONDS) is None
-        assert orders.stream.is_valid(reader.position())
+        assert orders.stream.cuts.is_valid(reader.position())
 
 
 def test_a_stream_that_is_deleted_leaves_neither_data_nor_times(orders: Shop) -> None:
@@ -337,7 +337,7 @@ def test_that_nothing_follows_a_segment_is_believed_only_of_a_sealed_stream(
     assert len(learned(source, first).successors) == 2
     orders.stream.seal()
     last = orders.stream.active_segments()[0].id
-    assert learned(orders.source(), last) == SegmentEnd(orders.stream.sealed_size(last))
+    assert learned(orders.source(), last) == SegmentEnd(orders.stream.cuts.sealed_size(last))
 
 
 class Failing:
@@ -381,7 +381,7 @@ def test_a_reader_that_waits_in_vain_for_what_must_be_there_gives_up(orders: Sho
     with StreamWriter(orders.stream, orders.host) as writer:
         orders.write(writer, 24)
     orders.split()
-    sealed = orders.stream.epoch(0).segments[0].id
+    sealed = orders.stream.epochs.epoch(0).segments[0].id
 
     class Short(Failing):
         def fill(self, fill: Fill) -> SegmentEvents:

@@ -8,9 +8,10 @@ from random import Random
 import pytest
 
 from accel.streams.time_index import SegmentTimeIndex
+from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.errors import PreconditionFailed, StoreError, StoreUnavailable, WriteConflict
 from loaders.layout import time_part_key
-from loaders.store import Crash, CrashStore, Fault, FaultStore, MemoryStore, ObjectStore
+from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import WRITES
 from tests.accel.streams.times.indexes import STREAM_ID, Plain, everything, filled, open_index, plain
 from tests.examples import examples

@@ -9,7 +9,8 @@ import pytest
 
 from accel.history.transactions import TransactionStatus
 from accel.streams.writer import StreamWriter
-from loaders.store import Crash, CrashStore, MemoryStore, ObjectStore
+from accel.testing import Crash, CrashStore
+from loaders.store import MemoryStore, ObjectStore
 from tests.accel.streams.writer.world import Process, World, ids_of
 
 WRITES_MAX = 400
@@ -78,7 +79,7 @@ def check(world: World, story: Story) -> None:
         stream = process.stream()
         stream.recover()
         stream.commit()
-        statuses = {each: stream.transaction_status(each) for each in story.transactions}
+        statuses = {each: stream.transactions.status(each) for each in story.transactions}
         with process.writer() as writer:
             writer.write(b"after", b"key-0")
         process.host.close()

@@ -40,7 +40,7 @@ def test_a_transaction_is_one_batch_and_one_record_a_segment_with_the_value_of_i
         put(writer, transaction, 20, 40)
         world.seconds = 2_000.0
         writer.commit_transaction(transaction)
-        assert process.stream().transaction_status(transaction) is TransactionStatus.COMMITTED
+        assert process.stream().transactions.status(transaction) is TransactionStatus.COMMITTED
         batches = world.batches()
         assert [len(each) for each in batches.values()] == [1, 1]
         assert {batch.value for each in batches.values() for batch in each} == {2_000_000}
@@ -90,7 +90,7 @@ def test_an_aborted_transaction_is_never_seen() -> None:
         with pytest.raises(InvalidArgument, match="began"):
             writer.write(b"x", b"a", transaction=aborted)
         writer.close()
-        statuses = [process.stream().transaction_status(each) for each in (aborted, forgotten)]
+        statuses = [process.stream().transactions.status(each) for each in (aborted, forgotten)]
         assert statuses == [TransactionStatus.ABORTED] * 2
     assert world.payloads() == []
     assert world.transaction_keys() == []
@@ -104,7 +104,7 @@ def test_a_transaction_whose_time_is_up_is_not_committed_and_leaves_nothing() ->
         transaction = writer.begin_transaction(lease_ms=1000)
         put(writer, transaction, 0, 5)
         world.seconds += 2
-        process.stream().abort_transactions()
+        process.stream().transactions.abort_expired()
         with pytest.raises(IllegalState):
             writer.commit_transaction(transaction)
     assert world.payloads() == []
@@ -127,7 +127,7 @@ def test_a_transaction_begun_before_a_scale_rolls_and_the_writer_goes_on() -> No
             writer.write(b"%d" % number, b"key-%d" % number)
         writer.close()
         sizes = {each: sum(map(len, batches)) for each, batches in world.batches().items()}
-        sealed = {each: process.stream().sealed_size(each) for each in sizes}
+        sealed = {each: process.stream().cuts.sealed_size(each) for each in sizes}
         active = set(process.stream().active_segments().ids.tolist())
         assert {each: size for each, size in sizes.items() if each not in active} == {
             each: size for each, size in sealed.items() if each not in active
@@ -148,7 +148,7 @@ def test_another_process_finishes_a_commit() -> None:
     with world.process() as process:
         assert process.stream().recover()
         process.stream().commit()
-        assert process.stream().transaction_status(transaction) is TransactionStatus.COMMITTED
+        assert process.stream().transactions.status(transaction) is TransactionStatus.COMMITTED
         process.writer().commit_transaction(transaction)
     assert by_number(world.payloads()) == numbered(0, 10)
     assert world.transaction_keys() == []
@@ -163,7 +163,7 @@ def test_several_transactions_are_merged_in_their_order_by_objects_of_bounded_si
         for at, each in enumerate(ids):
             writer.write_many([(b"%0100d" % (at * 4 + number), b"a") for number in range(4)], transaction=each)
             process.host.keep_transaction(TransactionName(stream.unique_id, each), writer._transactions.events(each))
-            stream.end_transaction(each, commit=True)
+            stream.transactions.seal(each, commit=True)
         assert len(stream.commit().transaction_ids) == 6
         objects = len(process.catalog.refresh().nodes[4].refs)
         assert objects == 3
@@ -228,7 +228,7 @@ def test_a_session_that_was_fenced_while_it_merged_has_merged_nothing() -> None:
         assert not any("node-4" in each for each in world.transaction_keys())
         process.stream().recover()
         process.stream().commit()
-        assert process.stream().transaction_status(transaction) is TransactionStatus.COMMITTED
+        assert process.stream().transactions.status(transaction) is TransactionStatus.COMMITTED
         assert process.host.tails(NAME, process.stream().active_segments().ids) == {0: 4}
     assert by_number(world.payloads()) == numbered(0, 4)
     assert world.transaction_keys() == []

@@ -12,7 +12,7 @@ from accel.history.states import StreamState
 from accel.history.store import Stream, StreamStore
 from accel.history.transactions import TransactionStatus
 from accel.streams.settings import StreamWriterSettings
-from loaders.store import Fault, FaultStore
+from accel.testing import Fault, FaultStore
 from loaders.store.decorated import OPERATIONS, WRITES
 from tests.accel.streams.writer.world import HISTORY, NAME, NODE, Process, World, ids_of
 from tests.examples import examples
@@ -60,7 +60,7 @@ def test_a_requested_scale_beside_a_writer_loses_no_event(world: World) -> None:
         numbered(20, b"before-"), numbered(20, b"after-"), numbered(20, b"later-")
     )
     batches = world.batches()
-    assert asking(world).sealed_size(0) == sum(len(each) for each in batches[0]) > 0
+    assert asking(world).cuts.sealed_size(0) == sum(len(each) for each in batches[0]) > 0
     world.check_times()
 
 
@@ -103,10 +103,10 @@ def test_a_commit_decided_before_a_crash_is_made_by_the_next_process_that_looks(
             writer._keep(transaction)
             writer._end(transaction)
     assert asking(world).recover() == []
-    assert asking(world).transaction_status(transaction) is TransactionStatus.COMMITTING
+    assert asking(world).transactions.status(transaction) is TransactionStatus.COMMITTING
     with world.process() as process:
         assert process.writer().carry_out_requests() == ["commit"]
-    assert asking(world).transaction_status(transaction) is TransactionStatus.COMMITTED
+    assert asking(world).transactions.status(transaction) is TransactionStatus.COMMITTED
     assert (sorted(world.payloads()), world.transaction_keys()) == (payloads(numbered(9)), [])
 
 
@@ -114,7 +114,7 @@ def test_a_commit_that_another_process_decided_before_the_events_were_durable_is
     with world.process() as process, process.writer() as writer:
         transaction = writer.begin_transaction()
         writer.write_many(numbered(9), transaction=transaction)
-        asking(world).end_transaction(transaction, commit=True)
+        asking(world).transactions.seal(transaction, commit=True)
         with pytest.raises(IllegalState, match="its 9 events are durable"):
             writer.commit_transaction(transaction)
         again = writer.begin_transaction()
@@ -168,7 +168,7 @@ def test_a_step_for_segments_of_another_node_is_left_to_it(
         last = numbered(5, b"last-") if name == "scale" else []
         assert sorted(world.payloads()) == payloads(numbered(20), numbered(20, b"more-"), last)
     for segment_id, batches in world.batches().items():
-        size = asking(world).sealed_size(segment_id)
+        size = asking(world).cuts.sealed_size(segment_id)
         assert size in (None, sum(len(each) for each in batches))
     world.check_times()
 
@@ -183,7 +183,7 @@ def test_a_commit_into_segments_of_another_node_is_left_to_it(world: World, node
             writer._end(transaction)
         with pytest.raises(SegmentsElsewhere):
             other.stream().commit()
-        assert asking(world).transaction_status(transaction) is TransactionStatus.COMMITTING
+        assert asking(world).transactions.status(transaction) is TransactionStatus.COMMITTING
         writer.commit_transaction(transaction)
     assert (sorted(world.payloads()), asking(world).state()) == (payloads(numbered(9)), StreamState.ACTIVE)
 
@@ -202,7 +202,7 @@ def test_a_scale_over_segments_of_two_nodes_ends_when_both_have_sealed_theirs(
     assert [waits.carry_out_requests() for _ in range(2)] == [[], []]
     assert waits.state() is StreamState.SCALING
     assert other.stream().recover() == ["scale"]
-    assert (waits.state(), waits.sealed_size(0), waits.sealed_size(1)) == (StreamState.ACTIVE, 3, 4)
+    assert (waits.state(), waits.cuts.sealed_size(0), waits.cuts.sealed_size(1)) == (StreamState.ACTIVE, 3, 4)
     with owner.writer() as writer:  # the node that first writes the new segment opens it
         writer.write(b"2", b"a")
         writer.flush()

@@ -27,8 +27,9 @@ from accel.streams.rules.arrival_order import HostClock
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.streams.time_index import SegmentTimeIndex
 from accel.streams.writer import StreamWriter
+from accel.testing import Fault, FaultStore
 from loaders.errors import FormatLimit
-from loaders.store import Fault, FaultStore, S3Settings, open_store
+from loaders.store import S3Settings, open_store
 from tests.accel.streams.writer.world import NAME, Process, World, ids_of
 from tests.examples import examples
 from tests.servers.fixtures import Endpoint, new_bucket

@@ -122,7 +122,7 @@ class World:
         with ObjectCatalog.open(self.store, settings=CATALOG, system=self.system) as catalog:
             stream = StreamStore.open(self.store, system=self.system, settings=HISTORY).stream(*name)
             unit = stream.configuration().offset_unit
-            epochs = [stream.epoch(number) for number in range(stream.current_epoch().epoch + 1)]
+            epochs = [stream.epochs.epoch(number) for number in range(stream.current_epoch().epoch + 1)]
             ids = {each for epoch in epochs for each in epoch.segments.ids.tolist()}
             image = catalog.refresh()
             found = {}

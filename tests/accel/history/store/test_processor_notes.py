@@ -8,7 +8,7 @@ from functools import cache, partial
 import pytest
 
 from accel.errors import IllegalState, InvalidArgument, StreamDeleted
-from loaders.store import Crash, CrashStore, Fault, FaultStore
+from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.store.decorated import WRITES
 from tests.accel.history.store.acts import Act, commit, scale, seal
 from tests.accel.history.store.bench import Bench, ids
@@ -44,7 +44,7 @@ def marks_of(bench: Bench) -> list[str]:
 def try_to_mark(bench: Bench, around: Interrupted | None = None) -> None:
     """Mark 1@0, unless it is sealed."""
     with suppress(IllegalState):
-        bench.stream(around=around).mark_cold(SEGMENT, LATER_MS)
+        bench.stream(around=around).notes.mark_cold(SEGMENT, LATER_MS)
 
 
 # Cold segments
@@ -52,25 +52,25 @@ def try_to_mark(bench: Bench, around: Interrupted | None = None) -> None:
 
 def test_a_cold_mark_can_be_moved_and_taken_away(bench: Bench) -> None:
     stream = bench.stream()
-    assert stream.cold_until(0) is None
+    assert stream.notes.cold_until(0) is None
     for until_ms in (LATER_MS, LATER_MS, LATER_MS - 7):
-        stream.mark_cold(0, until_ms)
-        assert bench.stream().cold_until(0) == until_ms
-    stream.mark_cold(1, LATER_MS)
+        stream.notes.mark_cold(0, until_ms)
+        assert bench.stream().notes.cold_until(0) == until_ms
+    stream.notes.mark_cold(1, LATER_MS)
     for _ in range(2):
-        stream.remove_cold(0)
-    assert [bench.stream().cold_until(each) for each in (0, 1)] == [None, LATER_MS]
-    stream.mark_cold(0, LATER_MS)
-    assert stream.cold_until(0) == LATER_MS
+        stream.notes.remove_cold(0)
+    assert [bench.stream().notes.cold_until(each) for each in (0, 1)] == [None, LATER_MS]
+    stream.notes.mark_cold(0, LATER_MS)
+    assert stream.notes.cold_until(0) == LATER_MS
 
 
 def test_only_active_segments_are_marked_and_from_1970_on(bench: Bench) -> None:
     bench.scale_once()
     for name in ("0@0", "7@0"):
         with pytest.raises(IllegalState, match=name):
-            bench.stream().mark_cold(ids(name)[0], LATER_MS)
+            bench.stream().notes.mark_cold(ids(name)[0], LATER_MS)
     with pytest.raises(InvalidArgument, match="-1"):
-        bench.stream().mark_cold(ids("2@1")[0], -1)
+        bench.stream().notes.mark_cold(ids("2@1")[0], -1)
     assert marks_of(bench) == []
 
 
@@ -78,9 +78,9 @@ def test_only_active_segments_are_marked_and_from_1970_on(bench: Bench) -> None:
 def test_a_mark_goes_with_its_segment(act: Act) -> None:
     bench = ready()
     for name in ("1@0", "2@1"):
-        bench.stream().mark_cold(ids(name)[0], LATER_MS)
+        bench.stream().notes.mark_cold(ids(name)[0], LATER_MS)
     act(bench, bench.store, bench.tick())
-    assert bench.stream().cold_until(SEGMENT) is None
+    assert bench.stream().notes.cold_until(SEGMENT) is None
     assert len(marks_of(bench)) == (1 if act is scale else 0)
 
 
@@ -114,8 +114,8 @@ def test_a_mark_whose_reply_is_lost_is_there(bench: Bench) -> None:
         for until_ms in (LATER_MS, LATER_MS + 1):
             faulty = FaultStore(bench.store, operations=WRITES)
             faulty.schedule(fault)
-            bench.stream(around=faulty).mark_cold(0, until_ms)
-            assert bench.stream().cold_until(0) == until_ms
+            bench.stream(around=faulty).notes.mark_cold(0, until_ms)
+            assert bench.stream().notes.cold_until(0) == until_ms
 
 
 def test_a_segment_of_a_stream_that_is_gone_is_not_marked(bench: Bench) -> None:
@@ -123,7 +123,7 @@ def test_a_segment_of_a_stream_that_is_gone_is_not_marked(bench: Bench) -> None:
     stream.seal()
     bench.streams().delete_stream(*stream.name.split("/"))
     with pytest.raises(StreamDeleted):
-        stream.mark_cold(0, LATER_MS)
+        stream.notes.mark_cold(0, LATER_MS)
     assert marks_of(bench) == []
 
 
@@ -132,36 +132,37 @@ def test_a_segment_of_a_stream_that_is_gone_is_not_marked(bench: Bench) -> None:
 
 def test_one_waits_at_a_time_and_only_they_stop(bench: Bench) -> None:
     stream = bench.stream()
-    assert stream.awaited_by() is None
-    assert [stream.await_turn("a"), stream.await_turn("b"), stream.await_turn("a")] == [True, False, True]
-    assert not stream.end_turn("b")
-    assert bench.stream().awaited_by() == "a"
-    assert stream.end_turn("a")
-    assert stream.end_turn("a")
-    assert stream.awaited_by() is None
-    assert stream.await_turn("b")
+    assert stream.notes.awaited_by() is None
+    turns = [stream.notes.await_turn(name) for name in ("a", "b", "a")]
+    assert turns == [True, False, True]
+    assert not stream.notes.end_turn("b")
+    assert bench.stream().notes.awaited_by() == "a"
+    assert stream.notes.end_turn("a")
+    assert stream.notes.end_turn("a")
+    assert stream.notes.awaited_by() is None
+    assert stream.notes.await_turn("b")
 
 
 @pytest.mark.parametrize("name", ["", "a" * 1001])
 def test_who_waits_has_a_name(bench: Bench, name: str) -> None:
     with pytest.raises(InvalidArgument, match="1 to 1000"):
-        bench.stream().await_turn(name)
+        bench.stream().notes.await_turn(name)
 
 
 def test_who_stops_late_does_not_take_away_the_name_of_the_next(bench: Bench) -> None:
     """Another process of the same name stopped just now, and somebody else waits."""
-    bench.stream().await_turn("a")
+    bench.stream().notes.await_turn("a")
 
     def change_hands(here: Bench) -> None:
-        assert here.stream().end_turn("a")
-        assert here.stream().await_turn("b")
+        assert here.stream().notes.end_turn("a")
+        assert here.stream().notes.await_turn("b")
 
     counted = Interrupted(bench.clone().store, None, lambda: None)
-    bench.stream(around=counted).end_turn("a")
+    bench.stream(around=counted).notes.end_turn("a")
     for number in range(counted.calls):
         here = bench.clone()
-        here.stream(around=Interrupted(here.store, number, partial(change_hands, here))).end_turn("a")
-        assert here.stream().awaited_by() == "b"
+        here.stream(around=Interrupted(here.store, number, partial(change_hands, here))).notes.end_turn("a")
+        assert here.stream().notes.awaited_by() == "b"
 
 
 def test_two_who_wait_at_once_agree_on_who_does(bench: Bench) -> None:
@@ -169,16 +170,16 @@ def test_two_who_wait_at_once_agree_on_who_does(bench: Bench) -> None:
         here = bench.clone()
         faulty = FaultStore(here.store, operations=WRITES)
         faulty.schedule(fault)
-        assert here.stream(around=faulty).await_turn("a")
-        assert not here.stream().await_turn("b")
+        assert here.stream(around=faulty).notes.await_turn("a")
+        assert not here.stream().notes.await_turn("b")
 
 
 def test_who_died_waiting_still_waits_until_somebody_ends_it_in_their_name(bench: Bench) -> None:
     with pytest.raises(Crash):
-        bench.stream(around=CrashStore(bench.store, 0)).await_turn("a")
-    assert bench.stream().awaited_by() is None
-    bench.stream().await_turn("a")
+        bench.stream(around=CrashStore(bench.store, 0)).notes.await_turn("a")
+    assert bench.stream().notes.awaited_by() is None
+    bench.stream().notes.await_turn("a")
     with pytest.raises(Crash):
-        bench.stream(around=CrashStore(bench.store, 0)).end_turn("a")
-    assert not bench.stream().await_turn("b")
-    assert bench.stream().end_turn("a")
+        bench.stream(around=CrashStore(bench.store, 0)).notes.end_turn("a")
+    assert not bench.stream().notes.await_turn("b")
+    assert bench.stream().notes.end_turn("a")

@@ -23,7 +23,7 @@ from accel.history.store.parts import StreamParts
 from loaders.errors import DataConflict
 
 
-class ColdMarkers:
+class ProcessorNotes:
     """Cold markers of one stream, and its waiting processor. Threads: any.
 
     Args:
@@ -60,22 +60,24 @@ class ColdMarkers:
         """A segment is not cold any more. 1 call, 2 if it was."""
         self._cells.marker(checked_id(segment_id)).delete()
 
-    def waiting(self) -> str | None:
-        """Who waits for the stream. 1 call."""
+    def awaited_by(self) -> str | None:
+        """Who waits for the stream; any other processor lets that one go first. 1 call."""
         seen = self._cells.waiting_processor().read()
         return None if seen is None else seen.value
 
-    def wait(self, processor: str) -> str:
-        """Wait for the stream, unless somebody does; gives who waits. 1 call, 2 if somebody does.
+    def await_turn(self, processor: str) -> bool:
+        """Let others know who waits for the stream; False if another one waits already. 2 calls, 3 then.
 
         Raises:
             InvalidArgument: no name, or one of more than 1,000 characters.
         """
         checked_text("a processor's name", processor)
-        return self._cells.waiting_processor().create(processor).value
+        self._parts.state()  # a name that is left with a stream which is gone would stay for ever
+        return self._cells.waiting_processor().create(processor).value == processor
 
-    def stop_waiting(self, processor: str) -> bool:
-        """Do not wait any longer; False if somebody else waits, who goes on waiting. 1 call, 2 if it was this one."""
+    def end_turn(self, processor: str) -> bool:
+        """Do not wait any longer; False if another one waits, who goes on waiting. 1 call, 2 if it was this one."""
+        checked_text("a processor's name", processor)
         cell = self._cells.waiting_processor()
         seen = cell.read()
         if seen is None:
