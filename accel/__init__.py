@@ -68,7 +68,7 @@ from loaders.store import S3Settings, open_store
 
 if TYPE_CHECKING:
     from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
-    from accel.history.configuration import StreamConfiguration
+    from accel.history.rules.configuration import StreamConfiguration
     from accel.history.store import HistorySettings, Stream, StreamStore
     from accel.streams.groups import GroupReader, ReaderGroup
     from accel.streams.reader import AsyncStreamReader, Order, StreamReader
@@ -180,7 +180,7 @@ _LOADED_WHEN_ASKED_FOR = {
     "ReaderGroup": "accel.streams.groups",
     "ReaderSettings": "accel.streams.rules.reader_core",
     "Stream": "accel.history.store",
-    "StreamConfiguration": "accel.history.configuration",
+    "StreamConfiguration": "accel.history.rules.configuration",
     "StreamReader": "accel.streams.reader",
     "StreamStore": "accel.history.store",
     "StreamWriter": "accel.streams.writer",

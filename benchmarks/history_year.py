@@ -39,13 +39,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.history import codecs
-from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
-from accel.history.cuts import CutOrder
-from accel.history.history_chunk import HistoryChunk
-from accel.history.id_columns import IdMap
-from accel.history.ids import NUMBER_BITS
-from accel.history.records import EpochRecord, RetentionEntry, RetentionSet, StreamCutRecord
-from accel.history.segments import Segments
+from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
+from accel.history.rules.cuts import CutOrder
+from accel.history.rules.epochs import EpochRecord, HistoryChunk
+from accel.history.rules.ids import NUMBER_BITS, IdMap
+from accel.history.rules.retention import RetentionEntry, RetentionSet, StreamCutRecord
+from accel.history.rules.segments import Segments
 from accel.history.store import GivenSizes, Stream, StreamStore, keys
 from benchmarks.harness import AnswersDiffer, Comparison
 from loaders.errors import KeyMissing

@@ -49,9 +49,9 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.history.configuration import StreamConfiguration
-from accel.history.ids import make_id
-from accel.history.segments import SegmentRecord
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.ids import make_id
+from accel.history.rules.segments import SegmentRecord
 from accel.history.store import Stream, StreamStore
 from accel.streams.reader import StreamReader
 from accel.streams.rules.events import EventBatch

@@ -25,6 +25,7 @@ from typing import Any
 
 from accel import (
     FormatRecord,
+    MetadataImage,
     ObjectCatalog,
     ObjectSegments,
     ReadAccelerator,
@@ -189,6 +190,16 @@ def counted(operation: Callable[[], object]) -> list[str]:
     return sorted(str(Path(name).relative_to(ROOT)) for name in passed)
 
 
+def pushed_image() -> MetadataImage:
+    """The image of the 400 objects, as a broker pushes it in."""
+    owned = {"range_index": 0, "start": 0, "end": OBJECTS * 100, "node_id": 4}
+    listed = [{"object_id": object_id, "order_id": object_id} for object_id in range(OBJECTS)]
+    streams = [{"stream_id": STREAM_ID, "start_offset": 0, "ranges": [owned]}]
+    return MetadataImage.from_dict(
+        {"namespace": "flows", "streams": streams, "nodes": [{"node_id": 4, "stream_set_objects": listed}]}
+    )
+
+
 def lookup_flows() -> Iterator[tuple[str, list[str]]]:
     """Lookups and a read over a catalog of 400 objects that one node wrote; commits of an upload beside them."""
     store = MemoryStore()
@@ -207,7 +218,7 @@ def lookup_flows() -> Iterator[tuple[str, list[str]]]:
         for number in range(OBJECTS):
             commit(number)()
         commit_upload = commit(OBJECTS)
-        with ReadAccelerator(StaticImages(catalog.refresh()), store) as accelerator:
+        with ReadAccelerator(StaticImages(pushed_image()), store) as accelerator:
             accelerator.get_objects(STREAM_ID, 0, 100)
             cold = counted(lambda: accelerator.get_objects(STREAM_ID, 15_050, 15_250))
             yield "warm get_objects", counted(lambda: accelerator.get_objects(STREAM_ID, 15_050, 15_250))

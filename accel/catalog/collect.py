@@ -142,9 +142,9 @@ class CollectionReport:
 def tallies_of(objects: Iterable[Collectable]) -> dict[Reason, Tally]:
     """For each reason, how many objects and bytes."""
     sizes: dict[Reason, list[int]] = {reason: [] for reason in Reason}
-    for each in objects:
-        sizes[each.reason].append(each.size_bytes)
-    return {reason: Tally(len(found), sum(found)) for reason, found in sizes.items()}
+    for collectable in objects:
+        sizes[collectable.reason].append(collectable.size_bytes)
+    return {reason: Tally(len(of_reason), sum(of_reason)) for reason, of_reason in sizes.items()}
 
 
 DAMAGE_SHOWN_MAX = 3
@@ -260,11 +260,11 @@ class _Round:
         errors: dict[str, str] = {}
         if going:
             self._journals.append(write_journal(self._parts, self._plan, number, going))
-            failures = self._parts.store.delete_many([each.key for each in going])
-            errors = {each.key: str(each.error) for each in failures}
-        gone = [each for each in going if each.key not in errors]
-        self._spared += [each for each in batch if each not in going]
-        self._failed += [(each, errors[each.key]) for each in going if each.key in errors]
+            failures = self._parts.store.delete_many([collectable.key for collectable in going])
+            errors = {failure.key: str(failure.error) for failure in failures}
+        gone = [collectable for collectable in going if collectable.key not in errors]
+        self._spared += [collectable for collectable in batch if collectable not in going]
+        self._failed += [(collectable, errors[collectable.key]) for collectable in going if collectable.key in errors]
         self._deleted += gone
         _forget(self._parts, gone)
 
@@ -281,7 +281,7 @@ def _safe_survey(parts: CatalogParts, allow_empty_nodes: frozenset[int]) -> Surv
         if not len(seen.value.live) and seen.value.next_order_id and node_id not in allow_empty_nodes:
             found = f"none after {seen.value.next_order_id} commits"
             raise MaintenanceRefused(f"list of node {node_id}: expected live objects, found {found}: damaged?")
-    damage = [each for each in wrong if each.severity is Severity.DAMAGE]
+    damage = [problem for problem in wrong if problem.severity is Severity.DAMAGE]
     if damage:
         shown = "; ".join(map(str, damage[:DAMAGE_SHOWN_MAX]))
         more = f"; and {len(damage) - DAMAGE_SHOWN_MAX} more" if len(damage) > DAMAGE_SHOWN_MAX else ""
@@ -352,15 +352,15 @@ def _as_collectable(parts: CatalogParts, orphans: StoredObjects) -> Iterator[Col
 def _let_go(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
     """From here on no undo and no commit brings any of the planned objects back."""
 
-    def from_list(found: NodeList | None) -> NodeList | None:
-        if found is None:
+    def from_list(node_list: NodeList | None) -> NodeList | None:
+        if node_list is None:
             return None
-        freed, _ = without_expired(found, plan.planned_at_ms)
-        doomed, _ = with_doomed(freed or found, plan.retired_before_ms)
+        freed, _ = without_expired(node_list, plan.planned_at_ms)
+        doomed, _ = with_doomed(freed or node_list, plan.retired_before_ms)
         return doomed or freed
 
-    def from_bucket(found: StreamBucket | None) -> StreamBucket | None:
-        return None if found is None else with_doomed_stream_objects(found, plan.retired_before_ms)[0]
+    def from_bucket(bucket: StreamBucket | None) -> StreamBucket | None:
+        return None if bucket is None else with_doomed_stream_objects(bucket, plan.retired_before_ms)[0]
 
     for node_id, node in survey.lists.items():
         parts.cells.node_list(node_id).change(from_list, seen=node)
@@ -369,19 +369,19 @@ def _let_go(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
 
 
 def _still_collectable(survey: Survey, batch: Sequence[Collectable]) -> dict[Collectable, None]:
-    ids = np.array([each.object_id for each in batch], dtype=np.int64)
+    ids = np.array([collectable.object_id for collectable in batch], dtype=np.int64)
     is_kept = np.isin(ids, survey.kept_ids())
     is_doomed = np.isin(ids, survey.doomed_ids())
-    wants_doomed = np.array([each.reason is Reason.RETIRED for each in batch], dtype=np.bool_)
+    wants_doomed = np.array([collectable.reason is Reason.RETIRED for collectable in batch], dtype=np.bool_)
     going = ~is_kept & (is_doomed == wants_doomed)
-    return dict.fromkeys(each for each, goes in zip(batch, going.tolist(), strict=True) if goes)
+    return dict.fromkeys(collectable for collectable, goes in zip(batch, going.tolist(), strict=True) if goes)
 
 
 def _forget(parts: CatalogParts, gone: Iterable[Collectable]) -> None:
     by_place: dict[tuple[str, int], list[int]] = {}
-    for each in gone:
-        if each.reason is Reason.RETIRED:
-            by_place.setdefault((each.table, each.number), []).append(each.object_id)
+    for collectable in gone:
+        if collectable.reason is Reason.RETIRED:
+            by_place.setdefault((collectable.table, collectable.number), []).append(collectable.object_id)
     for (table, number), object_ids in by_place.items():
         ids = np.array(object_ids, dtype=np.int64)
         if table == NODE_LISTS:
@@ -390,12 +390,12 @@ def _forget(parts: CatalogParts, gone: Iterable[Collectable]) -> None:
             parts.cells.bucket(number).change(partial(_without_stream_objects, ids))
 
 
-def _without(ids: Ids, found: NodeList | None) -> NodeList | None:
-    return None if found is None else without_collected(found, ids)
+def _without(ids: Ids, node_list: NodeList | None) -> NodeList | None:
+    return None if node_list is None else without_collected(node_list, ids)
 
 
-def _without_stream_objects(ids: Ids, found: StreamBucket | None) -> StreamBucket | None:
-    return None if found is None else without_collected_stream_objects(found, ids)
+def _without_stream_objects(ids: Ids, bucket: StreamBucket | None) -> StreamBucket | None:
+    return None if bucket is None else without_collected_stream_objects(bucket, ids)
 
 
 def write_journal(parts: CatalogParts, plan: CollectionPlan, number: int, going: Iterable[Collectable]) -> str:
@@ -413,20 +413,20 @@ def write_journal(parts: CatalogParts, plan: CollectionPlan, number: int, going:
     nonce = parts.system.nonce().hex()[-16:]
     key = f"{JOURNAL_PREFIX}{plan.planned_at_ms:015d}-{number:06d}-{nonce}.jsonl"
     now_ms = parts.now_ms()
-    parts.store.put(key, "".join(_journal_line(each, now_ms) for each in going).encode())
+    parts.store.put(key, "".join(_journal_line(collectable, now_ms) for collectable in going).encode())
     return key
 
 
-def _journal_line(each: Collectable, now_ms: int) -> str:
+def _journal_line(collectable: Collectable, now_ms: int) -> str:
     facts = {
-        "object_id": each.object_id,
-        "key": each.key,
-        "size_bytes": each.size_bytes,
-        "reason": each.reason.value,
+        "object_id": collectable.object_id,
+        "key": collectable.key,
+        "size_bytes": collectable.size_bytes,
+        "reason": collectable.reason.value,
         "time_ms": now_ms,
-        "since_ms": each.since_ms,
-        "table": each.table,
-        "number": each.number,
-        "sequence": each.sequence,
+        "since_ms": collectable.since_ms,
+        "table": collectable.table,
+        "number": collectable.number,
+        "sequence": collectable.sequence,
     }
     return json.dumps(facts, separators=(",", ":")) + "\n"

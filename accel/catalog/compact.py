@@ -102,8 +102,8 @@ def commit_compaction(parts: CatalogParts, compaction: Compaction) -> NodeList:
     rows = stream_object_rows(compaction.stream_objects, node_id, now_ms)
     removed = [(ref.object_id, ref.size_bytes) for ref in compaction.removed]
 
-    def change(found: NodeList | None) -> NodeList | None:
-        return with_compaction(standing(found, cell.where), removed, facts, rows, parts.now_ms())
+    def change(now_listed: NodeList | None) -> NodeList | None:
+        return with_compaction(standing(now_listed, cell.where), removed, facts, rows, parts.now_ms())
 
     seen = read_list(cell, node_id)
     following = change(seen.value)  # refuses early, before anything is opened or written
@@ -135,7 +135,7 @@ def erase_old_versions(parts: CatalogParts, node_id: int) -> None:
 def _check_outputs(parts: CatalogParts, compaction: Compaction, rows: Rows) -> None:
     held = _opened(parts, compaction) if compaction.ranges is None else _given(compaction, compaction.ranges)
     none = np.empty(0, dtype=np.int64)
-    ids = np.unique(np.concatenate([none, *(each.stream_ids for each in held.sources)]))
+    ids = np.unique(np.concatenate([none, *(source.stream_ids for source in held.sources)]))
     numbers = np.unique(buckets_of(ids, parts.format.stream_buckets)).tolist()
     streams = [bucket.streams for bucket in parts.executor.map(partial(_read_bucket, parts), numbers)]
     known = np.concatenate([StreamBucket(0).streams, *streams])
@@ -143,9 +143,9 @@ def _check_outputs(parts: CatalogParts, compaction: Compaction, rows: Rows) -> N
 
 
 def _opened(parts: CatalogParts, compaction: Compaction) -> CompactionRanges:
-    sources = tuple(each.ranges for each in parts.open_all(compaction.node_id, compaction.removed))
+    sources = tuple(opened.ranges for opened in parts.open_all(compaction.node_id, compaction.removed))
     added = [] if compaction.added is None else [compaction.added]
-    outputs = [each.ranges for each in parts.open_all(compaction.node_id, added)]
+    outputs = [opened.ranges for opened in parts.open_all(compaction.node_id, added)]
     return CompactionRanges(sources, outputs[0] if outputs else None)
 
 
@@ -242,10 +242,10 @@ def _limits(output: ObjectRanges | None, stream_objects: Rows) -> Iterator[str]:
 
 
 def _held(sources: Sequence[ObjectRanges]) -> tuple[_Spans, NDArray[np.bool_]]:
-    holed = [np.zeros(len(each), dtype=np.bool_) for each in sources]
-    for marks, each in zip(holed, sources, strict=True):
-        marks[each.holed] = True
-    spans = _joined([_of_object(each, number) for number, each in enumerate(sources)])
+    holed = [np.zeros(len(source), dtype=np.bool_) for source in sources]
+    for marks, source in zip(holed, sources, strict=True):
+        marks[source.holed] = True
+    spans = _joined([_of_object(source, number) for number, source in enumerate(sources)])
     order = np.lexsort((spans.objects, spans.stream_ids))
     order = order[spans.ends[order] > spans.starts[order]]
     return spans.where(order), np.concatenate([np.empty(0, dtype=np.bool_), *holed])[order]
@@ -284,8 +284,8 @@ def _claimed_twice(claimed: _Spans) -> Iterator[str]:
 
 def _follow_badly(spans: _Spans) -> NDArray[np.int64]:
     same = spans.stream_ids[1:] == spans.stream_ids[:-1]
-    found: NDArray[np.int64] = np.flatnonzero(same & (spans.starts[1:] < spans.ends[:-1]))
-    return found
+    positions: NDArray[np.int64] = np.flatnonzero(same & (spans.starts[1:] < spans.ends[:-1]))
+    return positions
 
 
 def _kept(held: _Spans, streams: Rows) -> tuple[_Spans, NDArray[np.bool_]]:
@@ -342,12 +342,12 @@ def _lie_within(inner: _Spans, outer: _Spans) -> NDArray[np.bool_]:
     floor = np.empty(len(inner.starts), dtype=np.int64)
     floor[order[is_inner[order]] - len(outer.starts)] = floors[is_inner[order]]
     same = (floor >= 0) & (outer.stream_ids[floor] == inner.stream_ids)
-    found: NDArray[np.bool_] = same & (outer.ends[floor] >= inner.ends)
-    return found
+    is_within: NDArray[np.bool_] = same & (outer.ends[floor] >= inner.ends)
+    return is_within
 
 
-def _more(found: NDArray[np.int64]) -> str:
-    return f" ({len(found)} alike)" if len(found) > 1 else ""
+def _more(positions: NDArray[np.int64]) -> str:
+    return f" ({len(positions)} alike)" if len(positions) > 1 else ""
 
 
 _NOTHING = _Spans(*(np.empty(0, dtype=np.int64) for _ in range(4)))

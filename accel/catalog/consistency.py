@@ -55,10 +55,10 @@ def find_contradictions(parts: CatalogParts, survey: Survey, excused: frozenset[
     Raises:
         StoreError, TableError, CorruptObject, FormatTooNew: something could not be read.
     """
-    found = [*contradictions_within(parts, survey), *contradictions_of_places(survey)]
+    problems = [*contradictions_within(parts, survey), *contradictions_of_places(survey)]
     for _, _, check in CHECKS:
-        found += check(parts, survey, excused)
-    return found
+        problems += check(parts, survey, excused)
+    return problems
 
 
 def contradictions_within(parts: CatalogParts, survey: Survey) -> Iterator[Problem]:
@@ -77,12 +77,14 @@ def contradictions_within(parts: CatalogParts, survey: Survey) -> Iterator[Probl
 
 def contradictions_of_places(survey: Survey) -> Iterator[Problem]:
     """Objects that are live in more than one place, or live and retired. No request; O(n log n)."""
-    lists, buckets = [each.value for each in survey.lists.values()], [each.value for each in survey.buckets]
-    live = [each.live["object_id"] for each in lists] + [each.stream_objects["object_id"] for each in buckets]
+    lists, buckets = [seen.value for seen in survey.lists.values()], [seen.value for seen in survey.buckets]
+    live = [node_list.live["object_id"] for node_list in lists] + [
+        bucket.stream_objects["object_id"] for bucket in buckets
+    ]
     ids, counts = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *live]), return_counts=True)
     if (counts > 1).any():
         yield Problem(Kind.PLACE, "catalog", "each live object in one place", f"{some(ids[counts > 1])} in more")
-    gone = [each.retired["object_id"] for each in lists] + [each.retired["object_id"] for each in buckets]
+    gone = [node_list.retired["object_id"] for node_list in lists] + [bucket.retired["object_id"] for bucket in buckets]
     both = np.intersect1d(ids, joined_ids(gone))
     if len(both):
         yield Problem(Kind.PLACE, "catalog", "each object live or retired", f"{some(both)} both")
@@ -140,9 +142,9 @@ def _by_buckets(survey: Survey) -> Iterator[tuple[int, Wrong]]:
 
 def _least(read: Callable[[NodeList, int], int], least: int, expected: str) -> Wrong:
     def wrong(now: NodeList, sequence: int) -> Problem | None:
-        found = read(now, sequence)
+        value = read(now, sequence)
         where = f"list of node {now.node_id}"
-        return None if found >= least else Problem(Kind.LIST, where, expected, f"{found}: deleted, or put back?")
+        return None if value >= least else Problem(Kind.LIST, where, expected, f"{value}: deleted, or put back?")
 
     return wrong
 
@@ -155,7 +157,7 @@ def read_checkpoints(parts: CatalogParts, survey: Survey) -> dict[int, Checkpoin
 
 def _forgotten_streams(parts: CatalogParts, survey: Survey, checkpoints: dict[int, Checkpoint]) -> Iterator[Problem]:
     """Buckets that do not know a stream which a checkpoint knows: a bucket never forgets one."""
-    ends = joined_ids(each.ends["stream_id"] for each in checkpoints.values())
+    ends = joined_ids(checkpoint.ends["stream_id"] for checkpoint in checkpoints.values())
     known = joined_ids(seen.value.streams["stream_id"] for seen in survey.buckets)
     missing = np.setdiff1d(ends, known)
     numbers = buckets_of(missing, parts.format.stream_buckets)
@@ -216,7 +218,7 @@ def object_id_problems(parts: CatalogParts, survey: Survey) -> Iterator[Problem]
     except (FormatError, TableMissing) as error:
         yield Problem(Kind.COUNTER, cell.where, "a counter that can be read", str(error))
     ids, counts = np.unique(
-        np.concatenate([_NONE, *(np.unique(ids_of(each.value)) for each in survey.lists.values())]), return_counts=True
+        np.concatenate([_NONE, *(np.unique(ids_of(seen.value)) for seen in survey.lists.values())]), return_counts=True
     )
     if (counts > 1).any():
         found = f"{some(ids[counts > 1])} in the lists of more"

@@ -15,20 +15,18 @@ An object that cannot be read may be of any stream: all buckets are asked for it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.cell import standing
 from accel.catalog.node_list import without_prepared
-from accel.catalog.parts import CatalogParts
+from accel.catalog.parts import CatalogParts, open_bounded
 from accel.catalog.records import NodeList, StreamBucket
 from accel.catalog.shard_writes import read_list
 from accel.catalog.stream_shards import bucket_of
 from accel.catalog.survey import must_read
 from accel.errors import FormatError, KeyMissing
-from loaders.object_index import Load
 from loaders.object_ref import ObjectRef
 
 _MANY = -1
@@ -47,41 +45,37 @@ def discard(parts: CatalogParts, node_id: int, object_ids: Iterable[int]) -> Non
     wanted = list(dict.fromkeys(object_ids))
     written = _written(parts, node_id, wanted)
     taken = _taken_back(parts, node_id, wanted)
-    listed = _registered(parts, {each: written[each] for each in taken if each in written})
-    going = [each for each in taken if each in written and each not in listed]
-    for failure in parts.store.delete_many([parts.layout.object_key(each) for each in going])[:1]:
+    listed = _registered(parts, {object_id: written[object_id] for object_id in taken if object_id in written})
+    going = [object_id for object_id in taken if object_id in written and object_id not in listed]
+    for failure in parts.store.delete_many([parts.layout.object_key(object_id) for object_id in going])[:1]:
         raise failure.error
 
 
 def _written(parts: CatalogParts, node_id: int, object_ids: list[int]) -> dict[int, int | None]:
     """Object id -> the only stream that it holds, or _MANY; None if it cannot be read. Without those that are not."""
-    found: dict[int, int | None] = {}
-    waiting = iter(object_ids)
-    while batch := list(islice(waiting, parts.settings.parallel_requests)):
-        for load in [parts.loader.open(node_id, ObjectRef(each)) for each in batch]:
-            try:
-                found[load.ref.object_id] = _stream_of(load)
-            except KeyMissing as error:
-                if error.key != parts.layout.object_key(load.ref.object_id):  # it links objects that are gone
-                    found[load.ref.object_id] = None
-            except FormatError:
-                found[load.ref.object_id] = None
-    return found
-
-
-def _stream_of(load: Load) -> int:
-    stream_ids = load.result.result().ranges.stream_ids
-    return int(stream_ids[0]) if len(stream_ids) == 1 else _MANY
+    streams: dict[int, int | None] = {}
+    wanted = ((node_id, ObjectRef(object_id)) for object_id in object_ids)
+    for ref, load in open_bounded(parts.loader, wanted, parts.settings.parallel_requests):
+        try:
+            stream_ids = load.result().ranges.stream_ids
+        except KeyMissing as error:
+            if error.key != parts.layout.object_key(ref.object_id):  # it links objects that are gone
+                streams[ref.object_id] = None
+        except FormatError:
+            streams[ref.object_id] = None
+        else:
+            streams[ref.object_id] = int(stream_ids[0]) if len(stream_ids) == 1 else _MANY
+    return streams
 
 
 def _taken_back(parts: CatalogParts, node_id: int, object_ids: list[int]) -> list[int]:
     taken: list[int] = []
     cell = parts.cells.node_list(node_id)
 
-    def change(found: NodeList | None) -> NodeList | None:
-        now = standing(found, cell.where)
+    def change(node_list: NodeList | None) -> NodeList | None:
+        now = standing(node_list, cell.where)
         promised = set(now.prepared["object_id"].tolist())
-        taken[:] = [each for each in object_ids if each in promised]
+        taken[:] = [object_id for object_id in object_ids if object_id in promised]
         return without_prepared(now, object_ids)
 
     cell.change(change, seen=read_list(cell, node_id))
@@ -95,26 +89,26 @@ def _registered(parts: CatalogParts, streams: dict[int, int | None]) -> set[int]
     for object_id, stream_id in streams.items():
         if stream_id is not None and stream_id != _MANY:
             by_bucket.setdefault(bucket_of(stream_id, parts.format.stream_buckets), []).append(object_id)
-    found: set[int] = set()
+    registered: set[int] = set()
     for number, object_ids in by_bucket.items():
-        found |= _registered_in(parts, number, np.array(object_ids, dtype=np.int64))
+        registered |= _registered_in(parts, number, np.array(object_ids, dtype=np.int64))
     for number in range(parts.format.stream_buckets if unknown else 0):
-        found |= _known(must_read(parts.cells.bucket(number)).value, np.array(unknown, dtype=np.int64))
-    return found
+        registered |= _known(must_read(parts.cells.bucket(number)).value, np.array(unknown, dtype=np.int64))
+    return registered
 
 
 def _registered_in(parts: CatalogParts, number: int, ids: NDArray[np.int64]) -> set[int]:
-    found: set[int] = set()
+    registered: set[int] = set()
     cell = parts.cells.bucket(number)
 
     def change(now: StreamBucket | None) -> StreamBucket | None:
-        nonlocal found
+        nonlocal registered
         bucket = standing(now, cell.where)
-        found = _known(bucket, ids)
-        return None if len(found) == len(ids) else bucket
+        registered = _known(bucket, ids)
+        return None if len(registered) == len(ids) else bucket
 
     cell.change(change)
-    return found
+    return registered
 
 
 def _known(bucket: StreamBucket, ids: NDArray[np.int64]) -> set[int]:

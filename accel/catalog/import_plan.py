@@ -360,9 +360,9 @@ def _checkpoints(lists: dict[int, NodeList], spans: Rows) -> Iterator[tuple[int,
 
 
 def _is_last(spans: Rows) -> NDArray[np.bool_]:
-    found = np.ones(len(spans), dtype=np.bool_)
-    found[:-1] = spans["stream_id"][1:] != spans["stream_id"][:-1]
-    return found
+    is_last = np.ones(len(spans), dtype=np.bool_)
+    is_last[:-1] = spans["stream_id"][1:] != spans["stream_id"][:-1]
+    return is_last
 
 
 RUN: Final = np.dtype([(name, "<i8") for name in ("node_id", "stream_id", "start", "end", "first", "last")])
@@ -424,8 +424,8 @@ class RunFolder:
     def runs(self) -> Rows:
         """All runs, ascending by (stream id, start, end, first)."""
         rows = np.concatenate([*self._closed, self._open])
-        found: Rows = rows[np.lexsort((rows["first"], rows["end"], rows["start"], rows["stream_id"]))]
-        return found
+        runs: Rows = rows[np.lexsort((rows["first"], rows["end"], rows["start"], rows["stream_id"]))]
+        return runs
 
     def steps(self) -> tuple[Column, Column]:
         """Pairs of objects (earlier, later) that hold neighbouring offsets within a run, each pair once."""
@@ -438,10 +438,10 @@ class RunFolder:
 
 def same_stream(rows: Rows) -> NDArray[np.bool_]:
     """For each row but the first: whether it is of the same node and stream as the row before."""
-    found: NDArray[np.bool_] = (rows["stream_id"][1:] == rows["stream_id"][:-1]) & (
+    is_same: NDArray[np.bool_] = (rows["stream_id"][1:] == rows["stream_id"][:-1]) & (
         rows["node_id"][1:] == rows["node_id"][:-1]
     )
-    return found
+    return is_same
 
 
 def furthest_before(runs: Rows) -> Column:
@@ -452,7 +452,7 @@ def furthest_before(runs: Rows) -> Column:
 
     Complexity: O(n log n), no loop in Python.
     """
-    found = np.full(len(runs), -1, dtype=np.int64)
+    furthest = np.full(len(runs), -1, dtype=np.int64)
     if len(runs):
         begins = np.concatenate(([True], runs["stream_id"][1:] != runs["stream_id"][:-1]))
         stream = (np.cumsum(begins) - 1) * len(runs)
@@ -461,9 +461,9 @@ def furthest_before(runs: Rows) -> Column:
         ranks[by_end] = np.arange(len(runs))
         # A running maximum that starts anew with every stream: streams are told apart by the larger part of the key.
         highest = np.maximum.accumulate(stream + ranks) - stream
-        found[1:] = by_end[highest[:-1]]
-        found[begins] = -1
-    return found
+        furthest[1:] = by_end[highest[:-1]]
+        furthest[begins] = -1
+    return furthest
 
 
 def spans_of_nodes(runs: Rows) -> Rows:
@@ -483,13 +483,13 @@ def spans_of_nodes(runs: Rows) -> Rows:
 
 def crossings(runs: Rows) -> Rows:
     """Runs by node, stream and start: neighbours of one node and stream must stand in its list in this order."""
-    found: Rows = runs[np.lexsort((runs["first"], runs["end"], runs["start"], runs["stream_id"], runs["node_id"]))]
-    return found
+    ordered: Rows = runs[np.lexsort((runs["first"], runs["end"], runs["start"], runs["stream_id"], runs["node_id"]))]
+    return ordered
 
 
-def _refuse_above(most: int, found: int, what: str) -> None:
-    if found > most:
-        raise MaintenanceRefused(f"expected at most {most} {what}, found {found}: import fewer objects at once")
+def _refuse_above(most: int, count: int, what: str) -> None:
+    if count > most:
+        raise MaintenanceRefused(f"expected at most {most} {what}, found {count}: import fewer objects at once")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -537,12 +537,12 @@ def _sorted(object_count: int, earlier: Column, later: Column) -> Column:
     followers = pairs[1].tolist()
     counts = waiting_for.tolist()
     ready = np.flatnonzero(waiting_for == 0).tolist()  # ascending, and so a heap
-    found: list[int] = []
+    positions: list[int] = []
     while ready:
         position = heapq.heappop(ready)
-        found.append(position)
+        positions.append(position)
         for follower in followers[bounds[position] : bounds[position + 1]]:
             counts[follower] -= 1
             if not counts[follower]:
                 heapq.heappush(ready, follower)
-    return np.array(found, dtype=np.int64)
+    return np.array(positions, dtype=np.int64)

@@ -14,10 +14,9 @@ import: it is repeated later and goes on from there.
 from __future__ import annotations
 
 import hashlib
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
@@ -26,12 +25,12 @@ from numpy.typing import NDArray
 from accel.catalog.import_plan import FOUND_OBJECT, LEFT_OUT, RUN, SHOWN_MAX, FoundObjects, Hole, RunFolder, Unlistable
 from accel.catalog.keys import IMPORT_PROGRESS
 from accel.catalog.object_ids import check_counter
-from accel.catalog.parts import CatalogParts
+from accel.catalog.parts import CatalogParts, open_bounded
 from accel.catalog.records import INT64_MAX, READ_OBJECT, READ_RANGE, ImportRun, ReadBatch
 from accel.catalog.rows import Rows, make_rows, some
 from accel.catalog.survey import Progress, StoredObjects
 from accel.errors import AccelError, FormatError, KeyMissing, MaintenanceRefused
-from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
+from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.tables.columns import ROWS_MAX
 
@@ -81,11 +80,11 @@ class ImportProgress:
         if before >= least:
             return None
 
-        def noted(found: ImportRun | None) -> ImportRun | None:
-            if found is None or before not in (found.counter_before, *found.raised_to):
+        def noted(run: ImportRun | None) -> ImportRun | None:
+            if run is None or before not in (run.counter_before, *run.raised_to):
                 return ImportRun(before, (least,))
-            raised = tuple(sorted({*found.raised_to, least}))
-            return None if raised == found.raised_to else ImportRun(found.counter_before, raised)
+            raised = tuple(sorted({*run.raised_to, least}))
+            return None if raised == run.raised_to else ImportRun(run.counter_before, raised)
 
         return self.parts.cells.import_run().change(noted).value
 
@@ -131,15 +130,15 @@ def nodes_of(ids: NDArray[np.int64], choice: ImportChoice) -> NDArray[np.int64]:
         MaintenanceRefused: objects without a node, or nodes that cannot be.
     """
     find = _finder(choice.nodes)
-    found = [find(object_id) for object_id in ids.tolist()]
+    owners = [find(object_id) for object_id in ids.tolist()]
     is_named = np.isin(ids, np.fromiter(choice.leave_out, dtype=np.int64))
-    missing = ids[np.array([each is None for each in found], dtype=np.bool_) & ~is_named]
+    missing = ids[np.array([owner is None for owner in owners], dtype=np.bool_) & ~is_named]
     if len(missing):
         raise MaintenanceRefused(f"expected a node for each object of the bucket, found none for {some(missing)}")
-    wrong = [each for each in found if each is not None and not 0 <= each <= NODE_ID_MAX]
+    wrong = [owner for owner in owners if owner is not None and not 0 <= owner <= NODE_ID_MAX]
     if wrong:
         raise MaintenanceRefused(f"expected node ids of 0 to {NODE_ID_MAX}, found {wrong[0]}")
-    return np.array([-1 if each is None else each for each in found], dtype=np.int64)
+    return np.array([-1 if owner is None else owner for owner in owners], dtype=np.int64)
 
 
 def read_objects(
@@ -202,27 +201,19 @@ class _Reader:
             return known, []
         opened: list[OpenedObject] = []
         bad: list[Unlistable] = []
-        for ref, found in self._open(stored, owners):
-            if isinstance(found, OpenedObject):
-                opened.append(found)
+        refs = map(ObjectRef, stored.ids.tolist(), stored.sizes_bytes.tolist())
+        wanted = zip(owners.tolist(), refs, strict=True)
+        for ref, load in open_bounded(self._loader, wanted, self._parts.settings.parallel_requests):
+            outcome = _result(ref, load)
+            if isinstance(outcome, OpenedObject):
+                opened.append(outcome)
             else:
-                bad.append(Unlistable(ref.object_id, self._parts.layout.object_key(ref.object_id), found))
+                bad.append(Unlistable(ref.object_id, self._parts.layout.object_key(ref.object_id), outcome))
             self._tell()
         batch = _batch_of(opened)
         if self._keep and not bad:  # what is damaged may be repaired until the import is repeated
             self._table.keep(stored, batch)
         return batch, bad
-
-    def _open(self, stored: StoredObjects, owners: NDArray[np.int64]) -> Iterator[tuple[ObjectRef, OpenedObject | str]]:
-        wanted = zip(owners.tolist(), map(ObjectRef, stored.ids.tolist(), stored.sizes_bytes.tolist()), strict=True)
-        window: deque[Load] = deque()
-        while True:
-            room = self._parts.settings.parallel_requests - len(window)
-            window.extend(self._loader.open(node_id, ref) for node_id, ref in islice(wanted, room))
-            if not window:
-                return
-            load = window.popleft()
-            yield load.ref, _result(load)
 
     def _tell(self) -> None:
         self._done += 1
@@ -230,38 +221,38 @@ class _Reader:
             self._progress(self._done)
 
 
-def _result(load: Load) -> OpenedObject | str:
+def _result(ref: ObjectRef, load: Future[OpenedObject]) -> OpenedObject | str:
     try:
-        opened = load.result.result()
+        opened = load.result()
     except FormatError as error:
         return str(error)
     except KeyMissing as error:
         found = "it gone: is somebody deleting?"
-        raise MaintenanceRefused(f"expected object {load.ref.object_id} to stay where it is, found {found}") from error
+        raise MaintenanceRefused(f"expected object {ref.object_id} to stay where it is, found {found}") from error
     except AccelError as error:
-        error.add_note(f"while reading the index of object {load.ref.object_id}; the import can be repeated")
+        error.add_note(f"while reading the index of object {ref.object_id}; the import can be repeated")
         raise
     return "a composite object: it only links blocks of other ones" if opened.composite is not None else opened
 
 
 def _batch_of(opened: list[OpenedObject]) -> ReadBatch:
-    ranges = [each.ranges for each in opened]
-    holed = [np.isin(np.arange(len(each)), each.holed) for each in ranges]
+    ranges = [one.ranges for one in opened]
+    holed = [np.isin(np.arange(len(held)), held.holed) for held in ranges]
     return ReadBatch(
         make_rows(
             READ_OBJECT,
-            object_id=[each.ref.object_id for each in opened],
-            size_bytes=[each.ref.size_bytes for each in opened],
-            index_size_bytes=[each.ref.index_size_bytes for each in opened],
-            tail_checksum=[each.ref.tail_checksum for each in opened],
-            streams=[len(each) for each in ranges],
+            object_id=[one.ref.object_id for one in opened],
+            size_bytes=[one.ref.size_bytes for one in opened],
+            index_size_bytes=[one.ref.index_size_bytes for one in opened],
+            tail_checksum=[one.ref.tail_checksum for one in opened],
+            streams=[len(held) for held in ranges],
         ),
         make_rows(
             READ_RANGE,
-            stream_id=_joined([each.stream_ids for each in ranges]),
-            start=_joined([each.starts for each in ranges]),
-            end=_joined([each.ends for each in ranges]),
-            holed=_joined([each.astype(np.int64) for each in holed]),
+            stream_id=_joined([held.stream_ids for held in ranges]),
+            start=_joined([held.starts for held in ranges]),
+            end=_joined([held.ends for held in ranges]),
+            holed=_joined([is_holed.astype(np.int64) for is_holed in holed]),
         ),
     )
 
@@ -293,7 +284,7 @@ class _Gathered:
         self.objects.append(_found_objects(batch, owners[at], stored.modified_ms[at]))
         self._fold(batch, owners[at])
         self.count += len(batch.objects)
-        bad_ids = np.array([each.object_id for each in bad], dtype=np.int64)
+        bad_ids = np.array([unlistable.object_id for unlistable in bad], dtype=np.int64)
         self.leave_out(bad_ids, owners[np.searchsorted(stored.ids, bad_ids)])
         self.unlistable += bad[: SHOWN_MAX - len(self.unlistable)]
         self.unlistable_count += len(bad)
@@ -312,15 +303,15 @@ class _Gathered:
         )
 
     def _fold(self, batch: ReadBatch, owners: NDArray[np.int64]) -> None:
-        each = np.repeat(np.arange(len(batch.objects)), batch.objects["streams"])
-        ranges, positions = batch.ranges, each + self.count
+        owner_rows = np.repeat(np.arange(len(batch.objects)), batch.objects["streams"])
+        ranges, positions = batch.ranges, owner_rows + self.count
         columns = {name: ranges[name] for name in ("stream_id", "start", "end")}
-        self.folded.add(make_rows(RUN, node_id=owners[each], first=positions, last=positions, **columns))
+        self.folded.add(make_rows(RUN, node_id=owners[owner_rows], first=positions, last=positions, **columns))
         holed = np.flatnonzero(ranges["holed"])
         self.holed_count += len(holed)
         for at in holed[: SHOWN_MAX - len(self.holed)].tolist():
             stream_id, start, end, _ = ranges[at].tolist()
-            self.holed.append(Hole(stream_id, start, end, int(batch.objects["object_id"][each[at]])))
+            self.holed.append(Hole(stream_id, start, end, int(batch.objects["object_id"][owner_rows[at]])))
 
 
 def _found_objects(batch: ReadBatch, owners: NDArray[np.int64], modified_ms: NDArray[np.int64]) -> Rows:

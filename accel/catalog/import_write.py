@@ -136,12 +136,11 @@ def abandon_import(catalog: ObjectCatalog) -> bool:
     if not progress.exists():
         return False
     plan = empty_plan(parts.format.stream_buckets)
-    for node_id, found in _lists(parts).items():
-        if not _is_empty(found):
+    for node_id, node_list in _lists(parts).items():
+        if not _is_empty(node_list):
             expected = "an empty one, so that the import can be abandoned"
-            raise MaintenanceRefused(
-                f"list of node {node_id}: expected {expected}, found {_described(found)}: repeat the import to end it"
-            )
+            found = f"{_described(node_list)}: repeat the import to end it"
+            raise MaintenanceRefused(f"list of node {node_id}: expected {expected}, found {found}")
     _write_buckets(parts, plan, is_new=True)
     _drop_stale_checkpoints(parts, plan)
     _lower_counter(parts, progress)
@@ -170,7 +169,7 @@ def _begin(parts: CatalogParts) -> bool:
     """
     progress = ImportProgress(parts)
     if not progress.exists():
-        if any(not _is_empty(each) for each in _lists(parts).values()):
+        if any(not _is_empty(node_list) for node_list in _lists(parts).values()):
             return False
         _check_buckets(parts, empty_plan(parts.format.stream_buckets), is_new=False)
         progress.begin()
@@ -181,8 +180,8 @@ def _check_buckets(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> No
     """Refuse buckets that `_write_buckets` would refuse."""
 
     def check(number: int) -> None:
-        found = must_read(parts.cells.bucket(number)).value
-        _check_bucket(found, wanted=plan.buckets[number], is_new=is_new)
+        bucket = must_read(parts.cells.bucket(number)).value
+        _check_bucket(bucket, wanted=plan.buckets[number], is_new=is_new)
 
     list(parts.executor.map(check, range(parts.format.stream_buckets)))
 
@@ -194,45 +193,45 @@ def _refuse_unfinished(parts: CatalogParts, plan: ImportPlan) -> None:
         MaintenanceRefused: it is not.
     """
     _refuse_other(parts, plan)
-    found = _lists(parts)
+    lists = _lists(parts)
     for node_id, wanted in plan.lists.items():
-        if not _is_empty(wanted) and (node_id not in found or _is_empty(found[node_id])):
+        if not _is_empty(wanted) and (node_id not in lists or _is_empty(lists[node_id])):
             raise MaintenanceRefused(
                 f"list of node {node_id}: expected the one that this import writes ({_described(wanted)}), found none, "
                 "while other lists are written: the catalog is in use"
             )
 
 
-def _check_list(found: NodeList, wanted: NodeList | None) -> NodeList | None:
+def _check_list(now: NodeList, wanted: NodeList | None) -> NodeList | None:
     """The list to write instead of this one; None if it is that already, but for its epoch.
 
     Raises:
         MaintenanceRefused: it is neither that nor empty.
     """
-    if wanted is not None and _same(found, wanted, _LIST_ROWS) and found.next_order_id == wanted.next_order_id:
+    if wanted is not None and _same(now, wanted, _LIST_ROWS) and now.next_order_id == wanted.next_order_id:
         return None
-    if not _is_empty(found):
+    if not _is_empty(now):
         would = "none" if wanted is None else _described(wanted)
         raise MaintenanceRefused(
-            f"list of node {found.node_id}: expected an empty one, or the one that this import writes ({would}), "
-            f"found {_described(found)}"
+            f"list of node {now.node_id}: expected an empty one, or the one that this import writes ({would}), "
+            f"found {_described(now)}"
         )
     if wanted is None:
         return None
-    return NodeList(found.node_id, found.epoch, wanted.next_order_id, wanted.live, wanted.prepared)
+    return NodeList(now.node_id, now.epoch, wanted.next_order_id, wanted.live, wanted.prepared)
 
 
-def _is_empty(found: NodeList) -> bool:
-    return not found.next_order_id and not any(len(getattr(found, name)) for name in _LIST_ROWS)
+def _is_empty(node_list: NodeList) -> bool:
+    return not node_list.next_order_id and not any(len(getattr(node_list, name)) for name in _LIST_ROWS)
 
 
-def _described(found: NodeList) -> str:
-    counts = {name.replace("_", " "): len(getattr(found, name)) for name in _LIST_ROWS}
-    return f"{found.next_order_id} commits, " + ", ".join(f"{count} {name}" for name, count in counts.items())
+def _described(node_list: NodeList) -> str:
+    counts = {name.replace("_", " "): len(getattr(node_list, name)) for name in _LIST_ROWS}
+    return f"{node_list.next_order_id} commits, " + ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
-def _same(found: object, wanted: object, names: tuple[str, ...]) -> bool:
-    return all(np.array_equal(getattr(found, name), getattr(wanted, name)) for name in names)
+def _same(one: object, wanted: object, names: tuple[str, ...]) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(wanted, name)) for name in names)
 
 
 def _write_buckets(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> None:
@@ -243,8 +242,8 @@ def _write_buckets(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> No
     list(parts.executor.map(write, range(parts.format.stream_buckets)))
 
 
-def _check_bucket(found: StreamBucket | None, *, wanted: StreamBucket, is_new: bool) -> StreamBucket | None:
-    now = standing(found, f"table {STREAM_BUCKETS!r}, key {bucket_key(wanted.bucket)!r}")
+def _check_bucket(bucket: StreamBucket | None, *, wanted: StreamBucket, is_new: bool) -> StreamBucket | None:
+    now = standing(bucket, f"table {STREAM_BUCKETS!r}, key {bucket_key(wanted.bucket)!r}")
     leveled = StreamBucket(now.bucket, now.streams, _without_epochs(now.ranges), now.stream_objects, now.retired)
     if _same(leveled, wanted, _BUCKET_ROWS):
         return None
@@ -280,8 +279,8 @@ def _write_node(parts: CatalogParts, plan: ImportPlan, node_id: int) -> None:
     seen = cell.read()
     wanted = plan.lists[node_id]
 
-    def rule(found: NodeList | None) -> NodeList | None:
-        return wanted if found is None else _check_list(found, wanted)
+    def rule(node_list: NodeList | None) -> NodeList | None:
+        return wanted if node_list is None else _check_list(node_list, wanted)
 
     if rule(None if seen is None else seen.value) is None:
         return
@@ -289,13 +288,17 @@ def _write_node(parts: CatalogParts, plan: ImportPlan, node_id: int) -> None:
     cell.change(rule, seen=seen)
 
 
-def _replaced(found: Checkpoint | None, *, wanted: Checkpoint) -> Checkpoint | None:
-    is_same = found is not None and found.order_id == wanted.order_id and np.array_equal(found.ends, wanted.ends)
+def _replaced(checkpoint: Checkpoint | None, *, wanted: Checkpoint) -> Checkpoint | None:
+    is_same = (
+        checkpoint is not None
+        and checkpoint.order_id == wanted.order_id
+        and np.array_equal(checkpoint.ends, wanted.ends)
+    )
     return None if is_same else wanted
 
 
-def _with_nodes(found: NodeDirectory | None, *, plan: ImportPlan) -> NodeDirectory | None:
-    known = standing(found, f"table {NODES!r}, key {DIRECTORY_KEY!r}")
+def _with_nodes(directory: NodeDirectory | None, *, plan: ImportPlan) -> NodeDirectory | None:
+    known = standing(directory, f"table {NODES!r}, key {DIRECTORY_KEY!r}")
     node_ids = np.union1d(known.node_ids, np.fromiter(plan.lists, dtype=np.int64))
     return None if len(node_ids) == len(known.node_ids) else replace(known, node_ids=node_ids)
 
@@ -306,8 +309,8 @@ def _raise_counter(parts: CatalogParts, progress: ImportProgress, least: int) ->
         return
     allowed = (run.counter_before, *run.raised_to)
 
-    def rule(found: ObjectIdCounter | None) -> ObjectIdCounter | None:
-        now = check_counter(found, -1, parts.cells.object_ids().where)
+    def rule(counter: ObjectIdCounter | None) -> ObjectIdCounter | None:
+        now = check_counter(counter, -1, parts.cells.object_ids().where)
         if now not in allowed:
             raise MaintenanceRefused(f"expected a counter of object ids that nobody uses, found {now}: is it in use?")
         return None if now >= least else ObjectIdCounter(least)
@@ -320,8 +323,8 @@ def _lower_counter(parts: CatalogParts, progress: ImportProgress) -> None:
     if run is None:
         return
 
-    def rule(found: ObjectIdCounter | None) -> ObjectIdCounter | None:
-        now = check_counter(found, -1, parts.cells.object_ids().where)
+    def rule(counter: ObjectIdCounter | None) -> ObjectIdCounter | None:
+        now = check_counter(counter, -1, parts.cells.object_ids().where)
         if now not in (run.counter_before, *run.raised_to):
             said = f"{run.counter_before} or as the import has left it ({run.raised_to[-1]})"
             raise MaintenanceRefused(f"expected a counter of object ids of {said}, found {now}: ids were taken since")

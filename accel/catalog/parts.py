@@ -5,10 +5,10 @@ Settings are choices of one process; what readers and writers must agree on stan
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from itertools import islice
 
 from accel.catalog.keys import CatalogCells
 from accel.catalog.object_ids import ObjectIds
@@ -16,8 +16,9 @@ from accel.errors import AccelError
 from accel.system import Components
 from loaders.layout import ObjectLayout
 from loaders.lifetime import Lifetime
-from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
+from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
+from loaders.parallel import run_bounded
 from loaders.store import ObjectStore
 from loaders.tables import FormatRecord
 
@@ -95,17 +96,22 @@ class CatalogParts:
         Raises:
             What `ObjectIndexLoader.open` raises.
         """
-        waiting: list[ObjectRef] = []
-        for ref in refs:
-            waiting.append(ref)
-            if len(waiting) == self.settings.parallel_requests:
-                yield from self._opened(node_id, waiting)
-                waiting = []
-        yield from self._opened(node_id, waiting)
+        wanted = ((node_id, ref) for ref in refs)
+        return (load.result() for _, load in open_bounded(self.loader, wanted, self.settings.parallel_requests))
 
-    def _opened(self, node_id: int, refs: list[ObjectRef]) -> list[OpenedObject]:
-        loads = [self.loader.open(node_id, ref) for ref in refs]
-        return [load.result.result() for load in loads]
+
+def open_bounded(
+    loader: ObjectIndexLoader, wanted: Iterable[tuple[int, ObjectRef]], at_once_max: int
+) -> Iterator[tuple[ObjectRef, Future[OpenedObject]]]:
+    """Open indexes of (node id, object) pairs, a bounded number at once; the loads come in this order, done or not."""
+    refs: deque[ObjectRef] = deque()
+
+    def begin(pair: tuple[int, ObjectRef]) -> Future[OpenedObject]:
+        node_id, ref = pair
+        refs.append(ref)
+        return loader.open(node_id, ref).result
+
+    return ((refs.popleft(), load) for load in run_bounded(begin, wanted, at_once_max))
 
 
 Opened = tuple[ObjectRef, OpenedObject | AccelError]
@@ -117,22 +123,21 @@ def open_each(parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> I
 
     An object that cannot be opened is given as its error, and the others go on. One ranged GET an object.
     """
-    waiting = iter(wanted)
     at_once = parts.settings.parallel_requests
     executor = ThreadPoolExecutor(at_once, thread_name_prefix="accel-existing")
     try:
         # A loader of its own: the catalog's may remember indexes of objects that are deleted by now.
         loader = ObjectIndexLoader(parts.store, parts.layout, executor, cache_bytes_max=0)
-        while batch := [loader.open(node_id, ref) for node_id, ref in islice(waiting, at_once)]:
-            yield from ((load.ref, _result(load)) for load in batch)
+        for ref, load in open_bounded(loader, wanted, at_once):
+            yield ref, _result(load)
     finally:
         # Not waited for. Who leaves half-way leaves this to the garbage collector, which may come at any moment: even
         # while a thread is being started, under a lock that the threads to wait for want as well.
         executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _result(load: Load) -> OpenedObject | AccelError:
+def _result(load: Future[OpenedObject]) -> OpenedObject | AccelError:
     try:
-        return load.result.result()
+        return load.result()
     except AccelError as error:
         return error

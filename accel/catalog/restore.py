@@ -132,15 +132,17 @@ def restored(catalog: ObjectCatalog, plan: RestorePlan) -> RestoreReport:
     system = parts.system
     renew_format(parts.store, generation, system.nonce, sleep=system.sleep, jitter=system.jitter)
     parts.cells.object_ids().change(
-        lambda found: ObjectIdCounter(max(plan.next_object_id_after, 0 if found is None else found.next_object_id))
+        lambda counter: ObjectIdCounter(
+            max(plan.next_object_id_after, 0 if counter is None else counter.next_object_id)
+        )
     )
     for node_id in plan.epochs:
         cell = parts.cells.node_list(node_id)
         cell.change(partial(_fenced, where=cell.where))
     directory = parts.cells.directory()
 
-    def named(found: NodeDirectory | None) -> NodeDirectory:
-        known = standing(found, directory.where)
+    def named(named_before: NodeDirectory | None) -> NodeDirectory:
+        known = standing(named_before, directory.where)
         nodes = np.union1d(known.node_ids, np.array(sorted(plan.epochs), dtype=np.int64))
         return replace(known, node_ids=nodes, generation=generation)
 
@@ -148,8 +150,8 @@ def restored(catalog: ObjectCatalog, plan: RestorePlan) -> RestoreReport:
     return RestoreReport(plan, generation)
 
 
-def _fenced(found: NodeList | None, *, where: str) -> NodeList:
-    known = standing(found, where)
+def _fenced(node_list: NodeList | None, *, where: str) -> NodeList:
+    known = standing(node_list, where)
     return replace(known, epoch=known.epoch + EPOCHS_PASSED_OVER)
 
 
@@ -172,10 +174,10 @@ def _hinted_ids(parts: CatalogParts) -> Iterator[int]:
 
 
 def _hinted_nodes(parts: CatalogParts) -> list[int]:
-    found = set()
+    node_ids = set()
     for info in parts.store.list(HINTS_PREFIX):
         folder = info.key[len(HINTS_PREFIX) :].split("/")[1:2]
         digits = folder[0].removeprefix("node-") if folder else ""
         if digits.isascii() and digits.isdigit() and len(digits) < 20:
-            found.add(int(digits))
-    return sorted(found)
+            node_ids.add(int(digits))
+    return sorted(node_ids)

@@ -61,7 +61,7 @@ class Survey:
     def live_ids(self) -> Ids:
         """Ids of all that readers may be told of, those that wait for a bucket among them."""
         lists = [seen.value for seen in self.lists.values()]
-        live = [rows["object_id"] for each in lists for rows in (each.live, each.stream_objects)]
+        live = [rows["object_id"] for node_list in lists for rows in (node_list.live, node_list.stream_objects)]
         return joined_ids([*live, *(seen.value.stream_objects["object_id"] for seen in self.buckets)])
 
     def listed_ids(self) -> Ids:
@@ -185,9 +185,13 @@ def list_objects(parts: CatalogParts, progress: Progress | None = None, prefix: 
 def joined_objects(parts: Iterable[StoredObjects]) -> StoredObjects:
     """Objects of several listings that share none."""
     chunks = [np.empty(0, dtype=_OBJECT)]
-    for each in parts:
-        rows = np.empty(len(each.ids), dtype=_OBJECT)
-        rows["object_id"], rows["size_bytes"], rows["modified_ms"] = each.ids, each.sizes_bytes, each.modified_ms
+    for objects in parts:
+        rows = np.empty(len(objects.ids), dtype=_OBJECT)
+        rows["object_id"], rows["size_bytes"], rows["modified_ms"] = (
+            objects.ids,
+            objects.sizes_bytes,
+            objects.modified_ms,
+        )
         chunks.append(rows)
     return _stored(np.concatenate(chunks))
 

@@ -107,7 +107,7 @@ def versions(catalog: ObjectCatalog, node_id: int) -> list[KeptVersion]:
     now = read_list(parts.cells.node_list(node_id), node_id).value
     kept = kept_lists(parts, node_id)
     missing: dict[int, AccelError | None] = {}
-    return [_described(parts, now, each, missing) for each in kept]
+    return [_described(parts, now, version, missing) for version in kept]
 
 
 def unfinished_commits(catalog: ObjectCatalog, node_id: int) -> tuple[int, ...]:
@@ -199,18 +199,18 @@ def _wanted(parts: CatalogParts, now: NodeList, sequence: int | None) -> KeptLis
 
 
 def _newest_other(parts: CatalogParts, now: NodeList, kept: list[KeptList]) -> KeptList:
-    for each in reversed(kept):
-        if undone(now, each.version.node_list, parts.now_ms()) is not None:
-            return each
+    for version in reversed(kept):
+        if undone(now, version.version.node_list, parts.now_ms()) is not None:
+            return version
     found = f"{len(kept)} versions that have the same objects"
     raise MaintenanceRefused(f"list of node {now.node_id}: expected an earlier version to go back to, found {found}")
 
 
 def _chosen(node_id: int, kept: list[KeptList], sequence: int) -> KeptList:
-    for each in kept:
-        if each.version.sequence == sequence:
-            return each
-    known = ", ".join(str(each.version.sequence) for each in kept) or "none"
+    for version in kept:
+        if version.version.sequence == sequence:
+            return version
+    known = ", ".join(str(version.version.sequence) for version in kept) or "none"
     raise MaintenanceRefused(f"list of node {node_id}: expected one of the versions {known}, found {sequence}")
 
 
@@ -252,9 +252,9 @@ class _WayBack:
         self._checked = checked
         self.done: Undo | None = None
 
-    def change(self, found: NodeList | None) -> NodeList | None:
+    def change(self, node_list: NodeList | None) -> NodeList | None:
         """The list that follows; None if it was led back before: by an earlier call, or by this one unawares."""
-        now = standing(found, f"the list of node {self._earlier.node_id}")
+        now = standing(node_list, f"the list of node {self._earlier.node_id}")
         undo = undone(now, self._earlier, self._parts.now_ms())
         if undo is None:
             return None
@@ -280,7 +280,7 @@ def _refuse_missing(
 
 
 def _errors(object_ids: Iterable[int], known: dict[int, AccelError | None]) -> Iterable[tuple[int, AccelError]]:
-    return ((each, error) for each in object_ids if (error := known[each]) is not None)
+    return ((object_id, error) for object_id in object_ids if (error := known[object_id]) is not None)
 
 
 def _finish(parts: CatalogParts, node_id: int) -> None:

@@ -128,7 +128,7 @@ class Verification:
     @property
     def damage(self) -> list[Problem]:
         """The problems that are damage; the others are advice."""
-        return [each for each in self.problems if each.severity is Severity.DAMAGE]
+        return [problem for problem in self.problems if problem.severity is Severity.DAMAGE]
 
     @property
     def outcome(self) -> Outcome:
@@ -160,100 +160,100 @@ def verify(
     Requests: one for 1,000 keys of the bucket, three a list, two a bucket of streams, one an object that is live.
     """
     parts, scan = catalog.parts, scan or BulkScan()
-    found = Verification(counts=dict.fromkeys(_COUNTS, 0))
-    stored = _attempt(found, "the bucket's listing", lambda: scan.list_objects(parts))
-    survey, is_whole = _read_all(parts, found)
-    _check_records(parts, survey, found)
-    _check_beside(parts, found)
-    found.problems += _attempt(found, "counters of histories", lambda: list(history_counter_problems(parts))) or ()
+    report = Verification(counts=dict.fromkeys(_COUNTS, 0))
+    stored = _attempt(report, "the bucket's listing", lambda: scan.list_objects(parts))
+    survey, is_whole = _read_all(parts, report)
+    _check_records(parts, survey, report)
+    _check_beside(parts, report)
+    report.problems += _attempt(report, "counters of histories", lambda: list(history_counter_problems(parts))) or ()
     doubtful = list(consistency.contradictions_of_places(survey))
-    doubtful += _check_objects(_Opener(parts, scan, found), survey, progress, is_whole=is_whole)
-    _settle(parts, survey, found, doubtful)
+    doubtful += _check_objects(_Opener(parts, scan, report), survey, progress, is_whole=is_whole)
+    _settle(parts, survey, report, doubtful)
     if stored is not None:
-        found.counts["keys"] = len(stored.ids)
+        report.counts["keys"] = len(stored.ids)
         if is_whole:
-            _note_orphans(parts, stored.unknown_to(survey.known_ids()), found)
-    return found
+            _note_orphans(parts, stored.unknown_to(survey.known_ids()), report)
+    return report
 
 
 _COUNTS = ("lists", "buckets", "objects", "bytes", "keys", "orphans", "orphan_bytes")
 
 
-def _note_orphans(parts: CatalogParts, orphans: StoredObjects, found: Verification) -> None:
-    found.are_orphans_known = True
-    found.counts |= {"orphans": len(orphans.ids), "orphan_bytes": int(orphans.sizes_bytes.sum())}
+def _note_orphans(parts: CatalogParts, orphans: StoredObjects, report: Verification) -> None:
+    report.are_orphans_known = True
+    report.counts |= {"orphans": len(orphans.ids), "orphan_bytes": int(orphans.sizes_bytes.sum())}
     now_ms = parts.now_ms()
     for at in np.argsort(orphans.modified_ms, kind="stable")[:ORPHANS_SHOWN_MAX].tolist():
         object_id, age_ms = int(orphans.ids[at]), now_ms - int(orphans.modified_ms[at])
         key, size_bytes = parts.layout.object_key(object_id), int(orphans.sizes_bytes[at])
-        found.orphans.append(Orphan(object_id, key, size_bytes, age_ms / MILLISECONDS))
+        report.orphans.append(Orphan(object_id, key, size_bytes, age_ms / MILLISECONDS))
 
 
-def _attempt(found: Verification, where: str, read: Callable[[], T]) -> T | None:
+def _attempt(report: Verification, where: str, read: Callable[[], T]) -> T | None:
     """What was read; None and a note if it could not be. Bytes that are no such key are for the caller to judge."""
     try:
         return read()
     except FormatError:
         raise
     except AccelError as error:
-        found.unchecked.append(Unchecked(where, str(error)))
+        report.unchecked.append(Unchecked(where, str(error)))
         return None
 
 
-def _read_all(parts: CatalogParts, found: Verification) -> tuple[Survey, bool]:
+def _read_all(parts: CatalogParts, report: Verification) -> tuple[Survey, bool]:
     """Lists and buckets, as far as they can be read, and whether they all could."""
-    node_ids = _node_ids(parts, found)
+    node_ids = _node_ids(parts, report)
     lists: dict[int, Seen[NodeList]] = {}
     for node_id in node_ids or []:
-        node = _read(found, Kind.LIST, parts.cells.node_list(node_id))
+        node = _read(report, Kind.LIST, parts.cells.node_list(node_id))
         if node is not None:
             lists[node_id] = node
-    buckets = [_read(found, Kind.BUCKET, parts.cells.bucket(each)) for each in range(parts.format.stream_buckets)]
-    present = tuple(each for each in buckets if each is not None)
+    buckets = [_read(report, Kind.BUCKET, parts.cells.bucket(number)) for number in range(parts.format.stream_buckets)]
+    present = tuple(bucket for bucket in buckets if bucket is not None)
     is_whole = node_ids is not None and len(lists) == len(node_ids) and len(present) == len(buckets)
     return Survey(lists, present), is_whole
 
 
-def _node_ids(parts: CatalogParts, found: Verification) -> list[int] | None:
+def _node_ids(parts: CatalogParts, report: Verification) -> list[int] | None:
     """All nodes; without a directory that can be read, those that have a list."""
     try:
         return list_node_ids(parts)
     except (CatalogError, FormatError) as error:
         reason = str(error)  # of the directory this is told where it is compared with the lists
     except AccelError as error:
-        found.unchecked.append(Unchecked("the directory of nodes", str(error)))
+        report.unchecked.append(Unchecked("the directory of nodes", str(error)))
         return None
     try:
         return list(listed_node_ids(parts))
     except AccelError:
-        found.unchecked.append(Unchecked("the lists of nodes", reason))
+        report.unchecked.append(Unchecked("the lists of nodes", reason))
         return None
 
 
-def _read(found: Verification, kind: Kind, cell: Cell[T]) -> Seen[T] | None:
+def _read(report: Verification, kind: Kind, cell: Cell[T]) -> Seen[T] | None:
     try:
         seen = cell.read()
     except FormatError as error:
-        found.problems.append(Problem(kind, cell.where, "a record that can be read", str(error)))
+        report.problems.append(Problem(kind, cell.where, "a record that can be read", str(error)))
         return None
     except AccelError as error:
-        found.unchecked.append(Unchecked(cell.where, str(error)))
+        report.unchecked.append(Unchecked(cell.where, str(error)))
         return None
     if seen is None:
-        found.problems.append(Problem(kind, cell.where, "a record", "none"))
+        report.problems.append(Problem(kind, cell.where, "a record", "none"))
     return seen
 
 
-def _check_records(parts: CatalogParts, survey: Survey, found: Verification) -> None:
-    found.problems += consistency.contradictions_within(parts, survey)
-    found.counts |= {"lists": len(survey.lists), "buckets": len(survey.buckets)}
-    known = {each.found for each in found.problems}
+def _check_records(parts: CatalogParts, survey: Survey, report: Verification) -> None:
+    report.problems += consistency.contradictions_within(parts, survey)
+    report.counts |= {"lists": len(survey.lists), "buckets": len(survey.buckets)}
+    known = {problem.found for problem in report.problems}
     for kind, what, check in consistency.CHECKS:
         try:
-            found.problems += _attempt(found, what, partial(_listed, check, parts, survey)) or ()
+            report.problems += _attempt(report, what, partial(_listed, check, parts, survey)) or ()
         except FormatError as error:
             if str(error) not in known:  # lists and buckets are told of already
-                found.problems.append(Problem(kind, what, "keys that can be read", str(error)))
+                report.problems.append(Problem(kind, what, "keys that can be read", str(error)))
 
 
 def _listed(
@@ -262,33 +262,35 @@ def _listed(
     return list(check(parts, survey, frozenset()))
 
 
-def _check_beside(parts: CatalogParts, found: Verification) -> None:
+def _check_beside(parts: CatalogParts, report: Verification) -> None:
     """What no reader of objects needs, and somebody will: choices, markers of tables, kept versions of lists."""
     from accel.history.store.keys import SYSTEM_TABLES  # noqa: PLC0415 - a lookup needs no history
 
     tables = parts.cells.tables
-    choices = _read(found, Kind.CHOICES, parts.cells.format_copy())
+    choices = _read(report, Kind.CHOICES, parts.cells.format_copy())
     if choices is not None and not are_same_choices(choices.value, parts.format):
         where = parts.cells.format_copy().where
-        found.problems.append(Problem(Kind.CHOICES, where, f"those of {parts.format}", f"{choices.value}"))
+        report.problems.append(Problem(Kind.CHOICES, where, f"those of {parts.format}", f"{choices.value}"))
     for name in (*TABLES, *SYSTEM_TABLES):
         try:
             is_there, seen = tables.table_exists(name), "none: nothing can be created or listed there"
         except FormatError as error:
             is_there, seen = False, str(error)
         except AccelError as error:
-            found.unchecked.append(Unchecked(f"marker of table {name!r}", str(error)))
+            report.unchecked.append(Unchecked(f"marker of table {name!r}", str(error)))
             continue
         if not is_there:
-            found.problems.append(Problem(Kind.MARKER, f"table {name!r}", "a marker", seen))
-    for place in _attempt(found, "kept versions of lists", lambda: list(kept_places(parts))) or ():
+            report.problems.append(Problem(Kind.MARKER, f"table {name!r}", "a marker", seen))
+    for place in _attempt(report, "kept versions of lists", lambda: list(kept_places(parts))) or ():
         cell = parts.cells.list_version(*place)
         try:
             cell.read()
         except FormatError as error:
-            found.problems.append(Problem(Kind.VERSION, cell.where, "a version that undo can lead back to", str(error)))
+            report.problems.append(
+                Problem(Kind.VERSION, cell.where, "a version that undo can lead back to", str(error))
+            )
         except AccelError as error:
-            found.unchecked.append(Unchecked(cell.where, str(error)))
+            report.unchecked.append(Unchecked(cell.where, str(error)))
 
 
 def _check_objects(
@@ -319,7 +321,7 @@ def _check_objects(
             seen = f"{len(existing.ranges)} streams, and {held} of this one"
             expected = f"[{wanted[0]}, {wanted[1]}) of stream {row['stream_id']} and nothing else"
             problem = Problem(Kind.STREAM_OBJECT, f"object {ref.object_id}", expected, seen)
-            opener.found.problems.append(problem)
+            opener.report.problems.append(problem)
     yield from spans.problems()
     if is_whole:
         yield from _compare_claims(opener, survey, all_ends, rows)
@@ -330,7 +332,7 @@ def _compare_claims(opener: _Opener, survey: Survey, all_ends: list[Ends], rows:
     buckets = [seen.value for seen in survey.buckets]
     read = partial(consistency.read_checkpoints, opener.parts, survey)
     try:
-        checkpoints = _attempt(opener.found, "ends that checkpoints know", read) or {}
+        checkpoints = _attempt(opener.report, "ends that checkpoints know", read) or {}
     except FormatError:
         checkpoints = {}  # told of already
     yield from strangers(all_ends, buckets)
@@ -338,24 +340,24 @@ def _compare_claims(opener: _Opener, survey: Survey, all_ends: list[Ends], rows:
         yield from unreached(all_ends, rows, buckets, checkpoints.values())
     for ends in all_ends:
         if len(ends.gaps) > GAPS_MAX:
-            opener.found.unchecked.append(Unchecked(f"{ends.where}: holes", f"it has more than {GAPS_MAX} gaps"))
+            opener.report.unchecked.append(Unchecked(f"{ends.where}: holes", f"it has more than {GAPS_MAX} gaps"))
         elif not opener.is_short:
             yield from holes(ends, rows, buckets)
 
 
 def _stream_object_rows(survey: Survey) -> Rows:
     """Live objects of one stream, each once; those of commits that are being undone are left out."""
-    found = no_rows(STREAM_OBJECT)
+    live = no_rows(STREAM_OBJECT)
     for rows in [
-        *(each.value.stream_objects for each in survey.buckets),
-        *(each.value.stream_objects for each in survey.lists.values()),
+        *(seen.value.stream_objects for seen in survey.buckets),
+        *(seen.value.stream_objects for seen in survey.lists.values()),
     ]:
-        known = joined_ids([found["object_id"], *(each.value.retired["object_id"] for each in survey.buckets)])
-        found = joined(found, rows[~np.isin(rows["object_id"], known)])
+        known = joined_ids([live["object_id"], *(seen.value.retired["object_id"] for seen in survey.buckets)])
+        live = joined(live, rows[~np.isin(rows["object_id"], known)])
     for node_id, node in survey.lists.items():
         commits = np.array(node.value.withdrawn_commits, dtype=np.int64)
-        found = found[~((found["node_id"] == node_id) & np.isin(found["added_by"], commits))]
-    return found
+        live = live[~((live["node_id"] == node_id) & np.isin(live["added_by"], commits))]
+    return live
 
 
 Found = tuple[ObjectRef, ExistingObject]
@@ -367,7 +369,7 @@ class _Opener:
 
     parts: CatalogParts
     scan: BulkScan
-    found: Verification
+    report: Verification
 
     def open(self, node_id: int, refs: Iterable[ObjectRef], step: Callable[[], object]) -> Iterator[Found]:
         """The objects that could be opened."""
@@ -377,40 +379,43 @@ class _Opener:
             if isinstance(existing, AccelError):
                 self._note(where, existing)
                 continue
-            self.found.counts["objects"] += 1
-            self.found.counts["bytes"] += ref.size_bytes
+            self.report.counts["objects"] += 1
+            self.report.counts["bytes"] += ref.size_bytes
             if existing.index_size_bytes >= 0 and ref.index_size_bytes not in (UNKNOWN, existing.index_size_bytes):
                 expected, seen = f"an index of {ref.index_size_bytes} bytes", f"{existing.index_size_bytes}"
-                self.found.problems.append(Problem(Kind.DAMAGED, where, expected, seen))
+                self.report.problems.append(Problem(Kind.DAMAGED, where, expected, seen))
             yield ref, existing
 
     @property
     def is_short(self) -> bool:
         """Whether what some object holds is not known: then ends and holes cannot be told."""
         kinds = (Kind.MISSING, Kind.DAMAGED)
-        return bool(self.found.unchecked) or any(each.kind in kinds for each in self.found.problems)
+        return bool(self.report.unchecked) or any(problem.kind in kinds for problem in self.report.problems)
 
     def _note(self, where: str, error: AccelError) -> None:
         if isinstance(error, KeyMissing):
-            self.found.problems.append(Problem(Kind.MISSING, where, "an object, for it is live", "none"))
+            self.report.problems.append(Problem(Kind.MISSING, where, "an object, for it is live", "none"))
         elif isinstance(error, FormatError):
-            self.found.problems.append(Problem(Kind.DAMAGED, where, "a readable index", str(error)))
+            self.report.problems.append(Problem(Kind.DAMAGED, where, "a readable index", str(error)))
         else:
-            self.found.unchecked.append(Unchecked(where, str(error)))
+            self.report.unchecked.append(Unchecked(where, str(error)))
 
 
 def _with_rows(rows: Rows, opened: Iterable[Found]) -> Iterator[tuple[np.void, Found]]:
     by_id = dict(zip(rows["object_id"].tolist(), rows, strict=True))
-    return ((by_id[each[0].object_id], each) for each in opened)
+    return ((by_id[pair[0].object_id], pair) for pair in opened)
 
 
-def _settle(parts: CatalogParts, survey: Survey, found: Verification, doubtful: list[Problem]) -> None:
+def _settle(parts: CatalogParts, survey: Survey, report: Verification, doubtful: list[Problem]) -> None:
     if not doubtful:
         return
     try:
         changed = any(
             [
-                *(parts.cells.node_list(each).read_newer(seen) is not seen for each, seen in survey.lists.items()),
+                *(
+                    parts.cells.node_list(node_id).read_newer(seen) is not seen
+                    for node_id, seen in survey.lists.items()
+                ),
                 *(parts.cells.bucket(seen.value.bucket).read_newer(seen) is not seen for seen in survey.buckets),
             ]
         )
@@ -418,9 +423,9 @@ def _settle(parts: CatalogParts, survey: Survey, found: Verification, doubtful: 
         changed = True
     if changed:
         reason = f"the catalog changed meanwhile; {len(doubtful)} contradictions may be due to that"
-        found.unchecked.append(Unchecked("what contradicts itself between lists and buckets", reason))
+        report.unchecked.append(Unchecked("what contradicts itself between lists and buckets", reason))
     else:
-        found.problems += doubtful
+        report.problems += doubtful
 
 
 PROBLEMS_AN_OBJECT_MAX = 5
@@ -498,7 +503,9 @@ class Spans:
         order = np.lexsort((starts, streams))
         streams, starts, ends, objects = streams[order], starts[order], ends[order], objects[order]
         for at in np.flatnonzero((streams[1:] == streams[:-1]) & (ends[:-1] > starts[1:])).tolist():
-            seen = " and ".join(f"[{starts[each]}, {ends[each]}) of object {objects[each]}" for each in (at, at + 1))
+            seen = " and ".join(
+                f"[{starts[place]}, {ends[place]}) of object {objects[place]}" for place in (at, at + 1)
+            )
             yield Problem(Kind.STREAM_OBJECT, f"stream {streams[at]}", "each offset in one live object", seen)
 
 
@@ -524,9 +531,12 @@ def unreached(
     """
     buckets = list(buckets)
     have = [(ends.ids, ends.ends) for ends in all_ends] + [(rows["stream_id"], rows["end"])]
-    have += [(each.streams["stream_id"], each.streams["start_offset"]) for each in buckets]
+    have += [(bucket.streams["stream_id"], bucket.streams["start_offset"]) for bucket in buckets]
     ids, reached = np.array(highest_of_each(have), dtype=np.int64).reshape(-1, 2).T
-    claims = [(f"checkpoint of node {each.node_id}", each.ends["stream_id"], each.ends["end"]) for each in checkpoints]
+    claims = [
+        (f"checkpoint of node {checkpoint.node_id}", checkpoint.ends["stream_id"], checkpoint.ends["end"])
+        for checkpoint in checkpoints
+    ]
     for bucket in buckets:
         closed = bucket.ranges[bucket.ranges["end"] != OPEN]
         closed = closed[closed["end"] > closed["start"]]
@@ -535,9 +545,9 @@ def unreached(
         at = np.minimum(np.searchsorted(ids, streams), max(0, len(ids) - 1))
         is_known = ids[at] == streams if len(ids) else np.zeros(len(streams), dtype=np.bool_)
         short = np.flatnonzero(is_known & (reached[at] < ends)) if len(ids) else np.empty(0, dtype=np.int64)
-        for each in short[:PROBLEMS_AN_OBJECT_MAX].tolist():
-            expected = f"data of stream {streams[each]} up to {ends[each]}, where it says that it ends"
-            yield Problem(Kind.END, where, expected, f"data up to {reached[at[each]]}")
+        for place in short[:PROBLEMS_AN_OBJECT_MAX].tolist():
+            expected = f"data of stream {streams[place]} up to {ends[place]}, where it says that it ends"
+            yield Problem(Kind.END, where, expected, f"data up to {reached[at[place]]}")
 
 
 def holes(ends: Ends, rows: Rows, buckets: Iterable[StreamBucket]) -> Iterator[Problem]:
@@ -565,20 +575,20 @@ def holes(ends: Ends, rows: Rows, buckets: Iterable[StreamBucket]) -> Iterator[P
 def _within(ranges: Rows, node_id: int, stream_id: int, start: int, end: int) -> int:
     """Where a gap ends that begins where a node wrote last: with its range at the latest. At its start: it is none."""
     first, stop = np.searchsorted(ranges["stream_id"], [stream_id, stream_id + 1]) if len(ranges) else (0, 0)
-    for each in ranges[first:stop][::-1]:
-        if int(each["start"]) <= start:
-            if int(each["node_id"]) != node_id:
+    for row in ranges[first:stop][::-1]:
+        if int(row["start"]) <= start:
+            if int(row["node_id"]) != node_id:
                 return start
-            return end if int(each["end"]) == OPEN else min(end, max(start, int(each["end"])))
+            return end if int(row["end"]) == OPEN else min(end, max(start, int(row["end"])))
     return start
 
 
 def _behind(rows: Rows, stream_id: int, start: int) -> int:
     """The first offset from here on that no object of this stream alone holds."""
     first, stop = np.searchsorted(rows["stream_id"], [stream_id, stream_id + 1])
-    for each in rows[first:stop]:
-        if int(each["start"]) <= start:
-            start = max(start, int(each["end"]))
+    for row in rows[first:stop]:
+        if int(row["start"]) <= start:
+            start = max(start, int(row["end"]))
     return start
 
 

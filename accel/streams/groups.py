@@ -53,8 +53,6 @@ import msgspec
 import numpy as np
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory
-from accel.history import truncation
-from accel.history.checks import checked_id, checked_integer
 from accel.history.codecs.history_form import HistoryForm
 from accel.history.codecs.plain import plain
 from accel.history.codecs.segment_columns import (
@@ -64,10 +62,12 @@ from accel.history.codecs.segment_columns import (
     restored_segments,
     stored_segments,
 )
-from accel.history.cuts import PlacedCut
-from accel.history.epochs import offsets_at_start
-from accel.history.id_columns import NOTHING, IdMap
-from accel.history.segments import SegmentRecord
+from accel.history.rules import retention
+from accel.history.rules.checks import checked_id, checked_integer
+from accel.history.rules.cuts import PlacedCut
+from accel.history.rules.epochs import offsets_at_start
+from accel.history.rules.ids import NOTHING, IdMap
+from accel.history.rules.segments import SegmentRecord
 from accel.history.store import Stream, keys
 from accel.history.store.cell import Cell
 from accel.history.store.cut_reading import as_cut
@@ -311,7 +311,7 @@ class ReaderGroup:
 
         What was truncated is not read. Readers learn it from their next `rebalance`.
         """
-        head = truncation.placed(self._stream.truncation())
+        head = retention.placed(self._stream.truncation())
         if head is None:
             return self.position()
         return self._change(lambda now: now.skipped(head)).position()
@@ -347,7 +347,7 @@ def _table_of(stream: Stream) -> Table:
 
 def _head(stream: Stream) -> PlacedCut:
     """Where the stream begins. 1 call, 2 if it was never truncated."""
-    cut = truncation.placed(stream.truncation())
+    cut = retention.placed(stream.truncation())
     if cut is not None:
         return cut
     first = stream.epochs.epoch(0)

@@ -27,10 +27,9 @@ from accel.catalog.parts import CatalogParts
 from accel.catalog.rows import OPEN
 from accel.catalog.stream_shards import buckets_of
 from accel.errors import CommitRefused, IllegalState, InconsistentAnswer, NotInHistory, SegmentsElsewhere
-from accel.history.configuration import OffsetUnit
-from accel.history.id_columns import Integers, some_ids
-from accel.history.ids import segment_text
-from accel.history.segments import SegmentRecord, Segments
+from accel.history.rules.configuration import OffsetUnit
+from accel.history.rules.ids import Integers, segment_text, some_ids
+from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.store import Stream, StreamStore
 from accel.history.store.hosts import StreamName
 from accel.lookup.accelerator import ReadAccelerator

@@ -23,9 +23,8 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from accel.errors import ReaderStalled
-from accel.history.cuts import refuse_unordered
-from accel.history.id_columns import IdMap
-from accel.history.ids import segment_text
+from accel.history.rules.cuts import refuse_unordered
+from accel.history.rules.ids import IdMap, segment_text
 from accel.history.store import Stream
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.reader_core import (

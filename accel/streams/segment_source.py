@@ -25,14 +25,13 @@ import numpy as np
 from cachetools import LRUCache
 
 from accel.errors import AccelError, InvalidRequest, PositionTruncated
-from accel.history.checks import checked_id, checked_integer
-from accel.history.configuration import OffsetUnit
-from accel.history.ids import segment_text
-from accel.history.key_profile import KeyProfile
-from accel.history.segments import KeyRanges
-from accel.history.states import StreamState
+from accel.history.rules.checks import checked_id, checked_integer
+from accel.history.rules.configuration import OffsetUnit
+from accel.history.rules.ids import segment_text
+from accel.history.rules.retention import placed
+from accel.history.rules.segments import KeyProfile, KeyRanges
+from accel.history.rules.states import StreamState
 from accel.history.store import Stream
-from accel.history.truncation import placed
 from accel.image import OPEN_END, ImageVersion
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.arrival_order import HostClock, SegmentRead

@@ -39,7 +39,7 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from accel.errors import InconsistentAnswer
-from accel.history.configuration import OffsetUnit
+from accel.history.rules.configuration import OffsetUnit
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.arrival_order import HostClock
 from accel.streams.rules.events import decode_events

@@ -43,7 +43,7 @@ import msgspec
 from accel.catalog import NodeWriter
 from accel.catalog.rows import STREAMS_AN_OBJECT_MAX
 from accel.errors import CommitRefused
-from accel.history.segments import Segments
+from accel.history.rules.segments import Segments
 from accel.history.store.hosts import StreamName
 from accel.streams.open_segments import AppendBuffer, OpenSegments, SegmentSealed, Taken, erase_keys, stream_spans
 from accel.streams.rules.routing import KeyRouter, grouped

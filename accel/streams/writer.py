@@ -30,11 +30,11 @@ from typing import Self
 from uuid import UUID
 
 from accel.errors import AccelError, IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
-from accel.history.ids import segment_text
-from accel.history.segments import Segments
-from accel.history.states import StreamState
+from accel.history.rules.ids import segment_text
+from accel.history.rules.segments import Segments
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import Stream
-from accel.history.transactions import TransactionStatus
 from accel.streams.open_segments import SegmentSealed
 from accel.streams.rules.routing import KeyRouter, OpenTransactions, PendingEvents, grouped, key_position
 from accel.streams.segments_host import ObjectSegments

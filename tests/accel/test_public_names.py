@@ -9,7 +9,7 @@ import pytest
 
 import accel
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
-from accel.history.configuration import StreamConfiguration
+from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
 from loaders.tables import FormatRecord
 from tests.docs.pages import ROOT

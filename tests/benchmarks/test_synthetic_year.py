@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accel.history.epochs import delta_of
+from accel.history.rules.epochs import delta_of
 from benchmarks.history_year import (
     CHUNK,
     EPOCHS,

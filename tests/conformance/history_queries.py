@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from accel.history.history_chunk import HistoryChunk
-from accel.history.ids import parse_segment, segment_text
-from accel.history.records import CommittingTransactions, EpochRecord, RetentionEntry
-from accel.history.segments import Segments
+from accel.history.rules.epochs import EpochRecord, HistoryChunk
+from accel.history.rules.ids import parse_segment, segment_text
+from accel.history.rules.retention import RetentionEntry
+from accel.history.rules.segments import Segments
+from accel.history.rules.transactions import CommittingTransactions
 from accel.history.store import Stream
 from tests.conformance.history_world import World
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from accel.history.ids import make_transaction_id
-from accel.history.records import EpochTransition
+from accel.history.rules.epochs import EpochTransition
+from accel.history.rules.ids import make_transaction_id
 from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
 from accel.history.store.cell import Seen
 from accel.system import Components

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from accel.errors import AccelError
-from accel.history.configuration import StreamConfiguration
-from accel.history.ids import segment_text, transaction_epoch
-from accel.history.records import EpochTransition
-from accel.history.scaling import ScaleRequest
-from accel.history.segments import KeyRanges
-from accel.history.states import StreamState
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.epochs import EpochTransition
+from accel.history.rules.ids import segment_text, transaction_epoch
+from accel.history.rules.scaling import ScaleRequest
+from accel.history.rules.segments import KeyRanges
+from accel.history.rules.states import StreamState
 from accel.history.store.cell import Seen
 from accel.testing import Crash, CrashStore
 from loaders.store import ObjectStore

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from accel.history.configuration import OffsetUnit
+from accel.history.rules.configuration import OffsetUnit
 from accel.streams.groups import READER_GROUP
 from accel.streams.rules.events import HEADER, MAGIC, decode_events, encode_events
 from loaders.errors import CorruptObject

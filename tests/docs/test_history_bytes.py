@@ -22,8 +22,8 @@ from accel.history.codecs import (
     times,
     transactions,
 )
-from accel.history.ids import segment_text
-from accel.history.records import COMMITTED_AT_ONCE_MAX
+from accel.history.rules.ids import segment_text
+from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
 from accel.history.store import keys
 from loaders.layout import TABLES_PREFIX
 from loaders.tables.names import table_folder, value_key

@@ -27,7 +27,7 @@ from accel import (
 )
 from accel.catalog.rows import STREAMS_AN_OBJECT_MAX
 from accel.cli.lookup.read import ORDERS, StreamRead, read
-from accel.history.configuration import StreamConfiguration
+from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
 from accel.streams.rules.arrival_order import Standing, choose
 from accel.streams.rules.group_state import READERS_MAX

@@ -28,19 +28,18 @@ from accel.cli.stream.options import (
     stream_options,
 )
 from accel.errors import NotInHistory
-from accel.history.id_columns import some_ids
-from accel.history.ids import parse_segment, segment_text
-from accel.history.requests import RequestStatus, ScalePlan
-from accel.history.states import refuse_undeletable
-from accel.history.truncation import placed, refuse_truncation
+from accel.history.rules.ids import parse_segment, segment_text, some_ids
+from accel.history.rules.requests import RequestStatus, ScalePlan
+from accel.history.rules.retention import placed, refuse_truncation
+from accel.history.rules.states import refuse_undeletable
 from accel.rendering import Column, Output, Shown, said, table_of, word
 from accel.units import count_text
 
 if TYPE_CHECKING:
-    from accel.history.segments import Segments
+    from accel.history.rules.segments import Segments
     from accel.history.store import Stream, StreamStore
 if TYPE_CHECKING:
-    from accel.history.requests import WorkflowRequest
+    from accel.history.rules.requests import WorkflowRequest
 
 
 EXIT_FAILED = 1

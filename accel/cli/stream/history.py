@@ -16,13 +16,12 @@ from accel.cli.stream.notation import (
     segments_text,
 )
 from accel.cli.stream.options import StreamChoice, moment_option, read_by, stream_options
-from accel.history.ids import parse_segment, segment_text
+from accel.history.rules.ids import parse_segment, segment_text
 from accel.rendering import Column, Output, Shown, table_of
 from accel.units import count_text
 
 if TYPE_CHECKING:
-    from accel.history.epochs import EpochSummary
-    from accel.history.records import EpochRecord
+    from accel.history.rules.epochs import EpochRecord, EpochSummary
     from accel.history.store import Stream
 
 EPOCHS_SHOWN = 20

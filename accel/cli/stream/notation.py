@@ -21,14 +21,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from accel.history.checks import TIME_MS_END
-from accel.history.ids import parse_segment, segment_text
+from accel.history.rules.checks import TIME_MS_END
+from accel.history.rules.ids import parse_segment, segment_text
 from accel.rendering import Column, word
 from accel.system import SYSTEM
 from accel.units import parse_time
 
 if TYPE_CHECKING:
-    from accel.history.segments import SegmentRecord
+    from accel.history.rules.segments import SegmentRecord
 
 
 MOMENT_MS_MAX: Final = TIME_MS_END - 1
@@ -172,7 +172,7 @@ def segment_data(segment: SegmentRecord) -> dict[str, Any]:
 def keys_text(segment: SegmentRecord) -> str:
     """A segment's keys.
 
-    >>> from accel.history.segments import SegmentRecord
+    >>> from accel.history.rules.segments import SegmentRecord
     >>> keys_text(SegmentRecord(3, 0, 0.25, 0.5))
     '[0.25, 0.5)'
     """

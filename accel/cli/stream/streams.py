@@ -10,7 +10,7 @@ from accel.cli.options import TIME, Command, StoreChoice, command, limit_option,
 from accel.cli.stream.notation import cut_text, moment_ms_text, numbers_by_segment
 from accel.cli.stream.options import ScopeChoice, StreamChoice, moment_option, scope_options, stream_options
 from accel.errors import IllegalState, NotInHistory
-from accel.history.configuration import (
+from accel.history.rules.configuration import (
     SEGMENTS_MAX,
     OffsetUnit,
     RetentionKind,

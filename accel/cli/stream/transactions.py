@@ -10,14 +10,14 @@ import click
 from accel.cli.options import TIME, Command, command
 from accel.cli.stream.notation import moment_ms_text
 from accel.cli.stream.options import StreamChoice, holder_option, size_options, stream_options
-from accel.history.ids import transaction_epoch
-from accel.history.transactions import TransactionStatus
+from accel.history.rules.ids import transaction_epoch
+from accel.history.rules.transactions import TransactionStatus
 from accel.rendering import Column, Output, Shown, said, table_of, word
 from accel.units import count_text
 
 if TYPE_CHECKING:
+    from accel.history.rules.transactions import ActiveTransaction
     from accel.history.store import Stream
-    from accel.history.transactions import ActiveTransaction
 
 COMMITS_MAX = 1000
 """Commits until a transaction's turn comes: each takes a thousand of those before it."""

@@ -22,7 +22,7 @@ kept once (see segment_columns).
 
 Epochs of one split or merge take 7 to 16 bytes each, those of thirty 230 to 305. What all epochs of a chunk together
 seal and create is at most 1,048,576 segments: a scale that would make it more is refused before it begins (see
-`accel.history.room`).
+`accel.history.rules.scaling`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from accel.history.checks import check_epoch
 from accel.history.codecs.history_form import HistoryForm
 from accel.history.codecs.segment_columns import (
     ROW,
@@ -47,9 +46,10 @@ from accel.history.codecs.segment_columns import (
     segments_of_rows,
     unpacked_keys,
 )
-from accel.history.history_chunk import HistoryChunk
-from accel.history.id_columns import Integers
-from accel.history.segments import Segments
+from accel.history.rules.checks import check_epoch
+from accel.history.rules.epochs import HistoryChunk
+from accel.history.rules.ids import Integers
+from accel.history.rules.segments import Segments
 from loaders.tables.columns import pack_columns, unpack_columns
 
 EPOCH_ROW: Final = np.dtype([(name, "<i8") for name in ("reference_back", "time_ms", "sealed", "created")])

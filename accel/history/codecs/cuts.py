@@ -28,8 +28,9 @@ from accel.history.codecs.segment_columns import (
     restored_segments,
     stored_segments,
 )
-from accel.history.id_columns import IdMap
-from accel.history.records import CutSpan, RetentionSet, StreamCutRecord, TruncationRecord
+from accel.history.rules.cuts import CutSpan
+from accel.history.rules.ids import IdMap
+from accel.history.rules.retention import RetentionSet, StreamCutRecord, TruncationRecord
 from loaders.tables.columns import pack_columns, unpack_columns
 
 PLACE: Final = np.dtype([("offset", "<i8"), ("epoch", "<i8")])

@@ -27,10 +27,10 @@ from accel.history.codecs.segment_columns import (
     restored_segments,
     stored_segments,
 )
-from accel.history.configuration import SEGMENTS_MAX
-from accel.history.ids import EPOCH_MAX
-from accel.history.records import EpochRecord, EpochTransition
-from accel.history.segments import KeyRanges
+from accel.history.rules.configuration import SEGMENTS_MAX
+from accel.history.rules.epochs import EpochRecord, EpochTransition
+from accel.history.rules.ids import EPOCH_MAX
+from accel.history.rules.segments import KeyRanges
 from loaders.tables.columns import pack_columns, unpack_columns
 
 RANGE: Final = np.dtype([("start", "<i8"), ("end", "<i8")])

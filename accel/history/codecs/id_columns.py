@@ -14,8 +14,7 @@ from typing import Final
 import numpy as np
 
 from accel.history.codecs.segment_columns import make_ids, make_rows
-from accel.history.id_columns import IdMap, IdSet, Integers
-from accel.history.ids import NUMBER_BITS, NUMBER_MASK
+from accel.history.rules.ids import NUMBER_BITS, NUMBER_MASK, IdMap, IdSet, Integers
 from loaders.tables.columns import ROWS_MAX, pack_columns, unpack_columns
 
 SET_ROW: Final = np.dtype([(name, "<i8") for name in ("creation_epoch", "number")])

@@ -12,8 +12,8 @@ from uuid import UUID
 
 import msgspec
 
-from accel.history.checks import INT64_MAX, checked_integer
 from accel.history.codecs.history_form import HistoryForm
+from accel.history.rules.checks import INT64_MAX, checked_integer
 
 E = TypeVar("E", bound=Enum)
 S = TypeVar("S", bound=msgspec.Struct)

@@ -9,11 +9,10 @@ from itertools import islice
 
 import msgspec
 
-from accel.history.history_chunk import HistoryChunk
-from accel.history.id_columns import IdMap, IdSet
-from accel.history.ids import segment_text
-from accel.history.records import RetentionSet
-from accel.history.segments import KeyRanges, Segments
+from accel.history.rules.epochs import HistoryChunk
+from accel.history.rules.ids import IdMap, IdSet, segment_text
+from accel.history.rules.retention import RetentionSet
+from accel.history.rules.segments import KeyRanges, Segments
 from loaders.tables.records import RowsView
 
 _VIEW = "\0view"  # no field has such a name

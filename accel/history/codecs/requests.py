@@ -29,9 +29,9 @@ from accel.history.codecs.history_form import HistoryForm
 from accel.history.codecs.numbers import checked, member, optional_uuid, optional_uuid_bytes
 from accel.history.codecs.streams import CONFIGURATION
 from accel.history.codecs.transactions import COMMITTING_TRANSACTIONS
-from accel.history.configuration import ConfigurationRecord
-from accel.history.ids import EPOCH_MAX
-from accel.history.requests import (
+from accel.history.rules.configuration import ConfigurationRecord
+from accel.history.rules.ids import EPOCH_MAX
+from accel.history.rules.requests import (
     REASON_SIZE_MAX,
     CommitPlan,
     Plan,
@@ -41,7 +41,7 @@ from accel.history.requests import (
     UpdatePlan,
     WorkflowRequest,
 )
-from accel.history.states import StreamState
+from accel.history.rules.states import StreamState
 
 
 class StoredRequest(msgspec.Struct, frozen=True):

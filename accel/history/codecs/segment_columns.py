@@ -32,9 +32,8 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accel.history.id_columns import Integers
-from accel.history.ids import EPOCH_MAX, NUMBER_BITS, NUMBER_MAX
-from accel.history.segments import Keys, Segments
+from accel.history.rules.ids import EPOCH_MAX, NUMBER_BITS, NUMBER_MAX, Integers
+from accel.history.rules.segments import Keys, Segments
 from loaders.tables.columns import ROWS_MAX, pack_columns, unpack_columns
 
 ROW: Final = np.dtype([(name, "<i8") for name in ("number", "creation_epoch", "creation_time_ms", "start", "span")])

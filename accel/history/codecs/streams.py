@@ -36,20 +36,20 @@ from accel.history.codecs.numbers import (
     optional_uuid,
     optional_uuid_bytes,
 )
-from accel.history.configuration import (
+from accel.history.rules.configuration import (
     ConfigurationRecord,
+    HistoryLayout,
     OffsetUnit,
     RetentionKind,
     RetentionPolicy,
     ScalingKind,
     ScalingPolicy,
+    ShardBy,
     StreamConfiguration,
 )
-from accel.history.ids import NUMBER_MAX
-from accel.history.layout import HistoryLayout
-from accel.history.name_entries import NamePhase, ScopeEntry, StreamEntry
-from accel.history.sizes import ShardBy
-from accel.history.states import StreamState, StreamStatus
+from accel.history.rules.creation import NamePhase, ScopeEntry, StreamEntry
+from accel.history.rules.ids import NUMBER_MAX
+from accel.history.rules.states import StreamState, StreamStatus
 
 
 class StoredState(msgspec.Struct, frozen=True):

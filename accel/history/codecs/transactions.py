@@ -18,14 +18,19 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from accel.history.checks import INT64_MAX
 from accel.history.codecs.history_form import HistoryForm
 from accel.history.codecs.id_columns import packed_map, unpacked_map
 from accel.history.codecs.numbers import checked, joined_uuids, member, split_uuids
 from accel.history.codecs.segment_columns import make_rows
-from accel.history.id_columns import NOTHING
-from accel.history.records import CommittingTransactions
-from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction, TransactionStatus
+from accel.history.rules.checks import INT64_MAX
+from accel.history.rules.ids import NOTHING
+from accel.history.rules.transactions import (
+    ActiveTransaction,
+    CommitOrder,
+    CommittingTransactions,
+    CompletedTransaction,
+    TransactionStatus,
+)
 from loaders.tables.columns import pack_columns, unpack_columns
 
 POSITION: Final = np.dtype([("position", "<i8")])

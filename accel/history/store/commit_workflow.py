@@ -13,7 +13,8 @@
     complete           say how each ended, remove its entry, drop older epochs' tables
     end                state ACTIVE, or SEALING
 
-A transaction is said to be committed only when its data can be read. `accel.history.rolling` says what T and N are.
+A transaction is said to be committed only when its data can be read. `accel.history.rules.transactions` says what T and
+N are.
 
 A commit can be carried out step by step, too, as PDP-32 describes: `start` stores which transactions, `start_rolling`
 from which epoch it rolls, `complete` empties the record. `run` and `recover` carry out one that was started so.
@@ -27,17 +28,19 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from accel.errors import NotInHistory
-from accel.history.checks import checked_integer, checked_time
-from accel.history.records import NO_COMMIT, CommittingTransactions, EpochRecord
-from accel.history.requests import CommitPlan, WorkflowRequest
-from accel.history.rolling import (
+from accel.history.rules.checks import checked_integer, checked_time
+from accel.history.rules.epochs import EpochRecord
+from accel.history.rules.requests import CommitPlan, WorkflowRequest
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import (
+    NO_COMMIT,
+    CommittingTransactions,
     active_epoch_again,
     is_rolled,
     needs_rolling,
     transaction_epoch_again,
     with_rolling,
 )
-from accel.history.states import StreamState
 from accel.history.store.cell import Seen
 from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership

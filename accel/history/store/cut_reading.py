@@ -14,15 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from accel.errors import InvalidArgument, NotInHistory, Sought
-from accel.history import cuts, sizes, truncation
-from accel.history.checks import checked_id, checked_numbers
-from accel.history.cuts import CutOrder, PlacedCut
-from accel.history.id_columns import NOTHING, IdMap, Integers, some_ids
-from accel.history.records import CutSpan, TruncationRecord
-from accel.history.segments import Segments
+from accel.history.rules import cuts, retention
+from accel.history.rules.checks import checked_id, checked_numbers
+from accel.history.rules.cuts import CutOrder, CutSpan, PlacedCut
+from accel.history.rules.epochs import creation_epochs, place, segments_of
+from accel.history.rules.ids import NOTHING, IdMap, Integers, some_ids
+from accel.history.rules.retention import TruncationRecord
+from accel.history.rules.segments import Segments
 from accel.history.store.epoch_store import EpochReading
 from accel.history.store.parts import StreamParts
-from accel.history.walking import creation_epochs, place, segments_of
 
 SHARDS_KEPT_MAX = 64
 """Segments come in the order of their epochs, so few shards are asked for twice."""
@@ -122,19 +122,19 @@ class CutReading:
             record: where the stream begins; None = as it stands.
         """
         now = self._epochs.truncation() if record is None else record
-        wanted = truncation.placed(now)
+        wanted = retention.placed(now)
         if now.updating and wanted is not None:
-            yield from self.ending(truncation.deleted_before(now), wanted)
+            yield from self.ending(retention.deleted_before(now), wanted)
 
     def deleted(self) -> Iterator[Segments]:
         """The segments that truncations deleted, in parts: a walk through the history before. 1 call, 1 a chunk."""
-        gone = truncation.deleted_before(self._epochs.truncation())
+        gone = retention.deleted_before(self._epochs.truncation())
         if gone is not None:
             yield from self.ending(None, gone)
 
     def ending(self, start: PlacedCut | None, end: PlacedCut) -> Iterator[Segments]:
         """The segments that end between two cuts, in parts: those that lie between them, less the end's own."""
-        return truncation.ending_before(end, self.between(start, end))
+        return retention.ending_before(end, self.between(start, end))
 
     def segments_between(
         self, start: Mapping[int, int], end: Mapping[int, int], *, refuse_unordered: bool = True
@@ -155,7 +155,7 @@ class CutReading:
         def read(ids: Integers) -> Mapping[int, int]:
             return self._sealed_sizes(ids, shards)
 
-        return sizes.size_between(parts, _offsets(start), _offsets(end), read)
+        return retention.size_between(parts, _offsets(start), _offsets(end), read)
 
     def size_till(
         self, cut: Mapping[int, int], reference: Mapping[int, int] | None = None, reference_size: int = 0
@@ -167,7 +167,7 @@ class CutReading:
             reference: an earlier one; None = the stream's beginning.
             reference_size: how much lies before that one.
         """
-        return sizes.size_till(self.size_between(reference or {}, cut), reference_size)
+        return retention.size_till(self.size_between(reference or {}, cut), reference_size)
 
     def sealed_size(self, segment_id: int) -> int | None:
         """How much a segment holds; None while that is not known: it is not sealed yet. 1 call."""
@@ -180,7 +180,7 @@ class CutReading:
 
     def _sealed_sizes(self, ids: Integers, shards: dict[int, IdMap]) -> dict[int, int]:
         layout = self._parts.layout
-        numbers = sizes.shard_numbers(ids, layout.shard_size, layout.shard_by)
+        numbers = retention.shard_numbers(ids, layout.shard_size, layout.shard_by)
         if len(shards) > SHARDS_KEPT_MAX:
             shards.clear()
         wanted = sorted(set(numbers.tolist()) - shards.keys())

@@ -39,21 +39,26 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from accel.errors import AccelError, IllegalState, NotInHistory, Sought
-from accel.history import epochs as rules
-from accel.history.checks import checked_integer, checked_numbers, checked_time
-from accel.history.epochs import EpochSummary, advanced, delta_of, sealed_by
-from accel.history.history_chunk import HistoryChunk, HistoryDelta
-from accel.history.id_columns import IdMap, Integers
-from accel.history.ids import EPOCH_MAX, epoch_of, is_segment_id, segment_text
-from accel.history.records import EpochRecord, TruncationRecord
-from accel.history.segments import SegmentRecord, Segments
-from accel.history.sizes import by_shard, with_sizes
-from accel.history.states import StreamState, refuse_uncreated
+from accel.history.rules import epochs as rules
+from accel.history.rules.checks import checked_integer, checked_numbers, checked_time
+from accel.history.rules.epochs import (
+    EpochRecord,
+    EpochSummary,
+    HistoryChunk,
+    HistoryDelta,
+    advanced,
+    chunk_numbers,
+    delta_of,
+    replay,
+    sealed_by,
+)
+from accel.history.rules.ids import EPOCH_MAX, IdMap, Integers, epoch_of, is_segment_id, segment_text
+from accel.history.rules.retention import TruncationRecord, by_shard, head, segments_at, with_sizes
+from accel.history.rules.segments import SegmentRecord, Segments
+from accel.history.rules.states import StreamState, refuse_uncreated
 from accel.history.store import keys
 from accel.history.store.cell import Seen
 from accel.history.store.parts import StreamParts, record_size_bytes
-from accel.history.truncation import head, segments_at
-from accel.history.walking import chunk_numbers, replay
 from loaders.errors import DataNotFound
 from loaders.parallel import Reader, read_ahead
 from range_index.epoch_appends import Merge, append, merge_due, merged, show_epochs, with_leaf

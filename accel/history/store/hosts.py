@@ -14,9 +14,9 @@ from typing import Protocol
 from uuid import UUID
 
 from accel.errors import HostMissing
-from accel.history.checks import checked_numbers
-from accel.history.id_columns import IdMap, Integers
-from accel.history.segments import Segments
+from accel.history.rules.checks import checked_numbers
+from accel.history.rules.ids import IdMap, Integers
+from accel.history.rules.segments import Segments
 
 StreamName = tuple[str, str]
 """Scope and stream."""

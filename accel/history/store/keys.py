@@ -34,23 +34,20 @@ from uuid import UUID
 
 from accel.errors import InvalidArgument
 from accel.history import codecs
-from accel.history.configuration import ConfigurationRecord
-from accel.history.history_chunk import HistoryChunk
-from accel.history.id_columns import IdMap
-from accel.history.layout import HistoryLayout
-from accel.history.name_entries import ScopeEntry, StreamEntry
-from accel.history.records import (
+from accel.history.rules.configuration import ConfigurationRecord, HistoryLayout
+from accel.history.rules.creation import ScopeEntry, StreamEntry
+from accel.history.rules.epochs import EpochRecord, EpochTransition, HistoryChunk
+from accel.history.rules.ids import IdMap
+from accel.history.rules.requests import WorkflowRequest
+from accel.history.rules.retention import RetentionSet, StreamCutRecord, TruncationRecord
+from accel.history.rules.states import StreamStatus
+from accel.history.rules.transactions import (
+    ActiveTransaction,
+    CommitOrder,
     CommittingTransactions,
-    EpochRecord,
-    EpochTransition,
-    RetentionSet,
-    StreamCutRecord,
-    TruncationRecord,
+    CompletedTransaction,
 )
-from accel.history.requests import WorkflowRequest
-from accel.history.states import StreamStatus
 from accel.history.store.cell import Cell, always, never
-from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction
 from loaders.backoff import Backoff
 from loaders.epoch_records import EpochRecords
 from loaders.tables import Table, Tables

@@ -37,21 +37,21 @@ from contextlib import suppress
 from uuid import UUID
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
-from accel.history.checks import checked_time
-from accel.history.configuration import ConfigurationRecord, StreamConfiguration
-from accel.history.creation import CreationOutcome, creation_outcome, first_epoch, last_number
-from accel.history.id_columns import NOTHING, Integers
-from accel.history.records import NO_COMMIT, NO_TRANSITION, NO_TRUNCATION, RetentionSet
-from accel.history.requests import UpdatePlan, WorkflowRequest
-from accel.history.states import StreamState, StreamStatus, refuse_undeletable, sealed, sealing
+from accel.history.rules.checks import checked_time
+from accel.history.rules.configuration import ConfigurationRecord, StreamConfiguration
+from accel.history.rules.creation import CreationOutcome, creation_outcome, first_epoch, last_number
+from accel.history.rules.epochs import NO_TRANSITION
+from accel.history.rules.ids import NOTHING, Integers
+from accel.history.rules.requests import UpdatePlan, WorkflowRequest
+from accel.history.rules.retention import NO_TRUNCATION, RetentionSet, placed
+from accel.history.rules.states import StreamState, StreamStatus, refuse_undeletable, sealed, sealing
+from accel.history.rules.transactions import NO_COMMIT, CommitOrder, TransactionStatus
 from accel.history.store.commit_workflow import CommitWorkflow
 from accel.history.store.cut_reading import CutReading
 from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 from accel.history.store.transaction_store import TransactionStore
-from accel.history.transactions import CommitOrder, TransactionStatus
-from accel.history.truncation import placed
 from loaders.errors import TableMissing
 
 

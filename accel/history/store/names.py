@@ -1,6 +1,6 @@
 """Names of scopes and streams, which scope or stream has each, and tables that no name leads to any more.
 
-A name has one entry (`accel.history.name_entries`), written by compare-and-set, and the scope or stream that has the
+A name has one entry (`accel.history.rules.creation`), written by compare-and-set, and the scope or stream that has the
 name is listed under a key of its own, with the unique id in it:
 
     entry/<name>         which one has the name, and its phase         written again and again, never listed
@@ -44,8 +44,8 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought, StreamDeleted
-from accel.history.configuration import StreamConfiguration
-from accel.history.name_entries import NamePhase, ScopeEntry, StreamEntry
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.creation import NamePhase, ScopeEntry, StreamEntry
 from accel.history.store import keys
 from accel.history.store.cell import Cell, Seen
 from accel.history.store.id_blocks import make_system_tables

@@ -40,8 +40,8 @@ from typing import TypeAlias
 from uuid import UUID
 
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought
-from accel.history.requests import Plan, RequestStatus, WorkflowRequest, is_spent
-from accel.history.states import StreamState, StreamStatus, given_back, taken
+from accel.history.rules.requests import Plan, RequestStatus, WorkflowRequest, is_spent
+from accel.history.rules.states import StreamState, StreamStatus, given_back, taken
 from accel.history.store.cell import Seen
 from accel.history.store.parts import StreamParts
 from loaders.errors import DataConflict, StoreError

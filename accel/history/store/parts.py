@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.errors import HostMissing, InvalidArgument
-from accel.history.checks import checked_time
-from accel.history.creation import start_number
-from accel.history.history_chunk import HistoryChunk
-from accel.history.id_columns import IdMap
-from accel.history.layout import HistoryLayout
-from accel.history.records import EpochRecord, StreamCutRecord
-from accel.history.segments import Segments
-from accel.history.states import ACTIVE, StreamState, StreamStatus, moved_by_hand
+from accel.history.rules.checks import checked_time
+from accel.history.rules.configuration import HistoryLayout
+from accel.history.rules.creation import start_number
+from accel.history.rules.epochs import EpochRecord, HistoryChunk
+from accel.history.rules.ids import IdMap
+from accel.history.rules.retention import StreamCutRecord
+from accel.history.rules.segments import Segments
+from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, moved_by_hand
 from accel.history.store import keys
 from accel.history.store.cell import Seen
 from accel.history.store.hosts import NoHost, SegmentHost, StreamName

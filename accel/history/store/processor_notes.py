@@ -16,9 +16,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 from accel.errors import IllegalState
-from accel.history.checks import checked_id, checked_text, checked_time
-from accel.history.ids import segment_text
-from accel.history.states import StreamState
+from accel.history.rules.checks import checked_id, checked_text, checked_time
+from accel.history.rules.ids import segment_text
+from accel.history.rules.states import StreamState
 from accel.history.store.parts import StreamParts
 from loaders.errors import DataConflict
 

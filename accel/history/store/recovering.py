@@ -41,8 +41,8 @@ from typing import Final
 from uuid import UUID
 
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought
-from accel.history.requests import REQUESTS_KEPT_MAX, RequestStatus, ScalePlan, WorkflowRequest
-from accel.history.states import StreamState, StreamStatus
+from accel.history.rules.requests import REQUESTS_KEPT_MAX, RequestStatus, ScalePlan, WorkflowRequest
+from accel.history.rules.states import StreamState, StreamStatus
 from accel.history.store.commit_workflow import CommitWorkflow
 from accel.history.store.cut_reading import CutReading
 from accel.history.store.epoch_store import EpochReading, EpochWriting

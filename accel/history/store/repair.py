@@ -34,11 +34,12 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from accel.errors import IllegalState, OperationNotAllowed
-from accel.history.layout import HistoryLayout
-from accel.history.records import NO_COMMIT, NO_TRANSITION, RetentionSet
-from accel.history.requests import RequestStatus
-from accel.history.sizes import shard_numbers
-from accel.history.states import ACTIVE, StreamState, StreamStatus
+from accel.history.rules.configuration import HistoryLayout
+from accel.history.rules.epochs import NO_TRANSITION
+from accel.history.rules.requests import RequestStatus
+from accel.history.rules.retention import RetentionSet, shard_numbers
+from accel.history.rules.states import ACTIVE, StreamState, StreamStatus
+from accel.history.rules.transactions import NO_COMMIT, CommitOrder, TransactionStatus
 from accel.history.store import keys
 from accel.history.store.cell import Cell, Inspected
 from accel.history.store.hosts import NoHost
@@ -54,7 +55,6 @@ from accel.history.store.repair_epochs import (
     RunIsFull,
     Sizes,
 )
-from accel.history.transactions import CommitOrder, TransactionStatus
 from loaders.errors import TableMissing
 from loaders.tables import Unreadable
 

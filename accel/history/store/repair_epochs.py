@@ -40,13 +40,10 @@ from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from accel.history.epochs import delta_of, record_of, sealed_by
-from accel.history.history_chunk import HistoryChunk, HistoryDelta
-from accel.history.id_columns import IdMap, Integers
-from accel.history.ids import segment_text
-from accel.history.records import EpochRecord, TruncationRecord
-from accel.history.sizes import shard_numbers
-from accel.history.states import StreamState
+from accel.history.rules.epochs import EpochRecord, HistoryChunk, HistoryDelta, delta_of, record_of, sealed_by
+from accel.history.rules.ids import IdMap, Integers, segment_text
+from accel.history.rules.retention import TruncationRecord, shard_numbers
+from accel.history.rules.states import StreamState
 from accel.history.store import keys
 from accel.history.store.cell import Cell, Inspected
 from accel.history.store.parts import StreamParts, record_size_bytes

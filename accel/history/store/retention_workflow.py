@@ -13,7 +13,7 @@ set because a purge was cut short, counts as a cut that everything left of the s
 
 In a run over many streams (`retain`) one stream does not hold up the others; `Retained` says what became of each.
 
-Source: PDP-32; the rule that chooses the cut: `accel.history.retention`.
+Source: PDP-32; the rule that chooses the cut: `accel.history.rules.retention`.
 """
 
 from __future__ import annotations
@@ -26,27 +26,29 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed, Sought
-from accel.history.checks import checked_integer, checked_numbers, checked_time
-from accel.history.configuration import RetentionPolicy
-from accel.history.cuts import PlacedCut, is_equal_or_after
-from accel.history.id_columns import IdMap
-from accel.history.records import RetentionEntry, RetentionSet, StreamCutRecord
-from accel.history.retention import (
+from accel.history.rules.checks import checked_integer, checked_numbers, checked_time
+from accel.history.rules.configuration import RetentionPolicy
+from accel.history.rules.cuts import PlacedCut, is_equal_or_after
+from accel.history.rules.ids import IdMap
+from accel.history.rules.retention import (
+    RetentionEntry,
+    RetentionSet,
+    StreamCutRecord,
     find_by_size,
     find_by_time,
+    placed,
     reference_before,
     truncation_point,
     up_to,
     with_entry,
     without_up_to,
 )
-from accel.history.states import StreamState
+from accel.history.rules.states import StreamState
 from accel.history.store import keys
 from accel.history.store.cut_reading import CutReading, as_cut
 from accel.history.store.epoch_store import EpochReading
 from accel.history.store.parts import StreamParts
 from accel.history.store.truncation_workflow import TruncationWorkflow
-from accel.history.truncation import placed
 from loaders.errors import DataConflict, DataNotFound
 
 if TYPE_CHECKING:

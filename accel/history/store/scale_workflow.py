@@ -16,7 +16,7 @@ A transition can be submitted step by step, too, as PDP-32 describes: `submit` s
 Calls of one scale that seals s segments and creates c: at most 28 + 2 s + c, and 2 for each shard of sizes; besides 2
 for each block of ids, 1 where a part of the index of times becomes full, and 2 for each of its parts where a leaf does.
 
-Source: PDP-32; which checks come in which order: `accel.history.scaling`.
+Source: PDP-32; which checks come in which order: `accel.history.rules.scaling`.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from dataclasses import replace
 from uuid import UUID
 
 from accel.errors import ScalePrecondition
-from accel.history.records import NO_TRANSITION, EpochRecord, EpochTransition
-from accel.history.requests import RequestStatus, ScalePlan, WorkflowRequest
-from accel.history.room import needs_look, refuse_crowded
-from accel.history.scaling import (
+from accel.history.rules.epochs import NO_TRANSITION, EpochRecord, EpochTransition
+from accel.history.rules.requests import RequestStatus, ScalePlan, WorkflowRequest
+from accel.history.rules.scaling import (
     ScaleRequest,
     ScaleVerdict,
     is_outdated,
     led_to,
+    needs_look,
     refuse_conflict,
+    refuse_crowded,
     refuse_dropped,
     scaled_epoch,
     started,
     submitted,
 )
-from accel.history.segments import KeyRanges
-from accel.history.states import StreamState, refuse_uncreated
+from accel.history.rules.segments import KeyRanges
+from accel.history.rules.states import StreamState, refuse_uncreated
 from accel.history.store.cell import Seen
 from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
@@ -80,7 +81,7 @@ class ScaleWorkflow:
 
         Raises:
             DataConflict: another version of the transition stands there.
-            What `accel.history.scaling.submitted` raises.
+            What `accel.history.rules.scaling.submitted` raises.
         """
         cell = self._cells.transition()
         state = self._parts.state()
@@ -167,7 +168,8 @@ class ScaleWorkflow:
         Raises:
             OperationNotAllowed: another workflow has the stream.
             ScaleConflict: another scale has it, or was submitted.
-            What `accel.history.scaling.submitted` raises. Whatever is raised by then, nothing of the stream changed.
+            What `accel.history.rules.scaling.submitted` raises. Whatever is raised by then, nothing of the stream
+            changed.
         """
         self._parts.require_host("scale")
 
@@ -231,7 +233,7 @@ class ScaleWorkflow:
         """Leave a request that is valid now; any process with a host carries it out. 5 calls.
 
         Raises:
-            What `accel.history.scaling.submitted` raises; nothing was written.
+            What `accel.history.rules.scaling.submitted` raises; nothing was written.
         """
         state, current = self._parts.state(), self._epochs.current()
         refuse_uncreated(state)

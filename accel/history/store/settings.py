@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accel.history.checks import TIME_MS_END, check_settings, checked_duration
-from accel.history.layout import HistoryLayout
-from accel.history.records import COMMITTED_AT_ONCE_MAX
-from accel.history.sizes import ShardBy
+from accel.history.rules.checks import TIME_MS_END, check_settings, checked_duration
+from accel.history.rules.configuration import HistoryLayout, ShardBy
+from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS
 
 MILLISECONDS = 1000

@@ -9,24 +9,16 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory, Sought, StreamDeleted
-from accel.history.checks import (
-    checked_integer,
-    checked_keys,
-    checked_time,
-    checked_uuid,
-)
-from accel.history.configuration import StreamConfiguration
-from accel.history.id_columns import IdMap
-from accel.history.ids import segment_text
-from accel.history.records import (
-    CommittingTransactions,
-    EpochRecord,
-    TruncationRecord,
-)
-from accel.history.requests import WorkflowRequest
-from accel.history.scaling import ScaleRequest
-from accel.history.segments import KeyRanges, Segments
-from accel.history.states import StreamState
+from accel.history.rules.checks import checked_integer, checked_keys, checked_time, checked_uuid
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.epochs import EpochRecord
+from accel.history.rules.ids import IdMap, segment_text
+from accel.history.rules.requests import WorkflowRequest
+from accel.history.rules.retention import TruncationRecord
+from accel.history.rules.scaling import ScaleRequest
+from accel.history.rules.segments import KeyRanges, Segments
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import CommittingTransactions
 from accel.history.store.cut_reading import as_cut
 from accel.history.store.parts import StreamParts
 from accel.history.store.recovering import Recovering, Workflows
@@ -114,10 +106,10 @@ class Stream:
     Every call asks the tables anew, except for what never changes. Cuts are offsets by segment id, in the stream's
     offset unit; times are milliseconds since 1970, 0 <= ms < 10^14.
 
-    Numbers and texts are checked before anything is written (`accel.history.checks`): InvalidArgument. When the stream
-    was deleted, every method raises StreamDeleted, also when there is another one of its name. What never changes and
-    was read before (an epoch, a segment, its predecessors, `creation_time_ms`, where cuts lie) is still answered from
-    memory: it says what was, and stays true.
+    Numbers and texts are checked before anything is written (`accel.history.rules.checks`): InvalidArgument. When the
+    stream was deleted, every method raises StreamDeleted, also when there is another one of its name. What never
+    changes and was read before (an epoch, a segment, its predecessors, `creation_time_ms`, where cuts lie) is still
+    answered from memory: it says what was, and stays true.
 
     Args:
         parts: of the stream.
@@ -245,7 +237,7 @@ class Stream:
             is_manual: whether a person asks; a scale that was asked for by load is dropped if a commit came between.
 
         Raises:
-            ScalePrecondition, ScaleInputInvalid, ScaleConflict: see `accel.history.scaling`.
+            ScalePrecondition, ScaleInputInvalid, ScaleConflict: see `accel.history.rules.scaling`.
             IllegalState: the stream is sealed, or the scale was dropped.
             OperationNotAllowed: another workflow has the stream.
             HostMissing: this process holds no segments: `request_scale`. Whatever of these is raised, nothing of the

@@ -21,12 +21,10 @@ from contextlib import suppress
 import numpy as np
 
 from accel.errors import HostMissing, InvalidArgument, NotInHistory, OperationNotAllowed, Sought, StreamDeleted
-from accel.history.checks import checked_integer, checked_numbers, checked_time
-from accel.history.configuration import SEGMENTS_MAX, StreamConfiguration
-from accel.history.id_columns import Integers
-from accel.history.ids import NUMBER_MAX
-from accel.history.layout import HistoryLayout
-from accel.history.name_entries import NamePhase
+from accel.history.rules.checks import checked_integer, checked_numbers, checked_time
+from accel.history.rules.configuration import SEGMENTS_MAX, HistoryLayout, StreamConfiguration
+from accel.history.rules.creation import NamePhase
+from accel.history.rules.ids import NUMBER_MAX, Integers
 from accel.history.store import keys
 from accel.history.store.hosts import GivenSizes, NoHost, SegmentHost
 from accel.history.store.lifecycle import Ending

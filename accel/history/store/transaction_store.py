@@ -5,7 +5,8 @@ batch of completed ones (`CompletedTransactions`), which is written before the f
 time; all but the newest two are dropped. With batches of a day, an end is remembered for one day at least.
 
 The order of commits (`CommitOrdering`) is one key. A transaction gets a position first, and is marked COMMITTING with
-it afterwards; `accel.history.commit_order` has the rules. Positions never fall, so a removed one does not come again.
+it afterwards; `accel.history.rules.transactions` has the rules. Positions never fall, so a removed one does not come
+again.
 
 Several keys cannot be written at once, so the order matters:
 
@@ -28,19 +29,27 @@ from itertools import islice
 from uuid import UUID
 
 from accel.errors import CatalogDamaged, IllegalState, NotInHistory, Sought
-from accel.history import transaction_rules as rules
-from accel.history.checks import checked_duration, checked_numbers, checked_text, checked_time, checked_uuid
-from accel.history.commit_order import ReadTransactions, next_commit, with_transaction, without_positions
-from accel.history.ids import make_transaction_id, transaction_epoch
-from accel.history.records import CommittingTransactions
-from accel.history.states import refuse_sealed
+from accel.history.rules import transactions as rules
+from accel.history.rules.checks import checked_duration, checked_numbers, checked_text, checked_time, checked_uuid
+from accel.history.rules.ids import make_transaction_id, transaction_epoch
+from accel.history.rules.states import refuse_sealed
+from accel.history.rules.transactions import (
+    ActiveTransaction,
+    CommitOrder,
+    CommittingTransactions,
+    CompletedTransaction,
+    ReadTransactions,
+    TransactionStatus,
+    droppable_batches,
+    next_commit,
+    with_transaction,
+    without_positions,
+)
 from accel.history.store import keys
 from accel.history.store.epoch_store import EpochReading
 from accel.history.store.keys import MARK
 from accel.history.store.parts import StoreParts, StreamParts
 from accel.history.store.settings import MILLISECONDS
-from accel.history.transaction_rules import droppable_batches
-from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction, TransactionStatus
 from loaders.errors import TableMissing
 
 

@@ -24,15 +24,22 @@ from uuid import UUID
 import numpy as np
 
 from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed
-from accel.history.cuts import PlacedCut
-from accel.history.records import TruncationRecord
-from accel.history.requests import TruncationPlan, WorkflowRequest
-from accel.history.segments import Segments
-from accel.history.states import StreamState, refuse_sealed_truncation
+from accel.history.rules.cuts import PlacedCut
+from accel.history.rules.requests import TruncationPlan, WorkflowRequest
+from accel.history.rules.retention import (
+    TruncationRecord,
+    begun,
+    begun_by,
+    completed,
+    completed_by,
+    placed,
+    refuse_truncation,
+)
+from accel.history.rules.segments import Segments
+from accel.history.rules.states import StreamState, refuse_sealed_truncation
 from accel.history.store.cut_reading import CutReading
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
-from accel.history.truncation import begun, begun_by, completed, completed_by, placed, refuse_truncation
 
 
 class TruncationWorkflow:

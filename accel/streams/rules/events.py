@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.errors import CorruptObject
-from accel.history.configuration import OffsetUnit
+from accel.history.rules.configuration import OffsetUnit
 from loaders.format import RecordBatch
 
 MAGIC: Final = b"AEvt"

@@ -50,10 +50,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.errors import IllegalState, InvalidArgument
-from accel.history.cuts import PlacedCut
-from accel.history.id_columns import NOTHING, IdMap, Integers
-from accel.history.ids import segment_text
-from accel.history.segments import NO_SEGMENTS, SegmentRecord, Segments
+from accel.history.rules.cuts import PlacedCut
+from accel.history.rules.ids import NOTHING, IdMap, Integers, segment_text
+from accel.history.rules.segments import NO_SEGMENTS, SegmentRecord, Segments
 from accel.streams.rules.reader_core import FUTURE, Frontier, later, placed
 
 FREE: Final = -1

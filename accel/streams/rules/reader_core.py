@@ -56,13 +56,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.errors import InvalidArgument
-from accel.history.checks import check_settings
-from accel.history.cuts import PlacedCut
-from accel.history.id_columns import IdMap
-from accel.history.ids import segment_text
-from accel.history.key_profile import KeyProfile
-from accel.history.records import CutSpan
-from accel.history.segments import SegmentRecord, Segments
+from accel.history.rules.checks import check_settings
+from accel.history.rules.cuts import CutSpan, PlacedCut
+from accel.history.rules.ids import IdMap, segment_text
+from accel.history.rules.segments import KeyProfile, SegmentRecord, Segments
 from accel.streams.rules.arrival_order import Lag
 from accel.streams.rules.events import EventBatch
 from range_index.time_search import NO_TOKEN

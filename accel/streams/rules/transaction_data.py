@@ -31,7 +31,7 @@ from typing import Final
 
 import numpy as np
 
-from accel.history.segments import Keys
+from accel.history.rules.segments import Keys
 from loaders.errors import CorruptObject, FormatLimit
 
 MAGIC: Final = b"ATxn"

@@ -13,7 +13,7 @@ from accel.catalog.import_read import ImportChoice
 from accel.catalog.import_write import bucket_objects, commit_import, plan_import
 from accel.catalog.keys import bucket_key, list_version_key, node_key
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
-from accel.history.configuration import StreamConfiguration
+from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
 from accel.testing import Crash, CrashStore
 from loaders.store import MemoryStore

@@ -23,11 +23,11 @@ from accel.cli.stream.notation import (
     parse_range,
     read_cut,
 )
-from accel.history.ids import parse_segment
-from accel.history.segments import Segments
-from accel.history.states import StreamState
+from accel.history.rules.ids import parse_segment
+from accel.history.rules.segments import Segments
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import GivenSizes, Stream, StreamStore
-from accel.history.transactions import TransactionStatus
 from accel.system import SYSTEM
 from loaders.store import open_store
 from tests.accel.cli.worlds import run

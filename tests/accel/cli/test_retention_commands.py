@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from accel.cli.stream import retention
-from accel.history.states import StreamState
+from accel.history.rules.states import StreamState
 from accel.history.store import StreamStore
 from loaders.store import open_store
 from tests.accel.cli.test_history_commands import Shop

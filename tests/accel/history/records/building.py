@@ -8,10 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from accel.history.history_chunk import HistoryChunk, HistoryDelta
-from accel.history.id_columns import IdMap
-from accel.history.ids import make_id
-from accel.history.segments import NO_SEGMENTS, SegmentRecord, Segments
+from accel.history.rules.epochs import HistoryChunk, HistoryDelta
+from accel.history.rules.ids import IdMap, make_id
+from accel.history.rules.segments import NO_SEGMENTS, SegmentRecord, Segments
 
 START_MS = 1_760_000_000_000
 

@@ -14,34 +14,32 @@ from uuid import UUID
 
 from accel.history import codecs
 from accel.history.codecs import HistoryForm
-from accel.history.configuration import (
+from accel.history.rules.configuration import (
     ConfigurationRecord,
+    HistoryLayout,
     OffsetUnit,
     RetentionKind,
     RetentionPolicy,
     ScalingKind,
     ScalingPolicy,
+    ShardBy,
     StreamConfiguration,
 )
-from accel.history.history_chunk import HistoryChunk, HistoryDelta
-from accel.history.id_columns import IdMap, IdSet
-from accel.history.ids import make_id, make_transaction_id
-from accel.history.layout import HistoryLayout
-from accel.history.name_entries import NamePhase, ScopeEntry, StreamEntry
-from accel.history.records import (
+from accel.history.rules.creation import NamePhase, ScopeEntry, StreamEntry
+from accel.history.rules.cuts import CutSpan
+from accel.history.rules.epochs import EpochRecord, EpochTransition, HistoryChunk, HistoryDelta
+from accel.history.rules.ids import IdMap, IdSet, make_id, make_transaction_id
+from accel.history.rules.requests import CommitPlan, WorkflowRequest
+from accel.history.rules.retention import RetentionSet, StreamCutRecord, TruncationRecord
+from accel.history.rules.segments import NO_SEGMENTS, KeyRanges, SegmentRecord, Segments
+from accel.history.rules.states import StreamState, StreamStatus
+from accel.history.rules.transactions import (
+    ActiveTransaction,
+    CommitOrder,
     CommittingTransactions,
-    CutSpan,
-    EpochRecord,
-    EpochTransition,
-    RetentionSet,
-    StreamCutRecord,
-    TruncationRecord,
+    CompletedTransaction,
+    TransactionStatus,
 )
-from accel.history.requests import CommitPlan, WorkflowRequest
-from accel.history.segments import NO_SEGMENTS, KeyRanges, SegmentRecord, Segments
-from accel.history.sizes import ShardBy
-from accel.history.states import StreamState, StreamStatus
-from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction, TransactionStatus
 from range_index.epoch_times import Block, BlockKind, BlockTimes, EpochTimesRoot
 
 FOLDER = Path(__file__).parents[3] / "data" / "history"

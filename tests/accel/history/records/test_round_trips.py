@@ -13,20 +13,12 @@ from hypothesis import strategies as st
 
 from accel.history import codecs
 from accel.history.codecs import HistoryForm
-from accel.history.history_chunk import HistoryChunk, HistoryDelta
-from accel.history.id_columns import IdMap, IdSet
-from accel.history.ids import EPOCH_MAX, NUMBER_MAX, make_id
-from accel.history.records import (
-    CommittingTransactions,
-    CutSpan,
-    EpochRecord,
-    EpochTransition,
-    RetentionSet,
-    StreamCutRecord,
-    TruncationRecord,
-)
-from accel.history.segments import KeyRanges, Segments
-from accel.history.transactions import CommitOrder
+from accel.history.rules.cuts import CutSpan
+from accel.history.rules.epochs import EpochRecord, EpochTransition, HistoryChunk, HistoryDelta
+from accel.history.rules.ids import EPOCH_MAX, NUMBER_MAX, IdMap, IdSet, make_id
+from accel.history.rules.retention import RetentionSet, StreamCutRecord, TruncationRecord
+from accel.history.rules.segments import KeyRanges, Segments
+from accel.history.rules.transactions import CommitOrder, CommittingTransactions
 from range_index.epoch_appends import append, show_epochs
 from range_index.epoch_times import Block, BlockKind, BlockTimes, first_root
 from tests.accel.history.records.building import Story, by_id, chunk_of_scales

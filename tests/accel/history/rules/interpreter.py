@@ -8,14 +8,14 @@ from typing import Any
 from uuid import UUID
 
 from accel.errors import AccelError, DataConflict, NotInHistory, ScalePrecondition
-from accel.history import cuts, epochs, retention, truncation
-from accel.history.configuration import StreamConfiguration
-from accel.history.id_columns import IdMap
-from accel.history.ids import epoch_of, parse_segment, segment_text, transaction_epoch
-from accel.history.records import EpochTransition, RetentionEntry, StreamCutRecord
-from accel.history.scaling import ScaleRequest
-from accel.history.segments import KeyRanges
-from accel.history.states import StreamState
+from accel.history.rules import cuts, epochs, retention
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.epochs import EpochTransition
+from accel.history.rules.ids import IdMap, epoch_of, parse_segment, segment_text, transaction_epoch
+from accel.history.rules.retention import RetentionEntry, StreamCutRecord
+from accel.history.rules.scaling import ScaleRequest
+from accel.history.rules.segments import KeyRanges
+from accel.history.rules.states import StreamState
 from tests.accel.history.rules.world import World
 
 Args = Mapping[str, Any]
@@ -223,10 +223,10 @@ class Interpreter:
 
     def ask_segments_at_time(self, args: Args) -> dict[str, int]:
         record = self.world.epoch(self.world.epoch_at(args["time"]))
-        return by_text(truncation.segments_at(record, self.world.truncation))
+        return by_text(retention.segments_at(record, self.world.truncation))
 
     def ask_head(self, _: Args) -> dict[str, int]:
-        return by_text(truncation.head(self.world.truncation, self.world.epoch(0)))
+        return by_text(retention.head(self.world.truncation, self.world.epoch(0)))
 
     def ask_fetch_epochs(self, args: Args) -> list[int]:
         return [each.epoch for each in self.world.walk(args["from"], args["to"])]

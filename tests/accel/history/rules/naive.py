@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from accel.history.ids import epoch_of
-from accel.history.records import EpochRecord
-from accel.history.segments import SegmentRecord
+from accel.history.rules.epochs import EpochRecord
+from accel.history.rules.ids import epoch_of
+from accel.history.rules.segments import SegmentRecord
 
 Cut = Mapping[int, int]
 

@@ -8,10 +8,9 @@ from random import Random
 
 import hypothesis.strategies as st
 
-from accel.history.key_ranges import split_range
-from accel.history.records import EpochRecord
-from accel.history.scaling import ScaleRequest
-from accel.history.segments import KeyRanges
+from accel.history.rules.epochs import EpochRecord
+from accel.history.rules.scaling import ScaleRequest
+from accel.history.rules.segments import KeyRanges, split_range
 from tests.accel.history.rules.naive import Reader
 from tests.accel.history.rules.world import World
 

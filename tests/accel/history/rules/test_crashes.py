@@ -7,13 +7,19 @@ from typing import Any
 import pytest
 
 from accel.errors import IllegalState
-from accel.history import rolling
-from accel.history.creation import first_epoch
-from accel.history.ids import make_transaction_id
-from accel.history.key_ranges import split_range
-from accel.history.records import CommittingTransactions, EpochRecord
-from accel.history.rolling import active_epoch_again, needs_rolling, transaction_epoch_again, with_rolling
-from accel.history.scaling import ScaleRequest
+from accel.history.rules import transactions
+from accel.history.rules.creation import first_epoch
+from accel.history.rules.epochs import EpochRecord
+from accel.history.rules.ids import make_transaction_id
+from accel.history.rules.scaling import ScaleRequest
+from accel.history.rules.segments import split_range
+from accel.history.rules.transactions import (
+    CommittingTransactions,
+    active_epoch_again,
+    needs_rolling,
+    transaction_epoch_again,
+    with_rolling,
+)
 from tests.accel.history.rules.interpreter import Interpreter, increases
 from tests.accel.history.rules.world import World
 
@@ -97,8 +103,8 @@ def test_a_commit_rolls_from_one_epoch_only() -> None:
 def test_a_roll_is_over_once_the_stream_has_moved_on() -> None:
     committing = CommittingTransactions(0, (make_transaction_id(0, 1),), active_epoch=0)
     first = first_epoch(1, 1000)
-    assert not rolling.is_rolled(committing, first)
-    assert rolling.is_rolled(committing, transaction_epoch_again(first, first, 1001))
+    assert not transactions.is_rolled(committing, first)
+    assert transactions.is_rolled(committing, transaction_epoch_again(first, first, 1001))
 
 
 def test_a_scale_after_a_roll_goes_on_from_the_duplicates() -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 
 from accel.errors import InvalidArgument, NotInHistory
-from accel.history import cuts
-from accel.history.cuts import CutOrder
-from accel.history.ids import make_id, parse_segment
-from accel.history.key_ranges import split_range
-from accel.history.scaling import ScaleRequest
+from accel.history.rules import cuts
+from accel.history.rules.cuts import CutOrder
+from accel.history.rules.ids import make_id, parse_segment
+from accel.history.rules.scaling import ScaleRequest
+from accel.history.rules.segments import split_range
 from tests.accel.history.rules import naive
 from tests.accel.history.rules.interpreter import by_id
 from tests.accel.history.rules.streams import Stream, streams

@@ -10,11 +10,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from accel.history.configuration import SEGMENTS_MAX
-from accel.history.creation import first_epoch
-from accel.history.key_profile import NONE_HIGHEST, NONE_LOWEST, KeyProfile, bounds_of
-from accel.history.key_ranges import initial_ranges, merged, overlap_counts, replaces, split_range, splits_and_merges
-from accel.history.segments import KeyRanges
+from accel.history.rules.configuration import SEGMENTS_MAX
+from accel.history.rules.creation import first_epoch
+from accel.history.rules.segments import (
+    NONE_HIGHEST,
+    NONE_LOWEST,
+    KeyProfile,
+    KeyRanges,
+    bounds_of,
+    initial_ranges,
+    merged,
+    overlap_counts,
+    replaces,
+    split_range,
+    splits_and_merges,
+)
 from tests.accel.history.rules.world import World
 
 KEYS = st.integers(0, 12).map(lambda each: each / 12)

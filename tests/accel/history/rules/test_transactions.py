@@ -10,17 +10,15 @@ import pytest
 from hypothesis import given
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory
-from accel.history import commit_order
-from accel.history import transaction_rules as rules
-from accel.history.creation import first_epoch
-from accel.history.id_columns import IdMap
-from accel.history.ids import make_transaction_id
-from accel.history.states import StreamState
-from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction, TransactionStatus
+from accel.history.rules import transactions
+from accel.history.rules.creation import first_epoch
+from accel.history.rules.ids import IdMap, make_transaction_id
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import ActiveTransaction, CommitOrder, CompletedTransaction, TransactionStatus
 
-OPEN = rules.opened(1000, 50, 200)
-COMMITTING = rules.committing(OPEN, 0)
-ABORTING = rules.aborting(OPEN)
+OPEN = transactions.opened(1000, 50, 200)
+COMMITTING = transactions.committing(OPEN, 0)
+ABORTING = transactions.aborting(OPEN)
 
 
 @pytest.mark.parametrize(
@@ -45,56 +43,56 @@ def test_sealing_twice_gives_the_same_answer_and_the_opposite_is_refused(
     now = TransactionStatus(status)
     if expected is None:
         with pytest.raises(IllegalState, match=status):
-            rules.is_sealed(now, commit=commit)
+            transactions.is_sealed(now, commit=commit)
     else:
-        assert rules.is_sealed(now, commit=commit) is expected
+        assert transactions.is_sealed(now, commit=commit) is expected
 
 
 def test_a_transaction_that_is_gone_tells_how_it_ended_while_somebody_knows() -> None:
     known = CompletedTransaction(5, TransactionStatus.COMMITTED)
-    assert rules.refuse_other_end(known, commit=True) is TransactionStatus.COMMITTED
+    assert transactions.refuse_other_end(known, commit=True) is TransactionStatus.COMMITTED
     with pytest.raises(IllegalState):
-        rules.refuse_other_end(known, commit=False)
+        transactions.refuse_other_end(known, commit=False)
     with pytest.raises(NotInHistory):
-        rules.refuse_other_end(None, commit=True)
+        transactions.refuse_other_end(None, commit=True)
 
 
 def test_only_sealed_transactions_end() -> None:
-    assert rules.ended(COMMITTING, 7) == CompletedTransaction(7, TransactionStatus.COMMITTED)
-    assert rules.ended(ABORTING, 7) == CompletedTransaction(7, TransactionStatus.ABORTED)
+    assert transactions.ended(COMMITTING, 7) == CompletedTransaction(7, TransactionStatus.COMMITTED)
+    assert transactions.ended(ABORTING, 7) == CompletedTransaction(7, TransactionStatus.ABORTED)
     with pytest.raises(IllegalState):
-        rules.ended(OPEN, 7)
+        transactions.ended(OPEN, 7)
 
 
 def test_a_lease_is_prolonged_within_the_longest_time() -> None:
     assert (OPEN.lease_expiry_ms, OPEN.max_execution_expiry_ms) == (1050, 1200)
-    assert rules.with_lease(OPEN, 1040, 60).lease_expiry_ms == 1100
+    assert transactions.with_lease(OPEN, 1040, 60).lease_expiry_ms == 1100
     with pytest.raises(InvalidArgument, match="1 to 10 ms"):
-        rules.with_lease(OPEN, 1190, 50)
+        transactions.with_lease(OPEN, 1190, 50)
     with pytest.raises(InvalidArgument):
-        rules.opened(1000, 0, 200)
+        transactions.opened(1000, 0, 200)
     with pytest.raises(IllegalState):
-        rules.with_lease(ABORTING, 1040, 60)
-    assert not rules.is_expired(OPEN, 1050)
-    assert rules.is_expired(OPEN, 1051)
-    assert not rules.is_expired(COMMITTING, 9999)
+        transactions.with_lease(ABORTING, 1040, 60)
+    assert not transactions.is_expired(OPEN, 1050)
+    assert transactions.is_expired(OPEN, 1051)
+    assert not transactions.is_expired(COMMITTING, 9999)
 
 
 def test_where_a_transaction_was_merged_is_kept() -> None:
-    assert rules.merged_at(COMMITTING, IdMap([0], [70])).commit_offsets == {0: 70}
+    assert transactions.merged_at(COMMITTING, IdMap([0], [70])).commit_offsets == {0: 70}
 
 
 def test_transactions_of_duplicates_carry_the_epoch_that_is_repeated() -> None:
     record = first_epoch(1, 1000)
-    assert rules.epoch_to_begin_in(StreamState.ACTIVE, record) == 0
+    assert transactions.epoch_to_begin_in(StreamState.ACTIVE, record) == 0
     with pytest.raises(IllegalState):
-        rules.epoch_to_begin_in(StreamState.SEALING, record)
-    assert rules.droppable_epochs([0, 3, 1], record) == []
+        transactions.epoch_to_begin_in(StreamState.SEALING, record)
+    assert transactions.droppable_epochs([0, 3, 1], record) == []
 
 
 def test_completed_batches_are_kept_two_deep() -> None:
-    assert rules.droppable_batches([5, 3, 4, 9]) == [3, 4]
-    assert rules.droppable_batches([5]) == []
+    assert transactions.droppable_batches([5, 3, 4, 9]) == [3, 4]
+    assert transactions.droppable_batches([5]) == []
 
 
 STATUSES = st.sampled_from(["OPEN", "COMMITTING", "ABORTING", "gone"])
@@ -108,22 +106,22 @@ def test_the_oldest_epoch_with_something_to_commit_comes_first_and_in_order(
     places: dict[UUID, list[int]] = {}
     for epoch, counter in entries:
         transaction_id = make_transaction_id(epoch, counter)
-        order, position = commit_order.with_transaction(order, transaction_id)
+        order, position = transactions.with_transaction(order, transaction_id)
         places.setdefault(transaction_id, []).append(position)
     known: dict[UUID, ActiveTransaction] = {}
     for transaction_id, positions in places.items():
         status = data.draw(STATUSES)
         if status == "COMMITTING":
-            known[transaction_id] = rules.committing(OPEN, data.draw(st.sampled_from(positions)))
+            known[transaction_id] = transactions.committing(OPEN, data.draw(st.sampled_from(positions)))
         elif status != "gone":
             known[transaction_id] = OPEN if status == "OPEN" else ABORTING
     read: list[UUID] = []
 
-    def transactions(ids: Sequence[UUID]) -> dict[UUID, ActiveTransaction]:
+    def read_transactions(ids: Sequence[UUID]) -> dict[UUID, ActiveTransaction]:
         read.extend(ids)
         return {each: known[each] for each in ids if each in known}
 
-    found = commit_order.next_commit(order, transactions, limit)
+    found = transactions.next_commit(order, read_transactions, limit)
     wanted = sorted(
         (each.int >> 96, now.commit_position or 0, each)
         for each, now in known.items()
@@ -139,15 +137,15 @@ def test_the_oldest_epoch_with_something_to_commit_comes_first_and_in_order(
 
 
 def test_positions_never_come_twice() -> None:
-    order, first = commit_order.with_transaction(CommitOrder(), make_transaction_id(0, 1))
-    emptied = commit_order.without_positions(order, {first})
+    order, first = transactions.with_transaction(CommitOrder(), make_transaction_id(0, 1))
+    emptied = transactions.without_positions(order, {first})
     assert emptied == CommitOrder(1)
     assert emptied is not None
-    assert commit_order.with_transaction(emptied, make_transaction_id(0, 1))[1] == 1
-    assert commit_order.without_positions(emptied, {first}) is None
+    assert transactions.with_transaction(emptied, make_transaction_id(0, 1))[1] == 1
+    assert transactions.without_positions(emptied, {first}) is None
 
 
 def test_a_limit_makes_sense() -> None:
     for limit in (0, 10_001):
         with pytest.raises(InvalidArgument):
-            commit_order.next_commit(CommitOrder(), lambda _: {}, limit)
+            transactions.next_commit(CommitOrder(), lambda _: {}, limit)

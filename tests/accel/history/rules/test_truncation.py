@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 
 from accel.errors import IllegalState, InvalidArgument
-from accel.history import truncation
-from accel.history.records import NO_TRUNCATION
-from accel.history.states import StreamState
+from accel.history.rules import retention
+from accel.history.rules.retention import NO_TRUNCATION
+from accel.history.rules.states import StreamState
 from tests.accel.history.rules import naive
 from tests.accel.history.rules.interpreter import Interpreter, by_id
 from tests.accel.history.rules.streams import Stream, streams
@@ -37,7 +37,7 @@ def test_all_that_was_read_is_deleted_and_nothing_else(given_stream: tuple[Strea
         assert world.truncation.deleted_count == len(reader.finished)
         assert not world.being_deleted()
         assert world.truncation.size_till == stream.read_by(reader)
-        assert truncation.head(world.truncation, world.epoch(0)) == reader.offsets
+        assert retention.head(world.truncation, world.epoch(0)) == reader.offsets
 
 
 @EXAMPLES
@@ -50,7 +50,7 @@ def test_older_epochs_are_seen_through_the_truncation(given_stream: tuple[Stream
     stream.world.start_truncation(reader.offsets)
     now = stream.world.truncation
     for record in stream.records:
-        assert truncation.segments_at(record, now) == naive.segments_at(stream.records, record.epoch, reader.offsets)
+        assert retention.segments_at(record, now) == naive.segments_at(stream.records, record.epoch, reader.offsets)
 
 
 def test_truncation_sets() -> None:
@@ -104,7 +104,7 @@ def test_a_sealed_stream_is_not_truncated() -> None:
 
 
 def test_completing_twice_changes_nothing() -> None:
-    assert truncation.completed(NO_TRUNCATION) is None
+    assert retention.completed(NO_TRUNCATION) is None
 
 
 def test_a_cut_before_the_last_one_is_refused() -> None:

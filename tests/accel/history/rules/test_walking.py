@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 
 from accel.errors import NotInHistory
-from accel.history import epochs, walking
-from accel.history.creation import first_epoch
-from accel.history.cuts import between
-from accel.history.history_chunk import HistoryChunk
-from accel.history.id_columns import IdMap
-from accel.history.records import EpochRecord
-from accel.history.segments import NO_SEGMENTS, Segments
+from accel.history.rules import epochs
+from accel.history.rules.creation import first_epoch
+from accel.history.rules.cuts import between
+from accel.history.rules.epochs import EpochRecord, HistoryChunk
+from accel.history.rules.ids import IdMap
+from accel.history.rules.segments import NO_SEGMENTS, Segments
 from tests.accel.history.rules.interpreter import Interpreter
 from tests.accel.history.rules.streams import Stream, streams, whole
 from tests.accel.history.rules.world import World
@@ -107,8 +106,8 @@ def test_walking_ten_thousand_epochs_holds_one_chunk_and_one_epoch() -> None:
     peak = 0
     tracemalloc.start()
     try:
-        start = walking.place(IdMap(first.segments.ids, np.zeros(100)), first, [], lambda _: first)
-        parts = between(walking.segments_of(first, long_history(first, 10_000), lambda _: first, 10_000), start, None)
+        start = epochs.place(IdMap(first.segments.ids, np.zeros(100)), first, [], lambda _: first)
+        parts = between(epochs.segments_of(first, long_history(first, 10_000), lambda _: first, 10_000), start, None)
         count = sum(len(part) for part in parts)
         peak = tracemalloc.get_traced_memory()[1]
     finally:

@@ -11,30 +11,24 @@ from typing import Any
 from uuid import UUID
 
 from accel.errors import InvalidArgument, NotInHistory
-from accel.history import commit_order, cuts, epochs, retention, rolling, scaling, sizes, truncation, walking
-from accel.history import transaction_rules as rules
-from accel.history.configuration import StreamConfiguration
-from accel.history.creation import first_epoch
-from accel.history.cuts import PlacedCut
-from accel.history.history_chunk import HistoryChunk
-from accel.history.id_columns import NO_IDS, NOTHING, IdMap, IdSet, Integers
-from accel.history.ids import epoch_of, make_transaction_id
-from accel.history.records import (
+from accel.history.rules import cuts, epochs, retention, scaling, transactions
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.creation import first_epoch
+from accel.history.rules.cuts import PlacedCut
+from accel.history.rules.epochs import NO_TRANSITION, EpochRecord, EpochTransition, HistoryChunk
+from accel.history.rules.ids import NO_IDS, NOTHING, IdMap, IdSet, Integers, epoch_of, make_transaction_id
+from accel.history.rules.retention import NO_TRUNCATION, RetentionEntry, RetentionSet, StreamCutRecord, TruncationRecord
+from accel.history.rules.scaling import ScaleRequest, ScaleVerdict
+from accel.history.rules.segments import Segments
+from accel.history.rules.states import StreamState, next_state
+from accel.history.rules.transactions import (
     NO_COMMIT,
-    NO_TRANSITION,
-    NO_TRUNCATION,
+    ActiveTransaction,
+    CommitOrder,
     CommittingTransactions,
-    EpochRecord,
-    EpochTransition,
-    RetentionEntry,
-    RetentionSet,
-    StreamCutRecord,
-    TruncationRecord,
+    CompletedTransaction,
+    TransactionStatus,
 )
-from accel.history.scaling import ScaleRequest, ScaleVerdict
-from accel.history.segments import Segments
-from accel.history.states import StreamState, next_state
-from accel.history.transactions import ActiveTransaction, CommitOrder, CompletedTransaction, TransactionStatus
 
 LEASE_MS = 1_000_000
 
@@ -122,7 +116,7 @@ class World:
         return record
 
     def chunks(self, low: int, high: int) -> Iterator[HistoryChunk]:
-        for number in walking.chunk_numbers(low, high, self.chunk_size):
+        for number in epochs.chunk_numbers(low, high, self.chunk_size):
             chunk = self.get("chunks", number)
             if chunk is not None:
                 yield chunk
@@ -215,8 +209,8 @@ class World:
             self.create("sealed in", segment_id, epoch)
 
     def _record_sizes(self, known: Mapping[int, int]) -> None:
-        for number, part in sizes.by_shard(IdMap.of(known), self.shard_size).items():
-            changed = sizes.with_sizes(self.get("shards", number, NOTHING), part)
+        for number, part in retention.by_shard(IdMap.of(known), self.shard_size).items():
+            changed = retention.with_sizes(self.get("shards", number, NOTHING), part)
             if changed is not None:
                 self.put("shards", number, changed)
 
@@ -228,24 +222,28 @@ class World:
     # transactions
 
     def create_transaction(self) -> UUID:
-        epoch = rules.epoch_to_begin_in(self.state, self.current)
+        epoch = transactions.epoch_to_begin_in(self.state, self.current)
         counter = self.get("one", "counter")
         self.put("one", "counter", counter + 1)
         transaction_id = make_transaction_id(epoch, counter)
-        self.put("active", transaction_id, rules.opened(0, LEASE_MS, LEASE_MS))
+        self.put("active", transaction_id, transactions.opened(0, LEASE_MS, LEASE_MS))
         return transaction_id
 
     def seal_transaction(self, transaction_id: UUID, *, commit: bool) -> TransactionStatus:
         now: ActiveTransaction | None = self.get("active", transaction_id)
         if now is None:
-            return rules.refuse_other_end(self.get("completed", transaction_id), commit=commit)
-        if not rules.is_sealed(now.status, commit=commit):
-            now = rules.committing(now, self.append_order(transaction_id)) if commit else rules.aborting(now)
+            return transactions.refuse_other_end(self.get("completed", transaction_id), commit=commit)
+        if not transactions.is_sealed(now.status, commit=commit):
+            now = (
+                transactions.committing(now, self.append_order(transaction_id))
+                if commit
+                else transactions.aborting(now)
+            )
             self.put("active", transaction_id, now)
         return now.status
 
     def append_order(self, transaction_id: UUID) -> int:
-        changed, position = commit_order.with_transaction(self.order, transaction_id)
+        changed, position = transactions.with_transaction(self.order, transaction_id)
         self.put("one", "order", changed)
         return position
 
@@ -256,13 +254,13 @@ class World:
             raise NotInHistory(f"expected a transaction, found {transaction_id}")
         return active.status if active is not None else completed.status if completed else TransactionStatus.UNKNOWN
 
-    def ordered_committing(self, limit: int = 100) -> commit_order.NextCommit:
-        found = commit_order.next_commit(self.order, self._transactions, limit)
+    def ordered_committing(self, limit: int = 100) -> transactions.NextCommit:
+        found = transactions.next_commit(self.order, self._transactions, limit)
         self._purge(found.to_purge)
         return found
 
     def _purge(self, positions: frozenset[int]) -> None:
-        changed = commit_order.without_positions(self.order, positions)
+        changed = transactions.without_positions(self.order, positions)
         if changed is not None:
             self.put("one", "order", changed)
 
@@ -274,23 +272,23 @@ class World:
             found = self.ordered_committing(limit)
             if not found.committing.is_empty:
                 self.put("one", "committing", found.committing)
-        self._purge(commit_order.positions_of(self.order, self.committing))
+        self._purge(transactions.positions_of(self.order, self.committing))
         return self.committing
 
     def start_rolling(self, active_epoch: int) -> None:
-        changed = rolling.with_rolling(self.committing, active_epoch)
+        changed = transactions.with_rolling(self.committing, active_epoch)
         if changed is not None:
             self.put("one", "committing", changed)
 
     def create_duplicates(self, now_ms: int, sealed_sizes: Mapping[int, int]) -> None:
         committing = self.committing
-        if rolling.is_rolled(committing, self.current) or committing.active_epoch is None:
+        if transactions.is_rolled(committing, self.current) or committing.active_epoch is None:
             return
         active = self.epoch(committing.active_epoch)
-        wanted = rolling.transaction_epoch_again(active, self.epoch(committing.epoch), now_ms)
+        wanted = transactions.transaction_epoch_again(active, self.epoch(committing.epoch), now_ms)
         first = self.create("epochs", wanted.epoch, wanted)
         self._record_history(first, active)
-        second = self.create("epochs", wanted.epoch + 1, rolling.active_epoch_again(active, first))
+        second = self.create("epochs", wanted.epoch + 1, transactions.active_epoch_again(active, first))
         self._record_history(second, first)
         self._record_sealing(active.segments, first.epoch)
         self._record_sealing(first.segments, second.epoch)
@@ -298,7 +296,7 @@ class World:
 
     def complete_rolling(self, sealed_sizes: Mapping[int, int]) -> None:
         committing = self.committing
-        if rolling.is_rolled(committing, self.current) or committing.active_epoch is None:
+        if transactions.is_rolled(committing, self.current) or committing.active_epoch is None:
             return
         active = self.epoch(committing.active_epoch)
         self._record_sizes({each: sealed_sizes.get(each, 0) for each in active.segments.ids.tolist()})
@@ -308,9 +306,9 @@ class World:
         for transaction_id in self.committing.transaction_ids:
             active: ActiveTransaction | None = self.get("active", transaction_id)
             if active is not None:
-                self.create("completed", transaction_id, rules.ended(active, now_ms))
+                self.create("completed", transaction_id, transactions.ended(active, now_ms))
                 self.remove("active", transaction_id)
-        for epoch in rules.droppable_epochs(list(self.tables["epochs with transactions"]), self.current):
+        for epoch in transactions.droppable_epochs(list(self.tables["epochs with transactions"]), self.current):
             if not any(make_transaction_id(epoch, 0).int >> 96 == each.int >> 96 for each in self.tables["active"]):
                 self.remove("epochs with transactions", epoch)
         if not self.committing.is_empty:
@@ -323,7 +321,7 @@ class World:
         if self.state is not StreamState.SEALING:
             self.set_state(StreamState.COMMITTING_TXN)
         if not committing.is_empty:
-            rolls = rolling.needs_rolling(self.current, self.epoch(committing.epoch))
+            rolls = transactions.needs_rolling(self.current, self.epoch(committing.epoch))
             if rolls or committing.is_rolling:
                 self.start_rolling(self.current.epoch if committing.active_epoch is None else committing.active_epoch)
                 self.create_duplicates(now_ms, transaction_sizes)
@@ -337,18 +335,18 @@ class World:
 
     def place(self, cut: Mapping[int, int]) -> PlacedCut:
         offsets = IdMap.of(cut)
-        low, high = walking.creation_epochs(offsets)
-        return walking.place(offsets, self.epoch(low), self.chunks(low, high), self.epoch)
+        low, high = epochs.creation_epochs(offsets)
+        return epochs.place(offsets, self.epoch(low), self.chunks(low, high), self.epoch)
 
     def is_valid(self, cut: Mapping[int, int]) -> bool:
         try:
             placed = self.place(cut)
         except NotInHistory:
             return False
-        return cuts.is_valid(placed, self.segments_of(*walking.creation_epochs(placed.cut)))
+        return cuts.is_valid(placed, self.segments_of(*epochs.creation_epochs(placed.cut)))
 
     def segments_of(self, low: int, high: int) -> Iterator[Segments]:
-        return walking.segments_of(self.epoch(low), self.chunks(low, high), self.epoch, high)
+        return epochs.segments_of(self.epoch(low), self.chunks(low, high), self.epoch, high)
 
     def between(self, start: PlacedCut | None, end: PlacedCut | None) -> Iterator[Segments]:
         low = 0 if start is None else start.span.low
@@ -361,10 +359,10 @@ class World:
     def size_between(self, start: Mapping[int, int], end: Mapping[int, int]) -> int:
         first, last = self.place_given(start), self.place_given(end)
         cuts.refuse_unordered(first, last)
-        return sizes.size_between(self.between(first, last), IdMap.of(start), IdMap.of(end), self.sealed_sizes)
+        return retention.size_between(self.between(first, last), IdMap.of(start), IdMap.of(end), self.sealed_sizes)
 
     def sealed_sizes(self, ids: Integers) -> dict[int, int]:
-        numbers = sizes.shard_numbers(ids, self.shard_size).tolist()
+        numbers = retention.shard_numbers(ids, self.shard_size).tolist()
         known = {number: self.get("shards", number, NOTHING) for number in set(numbers)}
         pairs = zip(ids.tolist(), numbers, strict=True)
         return {each: known[number][each] for each, number in pairs if each in known[number]}
@@ -377,27 +375,27 @@ class World:
             placed = self.place(cut)
         except NotInHistory as error:
             raise InvalidArgument("expected a cut of this stream") from error
-        truncation.refuse_truncation(now, placed, self.state, is_valid=self.is_valid(cut))
-        before = truncation.placed(now)
+        retention.refuse_truncation(now, placed, self.state, is_valid=self.is_valid(cut))
+        before = retention.placed(now)
         size = self.size_between(now.cut, cut)
-        ending = truncation.ending_before(placed, self.between(before, placed))
+        ending = retention.ending_before(placed, self.between(before, placed))
         self.put(
-            "one", "truncation", truncation.begun(now, placed, sum(len(part) for part in ending), size, UUID(int=1))
+            "one", "truncation", retention.begun(now, placed, sum(len(part) for part in ending), size, UUID(int=1))
         )
 
     def being_deleted(self) -> IdSet:
-        wanted = truncation.placed(self.truncation)
+        wanted = retention.placed(self.truncation)
         if not self.truncation.updating or wanted is None:
             return NO_IDS
-        last = truncation.deleted_before(self.truncation)
-        return _ids_in(truncation.ending_before(wanted, self.between(last, wanted)))
+        last = retention.deleted_before(self.truncation)
+        return _ids_in(retention.ending_before(wanted, self.between(last, wanted)))
 
     def deleted(self) -> IdSet:
-        gone = truncation.deleted_before(self.truncation)
-        return NO_IDS if gone is None else _ids_in(truncation.ending_before(gone, self.between(None, gone)))
+        gone = retention.deleted_before(self.truncation)
+        return NO_IDS if gone is None else _ids_in(retention.ending_before(gone, self.between(None, gone)))
 
     def complete_truncation(self) -> None:
-        changed = truncation.completed(self.truncation)
+        changed = retention.completed(self.truncation)
         if changed is not None:
             self.put("one", "truncation", changed)
 
@@ -438,7 +436,7 @@ class World:
         return epochs.successors(segment_id, self.epoch(sealing), self.epoch(sealing - 1))
 
     def walk(self, low: int, high: int) -> Iterator[EpochRecord]:
-        return walking.replay(self.epoch(low), self.chunks(low, high), self.epoch, high)
+        return epochs.replay(self.epoch(low), self.chunks(low, high), self.epoch, high)
 
     # crashes
 

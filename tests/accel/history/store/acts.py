@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from accel.errors import AccelError
-from accel.history.configuration import StreamConfiguration
+from accel.history.rules.configuration import StreamConfiguration
 from loaders.store import ObjectStore
 from tests.accel.history.store.bench import Bench, cut, ids
 from tests.conformance.history_queries import everything

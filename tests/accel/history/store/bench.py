@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
-from accel.history.ids import parse_segment
+from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
+from accel.history.rules.ids import parse_segment
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.system import Components
 from accel.testing import MemorySegments

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.history.configuration import StreamConfiguration
-from accel.history.history_chunk import HistoryChunk
-from accel.history.ids import NUMBER_BITS
-from accel.history.records import EpochRecord
-from accel.history.segments import Segments
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.epochs import EpochRecord, HistoryChunk
+from accel.history.rules.ids import NUMBER_BITS
+from accel.history.rules.segments import Segments
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.keys import StreamCells, StreamIdentity
 from accel.history.store.parts import StoreParts

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from accel.errors import HistoryError, IllegalState, NotInHistory, ScaleConflict, ScalePrecondition, Sought
-from accel.history.scaling import ScaleRequest
-from accel.history.segments import KeyRanges
+from accel.history.rules.scaling import ScaleRequest
+from accel.history.rules.segments import KeyRanges
 from tests.accel.history.store.bench import Bench, cut, ids
 from tests.conformance.history_world import SCOPE, STREAM
 

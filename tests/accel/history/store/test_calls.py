@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from accel.history.key_ranges import split_range
+from accel.history.rules.segments import split_range
 from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Call, DecoratedStore

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from accel.errors import AccelError, StreamDeleted
-from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
+from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.store import Retained, StreamStore, retention_workflow
 from accel.history.store.retention_workflow import RetentionWorkflow
 from accel.testing import Crash, CrashStore

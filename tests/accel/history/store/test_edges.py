@@ -12,13 +12,18 @@ import numpy as np
 import pytest
 
 from accel.errors import HistoryError, InvalidArgument
-from accel.history.checks import INT64_MAX, TIME_MS_END
-from accel.history.configuration import RetentionKind, RetentionPolicy, ScalingKind, ScalingPolicy, StreamConfiguration
-from accel.history.id_columns import IdMap, Integers
-from accel.history.ids import make_transaction_id
-from accel.history.scaling import ScaleRequest
-from accel.history.segments import KeyRanges, Segments
-from accel.history.states import StreamState
+from accel.history.rules.checks import INT64_MAX, TIME_MS_END
+from accel.history.rules.configuration import (
+    RetentionKind,
+    RetentionPolicy,
+    ScalingKind,
+    ScalingPolicy,
+    StreamConfiguration,
+)
+from accel.history.rules.ids import IdMap, Integers, make_transaction_id
+from accel.history.rules.scaling import ScaleRequest
+from accel.history.rules.segments import KeyRanges, Segments
+from accel.history.rules.states import StreamState
 from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
 from accel.testing import MemorySegments
 from tests.accel.history.store.bench import START_MS, Bench, cut, ids

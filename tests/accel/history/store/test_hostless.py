@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 
 from accel.errors import HostMissing, NotInHistory, ScaleInputInvalid
-from accel.history.configuration import StreamConfiguration
-from accel.history.requests import RequestStatus
-from accel.history.states import StreamState
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.requests import RequestStatus
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import Stream, StreamStore
-from accel.history.transactions import TransactionStatus
 from loaders.store import ObjectStore
 from tests.accel.history.store.bench import NAME, Bench, cut, ids
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from accel.errors import InvalidArgument
-from accel.history.ids import segment_text
-from accel.history.key_ranges import split_range
-from accel.history.records import EpochRecord
+from accel.history.rules.epochs import EpochRecord
+from accel.history.rules.ids import segment_text
+from accel.history.rules.segments import split_range
 from accel.history.store import HistorySettings
 from tests.accel.history.rules import naive
 from tests.accel.history.store.bench import NAME, Bench

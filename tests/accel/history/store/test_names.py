@@ -13,8 +13,8 @@ from uuid import UUID
 import pytest
 
 from accel.errors import AccelError, IllegalState, NotInHistory, Sought, StreamDeleted
-from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
-from accel.history.states import StreamState
+from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
+from accel.history.rules.states import StreamState
 from accel.history.store import Stream, StreamStore
 from accel.testing import Crash, CrashStore
 from loaders.store import ObjectStore

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from accel.errors import AccelError
-from accel.history.states import StreamState
+from accel.history.rules.states import StreamState
 from accel.history.store.names import OrphanedTables
 from accel.testing import Crash, CrashStore
 from tests.accel.history.store.acts import WORKS, Work

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from accel.errors import AccelError, IllegalState, OperationNotAllowed
-from accel.history.requests import RequestStatus
-from accel.history.states import StreamState
+from accel.history.rules.requests import RequestStatus
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import StreamStore, recovering
-from accel.history.transactions import TransactionStatus
 from accel.testing import Crash, CrashStore
 from tests.accel.history.store.bench import NAME, SETTINGS, Bench, cut, ids
 from tests.accel.history.store.watching import Interrupted

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from accel.errors import ScaleInputInvalid
-from accel.history.cuts import CutOrder
-from accel.history.key_ranges import split_range
-from accel.history.scaling import ScaleRequest
-from accel.history.segments import KeyRanges
-from accel.history.states import StreamState
+from accel.history.rules.cuts import CutOrder
+from accel.history.rules.scaling import ScaleRequest
+from accel.history.rules.segments import KeyRanges, split_range
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import HistorySettings
-from accel.history.transactions import TransactionStatus
 from tests.accel.history.store.acts import WORKS, commit
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
 from tests.accel.history.store.watching import SlowReply, Watched

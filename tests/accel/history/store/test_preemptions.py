@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from accel.errors import AccelError
-from accel.history.records import NO_TRANSITION
-from accel.history.states import StreamState
+from accel.history.rules.epochs import NO_TRANSITION
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import StreamStore
-from accel.history.transactions import TransactionStatus
 from accel.testing import Crash
 from loaders.store.decorated import Call, DecoratedStore
 from tests.accel.history.store.acts import scaled

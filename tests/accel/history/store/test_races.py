@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from accel.errors import AccelError
-from accel.history.records import NO_TRANSITION
-from accel.history.states import StreamState
+from accel.history.rules.epochs import NO_TRANSITION
+from accel.history.rules.states import StreamState
 from loaders.store.decorated import Call, DecoratedStore
 from tests.accel.history.store.acts import WORKS, Work, commit, scale
 from tests.accel.history.store.bench import Bench, cut

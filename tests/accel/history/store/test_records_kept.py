@@ -16,9 +16,9 @@ import pytest
 
 from accel.errors import NotInHistory, StreamDeleted
 from accel.history import codecs
-from accel.history.cuts import CutOrder
-from accel.history.id_columns import IdMap
-from accel.history.records import StreamCutRecord
+from accel.history.rules.cuts import CutOrder
+from accel.history.rules.ids import IdMap
+from accel.history.rules.retention import StreamCutRecord
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.parts import record_size_bytes
 from loaders.epoch_records import RECORD_OVERHEAD_BYTES, EpochRecords, RecordPlace

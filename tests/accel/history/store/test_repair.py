@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed, StreamDeleted
-from accel.history.configuration import StreamConfiguration
-from accel.history.states import StreamState
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.states import StreamState
 from accel.history.store import StreamStore, repair_epochs
 from accel.history.store.cell import Cell
 from accel.history.store.keys import StreamCells

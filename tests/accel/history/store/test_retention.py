@@ -10,10 +10,14 @@ from accel.errors import (
     InvalidArgument,
     NotInHistory,
 )
-from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
-from accel.history.id_columns import NOTHING
-from accel.history.layout import HistoryLayout
-from accel.history.sizes import ShardBy
+from accel.history.rules.configuration import (
+    HistoryLayout,
+    RetentionKind,
+    RetentionPolicy,
+    ShardBy,
+    StreamConfiguration,
+)
+from accel.history.rules.ids import NOTHING
 from accel.history.store import HistorySettings, StreamStore
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
 from tests.conformance.history_world import SCOPE, STREAM

@@ -12,13 +12,12 @@ from accel.errors import (
     ScaleConflict,
     ScalePrecondition,
 )
-from accel.history import room
-from accel.history.configuration import OffsetUnit, StreamConfiguration
-from accel.history.key_ranges import split_range
-from accel.history.scaling import ScaleRequest
-from accel.history.segments import KeyRanges
-from accel.history.states import StreamState
-from accel.history.transactions import TransactionStatus
+from accel.history.rules import scaling
+from accel.history.rules.configuration import OffsetUnit, StreamConfiguration
+from accel.history.rules.scaling import ScaleRequest
+from accel.history.rules.segments import KeyRanges, split_range
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import TransactionStatus
 from tests.accel.history.store.bench import SETTINGS, START_MS, Bench, cut, ids
 
 
@@ -47,7 +46,7 @@ def test_another_scale_under_way_is_in_the_way(bench: Bench) -> None:
 def test_a_scale_without_room_in_its_chunk_is_refused_before_anything_is_written(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "CHUNK_ROWS_MAX", 8 * SETTINGS.chunk_size)
+    monkeypatch.setattr(scaling, "CHUNK_ROWS_MAX", 8 * SETTINGS.chunk_size)
     stream, before = bench.stream(), bench.live_keys()
     with pytest.raises(ScalePrecondition, match="at most 14 segments sealed and created before epoch 2, found 21"):
         stream.scale(ids("0@0"), list(split_range(0.0, 0.5, 20)))

@@ -24,13 +24,12 @@ from hypothesis.stateful import (
 )
 
 from accel.errors import AccelError, IllegalState, InvalidArgument, ScaleInputInvalid, ScalePrecondition
-from accel.history.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
-from accel.history.ids import make_id
-from accel.history.key_ranges import split_range
-from accel.history.segments import SegmentRecord, Segments
-from accel.history.states import StreamState
+from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
+from accel.history.rules.ids import make_id
+from accel.history.rules.segments import SegmentRecord, Segments, split_range
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import HistorySettings, Stream
-from accel.history.transactions import TransactionStatus
 from loaders.errors import DataNotFound
 from tests.accel.history.rules import naive
 from tests.accel.history.store.bench import NAME, Bench

@@ -10,9 +10,9 @@ from accel.errors import (
     NotInHistory,
     StreamDeleted,
 )
-from accel.history.configuration import StreamConfiguration
-from accel.history.states import StreamState
-from accel.history.transactions import TransactionStatus
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import TransactionStatus
 from accel.testing import Crash, CrashStore
 from loaders.store import MemoryStore
 from tests.accel.history.store.acts import WORKS

@@ -10,11 +10,10 @@ from accel.errors import (
     IllegalState,
     NotInHistory,
 )
-from accel.history.records import NO_COMMIT
-from accel.history.states import StreamState
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import NO_COMMIT, ActiveTransaction, TransactionStatus
 from accel.history.store import HistorySettings, transaction_store
 from accel.history.store.keys import completed_table
-from accel.history.transactions import ActiveTransaction, TransactionStatus
 from accel.testing import Crash, CrashStore, MemorySegments
 from loaders.store import ObjectStore
 from tests.accel.history.store.acts import WORKS

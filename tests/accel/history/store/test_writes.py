@@ -11,8 +11,8 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from accel.history.scaling import ScaleRequest
-from accel.history.segments import KeyRanges
+from accel.history.rules.scaling import ScaleRequest
+from accel.history.rules.segments import KeyRanges
 from accel.history.store import StreamStore
 from loaders.store import MemoryStore
 from loaders.store.base import ALWAYS, CreateOnly, IfMatch

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from accel.history.cuts import CutOrder
-from accel.history.key_ranges import split_range
-from accel.history.segments import KeyRanges, SegmentRecord
+from accel.history.rules.cuts import CutOrder
+from accel.history.rules.segments import KeyRanges, SegmentRecord, split_range
 from accel.history.store import Stream
 from accel.streams.groups import ReaderGroup
 from accel.streams.rules.reader_core import placed

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from accel.history.cuts import PlacedCut
-from accel.history.id_columns import IdMap
-from accel.history.ids import make_id, parse_segment
-from accel.history.segments import SegmentRecord, Segments
+from accel.history.rules.cuts import PlacedCut
+from accel.history.rules.ids import IdMap, make_id, parse_segment
+from accel.history.rules.segments import SegmentRecord, Segments
 from accel.streams.rules.group_state import FREE, GroupState, Reader
 from accel.streams.rules.reader_core import placed
 

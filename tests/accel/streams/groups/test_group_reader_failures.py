@@ -14,7 +14,7 @@ import pytest
 
 from accel import ReaderGroup
 from accel.errors import Closed, IllegalState, NotInHistory
-from accel.history.segments import SegmentRecord
+from accel.history.rules.segments import SegmentRecord
 from accel.streams.rules.group_state import Assignment
 from accel.streams.rules.reader_core import Fill, Learn, SegmentEnd, SegmentEvents
 from loaders.errors import StoreUnavailable

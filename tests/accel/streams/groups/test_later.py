@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.history.cuts import CutOrder, PlacedCut, compare, is_valid
-from accel.history.ids import make_id
-from accel.history.segments import SegmentRecord, Segments
+from accel.history.rules.cuts import CutOrder, PlacedCut, compare, is_valid
+from accel.history.rules.ids import make_id
+from accel.history.rules.segments import SegmentRecord, Segments
 from accel.streams.rules.reader_core import Frontier, later, placed
 from tests.accel.streams.groups.states import CREATED_MS, cut, named, segment
 from tests.examples import examples

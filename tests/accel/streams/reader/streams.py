@@ -9,8 +9,8 @@ from uuid import UUID
 
 from accel import FormatRecord, ObjectCatalog, ReadAccelerator, StreamReader, StreamWriter
 from accel.catalog import CatalogSettings
-from accel.history.configuration import OffsetUnit, StreamConfiguration
-from accel.history.key_ranges import split_range
+from accel.history.rules.configuration import OffsetUnit, StreamConfiguration
+from accel.history.rules.segments import split_range
 from accel.history.store import Stream, StreamStore
 from accel.streams.rules.events import Event
 from accel.streams.rules.reader_core import ReaderSettings

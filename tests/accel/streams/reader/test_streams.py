@@ -13,8 +13,8 @@ import pytest
 from accel import AsyncStreamReader, Event, Order, StreamReader, StreamWriter
 from accel.compaction import CompactionSettings, compact, plan_compaction
 from accel.errors import InvalidArgument, PositionTruncated, ReaderStalled
-from accel.history.configuration import OffsetUnit
-from accel.history.id_columns import IdMap
+from accel.history.rules.configuration import OffsetUnit
+from accel.history.rules.ids import IdMap
 from accel.history.store import StreamStore
 from accel.streams.rules.events import EventBatch
 from accel.streams.rules.reader_core import Fill, Learn, ReaderSettings, SegmentEnd, SegmentEvents

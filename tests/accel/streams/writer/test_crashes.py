@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from accel.history.transactions import TransactionStatus
+from accel.history.rules.transactions import TransactionStatus
 from accel.streams.writer import StreamWriter
 from accel.testing import Crash, CrashStore
 from loaders.store import MemoryStore, ObjectStore

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.history.segments import Segments
+from accel.history.rules.segments import Segments
 from accel.streams.rules.routing import KeyRouter, grouped, key_position, key_positions, route
 from tests.examples import examples
 

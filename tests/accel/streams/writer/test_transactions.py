@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed, SessionFenced
-from accel.history.configuration import OffsetUnit
-from accel.history.states import StreamState
-from accel.history.transactions import TransactionStatus
+from accel.history.rules.configuration import OffsetUnit
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import TransactionStatus
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.streams.uploads import TransactionName
 from accel.streams.writer import StreamWriter

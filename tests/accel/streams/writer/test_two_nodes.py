@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from accel.errors import AccelError, CommitRefused, IllegalState, SegmentsElsewhere
-from accel.history.requests import RequestStatus
-from accel.history.states import StreamState
+from accel.history.rules.requests import RequestStatus
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import Stream, StreamStore
-from accel.history.transactions import TransactionStatus
 from accel.streams.settings import StreamWriterSettings
 from accel.testing import Fault, FaultStore
 from loaders.store.decorated import OPERATIONS, WRITES

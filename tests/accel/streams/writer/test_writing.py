@@ -20,8 +20,8 @@ from accel.errors import (
     SegmentsElsewhere,
     SessionFenced,
 )
-from accel.history.configuration import OffsetUnit
-from accel.history.states import StreamState
+from accel.history.rules.configuration import OffsetUnit
+from accel.history.rules.states import StreamState
 from accel.streams.open_segments import SegmentSealed
 from accel.streams.rules.arrival_order import HostClock
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings

@@ -27,9 +27,11 @@ from enum import Enum, unique
 from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
-from accel.history.configuration import StreamConfiguration
-from accel.history.records import CommittingTransactions, EpochTransition, TruncationRecord
-from accel.history.states import StreamState
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.epochs import EpochTransition
+from accel.history.rules.retention import TruncationRecord
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import CommittingTransactions
 
 REQUESTS_KEPT_MAX: Final = 100
 """Requests of one stream that have ended and still tell how; `recover` erases the oldest beyond that."""

@@ -28,11 +28,51 @@ from typing import Final
 import numpy as np
 
 from accel.errors import InvalidArgument
-from accel.history.id_columns import NOTHING, IdMap
-from accel.history.key_profile import NONE_HIGHEST, KeyProfile, bounds_of
-from accel.history.key_ranges import overlap_counts
-from accel.history.records import NO_SPAN, CutSpan
-from accel.history.segments import Keys, Segments
+from accel.history.rules.ids import EPOCH_MAX, NOTHING, IdMap
+from accel.history.rules.segments import (
+    NO_SEGMENTS,
+    NONE_HIGHEST,
+    KeyProfile,
+    Keys,
+    Segments,
+    bounds_of,
+    overlap_counts,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CutSpan:
+    """The segments of a stream cut, and the highest epoch that each belongs to, up to that of the newest of them.
+
+    Args:
+        segments: ascending by id.
+        epochs: an epoch for each of their ids.
+
+    Raises:
+        ValueError: other ids, or an epoch before the creation of its segment.
+    """
+
+    segments: Segments = NO_SEGMENTS
+    epochs: IdMap = NOTHING
+
+    def __post_init__(self) -> None:
+        if not np.array_equal(self.segments.ids, self.epochs.ids):
+            raise ValueError(f"expected an epoch for each of {self.segments}, found {self.epochs}")
+        if (self.epochs.values_array < self.segments.epochs).any():
+            raise ValueError(f"expected epochs from the creation of each segment on, found {self.epochs}")
+
+    @property
+    def low(self) -> int:
+        """The lowest of the epochs; 0 without segments."""
+        return int(self.epochs.values_array.min(initial=EPOCH_MAX)) if len(self.epochs) else 0
+
+    @property
+    def high(self) -> int:
+        """The highest of the epochs; 0 without segments."""
+        return int(self.epochs.values_array.max(initial=0))
+
+
+NO_SPAN: Final = CutSpan()
 
 
 @unique

@@ -10,13 +10,24 @@ the same process or another one:
     | 3 create the new segments   |                                                                  |
     | 4 record the new epoch      | `scaled_epoch`, `epochs.delta_of`, `epochs.sealed_by`            |
     | 5 seal the old segments     |                                                                  |
-    | 6 sizes, then current epoch | `sizes.with_sizes`, `epochs.advanced`                            |
-    | 7 transition empty          | `records.NO_TRANSITION`                                          |
+    | 6 sizes, then current epoch | `retention.with_sizes`, `epochs.advanced`                        |
+    | 7 transition empty          | `epochs.NO_TRANSITION`                                           |
     | 8 state ACTIVE              | `states.next_state`                                              |
 
 Between asking and step 2 a commit of older transactions may have replaced all segments by duplicates of theirs. A scale
 that a person asked for goes on with the duplicates; one that was asked for by measured load is dropped, as the load may
 be another one now.
+
+**Chunk capacity.** A chunk of the history holds the changes of its epochs in columns of at most 1,048,576 rows. A scale
+that did not fit would stand still between its steps for ever, so it is refused before anything of it is written:
+
+    | rows                    | of one chunk                                                                   |
+    |-------------------------|--------------------------------------------------------------------------------|
+    | an epoch's              | the segments that it seals, and those that it creates                          |
+    | share of an epoch       | rows / 4 / epochs of a chunk: 262 of 1,000; a scale of no more always fits     |
+    | left for larger ones    | all but the shares of the epochs that are still to come                        |
+
+So the chunk is not read for a scale of the usual size. Duplicates take no rows.
 
 Source: PDP-32 and the upstream system.
 """
@@ -26,19 +37,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, unique
+from typing import Final
 
 import numpy as np
 
 from accel.errors import IllegalState, ScaleConflict, ScaleInputInvalid, ScalePrecondition
-from accel.history.checks import checked_id, checked_keys, checked_time
-from accel.history.configuration import SEGMENTS_MAX
-from accel.history.epochs import next_counts
-from accel.history.id_columns import IdSet, Integers, positions_in, some_ids
-from accel.history.ids import EPOCH_MAX, NUMBER_MASK, NUMBER_MAX, make_id
-from accel.history.key_ranges import replaces
-from accel.history.records import NO_TRANSITION, EpochRecord, EpochTransition
-from accel.history.segments import KeyRanges, Segments
-from accel.history.states import StreamState, refuse_sealed
+from accel.history.rules.checks import checked_id, checked_keys, checked_time
+from accel.history.rules.configuration import SEGMENTS_MAX
+from accel.history.rules.epochs import NO_TRANSITION, EpochRecord, EpochTransition, HistoryChunk, next_counts
+from accel.history.rules.ids import EPOCH_MAX, NUMBER_MASK, NUMBER_MAX, IdSet, Integers, make_id, positions_in, some_ids
+from accel.history.rules.segments import KeyRanges, Segments, replaces
+from accel.history.rules.states import StreamState, refuse_sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,3 +268,57 @@ def _migrated(stored: EpochTransition, current: EpochRecord) -> EpochTransition 
 
 def _ids(given: tuple[int, ...]) -> Integers:
     return np.array(given, dtype=np.int64)
+
+
+CHUNK_ROWS_MAX: Final = 1 << 20
+SHARED_PART: Final = 4
+
+
+def needs_look(request: ScaleRequest, chunk_size: int) -> bool:
+    """Whether a scale takes more than the share of one epoch, so that its chunk is to be looked at.
+
+    Args:
+        request: the scale.
+        chunk_size: epochs of a chunk.
+    """
+    return _rows(request) > _share(chunk_size)
+
+
+def refuse_crowded(request: ScaleRequest, epoch: int, chunk: HistoryChunk | None, chunk_size: int) -> None:
+    """Do nothing if a scale fits into its chunk.
+
+    Args:
+        request: the scale.
+        epoch: that it leads to.
+        chunk: the one that this epoch belongs to; None = it is the first in it.
+        chunk_size: epochs of a chunk.
+
+    Raises:
+        ScalePrecondition: it does not.
+    """
+    taken = 0 if chunk is None else len(chunk.created) + len(chunk.sealed)
+    capacity = chunk_capacity_left(taken, epoch, chunk_size)
+    if _rows(request) > capacity:
+        last = epoch - epoch % chunk_size + chunk_size - 1
+        limit = f"a scale of at most {capacity} segments sealed and created before epoch {last + 1}"
+        raise ScalePrecondition(f"expected {limit}, found {_rows(request)}; nothing was changed")
+
+
+def chunk_capacity_left(taken: int, epoch: int, chunk_size: int) -> int:
+    """How many rows an epoch may take in its chunk.
+
+    Args:
+        taken: rows that earlier epochs have in there.
+        epoch: the one that is to come.
+        chunk_size: epochs of a chunk.
+    """
+    to_come = chunk_size - 1 - epoch % chunk_size
+    return max(CHUNK_ROWS_MAX - taken - to_come * _share(chunk_size), _share(chunk_size))
+
+
+def _rows(request: ScaleRequest) -> int:
+    return len(request.seal) + len(request.new_ranges)
+
+
+def _share(chunk_size: int) -> int:
+    return CHUNK_ROWS_MAX // SHARED_PART // chunk_size

@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accel.errors import InvalidArgument
-from accel.history.id_columns import IdMap
-from accel.history.ids import EPOCH_MAX, is_segment_id
+from accel.history.rules.ids import EPOCH_MAX, IdMap, is_segment_id
 
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)

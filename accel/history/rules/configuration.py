@@ -1,4 +1,8 @@
-"""What the owner of a stream wants: how many segments, when to scale, what to keep, what its offsets count.
+"""What the owner of a stream wants, and how its history is cut into pieces.
+
+    StreamConfiguration   how many segments, when to scale, what to keep, what offsets count
+    HistoryLayout         epochs in a chunk, sizes in a shard; recorded with the stream, so that all processes find the
+                          same pieces (the index of times records its own in its root)
 
 Threads: all records are immutable, any thread may read them.
 """
@@ -11,7 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from accel.errors import InvalidArgument
-from accel.history.checks import INT64_MAX, TIME_MS_END, checked_integer, checked_text
+from accel.history.rules.checks import INT64_MAX, TIME_MS_END, checked_integer, checked_text
 
 SEGMENTS_MAX: Final = 750_000
 """Of one stream at one time; a limit against slips, far above what brokers run."""
@@ -147,3 +151,36 @@ class ConfigurationRecord:
 
     configuration: StreamConfiguration
     workflow_id: UUID | None = None
+
+
+PIECE_MAX: Final = 1_000_000
+
+
+@unique
+class ShardBy(Enum):
+    """What decides in which shard the size of a segment lies."""
+
+    EPOCH = "creation epoch"
+    NUMBER = "segment number"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLayout:
+    """How a history is cut into pieces. Threads: immutable.
+
+    Args:
+        chunk_size: epochs in a chunk of the history.
+        shard_size: epochs, or segment numbers, whose sealed sizes lie in one shard.
+        shard_by: which of both.
+
+    Raises:
+        ValueError: pieces of less than 1, or more than 1,000,000.
+    """
+
+    chunk_size: int = 1000
+    shard_size: int = 1000
+    shard_by: ShardBy = ShardBy.EPOCH
+
+    def __post_init__(self) -> None:
+        for name, what in (("chunk_size", "epochs in a chunk"), ("shard_size", "a shard's size")):
+            object.__setattr__(self, name, checked_integer(what, getattr(self, name), 1, PIECE_MAX))

@@ -1,4 +1,4 @@
-"""Room in a chunk of history: what was let in always fits, and what has the usual size is always let in."""
+"""Capacity of a chunk of history: what was let in always fits, and what has the usual size is always let in."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel.errors import ScalePrecondition
-from accel.history.history_chunk import HistoryChunk
-from accel.history.ids import make_id
-from accel.history.room import CHUNK_ROWS_MAX, needs_look, refuse_crowded, room_left
-from accel.history.scaling import ScaleRequest
-from accel.history.segments import NO_SEGMENTS, KeyRanges, Segments
+from accel.history.rules.epochs import HistoryChunk
+from accel.history.rules.ids import make_id
+from accel.history.rules.scaling import CHUNK_ROWS_MAX, ScaleRequest, chunk_capacity_left, needs_look, refuse_crowded
+from accel.history.rules.segments import NO_SEGMENTS, KeyRanges, Segments
 from loaders.tables.columns import ROWS_MAX
 
 
@@ -21,10 +20,10 @@ def request(sealed: int, created: int) -> ScaleRequest:
 
 
 def chunk_of(created: int, chunk_size: int) -> HistoryChunk:
-    """The first epoch of a stream that is that large; the chunk may have had room for it."""
+    """The first epoch of a stream that is that large; the chunk may have been large enough for it."""
     keys = [each / created for each in range(created)] + [1.0]
     segments = Segments.make([make_id(0, each) for each in range(created)], 1, keys[:-1], keys[1:])
-    assert created <= room_left(0, 0, chunk_size)
+    assert created <= chunk_capacity_left(0, 0, chunk_size)
     return HistoryChunk(0, [0], [1], sealed=NO_SEGMENTS, sealed_stops=[0], created=segments, created_stops=[created])
 
 
@@ -33,9 +32,9 @@ def test_whatever_is_let_in_fits_and_an_epochs_share_is_always_let_in(chunk_size
     share = CHUNK_ROWS_MAX // 4 // chunk_size
     taken = 0
     for epoch in range(chunk_size, chunk_size + min(chunk_size, 12)):
-        room = room_left(taken, epoch, chunk_size)
-        assert room >= share
-        taken += data.draw(st.sampled_from((room, share, room // 2)))
+        capacity = chunk_capacity_left(taken, epoch, chunk_size)
+        assert capacity >= share
+        taken += data.draw(st.sampled_from((capacity, share, capacity // 2)))
     to_come = chunk_size - min(chunk_size, 12)
     assert taken + to_come * share <= CHUNK_ROWS_MAX == ROWS_MAX
 

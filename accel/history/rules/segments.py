@@ -1,14 +1,30 @@
-"""Segments, and many of them at once as immutable columns, so that no question loops over segments one by one.
+"""Segments as columns, the arithmetic of their key ranges, and what lies at each key.
 
     SegmentRecord     one segment
     Segments          segments as rows of one array; reads as a sequence of `SegmentRecord`s
     KeyRanges         key ranges [start, end) alone
+    KeyProfile        of segments that may overlap: the lowest and the highest of their numbers, key by key
 
 A stream may have tens of thousands of segments, and a chunk of its history may tell of a hundred thousand. As columns
-they take 32 bytes each, and compare, sort and search as arrays. All of them are checked once, when they are made; what
-else must be true of them, the records say that hold them.
+they take 32 bytes each, and compare, sort and search as arrays. They are checked once, when they are made.
 
+Keys are 64-bit floats, and bounds are compared exactly: two ranges touch if the end of one *is* the start of the other,
+digit by digit. So the last part of a divided range must have the stored end, not a sum that comes close to it: a range
+whose parts miss its end by the last bit can never be replaced by them.
+
+    segments       5: [0, 0.5)   7: [0.25, 1)
+    bounds         0       0.25       0.5        1
+    lowest         |   5    |    5     |    7    |
+    highest        |   5    |    7     |    7    |
+
+The bounds of all segments cut the key space into intervals, and within an interval nothing changes. "Is every segment
+of a cut that overlaps x older than x?" is then the highest number over the intervals of x: two look-ups in a table of
+the highest of each 1, 2, 4, 8, ... neighbours. The same table filled from above gives each interval what covers it.
+
+Complexity: O(n log n) in the ranges, O((n + m) log n) for m questions to a profile; no loop over them in Python.
 Threads: all are immutable, any thread may read them.
+
+Source: PDP-32.
 """
 
 from __future__ import annotations
@@ -21,8 +37,19 @@ from typing import Final, TypeAlias, TypeVar, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accel.history.id_columns import Integers, positions_in, some_ids
-from accel.history.ids import NUMBER_BITS, NUMBER_MASK, NUMBER_MAX, epoch_of, is_segment_id, number_of, segment_text
+from accel.history.rules.configuration import SEGMENTS_MAX
+from accel.history.rules.ids import (
+    NUMBER_BITS,
+    NUMBER_MASK,
+    NUMBER_MAX,
+    Integers,
+    epoch_of,
+    is_segment_id,
+    number_of,
+    positions_in,
+    segment_text,
+    some_ids,
+)
 
 Keys: TypeAlias = NDArray[np.float64]
 Chosen: TypeAlias = NDArray[np.bool_] | Integers | Sequence[int] | slice
@@ -249,3 +276,173 @@ def _frozen(array: Array) -> Array:
 
 NO_SEGMENTS: Final = Segments(np.empty(0, dtype=SEGMENT))
 """None at all."""
+
+
+def initial_ranges(count: int) -> KeyRanges:
+    """The key ranges of a new stream: [i * (1/n), (i + 1) * (1/n)), and the last one ends at 1.
+
+    The product for the last end is below 1 for 82 of the counts up to 1,000, the first of them 49; then the highest
+    keys would belong to nobody.
+
+    Raises:
+        ValueError: no range, or more than 750,000.
+    """
+    if not 1 <= count <= SEGMENTS_MAX:
+        raise ValueError(f"expected 1 to {SEGMENTS_MAX} segments, found {count}")
+    bounds = np.arange(count + 1) * (1.0 / count)
+    bounds[-1] = 1.0
+    return KeyRanges(bounds[:-1].copy(), bounds[1:].copy())
+
+
+def split_range(start: float, end: float, count: int) -> KeyRanges:
+    """A range in equal parts, whose first start and last end are exactly those of the range.
+
+    Raises:
+        ValueError: less than one part, or a range with too few floats in it for so many.
+    """
+    if not 1 <= count <= SEGMENTS_MAX:
+        raise ValueError(f"expected 1 to {SEGMENTS_MAX} parts, found {count}")
+    bounds = start + np.arange(count + 1) * ((end - start) / count)
+    bounds[0], bounds[-1] = start, end
+    if not (bounds[1:] > bounds[:-1]).all():
+        raise ValueError(f"expected a range that can be divided by {count}, found [{start}, {end})")
+    return KeyRanges(bounds[:-1].copy(), bounds[1:].copy())
+
+
+def merged(ranges: KeyRanges) -> KeyRanges:
+    """Ranges in order of their starts, neighbours that touch exactly as one. Those that overlap stay as they are."""
+    order = np.lexsort((ranges.ends, ranges.starts))
+    starts, ends = ranges.starts[order], ranges.ends[order]
+    begins = np.ones(len(starts), dtype=np.bool_)
+    begins[1:] = starts[1:] != ends[:-1]
+    lasts = np.append(begins[1:], np.ones(min(len(begins), 1), dtype=np.bool_))
+    return KeyRanges(starts[begins], ends[lasts])
+
+
+def replaces(new: KeyRanges, old: KeyRanges) -> bool:
+    """Whether new ranges cover exactly the keys that old ones cover, which do not overlap: nothing twice, no gap."""
+    if not len(new) or not (new.starts < new.ends).all():
+        return False
+    return merged(new) == merged(old)
+
+
+def overlap_counts(ranges: KeyRanges, others: KeyRanges) -> Integers:
+    """With how many of the others each range shares a key; those that only touch do not count."""
+    begun = np.searchsorted(np.sort(others.starts), ranges.ends, side="left")
+    over = np.searchsorted(np.sort(others.ends), ranges.starts, side="right")
+    counts: Integers = (begun - over).astype(np.int64)
+    return counts
+
+
+def splits_and_merges(old: KeyRanges, new: KeyRanges) -> tuple[int, int]:
+    """How many of the old ranges were split, and how many of the new ones were merged from several.
+
+    Args:
+        old: ranges that were replaced; those that stayed may be among both.
+        new: what replaced them.
+    """
+    splits = np.count_nonzero(overlap_counts(old, new) > 1)
+    merges = np.count_nonzero(overlap_counts(new, old) > 1)
+    return int(splits), int(merges)
+
+
+NONE_LOWEST: Final = 2**63 - 1
+"""As the lowest of no numbers at all."""
+
+NONE_HIGHEST: Final = -1
+"""As the highest of no numbers at all."""
+
+
+def bounds_of(parts: Iterable[KeyRanges]) -> Keys:
+    """All bounds of all ranges, ascending, each once; at least those of the key space."""
+    bounds = [np.array([0.0, 1.0])]
+    for part in parts:
+        bounds += [part.starts, part.ends]
+    return np.unique(np.concatenate(bounds))
+
+
+class KeyProfile:
+    """The lowest and highest numbers at each key. Threads: immutable after it is made.
+
+    Args:
+        bounds: cut the key space into intervals, ascending.
+        lowest: of the numbers in each interval; `NONE_LOWEST` where there are none.
+        highest: likewise; `NONE_HIGHEST`.
+    """
+
+    __slots__ = ("bounds", "highest", "lowest")
+
+    def __init__(self, bounds: Keys, lowest: Integers, highest: Integers) -> None:
+        self.bounds = bounds
+        self.lowest = lowest
+        self.highest = highest
+
+    @classmethod
+    def of(cls, ranges: KeyRanges, numbers: Integers, bounds: Keys | None = None) -> KeyProfile:
+        """The profile of ranges with a number each, which is at least 0.
+
+        Args:
+            ranges: where the numbers lie.
+            numbers: one for each.
+            bounds: those of the ranges, and perhaps of others beside them.
+        """
+        known = bounds_of((ranges,)) if bounds is None else bounds
+        first, stop = np.searchsorted(known, ranges.starts), np.searchsorted(known, ranges.ends)
+        negated = _spread(first, stop, -numbers, len(known) - 1, -NONE_LOWEST)
+        return cls(known, -negated, _spread(first, stop, numbers, len(known) - 1, NONE_HIGHEST))
+
+    @property
+    def is_empty(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Which intervals nothing lies in."""
+        return np.asarray(self.highest == NONE_HIGHEST)
+
+    def lowest_over(self, ranges: KeyRanges) -> Integers:
+        """The lowest number at any key of each range; `NONE_LOWEST` if nothing lies there."""
+        return -_highest_within(-self.lowest, *self._intervals(ranges))
+
+    def highest_over(self, ranges: KeyRanges) -> Integers:
+        """The highest number at any key of each range; `NONE_HIGHEST` if nothing lies there."""
+        return _highest_within(self.highest, *self._intervals(ranges))
+
+    def _intervals(self, ranges: KeyRanges) -> tuple[Integers, Integers]:
+        first = np.searchsorted(self.bounds, ranges.starts, side="right") - 1
+        return np.maximum(first, 0), np.searchsorted(self.bounds, ranges.ends, side="left")
+
+
+def _levels(first: Integers, stop: Integers) -> Integers:
+    # Of each stretch of intervals: the largest power of two that it holds. Exact, as lengths are far below 2^53.
+    exponents: Integers = np.frexp((stop - first).astype(np.float64))[1].astype(np.int64) - 1
+    return exponents
+
+
+def _highest_within(values: Integers, first: Integers, stop: Integers) -> Integers:
+    if not len(first):
+        return np.empty(0, dtype=np.int64)
+    levels = _levels(first, stop)
+    answers = np.full(len(first), NONE_HIGHEST, dtype=np.int64)
+    table = values
+    for level in range(int(levels.max()) + 1):
+        width = 1 << level
+        if level:
+            table = np.maximum(table[: -width // 2], table[width // 2 :])
+        asked = np.flatnonzero(levels == level)
+        answers[asked] = np.maximum(table[first[asked]], table[stop[asked] - width])
+    return answers
+
+
+def _spread(first: Integers, stop: Integers, values: Integers, count: int, nothing: int) -> Integers:
+    if not len(first):
+        return np.full(count, nothing, dtype=np.int64)
+    levels = _levels(first, stop)
+    above = np.full(count, nothing, dtype=np.int64)
+    for level in range(int(levels.max()), -1, -1):
+        width = 1 << level
+        table = np.full(count, nothing, dtype=np.int64)
+        given = np.flatnonzero(levels == level)
+        np.maximum.at(table, first[given], values[given])
+        np.maximum.at(table, stop[given] - width, values[given])
+        # A stretch of twice the width covers two of this one.
+        table = np.maximum(table, above)
+        table[width:] = np.maximum(table[width:], above[:-width])
+        above = table
+    return above

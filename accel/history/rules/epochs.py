@@ -1,0 +1,674 @@
+"""Epochs: their records, what changed from one to the next, and walks along the changes.
+
+An *epoch* is a time during which a stream's segments did not change; its segments tile the key space [0, 1). Its
+*reference epoch* is itself, unless it is a duplicate: committing transactions of an older epoch repeats that epoch's
+segments, and then those that were active, as two epochs of their own, with the old numbers under new ids.
+
+    EpochRecord         the segments of one epoch                                     written once
+    EpochTransition     a scale that was asked for and is not finished
+    HistoryDelta        what one epoch sealed and created
+    HistoryChunk        the same of up to 1,000 epochs in a row, as columns
+
+Epochs are written before the stream moves to them: first the record of the new epoch, then what changed in the chunk of
+the history, then which epoch sealed each segment, and at last the current epoch. All of it follows from two records, so
+a process that repeats it writes the same.
+
+Questions about stream cuts walk through the epochs between two cuts. Reading each epoch's record would be a read an
+epoch, and all segments an epoch; a chunk is one read, and holds only what changed:
+
+    first              the record of the epoch to begin with                           1 read
+    chunks             what changed in the epochs after it, in order                   1 read a chunk
+    epochs(number)     the record of a duplicate epoch, whose changes no chunk tells   1 read each
+
+A walk holds one chunk and the segments of one epoch at a time, so its memory does not grow with the number of epochs.
+Chunks may begin before the walk does and end after it. They are taken one by one: the caller may read ahead.
+
+Making a record checks it, so bytes from outside are checked by the same code as the program's own.
+
+Threads: records are immutable, any thread may read them; a walk belongs to one thread.
+
+Source: PDP-32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from accel.errors import NotInHistory, Sought
+from accel.history.rules.checks import check_epoch, check_least, integers
+from accel.history.rules.cuts import NO_CUT, CutSpan, PlacedCut
+from accel.history.rules.ids import (
+    NO_IDS,
+    NUMBER_BITS,
+    NUMBER_MAX,
+    IdMap,
+    IdSet,
+    Integers,
+    check_ascending,
+    make_id,
+    positions_in,
+    segment_text,
+    some_ids,
+)
+from accel.history.rules.segments import NO_SEGMENTS, KeyRanges, SegmentRecord, Segments, splits_and_merges
+
+UNKNOWN_COUNT: Final = -1
+"""As splits or merges: written by a release that did not count them."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """The segments of a stream in one epoch.
+
+    Args:
+        epoch: its number.
+        reference_epoch: itself, or for a duplicate the epoch that it repeats.
+        segments: ascending by id; together they tile [0, 1).
+        creation_time_ms: when it began, milliseconds since 1970; later than all epochs before it.
+        splits: segments that were split in this and all earlier epochs; -1 = unknown.
+        merges: likewise merges.
+
+    Raises:
+        ValueError: segments that do not tile the key space, of later epochs, or (in a duplicate) of earlier ones.
+    """
+
+    epoch: int
+    reference_epoch: int
+    segments: Segments
+    creation_time_ms: int
+    splits: int = UNKNOWN_COUNT
+    merges: int = UNKNOWN_COUNT
+
+    def __post_init__(self) -> None:
+        where = f"epoch {self.epoch}"
+        check_epoch(where, self.epoch, self.reference_epoch)
+        check_least(where, 0, creation_time_ms=self.creation_time_ms)
+        check_least(where, UNKNOWN_COUNT, splits=self.splits, merges=self.merges)
+        check_ascending(self.segments.ids)
+        _check_tiles(where, self.segments)
+        epochs = self.segments.epochs
+        if epochs[-1] > self.epoch or (self.is_duplicate and epochs[0] < self.epoch):
+            raise ValueError(f"{where}: expected segments of its time, found {self.segments}")
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether it repeats an older epoch."""
+        return self.epoch != self.reference_epoch
+
+    def find(self, segment_id: int) -> SegmentRecord | None:
+        """The segment with this id, if it belongs to this epoch. O(log n)."""
+        return self.segments.find(segment_id)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTransition:
+    """A scale that was asked for and is not finished: which segments are replaced by what.
+
+    The new segments are numbered from `first_number` on, in the order of their ranges, and belong to the epoch after
+    the active one.
+
+    Args:
+        active_epoch: the epoch whose segments are replaced.
+        time_ms: when it was asked for, milliseconds since 1970; the new epoch begins no earlier.
+        segments_to_seal: ids of segments of the active epoch.
+        first_number: number of the first new segment.
+        new_ranges: their key ranges, in the order that they were asked for in.
+
+    Raises:
+        ValueError: one of both sides is empty, or a number out of bounds.
+    """
+
+    active_epoch: int = 0
+    time_ms: int = 0
+    segments_to_seal: IdSet = NO_IDS
+    first_number: int = 0
+    new_ranges: KeyRanges = field(default_factory=KeyRanges)
+
+    def __post_init__(self) -> None:
+        check_epoch("transition", self.active_epoch + 1, 0)
+        check_least("transition", 0, time_ms=self.time_ms, active_epoch=self.active_epoch)
+        if bool(len(self.segments_to_seal)) != bool(len(self.new_ranges)):
+            raise ValueError(f"transition: expected segments to seal and new ranges, found one of them: {self}")
+        if not 0 <= self.first_number <= NUMBER_MAX - len(self.new_ranges):
+            raise ValueError(f"transition: expected a segment number, found {self.first_number}")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no scale is under way."""
+        return not len(self.new_ranges)
+
+    @property
+    def new_epoch(self) -> int:
+        """The epoch that it leads to."""
+        return self.active_epoch + 1
+
+    @property
+    def new_ids(self) -> Integers:
+        """Ids of the new segments, in the order of their ranges."""
+        first = make_id(self.new_epoch, self.first_number)
+        return np.arange(first, first + len(self.new_ranges), dtype=np.int64)
+
+    def new_segments(self, creation_time_ms: int) -> Segments:
+        """The segments that it creates, when their epoch begins at a time."""
+        return Segments.make(self.new_ids, creation_time_ms, self.new_ranges.starts, self.new_ranges.ends)
+
+
+NO_TRANSITION: Final = EpochTransition()
+"""While no scale is under way."""
+
+
+def _check_tiles(where: str, segments: Segments) -> None:
+    order = np.argsort(segments.key_starts)
+    starts, ends = segments.key_starts[order], segments.key_ends[order]
+    if not len(starts) or starts[0] != 0.0 or ends[-1] != 1.0 or (starts[1:] != ends[:-1]).any():
+        raise ValueError(f"{where}: expected segments that tile [0, 1), found {segments}")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryDelta:
+    """What changed from one epoch to the next.
+
+    Args:
+        epoch: the later one.
+        reference_epoch: itself, or for a duplicate the epoch that it repeats.
+        sealed: segments of the epoch before that are not in this one, ascending by id; none of a duplicate.
+        created: those that are new, ascending by id; none of a duplicate: its segments are those of its reference.
+        time_ms: when it began, milliseconds since 1970.
+
+    Raises:
+        ValueError: a duplicate that says more, another epoch that created or (unless it is the first) sealed nothing,
+            or segments of other epochs.
+    """
+
+    epoch: int
+    reference_epoch: int
+    sealed: Segments
+    created: Segments
+    time_ms: int
+
+    def __post_init__(self) -> None:
+        where = f"history of epoch {self.epoch}"
+        check_epoch(where, self.epoch, self.reference_epoch)
+        check_least(where, 0, time_ms=self.time_ms)
+        check_ascending(self.sealed.ids)
+        check_ascending(self.created.ids)
+        sealed, created = len(self.sealed), len(self.created)
+        if (sealed or created) if self.is_duplicate else (not created or bool(sealed) != bool(self.epoch)):
+            kind = " of a duplicate" if self.is_duplicate else ""
+            raise ValueError(f"{where}{kind}: expected segments sealed and created, found {sealed} and {created}")
+        if (self.created.epochs != self.epoch).any() or (self.sealed.epochs >= self.epoch).any():
+            raise ValueError(f"{where}: expected its own segments created and earlier ones sealed, found {self}")
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether the epoch repeats an older one."""
+        return self.epoch != self.reference_epoch
+
+
+class HistoryChunk:
+    """What changed in each of several epochs in a row, as columns.
+
+    Each epoch has as many rows in `sealed` and `created` as segments were sealed and created by it; `stops` tell where
+    they end:
+
+        epoch              4              5 (a duplicate)   6
+        created            7@4, 8@4                         9@6
+        created_stops      2              2                 3
+
+    Args:
+        first_epoch: the first of them.
+        reference_epochs: of each epoch.
+        times_ms: when each began, strictly ascending.
+        sealed: segments that were sealed by the epochs, one epoch after the other, each ascending by id.
+        sealed_stops: one past the last row of each epoch.
+        created: likewise those that were created.
+        created_stops: likewise.
+
+    Raises:
+        ValueError: no epoch, columns of different lengths, or an entry that is none (see `HistoryDelta`).
+    """
+
+    __slots__ = ("created", "created_stops", "first_epoch", "reference_epochs", "sealed", "sealed_stops", "times_ms")
+
+    def __init__(
+        self,
+        first_epoch: int,
+        reference_epochs: ArrayLike,
+        times_ms: ArrayLike,
+        *,
+        sealed: Segments,
+        sealed_stops: ArrayLike,
+        created: Segments,
+        created_stops: ArrayLike,
+    ) -> None:
+        self.first_epoch = first_epoch
+        self.reference_epochs = integers(reference_epochs)
+        self.times_ms = integers(times_ms)
+        self.sealed = sealed
+        self.sealed_stops = integers(sealed_stops)
+        self.created = created
+        self.created_stops = integers(created_stops)
+        self._check()
+
+    @classmethod
+    def of(cls, deltas: Sequence[HistoryDelta]) -> HistoryChunk:
+        """From single entries, of epochs in a row.
+
+        Raises:
+            ValueError: none, or epochs that do not follow each other.
+        """
+        epochs = [each.epoch for each in deltas]
+        if not epochs or epochs != list(range(epochs[0], epochs[0] + len(epochs))):
+            raise ValueError(f"expected epochs in a row, found {epochs[:5]}")
+        return cls(
+            epochs[0],
+            [each.reference_epoch for each in deltas],
+            [each.time_ms for each in deltas],
+            sealed=Segments.joined(each.sealed for each in deltas),
+            sealed_stops=np.cumsum([len(each.sealed) for each in deltas]),
+            created=Segments.joined(each.created for each in deltas),
+            created_stops=np.cumsum([len(each.created) for each in deltas]),
+        )
+
+    @property
+    def last_epoch(self) -> int:
+        """The last of its epochs."""
+        return self.first_epoch + len(self) - 1
+
+    @property
+    def epochs(self) -> Integers:
+        """Its epochs, ascending."""
+        return np.arange(self.first_epoch, self.first_epoch + len(self), dtype=np.int64)
+
+    @property
+    def duplicates(self) -> Integers:
+        """Those that repeat an older one, ascending."""
+        found: Integers = self.epochs[self.reference_epochs != self.epochs]
+        return found
+
+    @property
+    def sealing_epochs(self) -> Integers:
+        """For each row of `sealed`: the epoch that sealed it."""
+        return np.repeat(self.epochs, np.diff(self.sealed_stops, prepend=0))
+
+    def delta(self, epoch: int) -> HistoryDelta | None:
+        """The entry of one epoch, if it is in here."""
+        at = epoch - self.first_epoch
+        if not 0 <= at < len(self):
+            return None
+        return HistoryDelta(
+            epoch,
+            int(self.reference_epochs[at]),
+            self.sealed[_start(self.sealed_stops, at) : int(self.sealed_stops[at])],
+            self.created[_start(self.created_stops, at) : int(self.created_stops[at])],
+            int(self.times_ms[at]),
+        )
+
+    def with_delta(self, delta: HistoryDelta) -> HistoryChunk | None:
+        """The chunk with one more entry; None if it stands there already.
+
+        Raises:
+            ValueError: it is not the next one, or another one stands in its place.
+        """
+        known = self.delta(delta.epoch)
+        if known is not None and known == delta:
+            return None
+        if delta.epoch != self.last_epoch + 1:
+            raise ValueError(f"expected epoch {self.last_epoch + 1}, or {delta.epoch} as it is recorded; found {delta}")
+        added = HistoryChunk.of([delta])
+        return HistoryChunk(
+            self.first_epoch,
+            np.append(self.reference_epochs, added.reference_epochs),
+            np.append(self.times_ms, added.times_ms),
+            sealed=Segments.joined((self.sealed, added.sealed)),
+            sealed_stops=np.append(self.sealed_stops, len(self.sealed) + added.sealed_stops),
+            created=Segments.joined((self.created, added.created)),
+            created_stops=np.append(self.created_stops, len(self.created) + added.created_stops),
+        )
+
+    def __len__(self) -> int:
+        return len(self.times_ms)
+
+    def __iter__(self) -> Iterator[HistoryDelta]:
+        return (each for epoch in self.epochs.tolist() if (each := self.delta(epoch)) is not None)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HistoryChunk):
+            return NotImplemented
+        columns = ("reference_epochs", "times_ms", "sealed_stops", "created_stops")
+        return (
+            self.first_epoch == other.first_epoch
+            and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
+            and self.sealed == other.sealed
+            and self.created == other.created
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.first_epoch, self.times_ms.tobytes(), self.created))
+
+    def __repr__(self) -> str:
+        return f"<history of epochs {self.first_epoch} to {self.last_epoch}>"
+
+    def _check(self) -> None:
+        where = f"history from epoch {self.first_epoch} on"
+        count = len(self)
+        lengths = {len(self.reference_epochs), len(self.sealed_stops), len(self.created_stops)}
+        if not count or lengths != {count}:
+            raise ValueError(f"{where}: expected columns of one length, found {count} and {sorted(lengths)}")
+        check_epoch(where, self.first_epoch + count - 1, 0)
+        check_least(where, 0, first_epoch=self.first_epoch, time=int(self.times_ms[0]))
+        if (self.times_ms[1:] <= self.times_ms[:-1]).any():
+            raise ValueError(f"{where}: expected ascending times")
+        if ((self.reference_epochs < 0) | (self.reference_epochs > self.epochs)).any():
+            raise ValueError(f"{where}: expected references to the epoch itself or an earlier one")
+        sealed = self._counts(where, self.sealed, self.sealed_stops)
+        created = self._counts(where, self.created, self.created_stops)
+        self._check_counts(where, sealed, created)
+        if (self.created.epochs != np.repeat(self.epochs, created)).any():
+            raise ValueError(f"{where}: expected each epoch to create segments of its own")
+        if (self.sealed.epochs >= np.repeat(self.epochs, sealed)).any():
+            raise ValueError(f"{where}: expected each epoch to seal segments of earlier ones")
+        _check_rows_ascend(where, self.created, self.created_stops)
+        _check_rows_ascend(where, self.sealed, self.sealed_stops)
+
+    def _check_counts(self, where: str, sealed: Integers, created: Integers) -> None:
+        is_duplicate = self.reference_epochs != self.epochs
+        original = (created > 0) & ((sealed > 0) == (self.epochs > 0))
+        wrong = ~np.where(is_duplicate, (sealed == 0) & (created == 0), original)
+        if wrong.any():
+            at = int(wrong.argmax())
+            kind = " of a duplicate" if is_duplicate[at] else ""
+            found = f"{sealed[at]} and {created[at]} in epoch {self.first_epoch + at}{kind}"
+            raise ValueError(f"{where}: expected segments sealed and created, found {found}")
+
+    @staticmethod
+    def _counts(where: str, rows: Segments, stops: Integers) -> Integers:
+        counts: Integers = np.diff(stops, prepend=0)
+        if (counts < 0).any() or stops[-1] != len(rows):
+            raise ValueError(f"{where}: expected rows that end at {len(rows)}, found ends up to {stops[-1]}")
+        return counts
+
+
+def _check_rows_ascend(where: str, rows: Segments, stops: Integers) -> None:
+    falls: NDArray[np.bool_] = rows.ids[1:] <= rows.ids[:-1]
+    falls[stops[(stops > 0) & (stops < len(rows))] - 1] = False  # there another epoch begins
+    if falls.any():
+        at = int(falls.argmax())
+        raise ValueError(f"{where}: expected ascending ids within an epoch, found {rows.where(slice(at, at + 2))}")
+
+
+def _start(stops: Integers, at: int) -> int:
+    return int(stops[at - 1]) if at else 0
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSummary:
+    """An epoch as its owner sees it.
+
+    Args:
+        epoch: its number.
+        time_ms: when it began, milliseconds since 1970.
+        segments: its segments, ascending by id.
+        splits: segments of the epoch before that were split.
+        merges: segments of this one that were merged from several.
+    """
+
+    epoch: int
+    time_ms: int
+    segments: Segments
+    splits: int
+    merges: int
+
+
+def next_counts(before: EpochRecord, old: KeyRanges, new: KeyRanges) -> tuple[int, int]:
+    """Splits and merges from the stream's beginning on, when an epoch replaces some ranges of the one before it."""
+    if UNKNOWN_COUNT in (before.splits, before.merges):
+        return UNKNOWN_COUNT, UNKNOWN_COUNT
+    splits, merges = splits_and_merges(old, new)
+    return before.splits + splits, before.merges + merges
+
+
+def delta_of(record: EpochRecord, before: EpochRecord | None) -> HistoryDelta:
+    """What changed in an epoch, as the history tells it.
+
+    Args:
+        record: the epoch.
+        before: the one before it; None for the first.
+
+    Raises:
+        ValueError: they are not neighbours.
+    """
+    if record.epoch != (0 if before is None else before.epoch + 1):
+        raise ValueError(f"expected the epoch before {record.epoch}, found {before}")
+    sealed = created = NO_SEGMENTS
+    if not record.is_duplicate:
+        created = record.segments.where(record.segments.epochs == record.epoch)
+        sealed = NO_SEGMENTS if before is None else sealed_by(record, before)
+    return HistoryDelta(record.epoch, record.reference_epoch, sealed, created, record.creation_time_ms)
+
+
+def record_of(delta: HistoryDelta, before: EpochRecord | None, reference: EpochRecord | None) -> EpochRecord:
+    """The record of an epoch whose record is lost, from what changed in it: the inverse of `delta_of`. O(n log n).
+
+    Args:
+        delta: what changed.
+        before: the epoch before it; None for the first.
+        reference: of a duplicate, the epoch that it repeats.
+
+    Raises:
+        ValueError: they do not fit together.
+    """
+    if delta.epoch != (0 if before is None else before.epoch + 1):
+        raise ValueError(f"expected the epoch before {delta.epoch}, found {before}")
+    if before is None:
+        return EpochRecord(0, 0, delta.created, delta.time_ms, splits=0, merges=0)
+    if delta.is_duplicate:
+        if reference is None or reference.reference_epoch != delta.reference_epoch:
+            raise ValueError(f"expected epoch {delta.reference_epoch}, found {reference}")
+        return duplicate_of(reference, before, delta.time_ms)
+    kept = before.segments.where(positions_in(delta.sealed.ids, before.segments.ids) < 0)
+    splits, merges = next_counts(before, delta.sealed.ranges, delta.created.ranges)
+    segments = Segments.joined((kept, delta.created))
+    return EpochRecord(delta.epoch, delta.reference_epoch, segments, delta.time_ms, splits, merges)
+
+
+def sealed_by(record: EpochRecord, before: EpochRecord) -> Segments:
+    """The segments that an epoch seals: those of the one before it that do not belong to it. O(n log n)."""
+    return before.segments.where(positions_in(record.segments.ids, before.segments.ids) < 0)
+
+
+def duplicate_of(repeated: EpochRecord, before: EpochRecord, time_ms: int) -> EpochRecord:
+    """An epoch that repeats the segments of another one: the same numbers and key ranges, under ids of its own.
+
+    Args:
+        repeated: whose segments come once more.
+        before: the epoch that it follows.
+        time_ms: when it begins, milliseconds since 1970.
+    """
+    epoch = before.epoch + 1
+    ids = repeated.segments.numbers + make_id(epoch, 0)
+    segments = Segments.make(ids, time_ms, repeated.segments.key_starts, repeated.segments.key_ends).ascending()
+    splits, merges = next_counts(before, before.segments.ranges, segments.ranges)
+    return EpochRecord(epoch, repeated.reference_epoch, segments, time_ms, splits, merges)
+
+
+def advanced(now: EpochRecord, record: EpochRecord) -> EpochRecord | None:
+    """The current epoch to write; None if the stream has moved there or further already."""
+    return record if record.epoch > now.epoch else None
+
+
+def segment_in(record: EpochRecord, segment_id: int) -> SegmentRecord:
+    """A segment of an epoch.
+
+    Raises:
+        NotInHistory: it does not belong to it.
+    """
+    found = record.find(segment_id)
+    if found is None:
+        raise NotInHistory(
+            f"expected a segment of epoch {record.epoch}, found {segment_text(segment_id)}", Sought.SEGMENT
+        )
+    return found
+
+
+def successors(segment_id: int, sealing: EpochRecord, before: EpochRecord) -> dict[int, list[int]]:
+    """The segments that follow one, each with all that it follows; ids ascend.
+
+    Args:
+        segment_id: a sealed segment.
+        sealing: the epoch that sealed it.
+        before: the epoch before that.
+
+    Raises:
+        NotInHistory: the segment does not belong to the epoch before.
+    """
+    return _related(segment_in(before, segment_id), sealing.segments, before.segments)
+
+
+def predecessors(segment_id: int, created: EpochRecord, before: EpochRecord | None) -> dict[int, list[int]]:
+    """The segments that one follows, each with all that follow it; ids ascend.
+
+    Args:
+        segment_id: a segment.
+        created: the epoch of its creation.
+        before: the epoch before that; None for the first, in which no segment follows another.
+
+    Raises:
+        NotInHistory: the segment does not belong to the epoch of its creation.
+    """
+    segment = segment_in(created, segment_id)
+    return {} if before is None else _related(segment, before.segments, created.segments)
+
+
+def summaries(records: Iterable[EpochRecord]) -> Iterator[EpochSummary]:
+    """Epochs in a row as their owner sees them; splits and merges of the first are not told.
+
+    Complexity: O(n log n) an epoch; holds two of them.
+    """
+    before: EpochRecord | None = None
+    for record in records:
+        splits, merges = (0, 0) if before is None else splits_and_merges(before.segments.ranges, record.segments.ranges)
+        yield EpochSummary(record.epoch, record.creation_time_ms, record.segments, splits, merges)
+        before = record
+
+
+def offsets_at_start(record: EpochRecord) -> IdMap:
+    """The beginning of all segments of an epoch, as a cut."""
+    return IdMap(record.segments.ids.copy(), np.zeros(len(record.segments), dtype=np.int64))
+
+
+def _related(segment: SegmentRecord, others: Segments, own: Segments) -> dict[int, list[int]]:
+    related = _overlapping(others, segment.key_start, segment.key_end)
+    if not len(related):
+        return {}
+    # One segment may be split into thousands: each is compared with those around it, not with all of the epoch.
+    near = _overlapping(own, float(related.key_starts.min()), float(related.key_ends.max()))
+    return {each.id: _overlapping(near, each.key_start, each.key_end).ids.tolist() for each in related}
+
+
+def _overlapping(segments: Segments, start: float, end: float) -> Segments:
+    return segments.where((segments.key_starts < end) & (start < segments.key_ends))
+
+
+Epochs: TypeAlias = Callable[[int], EpochRecord]
+"""The record of an epoch, which raises what fits if there is none."""
+
+
+def chunk_numbers(low: int, high: int, chunk_size: int) -> range:
+    """Which chunks tell what changed after one epoch, up to and including another."""
+    return range((low + 1) // chunk_size, high // chunk_size + 1) if high > low else range(0)
+
+
+def creation_epochs(cut: IdMap) -> tuple[int, int]:
+    """In which epochs the oldest and the newest segment of a cut were created; (0, 0) of an empty one."""
+    if not len(cut):
+        return 0, 0
+    return int(cut.ids[0]) >> NUMBER_BITS, int(cut.ids[-1]) >> NUMBER_BITS
+
+
+def replay(first: EpochRecord, chunks: Iterable[HistoryChunk], epochs: Epochs, last: int) -> Iterator[EpochRecord]:
+    """The records of all epochs from one to another, both included, one after the other.
+
+    Complexity: O(segments) an epoch.
+
+    Raises:
+        NotInHistory: the chunks end before the last epoch, or leave one out.
+    """
+    now = first
+    if now.epoch <= last:
+        yield now
+    for chunk in chunks:
+        for number in range(max(now.epoch + 1, chunk.first_epoch), min(chunk.last_epoch, last) + 1):
+            delta = chunk.delta(number)
+            if delta is None or number != now.epoch + 1:
+                raise NotInHistory(f"expected what changed in epoch {now.epoch + 1}, found epoch {number}")
+            now = epochs(number) if delta.is_duplicate else record_of(delta, now, None)
+            yield now
+    if now.epoch < last:
+        raise NotInHistory(f"expected history up to epoch {last}, found it up to {now.epoch}")
+
+
+def segments_of(first: EpochRecord, chunks: Iterable[HistoryChunk], epochs: Epochs, last: int) -> Iterator[Segments]:
+    """All segments that belong to any epoch from one to another, both included; each once, in parts.
+
+    Complexity: O(segments) in all; no loop over epochs, except duplicates.
+    """
+    if first.epoch <= last:
+        yield first.segments
+    for chunk in chunks:
+        created = chunk.created
+        yield created.where((created.epochs > first.epoch) & (created.epochs <= last))
+        duplicates = chunk.duplicates
+        for number in duplicates[(duplicates > first.epoch) & (duplicates <= last)].tolist():
+            yield epochs(number).segments
+
+
+def place(cut: IdMap, first: EpochRecord, chunks: Iterable[HistoryChunk], epochs: Epochs) -> PlacedCut:
+    """Find the segments of a cut, and up to which epoch each of them lasted.
+
+    Complexity: O(n log m) for n changes in the chunks and m segments of the cut.
+
+    Args:
+        cut: offsets by segment id.
+        first: the epoch in which its oldest segment was created (`creation_epochs`).
+        chunks: what changed after that, up to the epoch in which its newest one was created (`chunk_numbers`).
+        epochs: asked for duplicates in which segments of the cut were created.
+
+    Raises:
+        NotInHistory: a segment that the stream does not have.
+    """
+    if not len(cut):
+        return NO_CUT
+    created = cut.ids >> NUMBER_BITS
+    last = int(created[-1])
+    found = [_named(first.segments, cut.ids)]
+    sealing = np.full(len(cut), last + 1, dtype=np.int64)
+    for chunk in chunks:
+        found.append(_named(chunk.created, cut.ids))
+        repeated = np.intersect1d(chunk.duplicates, created).tolist()
+        found += [_named(epochs(number).segments, cut.ids) for number in repeated]
+        sealing = np.minimum(sealing, _sealing(chunk, cut.ids, created, last + 1))
+    segments = Segments.joined(found).ascending()
+    missing = positions_in(segments.ids, cut.ids) < 0
+    if missing.any():
+        raise NotInHistory(f"expected segments of this stream, found {some_ids(cut.ids[missing])}", Sought.SEGMENT)
+    return PlacedCut(cut, CutSpan(segments, IdMap(cut.ids, sealing - 1)))
+
+
+def _named(segments: Segments, ids: Integers) -> Segments:
+    return segments.where(positions_in(ids, segments.ids) >= 0)
+
+
+def _sealing(chunk: HistoryChunk, ids: Integers, created: Integers, never: int) -> Integers:
+    """In which epoch of this chunk each segment was sealed: by name, or because a duplicate seals all before it."""
+    sealing = np.full(len(ids), never, dtype=np.int64)
+    positions = positions_in(ids, chunk.sealed.ids)
+    np.minimum.at(sealing, positions[positions >= 0], chunk.sealing_epochs[positions >= 0])
+    duplicates = np.append(chunk.duplicates, never)
+    following: Integers = duplicates[np.searchsorted(duplicates[:-1], created, side="right")]
+    return np.minimum(sealing, following)

@@ -1,0 +1,515 @@
+"""Which part of a stream is kept: recorded cuts, truncation to one of them, and the sizes that both count.
+
+    RetentionSet          when cuts were recorded, and the size before each
+    StreamCutRecord       one of these cuts                                             written once
+    TruncationRecord      where the stream begins now, and what is being deleted
+
+**Retention.** Cuts are recorded as time goes by, and the stream is truncated to the one that keeps what shall be kept:
+
+    recorded cuts      0 ......... 100 ......... 200 ......... 300 .... now = 330
+    minimum 150 ms                 ^ the newest that keeps 150 ms: the stream may be truncated here, and no further
+    maximum 250 ms                 ^ the oldest that keeps no more than 250 ms
+
+Without readers to wait for, a stream is truncated to its minimum. With them, to what all have read, but not beyond the
+minimum; and not less than its maximum asks for, whatever they have read. Where cuts are so far apart that both limits
+contradict each other, the minimum wins: nothing is deleted that was promised to be kept.
+
+**Truncation.** The stream begins at a cut from now on, and what lies before is deleted. A truncation is begun with the
+record of the cut, carried out, and completed. What is to be deleted lies between the cut that the stream began with and
+the new one; what is gone lies before the former. Questions about older times see through it: what was deleted is
+replaced by what the stream begins with now at those keys.
+
+**Sizes.** The sizes of sealed segments are written into shards (an `IdMap` each) of many segments, so that adding up
+takes a read a shard and not a read a segment. Shards go by the epoch of a segment's creation; or by its number, as the
+first draft has it, but then all duplicates of a segment meet in one shard, which may grow without bound. All sizes
+count in the stream's offset unit.
+
+Threads: all records are immutable, any thread may read them.
+
+Source: PDP-32; docs/history.md for the limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, overload
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from accel.errors import InvalidArgument
+from accel.history.rules.checks import check_least, integers
+from accel.history.rules.configuration import RetentionKind, RetentionPolicy, ShardBy
+from accel.history.rules.cuts import NO_SPAN, CutSpan, PlacedCut, is_equal_or_after
+from accel.history.rules.epochs import EpochRecord, offsets_at_start
+from accel.history.rules.ids import NOTHING, NUMBER_BITS, NUMBER_MASK, IdMap, Integers
+from accel.history.rules.segments import KeyProfile, Segments
+from accel.history.rules.states import StreamState, refuse_sealed_truncation
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationRecord:
+    """Where a stream begins now: the cut before which everything is deleted, or is about to be.
+
+    Which segments are gone, and which are being deleted, follows from the cuts (`truncation.deleted_before`): written
+    out they would grow with the stream's age, to more than a record can hold after days of one scale a second.
+
+    Args:
+        cut: offsets by segment id; empty = at the very beginning.
+        span: the segments of the cut.
+        last_cut: while `updating`, the cut that the stream began with before; empty = at the very beginning.
+        last_span: the segments of that one.
+        deleted_count: how many segments are gone.
+        to_delete_count: how many are being deleted; 0 unless `updating`.
+        size_till: how much lay before the cut, in the stream's offset unit, since the stream began.
+        updating: whether the truncation is still being carried out.
+        workflow_id: the truncation that wrote this record last; None = none has.
+
+    Raises:
+        ValueError: a span of other segments, a number below 0, or something to delete that nobody deletes.
+    """
+
+    cut: IdMap = NOTHING
+    span: CutSpan = NO_SPAN
+    last_cut: IdMap = NOTHING
+    last_span: CutSpan = NO_SPAN
+    deleted_count: int = 0
+    to_delete_count: int = 0
+    size_till: int = 0
+    updating: bool = False
+    workflow_id: UUID | None = None
+
+    def __post_init__(self) -> None:
+        for cut, span in ((self.cut, self.span), (self.last_cut, self.last_span)):
+            if not np.array_equal(cut.ids, span.segments.ids):
+                raise ValueError(f"truncation: expected the span of {cut}, found that of {span.segments}")
+        if (self.to_delete_count or len(self.last_cut)) and not self.updating:
+            raise ValueError(f"truncation: expected nothing to delete unless it is updating, found {self}")
+        numbers = {"deleted_count": self.deleted_count, "to_delete_count": self.to_delete_count}
+        check_least("truncation", 0, size_till=self.size_till, **numbers)
+
+
+NO_TRUNCATION: Final = TruncationRecord()
+"""As a stream is created."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RetentionEntry:
+    """A recorded cut, without the cut.
+
+    Args:
+        recording_time_ms: when it was recorded, milliseconds since 1970; its key.
+        recorded_size: how much lay before it, in the stream's offset unit.
+    """
+
+    recording_time_ms: int
+    recorded_size: int
+
+
+class RetentionSet(Sequence[RetentionEntry]):
+    """All recorded cuts, as two columns; reads as a sequence of entries.
+
+    Args:
+        times_ms: when each was recorded, strictly ascending.
+        sizes: how much lay before each, in the stream's offset unit.
+
+    Raises:
+        ValueError: times that do not ascend, or another count of sizes.
+    """
+
+    __slots__ = ("sizes", "times_ms")
+
+    def __init__(self, times_ms: ArrayLike = (), sizes: ArrayLike = ()) -> None:
+        self.times_ms = integers(times_ms)
+        self.sizes = integers(sizes)
+        if self.times_ms.shape != self.sizes.shape or (self.times_ms[1:] <= self.times_ms[:-1]).any():
+            raise ValueError("retention set: expected ascending times, and a size for each")
+
+    def __len__(self) -> int:
+        return len(self.times_ms)
+
+    @overload
+    def __getitem__(self, index: int) -> RetentionEntry: ...
+    @overload
+    def __getitem__(self, index: slice) -> RetentionSet: ...
+    def __getitem__(self, index: int | slice) -> RetentionEntry | RetentionSet:
+        if isinstance(index, slice):
+            return RetentionSet(self.times_ms[index].copy(), self.sizes[index].copy())
+        return RetentionEntry(int(self.times_ms[index]), int(self.sizes[index]))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RetentionSet):
+            return NotImplemented
+        return np.array_equal(self.times_ms, other.times_ms) and np.array_equal(self.sizes, other.sizes)
+
+    def __hash__(self) -> int:
+        return hash((self.times_ms.tobytes(), self.sizes.tobytes()))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} recorded cuts>"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCutRecord:
+    """A recorded cut.
+
+    Args:
+        recording_time_ms: when it was recorded, milliseconds since 1970; its key.
+        recorded_size: how much lay before it, in the stream's offset unit.
+        cut: offsets by segment id.
+
+    Raises:
+        ValueError: a size below 0.
+    """
+
+    recording_time_ms: int
+    recorded_size: int
+    cut: IdMap
+
+    def __post_init__(self) -> None:
+        check_least("stream cut", 0, recorded_size=self.recorded_size)
+
+    @property
+    def entry(self) -> RetentionEntry:
+        """What the retention set says of it."""
+        return RetentionEntry(self.recording_time_ms, self.recorded_size)
+
+
+def with_entry(now: RetentionSet, entry: RetentionEntry) -> RetentionSet | None:
+    """The set with one more cut; None if it was not recorded after all others."""
+    if len(now) and entry.recording_time_ms <= now[-1].recording_time_ms:
+        return None
+    return RetentionSet(np.append(now.times_ms, entry.recording_time_ms), np.append(now.sizes, entry.recorded_size))
+
+
+def up_to(now: RetentionSet, time_ms: int) -> RetentionSet:
+    """Those recorded at or before a time: to be deleted, record by record, before the set is written without them."""
+    return now[: int(np.searchsorted(now.times_ms, time_ms, side="right"))]
+
+
+def without_up_to(now: RetentionSet, time_ms: int) -> RetentionSet | None:
+    """The set without those recorded at or before a time; None if there are none."""
+    count = len(up_to(now, time_ms))
+    return now[count:] if count else None
+
+
+def find_by_time(now: RetentionSet, time_ms: int) -> RetentionEntry | None:
+    """The last cut that was recorded at or before a time. O(log n)."""
+    return now[-1] if len(now := up_to(now, time_ms)) else None
+
+
+def find_by_size(now: RetentionSet, size: int) -> RetentionEntry | None:
+    """The cut with the greatest size that is not above one; of several the last. O(n), as nothing orders sizes."""
+    return _greatest(now, np.where(now.sizes <= size, now.sizes, -1))
+
+
+def first_by_time(now: RetentionSet, time_ms: int) -> RetentionEntry | None:
+    """The first cut that was recorded at or after a time. O(log n)."""
+    at = int(np.searchsorted(now.times_ms, time_ms, side="left"))
+    return now[at] if at < len(now) else None
+
+
+def first_by_size(now: RetentionSet, size: int) -> RetentionEntry | None:
+    """The first cut with a size of at least one. O(n)."""
+    enough = np.flatnonzero(now.sizes >= size)
+    return now[int(enough[0])] if len(enough) else None
+
+
+def reference_before(now: RetentionSet, is_before: Callable[[RetentionEntry], bool]) -> RetentionEntry | None:
+    """The last recorded cut that a cut is equal to or after.
+
+    Complexity: O(log n) questions: cuts are recorded at the stream's end, so each is equal to or after all before it.
+
+    Args:
+        now: the recorded cuts.
+        is_before: whether the cut that is asked about is equal to or after a recorded one (`cuts.is_equal_or_after`).
+    """
+    low, high = 0, len(now)
+    while low < high:
+        middle = (low + high) // 2
+        if is_before(now[middle]):
+            low = middle + 1
+        else:
+            high = middle
+    return now[low - 1] if low else None
+
+
+def truncation_point(
+    now: RetentionSet,
+    policy: RetentionPolicy,
+    now_ms: int,
+    tail_size: int,
+    read_by_all: RetentionEntry | None = None,
+    *,
+    has_readers: bool = False,
+) -> RetentionEntry | None:
+    """The recorded cut to which a stream is to be truncated.
+
+    Args:
+        now: the recorded cuts.
+        policy: what is kept.
+        now_ms: milliseconds since 1970.
+        tail_size: how much lies before the stream's end, since it began, in its offset unit.
+        read_by_all: the last recorded cut that all readers have passed (`reference_before`); None = none of them.
+        has_readers: whether there are readers to wait for.
+
+    Returns:
+        None if nothing may be deleted. A cut that the stream was truncated to before may come again.
+    """
+    by_time = policy.kind is RetentionKind.TIME
+    end = now_ms if by_time else tail_size
+    find, find_first = (find_by_time, first_by_time) if by_time else (find_by_size, first_by_size)
+    newest = find(now, end - policy.minimum)
+    if newest is None or not has_readers:
+        return newest
+    wanted = [each for each in (read_by_all, _limit(policy, now, end, find_first)) if each is not None]
+    return min(newest, max(wanted)) if wanted else None
+
+
+def _limit(
+    policy: RetentionPolicy,
+    now: RetentionSet,
+    end: int,
+    find_first: Callable[[RetentionSet, int], RetentionEntry | None],
+) -> RetentionEntry | None:
+    # The first one that keeps no more than the maximum: the one before it would keep more. Where all fits, none. By
+    # time all is taken to fit while no cut was recorded as long ago as that: nobody knows how old older data is.
+    if policy.maximum is None or end <= policy.maximum:
+        return None
+    if policy.kind is RetentionKind.TIME and find_by_time(now, end - policy.maximum) is None:
+        return None
+    return find_first(now, end - policy.maximum)
+
+
+def _greatest(now: RetentionSet, values: Integers) -> RetentionEntry | None:
+    if not len(now) or values.max() < 0:
+        return None
+    return now[int(np.flatnonzero(values == values.max())[-1])]
+
+
+def placed(truncation: TruncationRecord) -> PlacedCut | None:
+    """The cut that a stream begins with; None if it was never truncated."""
+    return PlacedCut(truncation.cut, truncation.span) if len(truncation.cut) else None
+
+
+def refuse_truncation(now: TruncationRecord, cut: PlacedCut, state: StreamState, *, is_valid: bool) -> None:
+    """A truncation can begin if none is under way, at a valid cut that is not before the last one.
+
+    Args:
+        now: the record as it stands.
+        cut: where the stream is to begin.
+        state: where the stream stands.
+        is_valid: whether one can stand at this cut (`cuts.is_valid`).
+
+    Raises:
+        InvalidArgument: one of that is not so.
+        IllegalState: the stream is sealed.
+    """
+    if now.updating:
+        raise InvalidArgument(f"expected no truncation under way, found one to {now.cut}")
+    if not is_valid:
+        raise InvalidArgument(f"expected a cut that covers all keys once, found {cut.cut}")
+    before = placed(now)
+    if before is not None and not is_equal_or_after(cut, before):
+        raise InvalidArgument(f"expected a cut at or after {now.cut}, found {cut.cut}")
+    refuse_sealed_truncation(state)
+
+
+def begun(
+    now: TruncationRecord, cut: PlacedCut, to_delete_count: int, size: int, workflow_id: UUID
+) -> TruncationRecord:
+    """The record of a truncation that begins.
+
+    Args:
+        now: the record as it stands, not updating.
+        cut: where the stream is to begin.
+        to_delete_count: how many segments end before that (`ending_before`).
+        size: how much lies between the last cut (or the stream's beginning) and this one, in its offset unit.
+        workflow_id: of this truncation.
+    """
+    return TruncationRecord(
+        cut=cut.cut,
+        span=cut.span,
+        last_cut=now.cut,
+        last_span=now.span,
+        deleted_count=now.deleted_count,
+        to_delete_count=to_delete_count,
+        size_till=now.size_till + size,
+        updating=True,
+        workflow_id=workflow_id,
+    )
+
+
+def begun_by(now: TruncationRecord, wanted: TruncationRecord, base_id: UUID | None) -> TruncationRecord | None:
+    """The record of a truncation that begins; None if it has begun already, or another one came after it.
+
+    Args:
+        now: the record as it stands.
+        wanted: the record to write.
+        base_id: what the record named when the truncation was planned: no other one is replaced.
+    """
+    return wanted if now.workflow_id == base_id else None
+
+
+def completed_by(now: TruncationRecord, workflow_id: UUID) -> TruncationRecord | None:
+    """As `completed`, if the record was written by this truncation; None otherwise."""
+    return completed(now) if now.workflow_id == workflow_id else None
+
+
+def completed(now: TruncationRecord) -> TruncationRecord | None:
+    """The record of a truncation that was carried out; None if that is written already."""
+    if not now.updating:
+        return None
+    deleted_count = now.deleted_count + now.to_delete_count
+    return replace(
+        now,
+        last_cut=NOTHING,
+        last_span=NO_SPAN,
+        deleted_count=deleted_count,
+        to_delete_count=0,
+        updating=False,
+    )
+
+
+def deleted_before(truncation: TruncationRecord) -> PlacedCut | None:
+    """The cut before which all is gone; None if nothing is.
+
+    Segments of a stream that are gone: those between its beginning and this cut, less the cut's own. Those that are
+    being deleted: between this cut and the one that the stream begins with, less that one's own.
+    """
+    if not truncation.updating:
+        return placed(truncation)
+    return PlacedCut(truncation.last_cut, truncation.last_span) if len(truncation.last_cut) else None
+
+
+def ending_before(cut: PlacedCut, between: Iterable[Segments]) -> Iterator[Segments]:
+    """Those of some segments that end before a cut.
+
+    Args:
+        cut: where the stream is to begin.
+        between: segments between an earlier cut (or the stream's beginning) and this one, in parts (`cuts.between`).
+    """
+    for part in between:
+        ending = part.where(cut.cut.positions_of(part.ids) < 0)
+        if len(ending):
+            yield ending
+
+
+def head(truncation: TruncationRecord, first: EpochRecord) -> IdMap:
+    """Where a stream begins: its truncation, or the beginning of its first epoch."""
+    return truncation.cut if len(truncation.cut) else offsets_at_start(first)
+
+
+def segments_at(record: EpochRecord, truncation: TruncationRecord) -> IdMap:
+    """The segments of an epoch as far as they are still there, each with the offset that it begins with.
+
+    Where a segment was deleted, those that the stream begins with instead at its keys are given. O(n log n).
+
+    Args:
+        record: the epoch.
+        truncation: the stream's.
+    """
+    cut, span = truncation.cut, truncation.span
+    if not len(cut) or record.epoch > span.high:
+        return offsets_at_start(record)
+    if record.epoch < span.low:
+        return cut
+    of_cut = KeyProfile.of(span.segments.ranges, cut.ids)
+    of_epoch = KeyProfile.of(record.segments.ranges, record.segments.ids)
+    own = record.segments
+    is_kept = (of_cut.lowest_over(own.ranges) < own.ids) | (cut.positions_of(own.ids) >= 0)
+    kept = own.ids[is_kept]
+    is_instead = of_epoch.lowest_over(span.segments.ranges) < cut.ids
+    ids = np.union1d(kept, cut.ids[is_instead])
+    return IdMap(ids, cut.get_many(ids, 0))
+
+
+UNKNOWN_SIZE: Final = -1
+
+
+def shard_numbers(ids: Integers, shard_size: int, shard_by: ShardBy = ShardBy.EPOCH) -> Integers:
+    """In which shard the size of each segment lies."""
+    values = ids >> NUMBER_BITS if shard_by is ShardBy.EPOCH else ids & NUMBER_MASK
+    return values // shard_size
+
+
+def by_shard(sizes: IdMap, shard_size: int, shard_by: ShardBy = ShardBy.EPOCH) -> dict[int, IdMap]:
+    """Sizes as they go into shards, by shard number, ascending."""
+    shards = shard_numbers(sizes.ids, shard_size, shard_by)
+    return {
+        shard: IdMap(sizes.ids[shards == shard], sizes.values_array[shards == shard])
+        for shard in np.unique(shards).tolist()
+    }
+
+
+def with_sizes(shard: IdMap, sizes: IdMap) -> IdMap | None:
+    """A shard with sizes added; None if it has them all already.
+
+    What a shard has is kept: sizes are read after the segments are sealed, and do not change any more.
+    """
+    new = shard.positions_of(sizes.ids) < 0
+    if not new.any():
+        return None
+    ids = np.concatenate((shard.ids, sizes.ids[new]))
+    order = np.argsort(ids)
+    return IdMap(ids[order], np.concatenate((shard.values_array, sizes.values_array[new]))[order])
+
+
+def unsized(segments: Segments, end: IdMap) -> Integers:
+    """Ids of segments whose sealed sizes are needed to add up what lies before a cut: those that it does not name."""
+    return segments.ids[end.positions_of(segments.ids) < 0]
+
+
+def size_of(segments: Segments, start: IdMap, end: IdMap, sizes: IdMap) -> int:
+    """How much of some segments lies between two cuts.
+
+    | named by   | counts                        |
+    |------------|-------------------------------|
+    | both       | from one offset to the other  |
+    | end only   | up to its offset              |
+    | start only | from its offset to the end    |
+    | neither    | all of it                     |
+
+    A size that is not known counts 0, and so does what would be negative.
+
+    Args:
+        segments: those between the cuts (`cuts.between`), or a part of them.
+        start: offsets by segment id.
+        end: offsets by segment id.
+        sizes: of the sealed segments, as far as they are known.
+    """
+    begins = np.maximum(start.get_many(segments.ids, 0), 0)
+    is_ended = end.positions_of(segments.ids) >= 0
+    ends = np.where(is_ended, end.get_many(segments.ids, 0), sizes.get_many(segments.ids, UNKNOWN_SIZE))
+    return int(np.maximum(ends - begins, 0).sum())
+
+
+def size_between(
+    parts: Iterable[Segments], start: IdMap, end: IdMap, read_sizes: Callable[[Integers], Mapping[int, int]]
+) -> int:
+    """How much of a stream lies between two cuts.
+
+    Args:
+        parts: the segments between them, in parts (`cuts.between`).
+        start: offsets by segment id.
+        end: offsets by segment id.
+        read_sizes: gives sealed sizes by segment id, as far as they are known; called once a part.
+    """
+    total = 0
+    for part in parts:
+        asked = unsized(part, end)
+        total += size_of(part, start, end, IdMap.of(read_sizes(asked)) if len(asked) else IdMap())
+    return total
+
+
+def size_till(between: int, recorded_size: int) -> int:
+    """How much lies before a cut: what lies between it and an earlier one, and what lies before that.
+
+    Raises:
+        InvalidArgument: a recorded size below 0.
+    """
+    if recorded_size < 0:
+        raise InvalidArgument(f"expected a recorded size of at least 0, found {recorded_size}")
+    return between + recorded_size

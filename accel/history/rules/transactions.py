@@ -1,0 +1,491 @@
+"""Transactions of a stream: their records, what may become of them, and in which order they are committed.
+
+    OPEN -> COMMITTING -> COMMITTED
+      |
+      +---> ABORTING ---> ABORTED
+
+    ActiveTransaction         one that is not finished
+    CompletedTransaction      how one ended                                                  written once
+    CommitOrder               in which order transactions that shall be committed came
+    CommittingTransactions    those that are being committed
+
+**Life.** A transaction is sealed by one write, and ends when its entry among the completed ones is written; only then
+its active entry is removed. So at any time one of both is there, and a request that comes twice gets the same answer
+twice:
+
+    | asked for    | OPEN                              | COMMITTING | COMMITTED | ABORTING | ABORTED |
+    |--------------|-----------------------------------|------------|-----------|----------|---------|
+    | commit       | enters the order, then COMMITTING | as it is   | as it is  | refused  | refused |
+    | abort        | ABORTING                          | refused    | refused   | as it is | as it is|
+
+**Order.** Committed next are all of the oldest epoch that has any, in the order in which they came:
+
+    commit order        0: a (epoch 0)   1: a   2: b (epoch 0)   3: c (epoch 0)   4: d (epoch 1)
+    a is COMMITTING at position 0, b ABORTING, c still OPEN, d COMMITTING at position 4
+    committed next      a
+    purged              1 (a came before), 2 (b is not committed any more)
+    kept                3: c has its place, and is marked COMMITTING in a moment; 4: epoch 0 comes first
+
+A transaction enters the order before it is marked COMMITTING with its position. A process that crashes in between
+enters it once more later, so only the position that the transaction itself names counts.
+
+**Rolling commits.** A transaction's data lies in segments of its own, shaped like those of the epoch in which it began.
+If the stream has other segments by now, the data cannot simply be merged into them. So two epochs follow the active
+one, A:
+
+    | epoch          | segments                  | reference           | begins                     |
+    |----------------|---------------------------|---------------------|----------------------------|
+    | T = A + 1      | those of the transactions | their epoch         | now, but later than A      |
+    | N = A + 2      | those of A                | that of A           | one millisecond after T    |
+
+Order of writes: T, its history, N, its history, which epoch sealed the segments of A and of T, sizes of T; then the
+segments of A are sealed, their sizes written, and the stream moves to N. Both epochs are created if absent, perhaps
+earlier by a process with another clock. So **T is read back, and all later times follow from what was read**; otherwise
+the epoch's record would keep the first time while the history got the second.
+
+Threads: all records are immutable, any thread may read them.
+
+Source: PDP-35; the upstream system for the order of commits; PDP-32 for the duplicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, unique
+from itertools import pairwise
+from typing import Final
+from uuid import UUID
+
+from accel.errors import IllegalState, InvalidArgument, NotInHistory, Sought
+from accel.history.rules.checks import check_epoch, check_least
+from accel.history.rules.epochs import EpochRecord, duplicate_of
+from accel.history.rules.ids import EPOCH_MAX, NOTHING, IdMap, transaction_epoch
+from accel.history.rules.states import StreamState, refuse_sealed
+
+COMMITTED_AT_ONCE_MAX: Final = 10_000
+"""Transactions in one `CommittingTransactions`; the rest waits for the next commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittingTransactions:
+    """Transactions of one epoch that are being committed, in this order.
+
+    Args:
+        epoch: the epoch in which they began.
+        transaction_ids: in the order to commit; none = no commit is under way.
+        active_epoch: if they began with other segments than those of today: the epoch that was active when this was
+            found out. Two duplicate epochs follow it, and the transactions go into the first.
+
+    Raises:
+        ValueError: too many, one twice, or an active epoch while nothing is committed.
+    """
+
+    epoch: int = 0
+    transaction_ids: tuple[UUID, ...] = ()
+    active_epoch: int | None = None
+
+    def __post_init__(self) -> None:
+        check_epoch("committing transactions", self.epoch, 0)
+        if len(set(self.transaction_ids)) < len(self.transaction_ids):
+            raise ValueError("committing transactions: expected each once")
+        if len(self.transaction_ids) > COMMITTED_AT_ONCE_MAX:
+            found = len(self.transaction_ids)
+            raise ValueError(f"committing transactions: expected at most {COMMITTED_AT_ONCE_MAX}, found {found}")
+        if self.active_epoch is not None and (self.is_empty or not 0 <= self.active_epoch <= EPOCH_MAX - 2):
+            raise ValueError(f"committing transactions: expected an active epoch of a commit, found {self}")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no commit is under way."""
+        return not self.transaction_ids
+
+    @property
+    def is_rolling(self) -> bool:
+        """Whether the transactions began with other segments than those of today."""
+        return self.active_epoch is not None
+
+    def rolling(self, active_epoch: int) -> CommittingTransactions:
+        """The same, as a rolling commit after this active epoch."""
+        return replace(self, active_epoch=active_epoch)
+
+
+NO_COMMIT: Final = CommittingTransactions()
+"""While no commit is under way."""
+
+
+@unique
+class TransactionStatus(Enum):
+    """Where a transaction stands."""
+
+    UNKNOWN = "UNKNOWN"
+    OPEN = "OPEN"
+    COMMITTING = "COMMITTING"
+    COMMITTED = "COMMITTED"
+    ABORTING = "ABORTING"
+    ABORTED = "ABORTED"
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveTransaction:
+    """A transaction that is not finished. Times are milliseconds since 1970.
+
+    Args:
+        created_ms: when it began.
+        lease_expiry_ms: it is aborted if nobody asks for more time until then.
+        max_execution_expiry_ms: it is aborted then in any case.
+        status: where it stands.
+        writer_id: who writes it, if they said so.
+        commit_time_ms: the time that its writer gave with the commit.
+        commit_position: its place in the commit order; other places that name it do not count.
+        commit_offsets: where it was merged, by segment id.
+
+    Raises:
+        ValueError: a status that only finished ones have, a negative number, or one committing without a position.
+    """
+
+    created_ms: int
+    lease_expiry_ms: int
+    max_execution_expiry_ms: int
+    status: TransactionStatus = TransactionStatus.OPEN
+    writer_id: str | None = None
+    commit_time_ms: int | None = None
+    commit_position: int | None = None
+    commit_offsets: IdMap = NOTHING
+
+    def __post_init__(self) -> None:
+        check_least("transaction", 0, created_ms=self.created_ms, position=self.commit_position or 0)
+        expiry_ms = min(self.lease_expiry_ms, self.max_execution_expiry_ms)
+        check_least("transaction", self.created_ms, expiry_ms=expiry_ms)
+        if self.status is TransactionStatus.COMMITTING and self.commit_position is None:
+            raise ValueError("transaction: expected a position in the commit order of one that is committing")
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedTransaction:
+    """How a transaction ended.
+
+    Args:
+        complete_time_ms: when, milliseconds since 1970.
+        status: COMMITTED or ABORTED.
+
+    Raises:
+        ValueError: another status.
+    """
+
+    complete_time_ms: int
+    status: TransactionStatus
+
+    def __post_init__(self) -> None:
+        if self.status not in (TransactionStatus.COMMITTED, TransactionStatus.ABORTED):
+            raise ValueError(f"completed transaction: expected COMMITTED or ABORTED, found {self.status.value}")
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOrder:
+    """In which order transactions that shall be committed came.
+
+    A transaction enters here first and is marked COMMITTING with its position afterwards, so there are positions of
+    transactions that never came so far, and several positions of one. `commit_order` tells which count.
+
+    Args:
+        next_position: the position of the next one; never falls, so a position never comes twice.
+        positions: ascending, all below the next one.
+        transaction_ids: the transaction at each of them.
+
+    Raises:
+        ValueError: positions out of order or bounds, or another count of transactions.
+    """
+
+    next_position: int = 0
+    positions: tuple[int, ...] = ()
+    transaction_ids: tuple[UUID, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.positions) != len(self.transaction_ids):
+            raise ValueError("commit order: expected a transaction for each position")
+        bounds = (-1, *self.positions, self.next_position)
+        if any(later <= earlier for earlier, later in pairwise(bounds)):
+            raise ValueError(f"commit order: expected ascending positions below {self.next_position}")
+
+
+COMPLETED_BATCHES_KEPT: Final = 2
+
+_COMMITS: Final = frozenset({TransactionStatus.COMMITTING, TransactionStatus.COMMITTED})
+_ABORTS: Final = frozenset({TransactionStatus.ABORTING, TransactionStatus.ABORTED})
+_ENDED: Final = {
+    TransactionStatus.COMMITTING: TransactionStatus.COMMITTED,
+    TransactionStatus.ABORTING: TransactionStatus.ABORTED,
+}
+
+
+def epoch_to_begin_in(state: StreamState, current: EpochRecord) -> int:
+    """The epoch that a new transaction's id carries: the reference of the current one, so that duplicates share it.
+
+    Raises:
+        IllegalState: the stream is sealed, or is being sealed.
+    """
+    refuse_sealed(state)
+    return current.reference_epoch
+
+
+def opened(now_ms: int, lease_ms: int, longest_ms: int, writer_id: str | None = None) -> ActiveTransaction:
+    """A new transaction.
+
+    Args:
+        now_ms: milliseconds since 1970.
+        lease_ms: how long it lives unless somebody asks for more.
+        longest_ms: how long it lives at most.
+        writer_id: who writes it.
+
+    Raises:
+        InvalidArgument: no time at all.
+    """
+    _refuse_lease(lease_ms, longest_ms)
+    longest_until_ms = now_ms + longest_ms
+    return ActiveTransaction(now_ms, min(now_ms + lease_ms, longest_until_ms), longest_until_ms, writer_id=writer_id)
+
+
+def with_lease(transaction: ActiveTransaction, now_ms: int, lease_ms: int) -> ActiveTransaction:
+    """A transaction with more time.
+
+    Raises:
+        IllegalState: it is not open any more.
+        InvalidArgument: no time at all, or beyond the longest that it may live.
+    """
+    if transaction.status is not TransactionStatus.OPEN:
+        raise IllegalState(f"expected an open transaction, found {transaction.status.value}")
+    _refuse_lease(lease_ms, transaction.max_execution_expiry_ms - now_ms)
+    return replace(transaction, lease_expiry_ms=now_ms + lease_ms)
+
+
+def is_sealed(status: TransactionStatus, *, commit: bool) -> bool:
+    """Whether a transaction was sealed so already; False if it is open.
+
+    Args:
+        status: where it stands.
+        commit: whether it shall be committed; aborted otherwise.
+
+    Raises:
+        IllegalState: it was sealed the other way.
+    """
+    if status in (_COMMITS if commit else _ABORTS):
+        return True
+    if status is TransactionStatus.OPEN:
+        return False
+    wanted = "commit" if commit else "abort"
+    raise IllegalState(f"expected a transaction to {wanted}, found {status.value}")
+
+
+def committing(transaction: ActiveTransaction, position: int, commit_time_ms: int | None = None) -> ActiveTransaction:
+    """An open transaction that shall be committed, after it got a position in the commit order."""
+    return replace(
+        transaction,
+        status=TransactionStatus.COMMITTING,
+        commit_position=position,
+        commit_time_ms=commit_time_ms,
+    )
+
+
+def aborting(transaction: ActiveTransaction) -> ActiveTransaction:
+    """An open transaction that shall be aborted."""
+    return replace(transaction, status=TransactionStatus.ABORTING)
+
+
+def merged_at(transaction: ActiveTransaction, offsets: IdMap) -> ActiveTransaction:
+    """A committing transaction whose data is in the stream, with the offsets at which it was merged."""
+    return replace(transaction, commit_offsets=offsets)
+
+
+def with_offsets(transaction: ActiveTransaction, offsets: IdMap) -> ActiveTransaction | None:
+    """The same, unless they are known already, or the transaction is not being committed: None."""
+    if transaction.status is not TransactionStatus.COMMITTING or len(transaction.commit_offsets):
+        return None
+    return merged_at(transaction, offsets)
+
+
+def ended(transaction: ActiveTransaction, now_ms: int) -> CompletedTransaction:
+    """How a sealed transaction ends.
+
+    Raises:
+        IllegalState: it is open.
+    """
+    if transaction.status not in _ENDED:
+        raise IllegalState(f"expected a transaction that is committed or aborted, found {transaction.status.value}")
+    return CompletedTransaction(now_ms, _ENDED[transaction.status])
+
+
+def refuse_other_end(known: CompletedTransaction | None, *, commit: bool) -> TransactionStatus:
+    """How a transaction ended whose active entry is gone.
+
+    Args:
+        known: its completed entry, if there is one.
+        commit: whether it was to be committed; aborted otherwise.
+
+    Raises:
+        NotInHistory: nobody knows it any more.
+        IllegalState: it ended the other way.
+    """
+    if known is None:
+        raise NotInHistory(
+            "expected a transaction of this stream, found none: never begun, or ended long ago", Sought.TRANSACTION
+        )
+    is_sealed(known.status, commit=commit)
+    return known.status
+
+
+def is_expired(transaction: ActiveTransaction, now_ms: int) -> bool:
+    """Whether an open transaction ran out of time and is to be aborted."""
+    expiry_ms = min(transaction.lease_expiry_ms, transaction.max_execution_expiry_ms)
+    return transaction.status is TransactionStatus.OPEN and now_ms > expiry_ms
+
+
+def droppable_epochs(epochs: Collection[int], current: EpochRecord) -> list[int]:
+    """Epochs before the current one's reference: their transaction tables are dropped once they are empty."""
+    return sorted(epoch for epoch in epochs if epoch < current.reference_epoch)
+
+
+def droppable_batches(batches: Collection[int]) -> list[int]:
+    """Batches of completed transactions that are not needed any more: all but the newest two."""
+    return sorted(batches)[:-COMPLETED_BATCHES_KEPT]
+
+
+def _refuse_lease(lease_ms: int, longest_ms: int) -> None:
+    if not 1 <= lease_ms <= longest_ms:
+        raise InvalidArgument(f"expected a lease of 1 to {longest_ms} ms, found {lease_ms}")
+
+
+ReadTransactions = Callable[[Sequence[UUID]], Mapping[UUID, ActiveTransaction]]
+"""The transactions with these ids that are not finished; those that are not there any more are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextCommit:
+    """What to commit next, and what the order does not need any more.
+
+    Args:
+        committing: the transactions; empty if there are none.
+        to_purge: positions that lead to nothing; may be removed at any time.
+    """
+
+    committing: CommittingTransactions
+    to_purge: frozenset[int]
+
+
+def with_transaction(order: CommitOrder, transaction_id: UUID) -> tuple[CommitOrder, int]:
+    """The order with a transaction at its end, and the position that it got."""
+    position = order.next_position
+    positions, ids = (*order.positions, position), (*order.transaction_ids, transaction_id)
+    return CommitOrder(position + 1, positions, ids), position
+
+
+def without_positions(order: CommitOrder, positions: Collection[int]) -> CommitOrder | None:
+    """The order without some positions; None if it has none of them. The next position stays as it is."""
+    known = frozenset(positions)
+    kept = [each for each in zip(order.positions, order.transaction_ids, strict=True) if each[0] not in known]
+    if len(kept) == len(order.positions):
+        return None
+    return CommitOrder(order.next_position, tuple(at for at, _ in kept), tuple(each for _, each in kept))
+
+
+def next_commit(order: CommitOrder, read: ReadTransactions, limit: int = COMMITTED_AT_ONCE_MAX) -> NextCommit:
+    """Choose what is committed next.
+
+    Args:
+        order: as it stands.
+        read: called once an epoch, from the oldest on, until one has something to commit.
+        limit: so many transactions at most.
+
+    Raises:
+        InvalidArgument: a limit below 1, or above 10,000.
+    """
+    if not 1 <= limit <= COMMITTED_AT_ONCE_MAX:
+        raise InvalidArgument(f"expected a limit of 1 to {COMMITTED_AT_ONCE_MAX}, found {limit}")
+    to_purge: set[int] = set()
+    for epoch, entries in _by_epoch(order).items():
+        transactions = read(sorted(set(entries.values())))
+        chosen = {}
+        for position, transaction_id in entries.items():
+            transaction = transactions.get(transaction_id)
+            if _counts(transaction, position):
+                chosen[position] = transaction_id
+            elif transaction is None or transaction.status is not TransactionStatus.OPEN:
+                to_purge.add(position)
+        if chosen:
+            committing = CommittingTransactions(epoch, tuple(chosen.values())[:limit])
+            return NextCommit(committing, frozenset(to_purge))
+    return NextCommit(NO_COMMIT, frozenset(to_purge))
+
+
+def positions_of(order: CommitOrder, committing: CommittingTransactions) -> frozenset[int]:
+    """Positions of the transactions that are being committed.
+
+    They are removed once `committing` is stored, also by whoever takes that commit up after a crash.
+    """
+    known = frozenset(committing.transaction_ids)
+    pairs = zip(order.positions, order.transaction_ids, strict=True)
+    return frozenset(position for position, transaction_id in pairs if transaction_id in known)
+
+
+def _by_epoch(order: CommitOrder) -> dict[int, dict[int, UUID]]:
+    epochs: dict[int, dict[int, UUID]] = {}
+    for position, transaction_id in zip(order.positions, order.transaction_ids, strict=True):
+        epochs.setdefault(transaction_epoch(transaction_id), {})[position] = transaction_id
+    return dict(sorted(epochs.items()))
+
+
+def _counts(transaction: ActiveTransaction | None, position: int) -> bool:
+    is_committing = transaction is not None and transaction.status is TransactionStatus.COMMITTING
+    return is_committing and transaction is not None and transaction.commit_position == position
+
+
+def needs_rolling(current: EpochRecord, transaction_epoch: EpochRecord) -> bool:
+    """Whether the stream has other segments than when the transactions began."""
+    return current.reference_epoch != transaction_epoch.reference_epoch
+
+
+def with_rolling(committing: CommittingTransactions, active_epoch: int) -> CommittingTransactions | None:
+    """The record to write before a rolling commit goes on; None if that was done before.
+
+    Raises:
+        IllegalState: no commit is under way, one that rolls from another epoch, or epochs are used up.
+    """
+    if committing.is_empty or active_epoch > EPOCH_MAX - 2:
+        raise IllegalState(f"expected a commit to roll from epoch {active_epoch}, found {committing}")
+    if committing.active_epoch is None:
+        return committing.rolling(active_epoch)
+    if committing.active_epoch != active_epoch:
+        found = committing.active_epoch
+        raise IllegalState(f"expected a commit that rolls from epoch {active_epoch}, found one from {found}")
+    return None
+
+
+def transaction_epoch_again(active: EpochRecord, transaction_epoch: EpochRecord, now_ms: int) -> EpochRecord:
+    """T: the segments of the transactions once more. To be created if absent, and read back.
+
+    Args:
+        active: A, the epoch that was active when the commit began to roll.
+        transaction_epoch: the epoch in which the transactions began.
+        now_ms: milliseconds since 1970.
+    """
+    return duplicate_of(transaction_epoch, active, max(active.creation_time_ms + 1, now_ms))
+
+
+def active_epoch_again(active: EpochRecord, stored: EpochRecord) -> EpochRecord:
+    """N: the active segments once more.
+
+    Args:
+        active: A.
+        stored: T, as it was read back.
+
+    Raises:
+        ValueError: another epoch than T.
+    """
+    if stored.epoch != active.epoch + 1:
+        raise ValueError(f"expected epoch {active.epoch + 1}, found {stored.epoch}")
+    return duplicate_of(active, stored, stored.creation_time_ms + 1)
+
+
+def is_rolled(committing: CommittingTransactions, current: EpochRecord) -> bool:
+    """Whether the stream has moved on already, so that nothing is to be created any more."""
+    return committing.active_epoch is not None and current.epoch > committing.active_epoch
