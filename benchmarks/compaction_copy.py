@@ -25,7 +25,7 @@ from xxhash import xxh3_64
 
 from benchmarks.harness import Comparison, interleave
 from loaders.format import BlockIndex, BlockRow, ObjectEncoder, RecordBatch, open_tail
-from loaders.format.footer import Footer
+from loaders.format.tail import Footer
 from loaders.merge.merger import cut_pieces, join_copies
 from loaders.merge.plan import Copies, MergedOutput, MergeLimits, plan_merge
 from loaders.merge.reading import MergeSettings, Source, Span, divide, locate

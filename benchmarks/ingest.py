@@ -29,7 +29,7 @@ from benchmarks.harness import Comparison, interleave
 from benchmarks.range_index import NODE, STREAMS_OF_OBJECT
 from bloom import FilterMatrix, PieceCache, StreamFilter, class_for
 from loaders.format.block_index import BLOCK_SIZE_BYTES_MIN, ROW_DTYPE, decode_block_index
-from loaders.format.footer import FOOTER_SIZE_BYTES
+from loaders.format.tail import FOOTER_SIZE_BYTES
 from range_index import StreamRangeIndex
 from range_index.object_ranges import ObjectRanges
 

@@ -14,10 +14,12 @@ again.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
+
+from cachetools import LRUCache
 
 from loaders.errors import CorruptObject, RangeInvalid
 from loaders.format import (
@@ -288,15 +290,12 @@ class TailGuess:
     """Learns index sizes by group (a node) and guesses the next one. Not thread-safe: its owner's lock guards it."""
 
     def __init__(self) -> None:
-        self._sizes: OrderedDict[int, deque[int]] = OrderedDict()
+        self._sizes: LRUCache[int, deque[int]] = LRUCache(REMEMBERED_GROUPS_MAX)
 
     def learn(self, group: int, index_size_bytes: int) -> None:
         """An object of this group turned out to have an index of this size."""
         sizes = self._sizes.setdefault(group, deque(maxlen=REMEMBERED_SIZES))
         sizes.append(index_size_bytes)
-        self._sizes.move_to_end(group)
-        if len(self._sizes) > REMEMBERED_GROUPS_MAX:
-            self._sizes.popitem(last=False)
 
     def size_bytes(self, group: int, object_size_bytes: int | None) -> int:
         """Bytes to read from the end, footer included; of an object of this size, or None where that is unknown.

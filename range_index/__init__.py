@@ -1,8 +1,7 @@
 """Sorted runs and the indexes made of them: stream offsets -> objects. Pure: no I/O, no clock, no randomness."""
 
-from range_index.index_statistics import IndexStatistics
 from range_index.object_ranges import ObjectRanges, StreamRange
-from range_index.stream_index import StreamRangeIndex
+from range_index.stream_index import IndexStatistics, StreamRangeIndex
 from range_index.stream_view import Entry, StreamView
 
 __all__ = ["Entry", "IndexStatistics", "ObjectRanges", "StreamRange", "StreamRangeIndex", "StreamView"]

@@ -1,20 +1,219 @@
-"""What is known of one node: its objects' ranges, its streams' views, and what happened since each view was made."""
+"""What is known of one node: its objects' ranges, its streams' views, and what happened since each view was made.
+
+`NodeRanges` has the ranges of the objects that are in memory, in chunks (see range_chunk), and gives one stream's
+entries in all of them.
+
+`ChangeLog` lets a view that was made earlier catch up. Inserting or removing an object must cost nothing per stream, so
+no view is told of it. Instead the node counts its changes, its *revision*, and remembers the last of them. A view knows
+the revision it was made at; when it is asked for again, it takes in what was noted since. The memory is bounded: a view
+that missed more than is remembered has to be filled anew.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import sys
+from array import array
+from collections.abc import Iterable, KeysView, Sequence
+from typing import Final
 
-from range_index.change_log import ChangeLog
-from range_index.checking import require
-from range_index.live_view import LiveView
-from range_index.node_ranges import NodeRanges
-from range_index.range_chunk import SINGLE_SEARCHES_MAX
+import numpy as np
 
-if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Iterable
+from range_index.object_ranges import ObjectRanges
+from range_index.range_chunk import NARROW, SINGLE_SEARCHES_MAX, RangeChunk
+from range_index.runs import require
+from range_index.stream_view import Entry, LiveView, Rows, joined, rows_of_entries
 
-    from range_index.object_ranges import ObjectRanges
+REMEMBERED_MAX: Final = 8192
+"""Changes that are noted before the older half of them is forgotten: at most 64 KiB a node."""
+
+
+class ChangeLog:
+    """The latest changes of one node, each with its number.
+
+    An insertion is noted as the object's id, a removal as the complement of it (``~object_id``, which is negative).
+
+    Threads: the caller's lock guards it.
+    """
+
+    __slots__ = ("_first", "_noted", "revision")
+
+    def __init__(self) -> None:
+        self.revision = 0
+        """How many changes there ever were."""
+        self._first = 0
+        self._noted = array("q")
+
+    def inserted(self, object_id: int) -> None:
+        """Note that an object came; O(1) amortised."""
+        self._note(object_id)
+
+    def removed(self, object_id: int) -> None:
+        """Note that an object went, wherever an entry of it may stand; O(1) amortised."""
+        self._note(~object_id)
+
+    def since(self, revision: int) -> array[int] | None:
+        """The changes after that revision, oldest first, or None if some of them are forgotten; O(changes)."""
+        return self._noted[revision - self._first :] if revision >= self._first else None
+
+    def _note(self, change: int) -> None:
+        if len(self._noted) == REMEMBERED_MAX:
+            forgotten = REMEMBERED_MAX // 2
+            self._noted = self._noted[forgotten:]
+            self._first += forgotten
+        self._noted.append(change)
+        self.revision += 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the memory."""
+        return sys.getsizeof(self._noted)
+
+    def check(self) -> None:
+        """Walk every invariant.
+
+        Raises:
+            AssertionError: one is broken; the message has the state.
+        """
+        noted = len(self._noted)
+        require(self._first + noted == self.revision, "every change has a number", self._first, noted, self.revision)
+        require(noted <= REMEMBERED_MAX, "the memory is bounded", noted)
+
+
+CHUNK_ENTRIES_MIN: Final = 1 << 15
+"""The first chunk of a node has room for so many entries, and takes memory for those only that come."""
+
+CHUNK_GROWTH: Final = 3
+"""A further chunk has room for so many times the entries of all before it: so there are few, also of a large node."""
+
+
+class NodeRanges:
+    """Objects' ranges in chunks, in order of arrival.
+
+    Args:
+        chunk_entries_max: no chunk has room for more, unless it is for one object.
+
+    Threads: the caller's lock guards it.
+    """
+
+    __slots__ = ("_chunk_entries_max", "_chunks", "_places")
+
+    def __init__(self, chunk_entries_max: int) -> None:
+        self._chunk_entries_max = chunk_entries_max
+        self._chunks: list[RangeChunk] = []
+        self._places: dict[int, RangeChunk] = {}
+
+    @property
+    def object_ids(self) -> KeysView[int]:
+        """The ids of the objects, as a live view."""
+        return self._places.keys()
+
+    @property
+    def entries(self) -> int:
+        """How many entries these objects have together."""
+        return sum(chunk.entries for chunk in self._chunks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the chunks; O(chunks)."""
+        return sum(chunk.nbytes for chunk in self._chunks)
+
+    @property
+    def chunks(self) -> Sequence[RangeChunk]:
+        """The chunks, oldest first."""
+        return self._chunks
+
+    def insert(self, object_id: int, ranges: ObjectRanges, now: float) -> None:
+        """Copy in an object's ranges, in place of those it had; O(its bytes), nothing per stream."""
+        self.discard(object_id)
+        chunk = self._open_chunk(ranges)
+        chunk.add(object_id, ranges)
+        chunk.used = now
+        self._places[object_id] = chunk
+
+    def _open_chunk(self, ranges: ObjectRanges) -> RangeChunk:
+        newest = self._chunks[-1] if self._chunks else None
+        if newest is not None and newest.takes(ranges):
+            return newest
+        # Once wide, always wide: else objects of both kinds in turn would open a chunk each.
+        wide = ranges.lengths.dtype != NARROW or (newest is not None and newest.is_wide)
+        # Room is reserved and not grown into: to move a chunk would hold up an insertion for milliseconds.
+        capacity = min(max(CHUNK_GROWTH * self.entries, CHUNK_ENTRIES_MIN), self._chunk_entries_max)
+        chunk = RangeChunk(max(capacity, len(ranges)), wide=wide)
+        self._chunks.append(chunk)
+        return chunk
+
+    def discard(self, object_id: int) -> bool:
+        """Let an object's ranges go; False if they are not here. O(1) amortised."""
+        chunk = self._places.pop(object_id, None)
+        if chunk is None:
+            return False
+        chunk.discard(object_id)
+        if not chunk.object_ids:
+            self._chunks.remove(chunk)
+        elif chunk.is_mostly_gaps:
+            chunk.close_gaps()
+        return True
+
+    def drop(self, chunk: RangeChunk) -> int:
+        """Let all objects of a chunk go; O(objects of it).
+
+        Returns:
+            How many they were.
+        """
+        self._chunks.remove(chunk)
+        for object_id in chunk.object_ids:
+            del self._places[object_id]
+        return len(chunk.object_ids)
+
+    def entry_of(self, object_id: int, stream_id: int, now: float) -> Entry | None:
+        """The entry of one stream in one object, if the object is here and holds it; O(log streams)."""
+        chunk = self._places.get(object_id)
+        entry = chunk.entry_of(object_id, stream_id) if chunk is not None else None
+        if chunk is not None and entry is not None:
+            chunk.used = now
+        return entry
+
+    def entries_of(self, object_ids: Iterable[int], stream_id: int, now: float) -> list[Entry]:
+        """The entries of one stream in those of the objects that are here and hold it; O(objects x log streams)."""
+        found = [self.entry_of(object_id, stream_id, now) for object_id in object_ids]
+        return [entry for entry in found if entry is not None]
+
+    def rows(self, stream_id: int, now: float) -> Rows:
+        """The entries of one stream in all objects, in order of arrival; O(objects x log streams of one)."""
+        found = []
+        for chunk in self._chunks:
+            rows = chunk.find(stream_id)
+            if len(rows.starts):
+                chunk.used = now
+                found.append(rows)
+        return joined(found)
+
+    def rows_of(self, stream_id: int, object_ids: Sequence[int], now: float) -> Rows:
+        """The entries of one stream in some of the objects, in that order if they are few, else in order of arrival."""
+        if len(object_ids) <= SINGLE_SEARCHES_MAX:
+            return rows_of_entries(self.entries_of(object_ids, stream_id, now))
+        rows = self.rows(stream_id, now)
+        wanted = np.isin(rows.object_ids, np.array(object_ids, dtype=np.int64))
+        holed = rows.holed.intersection(object_ids)
+        return Rows(rows.starts[wanted], rows.ends[wanted], rows.object_ids[wanted], holed)
+
+    def check(self) -> None:
+        """Walk every invariant; O(entries).
+
+        Raises:
+            AssertionError: one is broken; the message has the state.
+        """
+        for chunk in self._chunks:
+            chunk.check()
+            require(len(chunk.object_ids) > 0, "a chunk has objects", chunk)
+            for object_id in chunk.object_ids:
+                require(self._places.get(object_id) is chunk, "an object is known by its chunk", object_id)
+        held = sum(len(chunk.object_ids) for chunk in self._chunks)
+        require(held == len(self._places), "every object is in one chunk", held, len(self._places))
+
+
+NEW_OBJECTS_MAX: Final = SINGLE_SEARCHES_MAX
+"""Insertions that a view takes in one by one, before they are searched together."""
 
 NODE_OVERHEAD_BYTES: Final = 1024
 """What a node takes besides its arrays, views and changes."""
@@ -119,7 +318,7 @@ class NodeIndex:
 def _are_new(changes: array[int], view: LiveView) -> bool:
     """Whether the changes are a few insertions of objects that the view surely lacks, each once."""
     before = view.object_id_max
-    if len(changes) > SINGLE_SEARCHES_MAX:
+    if len(changes) > NEW_OBJECTS_MAX:
         return False
     for object_id in changes:
         if object_id <= before:

@@ -21,15 +21,12 @@ prove that the object holds an offset, hence the mark.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 _INT64_MAX = 2**63 - 1
 _UINT32_MAX = 2**32 - 1

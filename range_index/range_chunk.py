@@ -19,20 +19,15 @@ make up half of a chunk, the rest moves together.
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import KeysView
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from range_index.checking import require
-from range_index.runs import unpack
-from range_index.stream_view import NO_HOLES, Entry
-
-if TYPE_CHECKING:
-    from collections.abc import KeysView, Sequence
-
-    from numpy.typing import NDArray
-
-    from range_index.object_ranges import ObjectRanges
+from range_index.object_ranges import ObjectRanges
+from range_index.runs import require, unpack
+from range_index.stream_view import NO_HOLES, Entry, Rows, rows_of_entries
 
 SINGLE_SEARCHES_MAX: Final = 24
 """Up to so many objects are searched one by one: a search in step takes as long as about 30 single ones."""
@@ -48,33 +43,6 @@ CHUNK_OVERHEAD_BYTES: Final = 2048
 
 WIDE: Final = np.dtype(np.int64)
 NARROW: Final = np.dtype(np.uint32)
-
-
-class Rows(NamedTuple):
-    """Entries of one stream as columns, in order of arrival."""
-
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    object_ids: NDArray[np.int64]
-    holed: frozenset[int]
-    """Ids of the objects whose entry has a hole inside."""
-
-
-def rows_of_entries(entries: Sequence[Entry]) -> Rows:
-    """The same entries as columns."""
-    table = np.array([entry[:3] for entry in entries], dtype=np.int64).reshape(-1, 3)
-    starts, ends, object_ids = table.T
-    return Rows(starts, ends, object_ids, frozenset(entry.object_id for entry in entries if entry.holed))
-
-
-def joined(parts: Sequence[Rows]) -> Rows:
-    """The entries of one part after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
-        return rows_of_entries([])
-    starts, ends, object_ids, holed = zip(*parts, strict=True)
-    return Rows(np.concatenate(starts), np.concatenate(ends), np.concatenate(object_ids), frozenset().union(*holed))
 
 
 class RangeChunk:

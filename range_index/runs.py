@@ -26,14 +26,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 TYPE_CODE: Final = "q"
 """Of every value: signed, 64 bits. Python's bisect reads such an array without turning it into a list."""
@@ -131,3 +128,20 @@ def pack(column: NDArray[np.int64]) -> array[int]:
 def unpack(column: array[int]) -> NDArray[np.int64]:
     """The same numbers as a numpy array over the same memory; as long as that is there, the array cannot be resized."""
     return np.frombuffer(column, dtype=np.int64) if column else np.empty(0, dtype=np.int64)
+
+
+def require(holds: bool, invariant: str, *state: object) -> None:
+    """Do nothing if the invariant holds.
+
+    Unlike the statement ``assert`` it is there under ``python -O`` too: a check that was asked for is always made.
+
+    Args:
+        holds: whether it does.
+        invariant: in words.
+        state: what a person needs to see to find the cause.
+
+    Raises:
+        AssertionError: it does not hold.
+    """
+    if not holds:
+        raise AssertionError(f"broken: {invariant}; state: {', '.join(map(repr, state))}")

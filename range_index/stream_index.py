@@ -31,21 +31,63 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, KeysView
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
-from range_index.checking import require
-from range_index.hints import hint_rows
-from range_index.index_statistics import IndexStatistics
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from range_index.node_index import NodeIndex
-from range_index.stream_view import NO_HOLES, Entry, StreamView
+from range_index.object_ranges import ObjectRanges
+from range_index.range_chunk import RangeChunk
+from range_index.runs import require
+from range_index.stream_view import NO_HOLES, Entry, LiveView, Rows, StreamView
 from range_index.view_bounds import ViewBounds
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
-    from range_index.live_view import LiveView
-    from range_index.object_ranges import ObjectRanges
-    from range_index.range_chunk import RangeChunk
+@dataclass(frozen=True, slots=True)
+class IndexStatistics:
+    """A stream range index at one moment. Counters count since the index was made.
+
+    Args:
+        nodes: nodes of which anything is known.
+        objects: objects whose arrays are in memory.
+        entries: entries in these arrays.
+        streams: streams' views in memory, expired ones that nobody asked for since included.
+        view_entries: entries in these views.
+        array_bytes: of the objects' arrays and their bookkeeping.
+        view_bytes: of the views and their bookkeeping.
+        log_bytes: of the nodes and their memory of changes.
+        hits: questions that a live view answered.
+        misses: questions that found no live view.
+        fills: views that were filled from the arrays.
+        catch_ups: views that took in changes of their node.
+        expired: views that reached the end of their time to live.
+        evicted_views: views that left for want of room.
+        evicted_objects: objects whose arrays left for want of room.
+    """
+
+    nodes: int
+    objects: int
+    entries: int
+    streams: int
+    view_entries: int
+    array_bytes: int
+    view_bytes: int
+    log_bytes: int
+    hits: int
+    misses: int
+    fills: int
+    catch_ups: int
+    expired: int
+    evicted_views: int
+    evicted_objects: int
+
+    @property
+    def nbytes(self) -> int:
+        """All bytes together."""
+        return self.array_bytes + self.view_bytes + self.log_bytes
+
 
 TTL_SECONDS: Final = 600.0
 STREAMS_MAX: Final = 200_000
@@ -352,3 +394,40 @@ _new_entry: Final = tuple.__new__
 
 def _chunk_use(place: tuple[int, RangeChunk]) -> float:
     return place[1].used
+
+
+_INT64_MAX: Final = 2**63 - 1
+
+
+def hint_rows(starts: ArrayLike, ends: ArrayLike, object_ids: ArrayLike, holed_object_ids: Iterable[int]) -> Rows:
+    """Check entries given as columns; of several entries of one object keep the last.
+
+    Complexity: O(n log n), no loop in Python.
+
+    Raises:
+        ValueError: columns of different lengths, numbers that are no 63-bit integers, an end before its start.
+    """
+    columns = [_column(values) for values in (starts, ends, object_ids)]
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) != 1:
+        raise ValueError(f"expected starts, ends and objects of one number, found {lengths}")
+    inverted = columns[1] < columns[0]
+    if inverted.any():
+        at = int(inverted.argmax())
+        raise ValueError(
+            f"expected entries that do not end before they start, found [{columns[0][at]}, {columns[1][at]})"
+        )
+    # The first of the reversed column is the last of the column.
+    _, last_places = np.unique(columns[2][::-1], return_index=True)
+    kept = np.sort(lengths[0] - 1 - last_places)
+    holed = frozenset(holed_object_ids).intersection(columns[2].tolist())
+    return Rows(columns[0][kept], columns[1][kept], columns[2][kept], holed)
+
+
+def _column(values: ArrayLike) -> NDArray[np.int64]:
+    column = np.atleast_1d(np.asarray(values))
+    if not column.size:
+        return np.empty(0, dtype=np.int64)
+    if column.ndim != 1 or column.dtype.kind not in "iu" or column.min() < 0 or column.max() > _INT64_MAX:
+        raise ValueError(f"expected integers of 0 to 2**63 - 1, found {column!r}")
+    return column.astype(np.int64)

@@ -30,7 +30,7 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.rows import Rows, refs_of
 from accel.errors import AccelError
-from loaders.format.footer import ROW_SIZE_BYTES
+from loaders.format.block_index import ROW_SIZE_BYTES
 from loaders.hints import (
     CoveredObjects,
     HintProblem,

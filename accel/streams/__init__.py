@@ -13,7 +13,7 @@ out of order data may come, and the times are of arrival, not of events.
     reader          `StreamReader` for threads, `AsyncStreamReader` for asyncio
     groups          `ReaderGroup` and `GroupReader`: several readers that share a stream
 
-`range_index.segment_times` has the bytes of a time index, `range_index.time_search` how an offset is found in it.
+`range_index.segment_times` has the bytes of a time index, and how an offset is found in it.
 docs/reading.md is the page for users.
 
 Source: PDP-28, "Cross Routing Key Ordering".

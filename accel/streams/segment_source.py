@@ -43,7 +43,7 @@ from loaders.format import RecordBatch
 from loaders.lifetime import PerProcess
 from loaders.shared_loads import SharedChunks, SharedLoads
 from loaders.store import ObjectStore
-from range_index.time_search import NO_TOKEN
+from range_index.segment_times import NO_TOKEN
 
 NEWEST_SECONDS: Final = 1.0
 """So long the image, and the list of segments that take writes, count as the newest once they were asked for."""

@@ -50,8 +50,17 @@ from loaders.format import RecordBatch
 from loaders.layout import parse_time_part_key, time_part_key, time_part_prefix
 from loaders.lifetime import PerProcess
 from loaders.store.base import CreateOnly, Fetched, ObjectStore
-from range_index.segment_times import RECORD_SIZE_BYTES, SegmentTimes, TimeRecords
-from range_index.time_search import NO_TOKEN, Bracket, Located, TimesRead, locate, read
+from range_index.segment_times import (
+    NO_TOKEN,
+    RECORD_SIZE_BYTES,
+    Bracket,
+    Located,
+    SegmentTimes,
+    TimeRecords,
+    TimesRead,
+    locate,
+    read,
+)
 
 # Where parts begin
 
@@ -544,7 +553,7 @@ class SegmentTimeIndex:
         return locate(self._view(), offset)
 
     def read(self, offset: int, count: int, token: int = NO_TOKEN) -> TimesRead:
-        """The clock values of a range, and where to go on; see `range_index.time_search.read`.
+        """The clock values of a range, and where to go on; see `range_index.segment_times.read`.
 
         Read in order, each part is fetched once.
 

@@ -7,13 +7,20 @@ trusted; bytes that contradict the format or themselves raise ``CorruptObject``.
 each module, and together in docs/formats.md.
 """
 
-from loaders.format.block_index import BlockIndex, BlockRow, decode_block_index
+from loaders.format.block_index import OPEN_END, ROW_SIZE_BYTES, BlockIndex, BlockRow, Found, decode_block_index, find
 from loaders.format.composite import CompositeObject, LinkedObject, decode_composite, encode_composite
-from loaders.format.find import OPEN_END, Found, find
-from loaders.format.footer import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES, Footer, decode_footer
 from loaders.format.object_encoder import ObjectEncoder
 from loaders.format.records import RecordBatch, decode_block_bytes, encode_block
-from loaders.format.tail import MissingBytes, check_tail, guess_tail_size_bytes, index_span, open_tail, tail_checksum
+from loaders.format.tail import (
+    FOOTER_SIZE_BYTES,
+    Footer,
+    MissingBytes,
+    check_tail,
+    decode_footer,
+    guess_tail_size_bytes,
+    open_tail,
+    tail_checksum,
+)
 
 __all__ = [
     "FOOTER_SIZE_BYTES",
@@ -37,7 +44,6 @@ __all__ = [
     "encode_composite",
     "find",
     "guess_tail_size_bytes",
-    "index_span",
     "open_tail",
     "tail_checksum",
 ]

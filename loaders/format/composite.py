@@ -24,20 +24,16 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from loaders.errors import CorruptObject
-from loaders.format.block_index import decode_block_index
-from loaders.format.footer import FOOTER_SIZE_BYTES, Footer, decode_footer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loaders.format.block_index import BlockIndex
+from loaders.format.block_index import BlockIndex, decode_block_index
+from loaders.format.tail import FOOTER_SIZE_BYTES, Footer, decode_footer
 
 LINKS_MAGIC = 0x52
 

@@ -25,24 +25,20 @@ A write that breaks a rule, or that the format has no numbers for, is refused as
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from loaders.errors import FormatError, FormatLimit
 from loaders.format.block_index import (
     BATCH_HEADER_SIZE_BYTES,
     BLOCK_HEADER_SIZE_BYTES,
+    ROW_SIZE_BYTES,
     BlockIndex,
     BlockRow,
 )
-from loaders.format.footer import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES, Footer
-from loaders.format.records import encode_block
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from loaders.format.records import RecordBatch
-    from range_index.object_ranges import ObjectRanges
+from loaders.format.records import RecordBatch, encode_block
+from loaders.format.tail import FOOTER_SIZE_BYTES, Footer
+from range_index.object_ranges import ObjectRanges
 
 BLOCK_THRESHOLD_BYTES = 524_288
 STREAMS_MAX = 20_000

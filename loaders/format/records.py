@@ -31,17 +31,12 @@ and the blocks say many things twice (stream, offsets, number of batches, sizes)
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from loaders.errors import CorruptObject
-from loaders.format.block_index import BATCH_HEADER_SIZE_BYTES, BLOCK_HEADER_SIZE_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from loaders.format.block_index import BlockRow
+from loaders.format.block_index import BATCH_HEADER_SIZE_BYTES, BLOCK_HEADER_SIZE_BYTES, BlockRow
 
 BLOCK_MAGIC = 0x5A
 BLOCK_FLAGS = 0x02

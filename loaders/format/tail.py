@@ -1,7 +1,20 @@
-"""From the tail of an object to its block index: how much to read, and what to do when it was too little.
+"""The end of an object: the footer, and the block index before it.
 
-The index lies at the end of an object and its size is known only from the footer behind it. So a reader guesses: it
-reads the last bytes of the object in one request and hopes that they hold the whole index.
+The last 48 bytes are the footer. It says where the block index lies, and of which kind the object is:
+
+    | bytes | field          | meaning                                                              |
+    |-------|----------------|----------------------------------------------------------------------|
+    | 8     | index position | first byte of the block index, counted from the start of the object  |
+    | 4     | index size     | its length in bytes, a multiple of 36                                |
+    | 28    | reserved       | zero; carries no meaning and is not looked at                        |
+    | 8     | magic          | 0x88E241B785F4CFF7, or ...F8 for a composite object (composite.py)   |
+
+All integers are big endian. Nothing lies between the index and the footer, so the two numbers and the size of the
+object must agree to the byte. That one equation is worth much: it finds an index that runs past the end or into the
+footer, and a size in somebody's metadata that is not the size of this object.
+
+**How much to read.** The size of the index is known only from the footer behind it. So a reader guesses: it reads the
+last bytes of the object in one request and hopes that they hold the whole index.
 
     object  |  data blocks ...                 | block index              | footer |
                                                         |<---- tail, as guessed -->|
@@ -13,12 +26,88 @@ need not be read again. Nothing here reads a store: ``open_tail`` either returns
 
 from __future__ import annotations
 
+import struct
 import zlib
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from loaders.errors import CorruptObject
-from loaders.format.block_index import BLOCK_SIZE_BYTES_MIN, BlockIndex, decode_block_index
-from loaders.format.footer import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES, Footer, decode_footer
+from loaders.format.block_index import BLOCK_SIZE_BYTES_MIN, ROW_SIZE_BYTES, BlockIndex, decode_block_index
+
+FOOTER_SIZE_BYTES = 48
+MAGIC = 0x88E241B785F4CFF7
+COMPOSITE_MAGIC = 0x88E241B785F4CFF8
+
+_LAYOUT = struct.Struct(">qi28xQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """Where the block index of one object lies. Threads: immutable."""
+
+    index_position: int
+    index_size_bytes: int
+    composite: bool = False
+
+    @property
+    def index_end(self) -> int:
+        """One past the last byte of the block index; the footer starts here."""
+        return self.index_position + self.index_size_bytes
+
+    def encode(self) -> bytes:
+        """The 48 bytes that close the object."""
+        magic = COMPOSITE_MAGIC if self.composite else MAGIC
+        return _LAYOUT.pack(self.index_position, self.index_size_bytes, magic)
+
+
+def decode_footer(tail: bytes | memoryview, *, object_size_bytes: int, key: str) -> Footer:
+    """Read the footer at the end of ``tail``, the last bytes of an object.
+
+    Complexity: O(1); the index itself is not touched.
+
+    Args:
+        tail: at least the last 48 bytes of the object, at most the whole object.
+        object_size_bytes: length of the whole object; the index must end where the footer starts.
+        key: the object's key, for the error's sake.
+
+    Raises:
+        CorruptObject: too short, wrong magic, or an index that does not fill whole rows up to the footer.
+
+    Source: docs/formats.md, "Footer".
+    """
+    if not FOOTER_SIZE_BYTES <= len(tail) <= object_size_bytes:
+        expected = f"a tail of {FOOTER_SIZE_BYTES} to {object_size_bytes} bytes"
+        raise CorruptObject(key, object_size_bytes, expected=expected, found=f"{len(tail)} bytes")
+    position, size_bytes, magic = _LAYOUT.unpack_from(tail, len(tail) - FOOTER_SIZE_BYTES)
+    if magic not in (MAGIC, COMPOSITE_MAGIC):
+        raise CorruptObject(key, object_size_bytes, expected=f"footer magic {MAGIC:#x}", found=f"{magic:#x}")
+    footer = Footer(position, size_bytes, magic == COMPOSITE_MAGIC)
+    _check(footer, object_size_bytes, key)
+    return footer
+
+
+def _check(footer: Footer, object_size_bytes: int, key: str) -> None:
+    footer_start = object_size_bytes - FOOTER_SIZE_BYTES
+    if footer.index_position < 0 or footer.index_size_bytes < 0:
+        expected = "an index at a position and of a size of at least 0"
+        found = f"position {footer.index_position}, size {footer.index_size_bytes}"
+        raise CorruptObject(key, object_size_bytes, expected=expected, found=found)
+    if footer.index_end != footer_start:
+        expected = f"an index that ends at {footer_start}, where the footer starts"
+        raise CorruptObject(key, object_size_bytes, expected=expected, found=_misplaced(footer, object_size_bytes))
+    if footer.index_size_bytes % ROW_SIZE_BYTES:
+        expected = f"an index of whole {ROW_SIZE_BYTES}-byte rows"
+        raise CorruptObject(key, object_size_bytes, expected=expected, found=f"{footer.index_size_bytes} bytes")
+
+
+def _misplaced(footer: Footer, object_size_bytes: int) -> str:
+    where = f"[{footer.index_position}, {footer.index_end})"
+    if footer.index_end > object_size_bytes:
+        return f"{where}, which runs past the end of the object"
+    if footer.index_end > object_size_bytes - FOOTER_SIZE_BYTES:
+        return f"{where}, which runs into the footer"
+    return f"{where}, which leaves a gap: a size that is not this object's, or lost bytes"
+
 
 _MEBIBYTE = 1 << 20
 
@@ -41,24 +130,6 @@ def guess_tail_size_bytes(object_size_bytes: int) -> int:
     Source: the production reader, docs/formats.md, "Opening an object".
     """
     return min(object_size_bytes, 8192 + object_size_bytes // _MEBIBYTE * ROW_SIZE_BYTES)
-
-
-def index_span(tail: bytes | memoryview, *, object_size_bytes: int, key: str) -> tuple[int, int]:
-    """The bytes ``[start, end)`` of the block index within the object; for objects of both kinds.
-
-    Complexity: O(1).
-
-    Args:
-        tail: at least the last 48 bytes of the object, at most the whole object.
-        object_size_bytes: length of the whole object.
-        key: the object's key, for the error's sake.
-
-    Raises:
-        CorruptObject: the footer is wrong, or the data cannot hold as many blocks as the index would have rows.
-    """
-    footer = decode_footer(tail, object_size_bytes=object_size_bytes, key=key)
-    _check_rows_plausible(footer, object_size_bytes, key)
-    return footer.index_position, footer.index_end
 
 
 def open_tail(tail: bytes | memoryview, *, object_size_bytes: int, key: str) -> BlockIndex | MissingBytes:

@@ -43,9 +43,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.errors import FormatError, FormatLimit
-from loaders.format.block_index import ROW_DTYPE, BlockIndex
-from loaders.format.footer import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES, Footer
+from loaders.format.block_index import ROW_DTYPE, ROW_SIZE_BYTES, BlockIndex
 from loaders.format.object_encoder import STREAMS_MAX
+from loaders.format.tail import FOOTER_SIZE_BYTES, Footer
 from range_index.object_ranges import ObjectRanges
 
 Copies: TypeAlias = NDArray[np.void]

@@ -10,7 +10,7 @@ from typing import Any
 from accel.streams.rules.arrival_order import HostClock, Lag, Standing, choose
 from accel.streams.time_index import PartCache, SegmentTimeIndex
 from loaders.store import MemoryStore, ObjectStore
-from range_index.time_search import NO_TOKEN
+from range_index.segment_times import NO_TOKEN
 from tests.conformance.report import Report, same
 
 

@@ -36,7 +36,7 @@ from accel.streams.rules.transaction_data import SIZE_BYTES_MAX
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.testing import MemorySegments
 from loaders.store import CountingStore, MemoryStore
-from range_index.time_search import Bracket, search
+from range_index.segment_times import Bracket, search
 from tests.docs.pages import ROOT, table_rows
 from tests.docs.test_tables import shown
 

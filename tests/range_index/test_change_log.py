@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from range_index import change_log
-from range_index.change_log import ChangeLog
+from range_index import node_index
+from range_index.node_index import ChangeLog
 
 changes_made = st.lists(st.tuples(st.booleans(), st.integers(0, 2**63 - 1)), max_size=40)
 
@@ -13,7 +13,7 @@ changes_made = st.lists(st.tuples(st.booleans(), st.integers(0, 2**63 - 1)), max
 @given(changes_made)
 def test_the_log_tells_all_since_a_revision_or_that_it_forgot(made: list[tuple[bool, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(change_log, "REMEMBERED_MAX", 8)
+        patch.setattr(node_index, "REMEMBERED_MAX", 8)
         log = ChangeLog()
         for is_removal, object_id in made:
             if is_removal:
@@ -33,7 +33,7 @@ def test_the_log_tells_all_since_a_revision_or_that_it_forgot(made: list[tuple[b
 
 def test_the_memory_is_bounded() -> None:
     log = ChangeLog()
-    for object_id in range(3 * change_log.REMEMBERED_MAX):
+    for object_id in range(3 * node_index.REMEMBERED_MAX):
         log.inserted(object_id)
-    assert log.nbytes < 10 * change_log.REMEMBERED_MAX
+    assert log.nbytes < 10 * node_index.REMEMBERED_MAX
     assert log.since(0) is None

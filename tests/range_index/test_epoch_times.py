@@ -12,16 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from range_index.epoch_appends import (
+from range_index.epoch_times import (
     AppendPlan,
+    Block,
+    BlockKind,
+    BlockTimes,
+    EpochTimesRoot,
     Merge,
     append,
+    epoch_in_block,
+    first_root,
+    locate,
     merge_due,
     merged,
     show_epochs,
     with_leaf,
 )
-from range_index.epoch_times import Block, BlockKind, BlockTimes, EpochTimesRoot, epoch_in_block, first_root, locate
 
 gaps = st.lists(st.integers(1, 5), max_size=60)
 part_sizes = st.sampled_from([1, 2, 3, 7])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from range_index import range_chunk
-from range_index.node_ranges import NodeRanges
+from range_index.node_index import NodeRanges
 from range_index.range_chunk import RangeChunk, last_before
 from range_index.stream_view import Entry
 from tests.range_index.building import Holdings, ranges_of

@@ -10,8 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from range_index.segment_times import RECORD_SIZE_BYTES, UINT64_MAX, SegmentTimes, TimeRecords
-from range_index.time_search import NO_TOKEN, NO_VALUE, TimesRead
+from range_index.segment_times import (
+    NO_TOKEN,
+    NO_VALUE,
+    RECORD_SIZE_BYTES,
+    UINT64_MAX,
+    SegmentTimes,
+    TimeRecords,
+    TimesRead,
+)
 from tests.examples import examples
 
 Record = tuple[int, int]

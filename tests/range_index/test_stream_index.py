@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 
-from range_index import Entry, ObjectRanges, StreamRangeIndex, change_log
+from range_index import Entry, ObjectRanges, StreamRangeIndex, node_index
 from tests.range_index.building import ROOMY_BYTES, Holdings, ManualTimer, index_of, ranges_of
 
 NODE, STREAM = 4, 420000
@@ -124,7 +124,7 @@ def test_what_is_removed_and_comes_again_is_known_again() -> None:
 
 def test_removing_more_than_the_log_remembers_is_not_forgotten() -> None:
     index = index_of()
-    many = range(change_log.REMEMBERED_MAX + 10)
+    many = range(node_index.REMEMBERED_MAX + 10)
     index.add_entries(NODE, STREAM, list(many), [start + 1 for start in many], list(many))
     index.remove(NODE, many)
     assert known(index) == []

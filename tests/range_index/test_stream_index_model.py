@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from range_index import Entry, StreamView, change_log, node_index, node_ranges, range_chunk
+from range_index import Entry, StreamView, node_index, range_chunk
 from tests.range_index.building import Holdings, ManualTimer, index_of, ranges_of
 
 TTL_SECONDS: Final = 100
@@ -137,8 +137,8 @@ class WithRoom(Steps):
     def choose_the_search(self, in_step: bool) -> None:
         if in_step:
             self.patch.setattr(range_chunk, "SINGLE_SEARCHES_MAX", 0)
-            self.patch.setattr(node_ranges, "SINGLE_SEARCHES_MAX", 0)
-            self.patch.setattr(node_index, "SINGLE_SEARCHES_MAX", 1)
+            self.patch.setattr(node_index, "SINGLE_SEARCHES_MAX", 0)
+            self.patch.setattr(node_index, "NEW_OBJECTS_MAX", 1)
 
     def live(self, node: int, stream: int) -> dict[int, Entry]:
         expires, entries = self.views.get((node, stream), (0.0, {}))
@@ -197,7 +197,7 @@ class WithHardlyAnyRoom(Steps):
         streams_max=st.integers(1, 4), array_objects=st.integers(1, 12), view_bytes=st.sampled_from([800, 3000, 10_000])
     )
     def choose_the_bounds(self, streams_max: int, array_objects: int, view_bytes: int) -> None:
-        self.patch.setattr(change_log, "REMEMBERED_MAX", 6)
+        self.patch.setattr(node_index, "REMEMBERED_MAX", 6)
         self.patch.setattr(range_chunk, "OBJECTS_MAX", 2)
         self.index = index_of(
             self.timer,

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from range_index.segment_times import UINT64_MAX, TimeRecords
-from range_index.time_search import Bracket, read
+from range_index.segment_times import UINT64_MAX, Bracket, TimeRecords, read
 from tests.examples import examples
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from range_index.use_order import UseOrder
+from range_index.view_bounds import UseOrder
 
 Thing = tuple[int, int]
 things = st.tuples(st.integers(0, 2), st.integers(0, 9))

@@ -61,8 +61,20 @@ from accel.history.store.cell import Seen
 from accel.history.store.parts import StreamParts, record_size_bytes
 from loaders.errors import DataNotFound
 from loaders.parallel import Reader, read_ahead
-from range_index.epoch_appends import Merge, append, merge_due, merged, show_epochs, with_leaf
-from range_index.epoch_times import Block, BlockTimes, EpochTimesRoot, epoch_in_block, first_root, locate
+from range_index.epoch_times import (
+    Block,
+    BlockTimes,
+    EpochTimesRoot,
+    Merge,
+    append,
+    epoch_in_block,
+    first_root,
+    locate,
+    merge_due,
+    merged,
+    show_epochs,
+    with_leaf,
+)
 
 Found = TypeVar("Found")
 

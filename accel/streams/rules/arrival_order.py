@@ -35,7 +35,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from range_index.time_search import NO_TOKEN, NO_VALUE, TimesRead
+from range_index.segment_times import NO_TOKEN, NO_VALUE, TimesRead
 
 _VALUE_MAX = 2**64 - 1
 

@@ -62,7 +62,7 @@ from accel.history.rules.ids import IdMap, segment_text
 from accel.history.rules.segments import KeyProfile, SegmentRecord, Segments
 from accel.streams.rules.arrival_order import Lag
 from accel.streams.rules.events import EventBatch
-from range_index.time_search import NO_TOKEN
+from range_index.segment_times import NO_TOKEN
 
 # The later of two positions
 

@@ -11,7 +11,6 @@ from loaders.format import (
     Footer,
     MissingBytes,
     guess_tail_size_bytes,
-    index_span,
     open_tail,
 )
 from tests.loaders.format.objects import Case, Written, opened, production_bytes, production_cases, written_objects
@@ -51,25 +50,15 @@ def test_a_tail_of_any_length_opens_with_at_most_one_more_read(written: Written,
     assert found.data == opened(data).data
 
 
-@given(written_objects())
-def test_the_span_of_the_index_is_between_the_blocks_and_the_footer(written: Written) -> None:
-    index = opened(written.data)
-    start, end = index_span(written.data[-FOOTER_SIZE_BYTES:], object_size_bytes=len(written.data), key="k")
-    assert written.data[start:end] == index.data
-    assert end == len(written.data) - FOOTER_SIZE_BYTES
-
-
 def test_a_footer_that_claims_more_rows_than_the_blocks_have_room_for_causes_no_read() -> None:
     footer = Footer(index_position=42, index_size_bytes=36 * 1_000_000)
     size_bytes = footer.index_end + FOOTER_SIZE_BYTES
-    for read in (index_span, open_tail):
-        with pytest.raises(CorruptObject, match="at most 0 rows, found 1000000 rows for 42 bytes"):
-            read(footer.encode(), object_size_bytes=size_bytes, key="k")
+    with pytest.raises(CorruptObject, match="at most 0 rows, found 1000000 rows for 42 bytes"):
+        open_tail(footer.encode(), object_size_bytes=size_bytes, key="k")
 
 
 def test_a_composite_object_is_not_mistaken_for_a_normal_one() -> None:
     footer = Footer(index_position=5, index_size_bytes=0, composite=True)
     data = bytes(5) + footer.encode()
-    assert index_span(data, object_size_bytes=len(data), key="k") == (5, 5)
     with pytest.raises(CorruptObject, match="composite"):
         open_tail(data, object_size_bytes=len(data), key="k")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from loaders.errors import KeyMissing
-from loaders.format.footer import Footer
+from loaders.format.tail import Footer
 from loaders.layout import ObjectLayout
 from loaders.merge.merger import merge_objects
 from loaders.merge.plan import MergeLimits, plan_merge

@@ -19,8 +19,7 @@ from accel.history.rules.ids import EPOCH_MAX, NUMBER_MAX, IdMap, IdSet, make_id
 from accel.history.rules.retention import RetentionSet, StreamCutRecord, TruncationRecord
 from accel.history.rules.segments import KeyRanges, Segments
 from accel.history.rules.transactions import CommitOrder, CommittingTransactions
-from range_index.epoch_appends import append, show_epochs
-from range_index.epoch_times import Block, BlockKind, BlockTimes, first_root
+from range_index.epoch_times import Block, BlockKind, BlockTimes, append, first_root, show_epochs
 from tests.accel.history.records.building import Story, by_id, chunk_of_scales
 
 int64s = st.integers(-(2**63), 2**63 - 1)

@@ -19,8 +19,7 @@ from accel.history.rules.epochs import EpochRecord
 from accel.history.rules.ids import make_id
 from accel.history.rules.retention import RetentionSet
 from accel.history.rules.segments import Segments
-from range_index.epoch_appends import append, show_epochs
-from range_index.epoch_times import Block, BlockKind, BlockTimes, EpochTimesRoot
+from range_index.epoch_times import Block, BlockKind, BlockTimes, EpochTimesRoot, append, show_epochs
 from tests.accel.history.records.building import START_MS, chunk_of_scales, jittered_times, shard_of_sizes
 
 

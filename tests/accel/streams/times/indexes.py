@@ -12,7 +12,7 @@ from loaders.backoff import Backoff, RetrySettings
 
 if TYPE_CHECKING:
     from loaders.store import ObjectStore
-    from range_index.time_search import TimesRead
+    from range_index.segment_times import TimesRead
 
 STREAM_ID = 7
 SETTLE_ATTEMPTS = 4

@@ -7,8 +7,7 @@ import re
 from accel.streams.time_index import MOVED_RECORDS_MAX, PART_RECORDS_MAX
 from loaders.layout import time_part_key
 from loaders.store import MemoryStore
-from range_index.segment_times import RECORD_SIZE_BYTES
-from range_index.time_search import NO_TOKEN
+from range_index.segment_times import NO_TOKEN, RECORD_SIZE_BYTES
 from tests.accel.streams.times.indexes import Source, open_index
 from tests.docs.test_bytes import cells, section
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel.streams.rules.arrival_order import Lag, SegmentRead, Standing, StreamSegmentInfo, choose
-from range_index.time_search import NO_TOKEN, TimesRead
+from range_index.segment_times import NO_TOKEN, TimesRead
 
 standings = st.lists(
     st.builds(Standing, st.integers(0, 20), st.none() | st.integers(0, 5), st.booleans()),

@@ -13,8 +13,7 @@ from accel.streams.rules.arrival_order import HostClock
 from accel.streams.time_index import PartCache
 from loaders.layout import parse_time_part_key, time_part_key
 from loaders.store import CountingStore, MemoryStore
-from range_index.segment_times import RECORD_SIZE_BYTES
-from range_index.time_search import NO_TOKEN
+from range_index.segment_times import NO_TOKEN, RECORD_SIZE_BYTES
 from tests.accel.streams.times.indexes import STREAM_ID, Plain, Source, everything, filled, open_index, plain
 from tests.examples import examples
 

@@ -1,4 +1,13 @@
-"""The four policies: load all, window, window and preload, and spread (the default).
+"""Which objects to open next: policies over plain positions and brackets. Pure: no I/O, no ids, no clock.
+
+A lookup wants the object of one node's list that holds an offset. It knows some objects of the list already: those that
+hold the stream end before the offset or start after it, and so they bracket the place where the answer must lie. What
+lies between and is not known yet are the candidates:
+
+    position     0 1 2 3 4 5 6 7 8 9
+    known        . < . . . - . . > .        <  holds the stream, ends at or before the offset   (low)
+    candidates       * * *   * *            >  holds the stream, starts after the offset        (high)
+                                            -  known, or filtered out: does not hold the stream
 
 | policy         | opens in a round                                                       | why it is here       |
 |----------------|------------------------------------------------------------------------|----------------------|
@@ -7,18 +16,113 @@
 | window+preload | the next 5 in order, and 5 spread over the rest, or the last at a tail | what this began as   |
 | spread         | up to 8, so placed that the bracket shrinks ninefold a round           | few GETs, few rounds |
 
-All of them get the same answers. Source: AutoMQ issue 2731, sections 3.1 to 3.4; docs/how-it-works.md has the figures
-behind the default.
+A policy sees only positions, never ids, bytes or times; so every policy can be tried on every list. All of them get the
+same answers. Source: AutoMQ issue 2731, sections 3.1 to 3.4; docs/how-it-works.md has the figures behind the default.
 """
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from loaders.plan.bracket import Bracket, Near, Policy, Positions
-from loaders.plan.spacing import evenly, from_high, from_low
+Positions = NDArray[np.int64]
+
+
+class Near(enum.Enum):
+    """Where in the bracket the offset is expected to lie."""
+
+    UNKNOWN = "unknown"
+    LOW = "low"
+    """Right after the low end: it continues a known object, or lies at the head of what the node owns."""
+    HIGH = "high"
+    """Right before the high end: it lies at the tail of what the node owns."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bracket:
+    """The place in a node's list where the wanted object must lie.
+
+    Args:
+        low: position of the nearest known holder before the offset; -1 where there is none.
+        high: position of the nearest known holder after the offset; the length of the list where there is none.
+        candidates: ascending positions between the two that may hold the stream and are not known yet; never empty.
+        beyond: ascending positions above ``high`` that are not known yet; only the load-all policy looks at them.
+        round_number: rounds of loading made so far for this node, from 0.
+        stuck_rounds: how many of the last rounds left ``low`` and ``high`` where they were.
+        near: where in the bracket the offset is expected.
+    """
+
+    low: int
+    high: int
+    candidates: Positions
+    beyond: Positions
+    round_number: int = 0
+    stuck_rounds: int = 0
+    near: Near = Near.UNKNOWN
+
+
+class Policy(Protocol):
+    """Chooses which objects to open next.
+
+    The answer of a lookup never depends on the choice, only its cost does. Every policy must choose at least one
+    candidate, so that a lookup always ends: after at most as many rounds as the list is long.
+    """
+
+    @property
+    def name(self) -> str:
+        """How settings and reports call it."""
+        ...
+
+    def choose(self, bracket: Bracket) -> Positions:
+        """Positions to open in one round: at least one of ``bracket.candidates``, ascending, each at most once."""
+        ...
+
+
+GAPS_MAX = 6
+"""Objects of one round that look further ahead than the run."""
+
+
+def evenly(candidates: Positions, count: int) -> Positions:
+    """``count`` of the candidates with equal gaps before, between and after them; all of them if there are no more.
+
+    Complexity: O(count).
+    """
+    size = len(candidates)
+    if size <= count:
+        return candidates
+    # One of every (size / (count + 1)): the part that is left to search is the same wherever the answer lies.
+    picks = (np.arange(1, count + 1) * size) // (count + 1)
+    return candidates.take(picks)
+
+
+def from_low(candidates: Positions, count: int) -> Positions:
+    """Most of ``count`` one by one from the low end, the last few with gaps that double.
+
+    The run finds a neighbour at once where the stream is in every object; the widening gaps bracket it within a few
+    more where it is in few. Complexity: O(count).
+    """
+    size = len(candidates)
+    if size <= count:
+        return candidates
+    run = count - min(count // 2, GAPS_MAX)
+    widening = run - 1 + (1 << np.arange(1, count - run + 1, dtype=np.int64))
+    picks = np.concatenate([np.arange(run), widening[widening < size]])
+    return candidates.take(picks)
+
+
+def from_high(candidates: Positions, count: int) -> Positions:
+    """As :func:`from_low`, seen from the high end. Complexity: O(candidates)."""
+    size = len(candidates)
+    if size <= count:
+        return candidates
+    mirrored = from_low(np.arange(size), count)
+    picks: Positions = (size - 1 - mirrored)[::-1]
+    return candidates.take(picks)
+
 
 WINDOW_SIZE_OBJECTS = 5
 SPREAD_SIZE_OBJECTS = 8
