@@ -23,7 +23,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.history import codecs
+from accel.history import records as codecs
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.rules.cuts import CutOrder
 from accel.history.rules.retention import RetentionEntry

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.history import codecs
+from accel.history import records as codecs
 from accel.history.rules.epochs import EpochRecord, HistoryChunk
 from accel.history.rules.ids import NUMBER_BITS, IdMap
 from accel.history.rules.retention import RetentionSet, StreamCutRecord

@@ -67,7 +67,7 @@ class Collectable:
         key: where it lies.
         size_bytes: as the bucket's listing says; 0 if it does not lie there (any more).
         reason: why it may go.
-        since_ms: when it was retired, its promise ran out, or it was written; milliseconds since 1970.
+        since_ms: when it was retired, its deadline passed, or it was written; milliseconds since 1970.
         table: where it is named: `node-lists`, `stream-buckets`, or empty for an orphan.
         number: the node or bucket there; -1 for an orphan.
         sequence: of that key when it was read; -1 for an orphan.
@@ -85,7 +85,7 @@ class Collectable:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """So many objects, and their bytes together."""
+    """A number of objects, and their bytes together."""
 
     objects: int
     size_bytes: int
@@ -96,7 +96,7 @@ class CollectionPlan:
     """What a collection would delete.
 
     Args:
-        planned_at_ms: when it was made, milliseconds since 1970; promises with a deadline up to it are void.
+        planned_at_ms: when it was made, milliseconds since 1970; prepared ids with a deadline up to it are void.
         retired_before_ms: what was retired before that may go.
         objects: retired ones first, then prepared ones, then orphans.
         young: objects that stand nowhere in the catalog and are not old enough.
@@ -356,8 +356,8 @@ def _let_go(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
         if node_list is None:
             return None
         freed, _ = without_expired(node_list, plan.planned_at_ms)
-        doomed, _ = with_doomed(freed or node_list, plan.retired_before_ms)
-        return doomed or freed
+        pending, _ = with_doomed(freed or node_list, plan.retired_before_ms)
+        return pending or freed
 
     def from_bucket(bucket: StreamBucket | None) -> StreamBucket | None:
         return None if bucket is None else with_doomed_stream_objects(bucket, plan.retired_before_ms)[0]
@@ -371,9 +371,9 @@ def _let_go(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
 def _still_collectable(survey: Survey, batch: Sequence[Collectable]) -> dict[Collectable, None]:
     ids = np.array([collectable.object_id for collectable in batch], dtype=np.int64)
     is_kept = np.isin(ids, survey.kept_ids())
-    is_doomed = np.isin(ids, survey.doomed_ids())
-    wants_doomed = np.array([collectable.reason is Reason.RETIRED for collectable in batch], dtype=np.bool_)
-    going = ~is_kept & (is_doomed == wants_doomed)
+    is_pending = np.isin(ids, survey.delete_pending_ids())
+    wants_pending = np.array([collectable.reason is Reason.RETIRED for collectable in batch], dtype=np.bool_)
+    going = ~is_kept & (is_pending == wants_pending)
     return dict.fromkeys(collectable for collectable, goes in zip(batch, going.tolist(), strict=True) if goes)
 
 

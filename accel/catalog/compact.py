@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompactionRanges:
-    """What sources and output hold, as whoever merged them read it from their indexes. Picklable.
+    """What sources and output hold, as their indexes said when they were merged. Picklable.
 
     Args:
         sources: in the order of `Compaction.removed`.
@@ -91,7 +91,7 @@ def commit_compaction(parts: CatalogParts, compaction: Compaction) -> NodeList:
     streams, and six or more for the list and its versions.
 
     Raises:
-        CommitRefused: a source is gone, the outputs do not hold what the sources hold, or a promise has run out.
+        CommitRefused: a source is gone, the outputs do not hold what the sources hold, or an output is not prepared.
         ValueError: ranges of other objects than are given.
         StoreError, AmbiguousWrite, DataConflict: it may have happened; commit the same group again.
     """

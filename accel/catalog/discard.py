@@ -1,12 +1,12 @@
-"""Giving up: promised ids are given back, and what was written under them is deleted.
+"""Giving up: prepared ids are given back, and what was written under them is deleted.
 
 Step by step:
 
     1. the indexes of the objects are opened, to learn which of them hold one stream alone
-    2. the ids are taken out of the promises; what is not promised any more is left alone, for it may be listed
-    3. an object of one stream may be listed in the bucket of its stream, for a promise outlasts that; then it is left
+    2. the ids are taken out of the prepared ones; what is not prepared any more is left alone, for it may be listed
+    3. an object of one stream may be listed in the bucket of its stream although it is still prepared; then it is left
        alone, too. Else the bucket is written anew, as it is: a registration that is on its way (of somebody who gave it
-       up as lost, say) loses its race by that, asks for the promise again, and is refused
+       up as lost, say) loses its race by that, asks whether its id is prepared, and is refused
     4. the rest is deleted; the collector does what is left undone here
 
 An object that cannot be read may be of any stream: all buckets are asked for it.
@@ -34,7 +34,7 @@ _MANY = -1
 
 
 def discard(parts: CatalogParts, node_id: int, object_ids: Iterable[int]) -> None:
-    """Give up ids that were promised to a writer of a node's objects; what was committed meanwhile stays.
+    """Give up ids that were prepared for a writer of a node's objects; what was committed meanwhile stays.
 
     Requests: one an object, one or two for the list, two a bucket that is touched, and one for 1,000 deletes.
 
@@ -74,8 +74,8 @@ def _taken_back(parts: CatalogParts, node_id: int, object_ids: list[int]) -> lis
 
     def change(node_list: NodeList | None) -> NodeList | None:
         now = standing(node_list, cell.where)
-        promised = set(now.prepared["object_id"].tolist())
-        taken[:] = [object_id for object_id in object_ids if object_id in promised]
+        prepared = set(now.prepared["object_id"].tolist())
+        taken[:] = [object_id for object_id in object_ids if object_id in prepared]
         return without_prepared(now, object_ids)
 
     cell.change(change, seen=read_list(cell, node_id))

@@ -58,10 +58,10 @@ SHOWN_MAX = 1000
 """Overlaps, holes, streams and objects that a report names; it counts all of them."""
 
 LEFT_OUT_MAX = 5000
-"""Objects that one list may promise for an import: half of all that it can."""
+"""Objects that one list may prepare for an import: half of all that it can."""
 
 NEVER_MS = INT64_MAX
-"""The deadline of a promise that does not run out."""
+"""The deadline of a prepared object that is never collected."""
 
 FOUND_OBJECT: Dtype = np.dtype(
     [
@@ -224,7 +224,7 @@ def make_plan(found: FoundObjects, bucket_count: int, *, skip_bad: bool) -> Impo
         skip_bad: leave out what cannot be listed, instead of importing nothing.
 
     Raises:
-        MaintenanceRefused: more objects would be left out than lists can promise.
+        MaintenanceRefused: more objects would be left out than lists can prepare.
     """
     runs = found.folded.runs()
     order = order_of(len(found.objects), found.folded)
@@ -296,16 +296,16 @@ def _lists(found: FoundObjects, order: ListOrder) -> Iterator[tuple[int, NodeLis
     left_out = _with_nodes(found.left_out, found.objects["node_id"])
     for node_id in np.union1d(ordered["node_id"], left_out["node_id"]).tolist():
         mine = ordered[ordered["node_id"] == node_id]
-        promised = np.sort(left_out["object_id"][left_out["node_id"] == node_id])
-        if len(promised) > LEFT_OUT_MAX:
+        spared = np.sort(left_out["object_id"][left_out["node_id"] == node_id])
+        if len(spared) > LEFT_OUT_MAX:
             most = f"at most {LEFT_OUT_MAX} objects left out"
-            raise MaintenanceRefused(f"list of node {node_id}: expected {most}, found {len(promised)}")
-        prepared = make_rows(PREPARED, object_id=promised, deadline_ms=np.full(len(promised), NEVER_MS))
+            raise MaintenanceRefused(f"list of node {node_id}: expected {most}, found {len(spared)}")
+        prepared = make_rows(PREPARED, object_id=spared, deadline_ms=np.full(len(spared), NEVER_MS))
         yield node_id, NodeList(node_id, next_order_id=len(mine), live=_live(mine), prepared=prepared)
 
 
 def _with_nodes(left_out: Rows, known: NDArray[np.int64]) -> Rows:
-    # Whose promise it is does not matter; without any node there is no list to protect it, and no collector either.
+    # Whose list it stands in does not matter; without any node there is no list to protect it, and no collector either.
     if not len(known):
         homeless: Rows = left_out[left_out["node_id"] >= 0]
         return homeless

@@ -27,13 +27,12 @@ from accel.catalog.parts import CatalogParts, CatalogSettings
 from accel.catalog.records import NodeDirectory, ObjectIdCounter, StreamBucket, highest_id
 from accel.errors import CatalogDamaged, CatalogMissing, CommitRefused
 from accel.system import Components
-from loaders.backoff import Backoff
 from loaders.errors import TableMissing
 from loaders.layout import FORMAT_KEY, TABLES_PREFIX, ObjectLayout
 from loaders.lifetime import Lifetime, Threads
 from loaders.object_index import ObjectIndexLoader
 from loaders.store import ObjectStore
-from loaders.tables import FormatRecord, RetrySettings, Tables, create_format, probe_conditions, read_format
+from loaders.tables import FormatRecord, Tables, create_format, probe_conditions, read_format
 from loaders.tables.names import table_folder
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
         wanted = msgspec.structs.replace(wanted, if_match_quotes=probe_conditions(store, system.nonce))
         with ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-init") as executor:
             cells = CatalogCells(catalog_tables(store, wanted, system, executor))
-            shared = SystemCells(cells.tables, Backoff(RetrySettings(), system.sleep, system.jitter))
+            shared = SystemCells(cells.tables)
             if _is_in_use(store, cells):
                 wanted = _of_its_life(store, cells, shared, wanted)
             else:

@@ -33,10 +33,10 @@ from loaders.layout import HINTS_PREFIX
 from loaders.tables import renew_format
 
 IDS_PASSED_OVER = 1 << 20
-"""So many ids above the highest one that is found are not given out: processes of the lost time may have had them."""
+"""Ids above the highest one that is found which are not given out: processes of the lost time may have had them."""
 
 EPOCHS_PASSED_OVER = 1 << 20
-"""So many sessions of a node may have been opened in the lost time."""
+"""Sessions of a node that may have been opened in the lost time."""
 
 
 @dataclass(frozen=True, slots=True)

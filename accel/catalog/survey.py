@@ -8,7 +8,7 @@
 
 Lists are read before buckets: an object of one stream moves from a list to a bucket and stands in the bucket first, so
 nothing that is listed is missed. To learn which objects nobody lists, go through the bucket before the catalog: what
-was promised, written and committed meanwhile is then listed for sure.
+was prepared, written and committed meanwhile is then listed for sure.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Survey:
     buckets: tuple[Seen[StreamBucket], ...]
 
     def kept_ids(self) -> Ids:
-        """Ids of all that must not be deleted: live, promised, waiting for a bucket, retired and not doomed."""
+        """Ids of all that must not be deleted: live, prepared, waiting for a bucket, retired and not delete pending."""
         waiting = (rows["object_id"][rows["doomed"] == 0] for rows in self._retired())
-        return joined_ids([self.live_ids(), *self._promised(), *waiting])
+        return joined_ids([self.live_ids(), *self._prepared(), *waiting])
 
     def live_ids(self) -> Ids:
         """Ids of all that readers may be told of, those that wait for a bucket among them."""
@@ -65,18 +65,18 @@ class Survey:
         return joined_ids([*live, *(seen.value.stream_objects["object_id"] for seen in self.buckets)])
 
     def listed_ids(self) -> Ids:
-        """Ids of all that is or was live: all that is known but those that are only promised."""
+        """Ids of all that is or was live: all that is known but those that are only prepared."""
         return joined_ids([self.live_ids(), *(rows["object_id"] for rows in self._retired())])
 
-    def doomed_ids(self) -> Ids:
+    def delete_pending_ids(self) -> Ids:
         """Ids of all that is being deleted."""
         return joined_ids(rows["object_id"][rows["doomed"] != 0] for rows in self._retired())
 
     def known_ids(self) -> Ids:
         """Ids of all that stands anywhere in the catalog."""
-        return joined_ids([self.listed_ids(), *self._promised()])
+        return joined_ids([self.listed_ids(), *self._prepared()])
 
-    def _promised(self) -> Iterator[Ids]:
+    def _prepared(self) -> Iterator[Ids]:
         return (seen.value.prepared["object_id"] for seen in self.lists.values())
 
     def _retired(self) -> Iterator[Rows]:

@@ -6,10 +6,10 @@
     3. objects of one stream that the undone commits had made are retired in the buckets of their streams, those that
        still waited in the list among them; then the list forgets which commits were undone: see `shard_writes`
 
-A collector dooms an object in the list before it deletes it, and a doomed one never comes back: whichever of the two
-writes the list first wins. An undo that ended half-way is finished by the next one, and by whoever moves objects of one
-stream. Which versions there are: one from before each of the last few commits that took objects out, and one from
-before each undo.
+A collector marks an object in the list as delete pending before it deletes it, and such an object never comes back: the
+one of the two that writes the list first wins. An undo that ended half-way is finished by the next one, and by the next
+move of objects of one stream. Versions that there are: one from before each of the last few commits that took objects
+out, and one from before each undo.
 """
 
 from __future__ import annotations

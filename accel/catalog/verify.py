@@ -54,10 +54,8 @@ from accel.catalog.survey import (
     listed_node_ids,
 )
 from accel.errors import AccelError, CatalogError, FormatError, KeyMissing
-from loaders.backoff import Backoff
 from loaders.errors import TableMissing
 from loaders.object_ref import UNKNOWN, ObjectRef
-from loaders.tables import RetrySettings
 from range_index import ObjectRanges
 
 
@@ -603,8 +601,7 @@ def history_counter_problems(parts: CatalogParts) -> Iterator[Problem]:
     from accel.history.store.id_blocks import COUNTERS  # noqa: PLC0415 - a lookup needs no history
     from accel.history.store.keys import SystemCells  # noqa: PLC0415 - a lookup needs no history
 
-    system = parts.system
-    shared = SystemCells(parts.cells.tables, Backoff(RetrySettings(), system.sleep, system.jitter))
+    shared = SystemCells(parts.cells.tables)
     for what in COUNTERS:
         counter = shared.counter(what)
         try:
