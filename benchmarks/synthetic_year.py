@@ -32,9 +32,8 @@ from loaders.layout import TABLES_PREFIX
 from loaders.store import MemoryStore
 from loaders.store.base import Fetched
 from loaders.store.decorated import DecoratedStore
-from loaders.tables.envelope import Stored, decode_stored, encode_stored
+from loaders.tables.envelope import Stored, Version, decode_stored, encode_stored
 from loaders.tables.names import decode_name, place_of
-from loaders.tables.versions import Version
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, BlockTimes, EpochTimesRoot
 
 EPOCHS: Final = 31_536_000

@@ -33,7 +33,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from accel.errors import InvalidArgument
-from accel.history import codecs
+from accel.history import records as forms
 from accel.history.rules.configuration import ConfigurationRecord, HistoryLayout
 from accel.history.rules.creation import ScopeEntry, StreamEntry
 from accel.history.rules.epochs import EpochRecord, EpochTransition, HistoryChunk
@@ -263,12 +263,12 @@ class SystemCells:
 
     def scope(self, name: str) -> TypedKey[ScopeEntry]:
         """Which scope has a name."""
-        return TypedKey(self.scopes, entry_key(name), codecs.SCOPE_ENTRY)
+        return TypedKey(self.scopes, entry_key(name), forms.SCOPE_ENTRY)
 
     def stream(self, scope: str, scope_id: UUID, name: str) -> TypedKey[StreamEntry]:
         """Which stream has a name."""
         table = self.streams(scope, scope_id)
-        return TypedKey(table, entry_key(name), codecs.STREAM_ENTRY)
+        return TypedKey(table, entry_key(name), forms.STREAM_ENTRY)
 
     def streams(self, scope: str, scope_id: UUID) -> Table:
         """The streams of a scope."""
@@ -277,11 +277,11 @@ class SystemCells:
     def last_number(self, scope: str, name: str) -> TypedKey[int]:
         """The last segment number of a deleted stream."""
         table = self.tables.table(DELETED_STREAMS)
-        return TypedKey(table, f"{scope}/{name}", codecs.LAST_NUMBER)
+        return TypedKey(table, f"{scope}/{name}", forms.LAST_NUMBER)
 
     def counter(self, what: str) -> TypedKey[int]:
         """The next id that nobody has."""
-        return TypedKey(self.tables.table(COUNTERS), what, codecs.ID_COUNTER)
+        return TypedKey(self.tables.table(COUNTERS), what, forms.ID_COUNTER)
 
     @property
     def batches(self) -> Table:
@@ -291,7 +291,7 @@ class SystemCells:
     def completed(self, batch: int, stream: StreamIdentity, transaction_id: UUID) -> TypedKey[CompletedTransaction]:
         """How a transaction ended, in one of the batches."""
         table, key = self.tables.table(completed_table(batch)), completed_key(stream, transaction_id)
-        return TypedKey(table, key, codecs.COMPLETED_TRANSACTION, is_final=always)
+        return TypedKey(table, key, forms.COMPLETED_TRANSACTION, is_final=always)
 
 
 class StreamCells:
@@ -311,23 +311,23 @@ class StreamCells:
 
     def creation_time(self) -> TypedKey[int]:
         """When the stream was created."""
-        return self._kept(CREATION_TIME, codecs.CREATION_TIME, always)
+        return self._kept(CREATION_TIME, forms.CREATION_TIME, always)
 
     def layout(self) -> TypedKey[HistoryLayout]:
         """How its history is cut into pieces."""
-        return self._kept(LAYOUT, codecs.HISTORY_LAYOUT, always)
+        return self._kept(LAYOUT, forms.HISTORY_LAYOUT, always)
 
     def configuration(self) -> TypedKey[ConfigurationRecord]:
         """What its owner wants."""
-        return self._cell(CONFIGURATION, codecs.CONFIGURATION)
+        return self._cell(CONFIGURATION, forms.CONFIGURATION)
 
     def state(self) -> TypedKey[StreamStatus]:
         """Where it stands, and which workflow has it."""
-        return self._cell(STATE, codecs.STREAM_STATE)
+        return self._cell(STATE, forms.STREAM_STATE)
 
     def request(self, workflow_id: UUID) -> TypedKey[WorkflowRequest]:
         """What a workflow is to do."""
-        return self._cell(request_key(workflow_id), codecs.WORKFLOW_REQUEST)
+        return self._cell(request_key(workflow_id), forms.WORKFLOW_REQUEST)
 
     def request_ids(self) -> list[UUID]:
         """The workflows that have a request, in the order of their ids. 1 call for 1,000 of them."""
@@ -336,67 +336,67 @@ class StreamCells:
 
     def transition(self) -> TypedKey[EpochTransition]:
         """The scale that was submitted step by step."""
-        return self._cell(TRANSITION, codecs.EPOCH_TRANSITION)
+        return self._cell(TRANSITION, forms.EPOCH_TRANSITION)
 
     def truncation(self) -> TypedKey[TruncationRecord]:
         """Where it begins."""
-        return self._cell(TRUNCATION, codecs.TRUNCATION)
+        return self._cell(TRUNCATION, forms.TRUNCATION)
 
     def committing(self) -> TypedKey[CommittingTransactions]:
         """The commit that was started step by step."""
-        return self._cell(COMMITTING, codecs.COMMITTING_TRANSACTIONS)
+        return self._cell(COMMITTING, forms.COMMITTING_TRANSACTIONS)
 
     def commit_order(self) -> TypedKey[CommitOrder]:
         """Transactions in the order in which they are to be committed."""
-        return self._cell(COMMIT_ORDER, codecs.COMMIT_ORDER)
+        return self._cell(COMMIT_ORDER, forms.COMMIT_ORDER)
 
     def current_epoch(self) -> TypedKey[EpochRecord]:
         """Its segments now."""
-        return self._kept(CURRENT_EPOCH, codecs.EPOCH_RECORD)
+        return self._kept(CURRENT_EPOCH, forms.EPOCH_RECORD)
 
     def epoch(self, number: int) -> TypedKey[EpochRecord]:
         """Its segments in one epoch."""
-        return self._kept(epoch_key(number), codecs.EPOCH_RECORD, always)
+        return self._kept(epoch_key(number), forms.EPOCH_RECORD, always)
 
     def chunk(self, number: int, chunk_size: int) -> TypedKey[HistoryChunk]:
         """What changed in the epochs of one chunk; immutable once it is full."""
-        return self._kept(chunk_key(number), codecs.HISTORY_CHUNK, lambda chunk: len(chunk) == chunk_size)
+        return self._kept(chunk_key(number), forms.HISTORY_CHUNK, lambda chunk: len(chunk) == chunk_size)
 
     def times(self) -> TypedKey[EpochTimesRoot]:
         """The root of the index of times."""
-        return self._kept(TIMES_ROOT, codecs.EPOCH_TIMES)
+        return self._kept(TIMES_ROOT, forms.EPOCH_TIMES)
 
     def times_block(self, block: Block) -> TypedKey[BlockTimes]:
         """A block of it."""
-        return self._kept(times_key(block), codecs.EPOCH_TIMES_BLOCK, always)
+        return self._kept(times_key(block), forms.EPOCH_TIMES_BLOCK, always)
 
     def sealed_epoch(self, segment_id: int) -> TypedKey[int]:
         """Which epoch sealed a segment."""
-        return self._kept(sealed_epoch_key(segment_id), codecs.SEALED_EPOCH, always)
+        return self._kept(sealed_epoch_key(segment_id), forms.SEALED_EPOCH, always)
 
     def shard(self, number: int) -> TypedKey[IdMap]:
         """Sealed sizes."""
-        return self._kept(shard_key(number), codecs.SEALED_SIZES)
+        return self._kept(shard_key(number), forms.SEALED_SIZES)
 
     def retention(self) -> TypedKey[RetentionSet]:
         """Which cuts were recorded."""
-        return self._cell(RETENTION, codecs.RETENTION_SET)
+        return self._cell(RETENTION, forms.RETENTION_SET)
 
     def cut(self, recording_time_ms: int) -> TypedKey[StreamCutRecord]:
         """A recorded cut."""
-        return self._kept(cut_key(recording_time_ms), codecs.STREAM_CUT, always)
+        return self._kept(cut_key(recording_time_ms), forms.STREAM_CUT, always)
 
     def marker(self, segment_id: int) -> TypedKey[int]:
         """Until when a segment has little load."""
-        return self._cell(marker_key(segment_id), codecs.COLD_MARKER)
+        return self._cell(marker_key(segment_id), forms.COLD_MARKER)
 
     def waiting_processor(self) -> TypedKey[str]:
         """Who waits for the stream."""
-        return self._cell(WAITING_PROCESSOR, codecs.WAITING_PROCESSOR)
+        return self._cell(WAITING_PROCESSOR, forms.WAITING_PROCESSOR)
 
     def segment_stream(self, segment_id: int) -> TypedKey[int]:
         """Which stream of the object layer holds a segment's data."""
-        return self._kept(segment_stream_key(segment_id), codecs.SEGMENT_STREAM, always)
+        return self._kept(segment_stream_key(segment_id), forms.SEGMENT_STREAM, always)
 
     @property
     def metadata(self) -> Table:
@@ -418,7 +418,7 @@ class StreamCells:
 
     def transaction(self, epoch: int, transaction_id: UUID) -> TypedKey[ActiveTransaction]:
         """One of them."""
-        return TypedKey(self.transactions(epoch), str(transaction_id), codecs.ACTIVE_TRANSACTION)
+        return TypedKey(self.transactions(epoch), str(transaction_id), forms.ACTIVE_TRANSACTION)
 
     def _cell(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> TypedKey[T]:
         return TypedKey(self._metadata, key, codec, is_final=is_final)
