@@ -68,15 +68,15 @@ def _lines(name: str, ours: tuple[int, int], peer: tuple[int, int]) -> Iterator[
 
 def _fill(catalog: ObjectCatalog) -> None:
     rng = np.random.default_rng(1)
-    cells = catalog.parts.cells
+    keys = catalog.parts.keys
     for node_id in range(NODES):
-        cells.node_list(node_id).create_if_absent(_list(node_id, rng))
-    cells.directory().change(lambda _: NodeDirectory(np.arange(NODES, dtype=np.int64)))
+        keys.node_list(node_id).create_if_absent(_list(node_id, rng))
+    keys.directory().change(lambda _: NodeDirectory(np.arange(NODES, dtype=np.int64)))
     ids = np.arange(STREAMS, dtype=np.int64)
     numbers = buckets_of(ids, FORMAT.stream_buckets)
     for number in range(FORMAT.stream_buckets):
         bucket = _bucket(number, ids[numbers == number], rng)
-        cells.bucket(number).change(lambda _, bucket=bucket: bucket)  # type: ignore[misc]  # bound now, not later
+        keys.shard(number).change(lambda _, bucket=bucket: bucket)  # type: ignore[misc]  # bound now, not later
 
 
 def _list(node_id: int, rng: np.random.Generator) -> NodeList:
@@ -113,4 +113,4 @@ def _upload(catalog: ObjectCatalog, node_id: int) -> None:
         facts = ObjectFacts(object_id, START_MS, 8 << 20, 36 * 9_000)
         return with_upload(promised or NodeList(node_id), 1, facts)
 
-    catalog.parts.cells.node_list(node_id).change(change)
+    catalog.parts.keys.node_list(node_id).change(change)

@@ -38,7 +38,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.history import codecs
+from accel.history import records as codecs
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.rules.cuts import CutOrder
 from accel.history.rules.epochs import EpochRecord, HistoryChunk
@@ -52,9 +52,8 @@ from loaders.layout import TABLES_PREFIX
 from loaders.store import CountingStore, MemoryStore
 from loaders.store.base import Fetched
 from loaders.store.decorated import DecoratedStore
-from loaders.tables.envelope import Stored, decode_stored, encode_stored
+from loaders.tables.envelope import Stored, Version, decode_stored, encode_stored
 from loaders.tables.names import decode_name, place_of
-from loaders.tables.versions import Version
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, BlockTimes, EpochTimesRoot
 
 EPOCHS: Final = 31_536_000

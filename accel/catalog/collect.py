@@ -134,10 +134,6 @@ class CollectionReport:
     journals: tuple[str, ...]
     not_reached: tuple[Collectable, ...] = ()
 
-    def tallies(self) -> dict[Reason, Tally]:
-        """For each reason, how much was deleted."""
-        return tallies_of(self.deleted)
-
 
 def tallies_of(objects: Iterable[Collectable]) -> dict[Reason, Tally]:
     """For each reason, how many objects and bytes."""
@@ -298,7 +294,7 @@ def _divided(
 ) -> tuple[StoredObjects, StoredObjects, StoredObjects]:
     """Orphans that are old enough, younger ones, and objects of somebody else."""
     try:
-        next_id = must_read(parts.cells.object_ids()).value.next_object_id
+        next_id = must_read(parts.keys.object_ids()).value.next_object_id
     except AccelError as error:
         raise _unreadable(error) from error
     written_before_ms = now_ms - int(parts.format.orphan_seconds * MILLISECONDS)
@@ -363,9 +359,9 @@ def _let_go(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
         return None if bucket is None else with_doomed_stream_objects(bucket, plan.retired_before_ms)[0]
 
     for node_id, node in survey.lists.items():
-        parts.cells.node_list(node_id).change(from_list, seen=node)
+        parts.keys.node_list(node_id).change(from_list, seen=node)
     for number, bucket in enumerate(survey.buckets):
-        parts.cells.bucket(number).change(from_bucket, seen=bucket)
+        parts.keys.shard(number).change(from_bucket, seen=bucket)
 
 
 def _still_collectable(survey: Survey, batch: Sequence[Collectable]) -> dict[Collectable, None]:
@@ -385,9 +381,9 @@ def _forget(parts: CatalogParts, gone: Iterable[Collectable]) -> None:
     for (table, number), object_ids in by_place.items():
         ids = np.array(object_ids, dtype=np.int64)
         if table == NODE_LISTS:
-            parts.cells.node_list(number).change(partial(_without, ids))
+            parts.keys.node_list(number).change(partial(_without, ids))
         else:
-            parts.cells.bucket(number).change(partial(_without_stream_objects, ids))
+            parts.keys.shard(number).change(partial(_without_stream_objects, ids))
 
 
 def _without(ids: Ids, node_list: NodeList | None) -> NodeList | None:

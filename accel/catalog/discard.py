@@ -19,7 +19,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.cell import standing
+from accel.catalog.keys import require
 from accel.catalog.node_list import without_prepared
 from accel.catalog.parts import CatalogParts, open_bounded
 from accel.catalog.records import NodeList, StreamBucket
@@ -70,15 +70,15 @@ def _written(parts: CatalogParts, node_id: int, object_ids: list[int]) -> dict[i
 
 def _taken_back(parts: CatalogParts, node_id: int, object_ids: list[int]) -> list[int]:
     taken: list[int] = []
-    cell = parts.cells.node_list(node_id)
+    key = parts.keys.node_list(node_id)
 
     def change(node_list: NodeList | None) -> NodeList | None:
-        now = standing(node_list, cell.where)
+        now = require(node_list, key.where)
         prepared = set(now.prepared["object_id"].tolist())
         taken[:] = [object_id for object_id in object_ids if object_id in prepared]
         return without_prepared(now, object_ids)
 
-    cell.change(change, seen=read_list(cell, node_id))
+    key.change(change, seen=read_list(key, node_id))
     return taken
 
 
@@ -93,21 +93,21 @@ def _registered(parts: CatalogParts, streams: dict[int, int | None]) -> set[int]
     for number, object_ids in by_bucket.items():
         registered |= _registered_in(parts, number, np.array(object_ids, dtype=np.int64))
     for number in range(parts.format.stream_buckets if unknown else 0):
-        registered |= _known(must_read(parts.cells.bucket(number)).value, np.array(unknown, dtype=np.int64))
+        registered |= _known(must_read(parts.keys.shard(number)).value, np.array(unknown, dtype=np.int64))
     return registered
 
 
 def _registered_in(parts: CatalogParts, number: int, ids: NDArray[np.int64]) -> set[int]:
     registered: set[int] = set()
-    cell = parts.cells.bucket(number)
+    key = parts.keys.shard(number)
 
     def change(now: StreamBucket | None) -> StreamBucket | None:
         nonlocal registered
-        bucket = standing(now, cell.where)
+        bucket = require(now, key.where)
         registered = _known(bucket, ids)
         return None if len(registered) == len(ids) else bucket
 
-    cell.change(change)
+    key.change(change)
     return registered
 
 

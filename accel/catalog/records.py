@@ -83,8 +83,13 @@ class NodeList:
     stream_objects: Annotated[Rows, Columns(STREAM_OBJECT)] = field(default_factory=lambda: no_rows(STREAM_OBJECT))
     withdrawn_commits: Annotated[tuple[int, ...], Meta(max_length=ROWS_MAX)] = ()
 
+    @property
+    def where(self) -> str:
+        """Names it in errors."""
+        return f"list of node {self.node_id}"
+
     def __post_init__(self) -> None:
-        where = f"list of node {self.node_id}"
+        where = self.where
         _check_least(where, 0, node_id=self.node_id, epoch=self.epoch, next_order_id=self.next_order_id)
         _take_over(where, live=(self.live, LIVE), prepared=(self.prepared, PREPARED), retired=(self.retired, RETIRED))
         _take_over(where, stream_objects=(self.stream_objects, STREAM_OBJECT))
@@ -138,8 +143,13 @@ class StreamBucket:
         default_factory=lambda: no_rows(RETIRED_STREAM_OBJECT)
     )
 
+    @property
+    def where(self) -> str:
+        """Names it in errors."""
+        return f"bucket {self.bucket}"
+
     def __post_init__(self) -> None:
-        where = f"bucket {self.bucket} of streams"
+        where = f"{self.where} of streams"
         _check_least(where, 0, bucket=self.bucket)
         _take_over(where, streams=(self.streams, STREAM), ranges=(self.ranges, OWNED_RANGE))
         _take_over(
@@ -222,12 +232,12 @@ def ids_of(record: NodeList | StreamBucket) -> NDArray[np.int64]:
     rows = [record.stream_objects, record.retired]
     if isinstance(record, NodeList):
         rows += [record.live, record.prepared]
-    return np.concatenate([each["object_id"] for each in rows])
+    return np.concatenate([some_rows["object_id"] for some_rows in rows])
 
 
 def highest_id(*records: NodeList | StreamBucket) -> int:
     """The highest object id that stands anywhere in lists and buckets; -1 if none does. O(rows)."""
-    return max((int(ids_of(each).max(initial=-1)) for each in records), default=-1)
+    return max((int(ids_of(record).max(initial=-1)) for record in records), default=-1)
 
 
 READ_OBJECT: Final = np.dtype(

@@ -112,8 +112,8 @@ def buckets_of(stream_ids: NDArray[np.int64], buckets: int) -> NDArray[np.int64]
     for shift, factor in _MIX:
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     mixed ^= mixed >> np.uint64(31)
-    found: NDArray[np.int64] = (mixed % np.uint64(buckets)).astype(np.int64)
-    return found
+    numbers: NDArray[np.int64] = (mixed % np.uint64(buckets)).astype(np.int64)
+    return numbers
 
 
 def _check_count(buckets: int) -> None:
@@ -144,7 +144,7 @@ def with_open_ranges(
     Raises:
         CommitRefused: a stream that is open on another node, or that does not end where the caller believes.
     """
-    where = f"bucket {now.bucket}"
+    where = now.where
     ids, (wanted,) = _sorted_columns(where, stream_ids, starts)
     last = _last_ranges(now.ranges, ids)
     known = last >= 0
@@ -185,7 +185,7 @@ def with_closed_ranges(now: StreamBucket, stream_ids: ArrayLike, node_id: int, e
     Raises:
         CommitRefused: a stream that is not open on the node, and was not closed there at that end either.
     """
-    where = f"bucket {now.bucket}"
+    where = now.where
     ids, (closing,) = _sorted_columns(where, stream_ids, ends)
     last = _last_ranges(now.ranges, ids)
     _refuse(where, ids, last < 0, "a stream that was opened before")
@@ -216,7 +216,7 @@ def with_starts(now: StreamBucket, stream_ids: ArrayLike, offsets: ArrayLike, no
     Raises:
         CommitRefused: a stream that is not known, or an offset beyond the end of a closed stream.
     """
-    where = f"bucket {now.bucket}"
+    where = now.where
     ids, (starts,) = _sorted_columns(where, stream_ids, offsets)
     last = _last_ranges(now.ranges, ids)
     _refuse(where, ids, last < 0, "a stream that was opened before")
@@ -245,10 +245,10 @@ def _without_trimmed(streams: Rows, ranges: Rows, raised: Column) -> Rows:
 
 def _last_ranges(ranges: Rows, stream_ids: Column) -> Column:
     # Position of each stream's last range; -1 without one.
-    found = np.searchsorted(ranges["stream_id"], stream_ids, side="right") - 1
+    last = np.searchsorted(ranges["stream_id"], stream_ids, side="right") - 1
     if not len(ranges):
         return np.full(len(stream_ids), -1, dtype=np.int64)
-    return np.where(ranges["stream_id"][np.maximum(found, 0)] == stream_ids, found, -1)
+    return np.where(ranges["stream_id"][np.maximum(last, 0)] == stream_ids, last, -1)
 
 
 def _refuse_unless_closed(now: StreamBucket, stream_id: int, node_id: int, end: int) -> None:
@@ -256,9 +256,9 @@ def _refuse_unless_closed(now: StreamBucket, stream_id: int, node_id: int, end: 
     first, stop = np.searchsorted(now.ranges["stream_id"], [stream_id, stream_id + 1])
     ranges = now.ranges[first:stop]
     if not ((ranges["node_id"] == node_id) & (ranges["end"] == end)).any():
-        found = "; ".join(f"[{each['start']}, {each['end']}) of node {each['node_id']}" for each in ranges[-5:])
+        found = "; ".join(f"[{row['start']}, {row['end']}) of node {row['node_id']}" for row in ranges[-5:])
         raise CommitRefused(
-            f"bucket {now.bucket}, stream {stream_id}: expected a range of node {node_id} that is open "
+            f"{now.where}, stream {stream_id}: expected a range of node {node_id} that is open "
             f"or ends at {end}, found {found}"
         )
 
@@ -306,7 +306,7 @@ def with_stream_objects(now: StreamBucket, rows: Rows, now_ms: int) -> StreamBuc
             id twice, a negative number or an empty range.
         ValueError: rows of another type.
     """
-    where = f"bucket {now.bucket}"
+    where = now.where
     check_new_rows(rows, where)
     _refuse_unknown_streams(now, rows)
     new = rows[~_lie_here(now, rows)]
@@ -342,7 +342,7 @@ def with_replacement(
             row, or one of another stream.
         ValueError: rows of another type.
     """
-    where = f"bucket {now.bucket}"
+    where = now.where
     check_new_rows(added, where)
     if len(added) != 1 or int(added["stream_id"][0]) != stream_id:
         raise CommitRefused(f"{where}: expected one object of stream {stream_id}, found {added.tolist()[:3]}")
@@ -392,7 +392,7 @@ def with_withdrawn(now: StreamBucket, rows: Rows, now_ms: int) -> StreamBucket |
         CommitRefused: an unknown stream, or an id that lies here with other facts.
         ValueError: rows of another type.
     """
-    check_new_rows(rows, f"bucket {now.bucket}")
+    check_new_rows(rows, now.where)
     _refuse_unknown_streams(now, rows)
     new = rows[~_lie_here(now, rows)]
     live = np.isin(now.stream_objects["object_id"], rows["object_id"])
@@ -425,7 +425,7 @@ def without_collected_stream_objects(
     Raises:
         CommitRefused: an id that is not doomed.
     """
-    retired = without_deleted(now.retired, now.stream_objects["object_id"], object_ids, f"bucket {now.bucket}")
+    retired = without_deleted(now.retired, now.stream_objects["object_id"], object_ids, now.where)
     return None if retired is None else replace(now, retired=retired)
 
 
@@ -454,7 +454,7 @@ def _lie_here(now: StreamBucket, rows: Rows) -> NDArray[np.bool_]:
         if differs.any():
             at = int(differs.argmax())
             found = described(kept[positions[here]][at])
-            raise CommitRefused(f"bucket {now.bucket}: expected {described(rows[here][at])}, found {found} of that id")
+            raise CommitRefused(f"{now.where}: expected {described(rows[here][at])}, found {found} of that id")
     return here
 
 
@@ -462,7 +462,7 @@ def _refuse_unknown_streams(now: StreamBucket, rows: Rows) -> None:
     unknown = ~np.isin(rows["stream_id"], now.streams["stream_id"])
     if unknown.any():
         found = described(rows[int(unknown.argmax())])
-        raise CommitRefused(f"bucket {now.bucket}: expected objects of streams that were opened before, found {found}")
+        raise CommitRefused(f"{now.where}: expected objects of streams that were opened before, found {found}")
 
 
 def _refuse_other_coverage(sources: Rows, added: np.void, where: str) -> None:
@@ -483,7 +483,7 @@ def check_bucket(bucket: StreamBucket, buckets: int | None = None) -> list[Probl
         bucket: the bucket.
         buckets: how many there are, to check that the streams belong here; None = not checked.
     """
-    where = f"bucket {bucket.bucket}"
+    where = bucket.where
     mismatches = [mismatch for rule in _RULES for mismatch in rule(bucket)]
     if buckets is not None:
         mismatches += _placement(bucket, buckets)

@@ -98,9 +98,9 @@ def _tables_after(names: Iterable[str], after: str) -> Iterator[str]:
 
 def _registry() -> FormRegistry:
     # Loaded here, so that other commands start without them.
-    from accel.history import codecs  # noqa: PLC0415
+    from accel.history import records as history_records  # noqa: PLC0415
     from accel.streams import groups  # noqa: PLC0415
 
     registry = FormRegistry()
-    registry.register(FORMAT_FORM, *records.ALL_FORMS, *codecs.ALL_FORMS, groups.READER_GROUP)
+    registry.register(FORMAT_FORM, *records.ALL_FORMS, *history_records.ALL_FORMS, groups.READER_GROUP)
     return registry

@@ -47,21 +47,20 @@ Source: PDP-28; how segments are shared out: `rules.group_state`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory
-from accel.history.codecs.history_form import HistoryForm
-from accel.history.codecs.plain import plain
-from accel.history.codecs.segment_columns import (
+from accel.history.columns import (
     StoredSegments,
     check_within,
     make_rows,
     restored_segments,
     stored_segments,
 )
+from accel.history.records import HistoryForm, plain
 from accel.history.rules import retention
 from accel.history.rules.checks import checked_id, checked_integer
 from accel.history.rules.cuts import PlacedCut
@@ -69,7 +68,6 @@ from accel.history.rules.epochs import offsets_at_start
 from accel.history.rules.ids import NOTHING, IdMap
 from accel.history.rules.segments import SegmentRecord
 from accel.history.store import Stream, keys
-from accel.history.store.cell import Cell
 from accel.history.store.cut_reading import as_cut
 from accel.history.store.parts import StoreParts
 from accel.streams.reader import ThreadReader
@@ -89,8 +87,9 @@ from accel.streams.rules.reader_core import Finished, Frontier, ReaderCore, Read
 from accel.streams.segment_source import SegmentSource
 from accel.system import SYSTEM, Components
 from loaders.errors import TableMissing
-from loaders.tables import Table
+from loaders.tables import Table, TypedKey
 from loaders.tables.columns import pack_columns, unpack_columns
+from loaders.tables.records import Converted
 
 # The stored form
 
@@ -130,10 +129,10 @@ def _restored(fields: StoredGroup, where: str) -> GroupState:
     )
 
 
-class _GroupForm(HistoryForm[GroupState, StoredGroup]):
+class _GroupForm(HistoryForm[GroupState]):
     """Shows the owners of segments by their names. Threads: immutable."""
 
-    def expand(self, fields: StoredGroup) -> object:
+    def expand(self, fields: Any) -> object:
         state = _restored(fields, self.name)
         names = {FREE: None, ENDED: "ended"} | {at: {"reader": name} for at, name in enumerate(fields.readers)}
         return plain(
@@ -146,7 +145,7 @@ class _GroupForm(HistoryForm[GroupState, StoredGroup]):
         )
 
 
-READER_GROUP: Final = _GroupForm("reader-group", 1, StoredGroup, _stored, _restored)
+READER_GROUP: Final = _GroupForm("reader-group", 1, Converted(StoredGroup, _stored, _restored))
 
 
 # The group
@@ -161,7 +160,7 @@ class ReaderGroup:
         cell: where its state lies; `ReaderGroup.open` knows.
     """
 
-    def __init__(self, stream: Stream, name: str, cell: Cell[GroupState]) -> None:
+    def __init__(self, stream: Stream, name: str, cell: TypedKey[GroupState]) -> None:
         self._stream = stream
         self._cell = cell
         self.name = name
@@ -186,7 +185,7 @@ class ReaderGroup:
         keys.checked_name("reader group", name)
         parts = _parts_of(stream)
         table = _table_of(stream)
-        cell = Cell(table, name, READER_GROUP, parts.backoff)
+        cell = TypedKey(table, name, READER_GROUP)
         try:
             is_new = cell.read() is None
         except TableMissing:
@@ -194,7 +193,7 @@ class ReaderGroup:
         if is_new:
             begun = GroupState.at(_head(stream) if from_cut is None else stream.cuts.place_valid(from_cut))
             parts.tables.create_table(table.name)
-            cell.create(begun)
+            cell.create_if_absent(begun)
         return cls(stream, name, cell)
 
     @staticmethod

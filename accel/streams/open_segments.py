@@ -340,7 +340,7 @@ def stream_spans(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, 
         return {}
     numbers = np.unique(buckets_of(ids, parts.format.stream_buckets)).tolist()
     spans: dict[int, StreamSpan] = {}
-    for seen in parts.executor.map(lambda number: parts.cells.bucket(number).read(), numbers):
+    for seen in parts.executor.map(lambda number: parts.keys.shard(number).read(), numbers):
         if seen is None:
             continue
         streams, ranges = seen.value.streams, seen.value.ranges

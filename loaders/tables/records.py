@@ -305,16 +305,18 @@ class Converted(Packing[T]):
     def __init__(
         self, packing: Packing[Any] | type[Any], convert: Callable[[T], Any], restore: Callable[[Any, str], T]
     ) -> None:
-        self._packing = packing if isinstance(packing, Packing) else Nested(packing)
-        self.stored, self._convert, self._restore = self._packing.stored, convert, restore
+        self._packing = _packing_of_record(packing)
+        self.stored = packing if self._packing is None else self._packing.stored
+        self._convert, self._restore = convert, restore
 
     def pack(self, value: T) -> Any:
         """The other one, stored."""
-        return self._packing.pack(self._convert(value))
+        other = self._convert(value)
+        return other if self._packing is None else self._packing.pack(other)
 
     def unpack(self, stored: Any, where: str) -> T:
         """The value."""
-        return self._restore(self._packing.unpack(stored, where), where)
+        return self._restore(stored if self._packing is None else self._packing.unpack(stored, where), where)
 
 
 def packing_of(annotation: Any, by_type: Packings | None = None) -> Packing[Any] | None:

@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 
 from accel.catalog import records
 from accel.errors import AccelError
-from accel.history import codecs
-from accel.history.codecs.history_form import HistoryForm
+from accel.history import records as codecs
+from accel.history.records import HistoryForm
 from accel.image_source import load_image_file
 from accel.streams import groups
 from accel.streams.rules.transaction_data import TransactionEvents, decode_transaction, encode_transaction

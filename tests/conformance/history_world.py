@@ -10,11 +10,11 @@ from uuid import UUID
 from accel.history.rules.epochs import EpochTransition
 from accel.history.rules.ids import make_transaction_id
 from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
-from accel.history.store.cell import Seen
 from accel.system import Components
 from loaders.layout import TABLE_MARKER
 from loaders.store import MemoryStore
 from loaders.store.decorated import Call, DecoratedStore
+from loaders.tables import Versioned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,8 +65,8 @@ class World:
     settings: HistorySettings
     store: ObjectStore = field(default_factory=MemoryStore)
     transactions: dict[str, UUID] = field(default_factory=dict)
-    transition: Seen[EpochTransition] | None = None
-    remembered: dict[str, Seen[EpochTransition]] = field(default_factory=dict)
+    transition: Versioned[EpochTransition] | None = None
+    remembered: dict[str, Versioned[EpochTransition]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: Mapping[str, int], store: ObjectStore | None = None) -> World:

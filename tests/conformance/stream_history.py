@@ -15,9 +15,9 @@ from accel.history.rules.ids import segment_text, transaction_epoch
 from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import KeyRanges
 from accel.history.rules.states import StreamState
-from accel.history.store.cell import Seen
 from accel.testing import Crash, CrashStore
 from loaders.store import ObjectStore
+from loaders.tables import Versioned
 from tests.conformance.history_queries import QUERIES, Args, cut_of, everything, ids_of, plain_commit
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter, World
 from tests.conformance.report import Report, same
@@ -119,7 +119,7 @@ def _get_etr(world: World, args: Args, store: ObjectStore) -> None:
     world.remembered[args["as"]] = world.stream(around=store).workflows.scales.stored()
 
 
-def _kept(world: World) -> Seen[EpochTransition]:
+def _kept(world: World) -> Versioned[EpochTransition]:
     if world.transition is None:
         world.transition = world.stream().workflows.scales.stored()
     return world.transition

@@ -11,7 +11,7 @@ import zstandard
 from accel.catalog import keys, records, rows
 from accel.catalog.keys import bucket_key
 from accel.catalog.stream_shards import bucket_of, buckets_of
-from accel.history.codecs import ALL_FORMS
+from accel.history.records import ALL_FORMS
 from accel.streams.groups import READER_GROUP
 from accel.streams.rules import events, transaction_data
 from accel.streams.uploads import MERGE_INTENT

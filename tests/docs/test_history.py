@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from accel.history.codecs import EPOCH_TIMES_BLOCK, HISTORY_CHUNK, SEALED_SIZES
+from accel.history.records import EPOCH_TIMES_BLOCK, HISTORY_CHUNK, SEALED_SIZES
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.ids import parse_segment
 from accel.history.rules.states import TRANSITIONS

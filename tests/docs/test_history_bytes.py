@@ -10,18 +10,8 @@ import numpy as np
 import pytest
 import zstandard
 
-from accel.history.codecs import (
-    ALL_FORMS,
-    HISTORY_CHUNK,
-    RETENTION_SET,
-    chunks,
-    cuts,
-    epochs,
-    id_columns,
-    segment_columns,
-    times,
-    transactions,
-)
+from accel.history import columns, records
+from accel.history.records import ALL_FORMS, HISTORY_CHUNK, RETENTION_SET
 from accel.history.rules.ids import segment_text
 from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
 from accel.history.store import keys
@@ -34,18 +24,18 @@ from tests.docs.test_bytes import cells, code, dumps, section
 TEXT = section("Stream history")
 FORMS = {form.name: form for form in ALL_FORMS}
 ROWS: dict[str, np.dtype[np.void]] = {
-    "segment": segment_columns.ROW,
-    "key": segment_columns.KEY,
-    "id": id_columns.SET_ROW,
-    "number by id": id_columns.MAP_ROW,
-    "key range": epochs.RANGE,
-    "epoch": chunks.EPOCH_ROW,
-    "created segment": chunks.CREATED_ROW,
-    "sealed segment": chunks.SEALED_ROW,
-    "time": times.TIME,
-    "place": cuts.PLACE,
-    "recorded cut": cuts.RETENTION_ENTRY,
-    "position": transactions.POSITION,
+    "segment": columns.ROW,
+    "key": columns.KEY,
+    "id": columns.SET_ROW,
+    "number by id": columns.MAP_ROW,
+    "key range": records.RANGE,
+    "epoch": columns.EPOCH_ROW,
+    "created segment": columns.CREATED_ROW,
+    "sealed segment": columns.SEALED_ROW,
+    "time": records.TIME,
+    "place": records.PLACE,
+    "recorded cut": records.RETENTION_ENTRY,
+    "position": records.POSITION,
 }
 STREAM = keys.StreamIdentity("shop", "orders", UUID("12345678-1234-5678-8234-567812345678"))
 

@@ -185,10 +185,9 @@ def _history_counters(catalog: ObjectCatalog, least_stream_id: int) -> dict[str,
     """Raise the counters of streams and transactions; what is gone of them, the marker of their table too, is made."""
     from accel.history.store import keys  # noqa: PLC0415 - only for who needs it
     from accel.history.store.id_blocks import pass_over_ids  # noqa: PLC0415 - likewise
-    from loaders.backoff import Backoff, RetrySettings  # noqa: PLC0415 - likewise
 
-    tables, system = catalog.parts.cells.tables, catalog.parts.system
+    tables = catalog.parts.keys.tables
     tables.create_table(keys.COUNTERS)
-    cells = keys.SystemCells(tables, Backoff(RetrySettings(), system.sleep, system.jitter))
+    cells = keys.SystemCells(tables)
     least = {keys.SEGMENT_STREAMS: least_stream_id, keys.TRANSACTION_IDS: 0}
     return {name: pass_over_ids(cells.counter(name), each, IDS_PASSED_OVER) for name, each in least.items()}

@@ -41,11 +41,11 @@ from accel.history.rules.transactions import (
     transaction_epoch_again,
     with_rolling,
 )
-from accel.history.store.cell import Seen
 from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 from accel.history.store.transaction_store import TransactionStore
+from loaders.tables import Versioned
 
 
 class CommitWorkflow:
@@ -74,7 +74,7 @@ class CommitWorkflow:
         self._writing = writing
         self._transactions = transactions
 
-    def stored(self) -> Seen[CommittingTransactions]:
+    def stored(self) -> Versioned[CommittingTransactions]:
         """The commit that was started step by step, or the empty one. 1 call."""
         return self._cells.committing().get()
 

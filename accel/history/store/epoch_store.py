@@ -57,10 +57,10 @@ from accel.history.rules.retention import TruncationRecord, by_shard, head, segm
 from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.states import StreamState, refuse_uncreated
 from accel.history.store import keys
-from accel.history.store.cell import Seen
 from accel.history.store.parts import StreamParts, record_size_bytes
 from loaders.errors import DataNotFound
 from loaders.parallel import Reader, read_ahead
+from loaders.tables import Versioned
 from range_index.epoch_times import (
     Block,
     BlockTimes,
@@ -348,7 +348,7 @@ class EpochWriting:
         """
         stream_ids = self._parts.store.segment_streams.take(len(segments)) if len(segments) else range(0)
         pairs = list(zip(segments.ids.tolist(), stream_ids, strict=True))
-        seen = self._parts.each(lambda pair: self._cells.segment_stream(pair[0]).create(pair[1]), pairs)
+        seen = self._parts.each(lambda pair: self._cells.segment_stream(pair[0]).create_if_absent(pair[1]), pairs)
         bound = {segment_id: each.value for (segment_id, _), each in zip(pairs, seen, strict=True)}
         self._parts.store.segment_streams.note(bound.values())
         return bound
@@ -372,7 +372,7 @@ class EpochWriting:
         known = self._cells.epoch(wanted.epoch).read()
         if known is None:
             self.bind(wanted.segments.where(wanted.segments.epochs == wanted.epoch))
-            known = self._cells.epoch(wanted.epoch).create(wanted)
+            known = self._cells.epoch(wanted.epoch).create_if_absent(wanted)
         record = known.value
         self._append_history(delta_of(record, before))
         self._append_time(record)
@@ -381,7 +381,7 @@ class EpochWriting:
     def seal_epochs(self, record: EpochRecord, before: EpochRecord) -> None:
         """Step 5: which segments an epoch seals. 1 call each."""
         ids = sealed_by(record, before).ids.tolist()
-        self._parts.each(lambda each: self._cells.sealed_epoch(each).create(record.epoch), ids)
+        self._parts.each(lambda each: self._cells.sealed_epoch(each).create_if_absent(record.epoch), ids)
 
     def write_sizes(self, sizes: Mapping[int, int]) -> None:
         """Step 6. 2 calls a shard. A size that is known stays as it is.
@@ -462,19 +462,19 @@ class EpochWriting:
                 return first_root(record.creation_time_ms, **sizes)
             plan = append(root, record.epoch, record.creation_time_ms)
             if plan.part is not None:
-                self._cells.times_block(plan.part.block).create(plan.part)
+                self._cells.times_block(plan.part.block).create_if_absent(plan.part)
             return None if plan.root is root else plan.root
 
         self._cells.times().change(longer)
 
     def _merge(self, merge: Merge) -> None:
-        found: list[Seen[BlockTimes] | None] = self._parts.each(
+        found: list[Versioned[BlockTimes] | None] = self._parts.each(
             lambda block: self._cells.times_block(block).read(), merge.parts
         )
         parts = [each.value for each in found if each is not None]
         if len(parts) == len(merge.parts):
             leaf = merged(merge, parts)
-            self._cells.times_block(leaf.block).create(leaf)
+            self._cells.times_block(leaf.block).create_if_absent(leaf)
 
             def named(root: EpochTimesRoot | None) -> EpochTimesRoot | None:
                 if root is None:

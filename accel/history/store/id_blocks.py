@@ -16,10 +16,10 @@ from threading import Lock
 
 from accel.errors import CatalogDamaged
 from accel.history.store import keys
-from accel.history.store.cell import Cell
 from accel.history.store.keys import SystemCells
 from loaders.errors import TableMissing
 from loaders.lifetime import PerProcess
+from loaders.tables import TypedKey
 
 COUNTERS = (keys.TRANSACTION_IDS, keys.SEGMENT_STREAMS)
 """The counters of histories, as keys of their table."""
@@ -42,7 +42,7 @@ class IdBlocks:
         block: how many ids one write takes at least.
     """
 
-    def __init__(self, cell: Cell[int], block: int) -> None:
+    def __init__(self, cell: TypedKey[int], block: int) -> None:
         self._cell = cell
         self._block = block
         self._free = PerProcess("ids", _Free)
@@ -120,7 +120,7 @@ def make_system_tables(cells: SystemCells, *, is_initialised: bool = False) -> N
     for name in keys.SYSTEM_TABLES:
         tables.create_table(name)
         for what in COUNTERS if name == keys.COUNTERS else ():
-            cells.counter(what).create(0)
+            cells.counter(what).create_if_absent(0)
 
 
 def refuse_lost_counters(cells: SystemCells) -> None:
@@ -140,7 +140,7 @@ def refuse_lost_counters(cells: SystemCells) -> None:
             raise CatalogDamaged(f"expected a counter in {cell.where}, found none: it was deleted")
 
 
-def pass_over_ids(counter: Cell[int], least: int, count: int) -> tuple[int | None, int]:
+def pass_over_ids(counter: TypedKey[int], least: int, count: int) -> tuple[int | None, int]:
     """Raise a counter far above every id that is in use: after a store was put back from a copy. Two calls.
 
     Args:

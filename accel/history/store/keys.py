@@ -33,7 +33,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from accel.errors import InvalidArgument
-from accel.history import codecs
+from accel.history import records as forms
 from accel.history.rules.configuration import ConfigurationRecord, HistoryLayout
 from accel.history.rules.creation import ScopeEntry, StreamEntry
 from accel.history.rules.epochs import EpochRecord, EpochTransition, HistoryChunk
@@ -47,11 +47,9 @@ from accel.history.rules.transactions import (
     CommittingTransactions,
     CompletedTransaction,
 )
-from accel.history.store.cell import Cell, always, never
-from loaders.backoff import Backoff
-from loaders.epoch_records import EpochRecords
 from loaders.tables import Table, Tables
 from loaders.tables.records import Codec
+from loaders.tables.typed_key import RecordCache, TypedKey, always, never
 from range_index.epoch_times import Block, BlockTimes, EpochTimesRoot
 
 SCOPES: Final = "_system/scopes"
@@ -253,49 +251,47 @@ class SystemCells:
 
     Args:
         tables: where they lie.
-        backoff: pauses between attempts.
     """
 
-    def __init__(self, tables: Tables, backoff: Backoff) -> None:
+    def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self._backoff = backoff
 
     @property
     def scopes(self) -> Table:
         """All scopes."""
         return self.tables.table(SCOPES)
 
-    def scope(self, name: str) -> Cell[ScopeEntry]:
+    def scope(self, name: str) -> TypedKey[ScopeEntry]:
         """Which scope has a name."""
-        return Cell(self.scopes, entry_key(name), codecs.SCOPE_ENTRY, self._backoff)
+        return TypedKey(self.scopes, entry_key(name), forms.SCOPE_ENTRY)
 
-    def stream(self, scope: str, scope_id: UUID, name: str) -> Cell[StreamEntry]:
+    def stream(self, scope: str, scope_id: UUID, name: str) -> TypedKey[StreamEntry]:
         """Which stream has a name."""
         table = self.streams(scope, scope_id)
-        return Cell(table, entry_key(name), codecs.STREAM_ENTRY, self._backoff)
+        return TypedKey(table, entry_key(name), forms.STREAM_ENTRY)
 
     def streams(self, scope: str, scope_id: UUID) -> Table:
         """The streams of a scope."""
         return self.tables.table(streams_table(scope, scope_id))
 
-    def last_number(self, scope: str, name: str) -> Cell[int]:
+    def last_number(self, scope: str, name: str) -> TypedKey[int]:
         """The last segment number of a deleted stream."""
         table = self.tables.table(DELETED_STREAMS)
-        return Cell(table, f"{scope}/{name}", codecs.LAST_NUMBER, self._backoff)
+        return TypedKey(table, f"{scope}/{name}", forms.LAST_NUMBER)
 
-    def counter(self, what: str) -> Cell[int]:
+    def counter(self, what: str) -> TypedKey[int]:
         """The next id that nobody has."""
-        return Cell(self.tables.table(COUNTERS), what, codecs.ID_COUNTER, self._backoff)
+        return TypedKey(self.tables.table(COUNTERS), what, forms.ID_COUNTER)
 
     @property
     def batches(self) -> Table:
         """Batches of completed transactions."""
         return self.tables.table(COMPLETED_BATCHES)
 
-    def completed(self, batch: int, stream: StreamIdentity, transaction_id: UUID) -> Cell[CompletedTransaction]:
+    def completed(self, batch: int, stream: StreamIdentity, transaction_id: UUID) -> TypedKey[CompletedTransaction]:
         """How a transaction ended, in one of the batches."""
         table, key = self.tables.table(completed_table(batch)), completed_key(stream, transaction_id)
-        return Cell(table, key, codecs.COMPLETED_TRANSACTION, self._backoff, always)
+        return TypedKey(table, key, forms.COMPLETED_TRANSACTION, is_final=always)
 
 
 class StreamCells:
@@ -304,105 +300,103 @@ class StreamCells:
     Args:
         tables: where they lie.
         stream: which one.
-        backoff: pauses between attempts.
         records: reads and keeps the records of its history.
     """
 
-    def __init__(self, tables: Tables, stream: StreamIdentity, backoff: Backoff, records: EpochRecords) -> None:
+    def __init__(self, tables: Tables, stream: StreamIdentity, records: RecordCache) -> None:
         self.tables = tables
         self.stream = stream
-        self._backoff = backoff
         self._records = records
         self._metadata = tables.table(stream.metadata_table)
 
-    def creation_time(self) -> Cell[int]:
+    def creation_time(self) -> TypedKey[int]:
         """When the stream was created."""
-        return self._kept(CREATION_TIME, codecs.CREATION_TIME, always)
+        return self._kept(CREATION_TIME, forms.CREATION_TIME, always)
 
-    def layout(self) -> Cell[HistoryLayout]:
+    def layout(self) -> TypedKey[HistoryLayout]:
         """How its history is cut into pieces."""
-        return self._kept(LAYOUT, codecs.HISTORY_LAYOUT, always)
+        return self._kept(LAYOUT, forms.HISTORY_LAYOUT, always)
 
-    def configuration(self) -> Cell[ConfigurationRecord]:
+    def configuration(self) -> TypedKey[ConfigurationRecord]:
         """What its owner wants."""
-        return self._cell(CONFIGURATION, codecs.CONFIGURATION)
+        return self._cell(CONFIGURATION, forms.CONFIGURATION)
 
-    def state(self) -> Cell[StreamStatus]:
+    def state(self) -> TypedKey[StreamStatus]:
         """Where it stands, and which workflow has it."""
-        return self._cell(STATE, codecs.STREAM_STATE)
+        return self._cell(STATE, forms.STREAM_STATE)
 
-    def request(self, workflow_id: UUID) -> Cell[WorkflowRequest]:
+    def request(self, workflow_id: UUID) -> TypedKey[WorkflowRequest]:
         """What a workflow is to do."""
-        return self._cell(request_key(workflow_id), codecs.WORKFLOW_REQUEST)
+        return self._cell(request_key(workflow_id), forms.WORKFLOW_REQUEST)
 
     def request_ids(self) -> list[UUID]:
         """The workflows that have a request, in the order of their ids. 1 call for 1,000 of them."""
         prefix = REQUESTS_PREFIX
         return [UUID(key.removeprefix(prefix)) for key in self._metadata.keys(prefix)]
 
-    def transition(self) -> Cell[EpochTransition]:
+    def transition(self) -> TypedKey[EpochTransition]:
         """The scale that was submitted step by step."""
-        return self._cell(TRANSITION, codecs.EPOCH_TRANSITION)
+        return self._cell(TRANSITION, forms.EPOCH_TRANSITION)
 
-    def truncation(self) -> Cell[TruncationRecord]:
+    def truncation(self) -> TypedKey[TruncationRecord]:
         """Where it begins."""
-        return self._cell(TRUNCATION, codecs.TRUNCATION)
+        return self._cell(TRUNCATION, forms.TRUNCATION)
 
-    def committing(self) -> Cell[CommittingTransactions]:
+    def committing(self) -> TypedKey[CommittingTransactions]:
         """The commit that was started step by step."""
-        return self._cell(COMMITTING, codecs.COMMITTING_TRANSACTIONS)
+        return self._cell(COMMITTING, forms.COMMITTING_TRANSACTIONS)
 
-    def commit_order(self) -> Cell[CommitOrder]:
+    def commit_order(self) -> TypedKey[CommitOrder]:
         """Transactions in the order in which they are to be committed."""
-        return self._cell(COMMIT_ORDER, codecs.COMMIT_ORDER)
+        return self._cell(COMMIT_ORDER, forms.COMMIT_ORDER)
 
-    def current_epoch(self) -> Cell[EpochRecord]:
+    def current_epoch(self) -> TypedKey[EpochRecord]:
         """Its segments now."""
-        return self._kept(CURRENT_EPOCH, codecs.EPOCH_RECORD)
+        return self._kept(CURRENT_EPOCH, forms.EPOCH_RECORD)
 
-    def epoch(self, number: int) -> Cell[EpochRecord]:
+    def epoch(self, number: int) -> TypedKey[EpochRecord]:
         """Its segments in one epoch."""
-        return self._kept(epoch_key(number), codecs.EPOCH_RECORD, always)
+        return self._kept(epoch_key(number), forms.EPOCH_RECORD, always)
 
-    def chunk(self, number: int, chunk_size: int) -> Cell[HistoryChunk]:
+    def chunk(self, number: int, chunk_size: int) -> TypedKey[HistoryChunk]:
         """What changed in the epochs of one chunk; immutable once it is full."""
-        return self._kept(chunk_key(number), codecs.HISTORY_CHUNK, lambda chunk: len(chunk) == chunk_size)
+        return self._kept(chunk_key(number), forms.HISTORY_CHUNK, lambda chunk: len(chunk) == chunk_size)
 
-    def times(self) -> Cell[EpochTimesRoot]:
+    def times(self) -> TypedKey[EpochTimesRoot]:
         """The root of the index of times."""
-        return self._kept(TIMES_ROOT, codecs.EPOCH_TIMES)
+        return self._kept(TIMES_ROOT, forms.EPOCH_TIMES)
 
-    def times_block(self, block: Block) -> Cell[BlockTimes]:
+    def times_block(self, block: Block) -> TypedKey[BlockTimes]:
         """A block of it."""
-        return self._kept(times_key(block), codecs.EPOCH_TIMES_BLOCK, always)
+        return self._kept(times_key(block), forms.EPOCH_TIMES_BLOCK, always)
 
-    def sealed_epoch(self, segment_id: int) -> Cell[int]:
+    def sealed_epoch(self, segment_id: int) -> TypedKey[int]:
         """Which epoch sealed a segment."""
-        return self._kept(sealed_epoch_key(segment_id), codecs.SEALED_EPOCH, always)
+        return self._kept(sealed_epoch_key(segment_id), forms.SEALED_EPOCH, always)
 
-    def shard(self, number: int) -> Cell[IdMap]:
+    def shard(self, number: int) -> TypedKey[IdMap]:
         """Sealed sizes."""
-        return self._kept(shard_key(number), codecs.SEALED_SIZES)
+        return self._kept(shard_key(number), forms.SEALED_SIZES)
 
-    def retention(self) -> Cell[RetentionSet]:
+    def retention(self) -> TypedKey[RetentionSet]:
         """Which cuts were recorded."""
-        return self._cell(RETENTION, codecs.RETENTION_SET)
+        return self._cell(RETENTION, forms.RETENTION_SET)
 
-    def cut(self, recording_time_ms: int) -> Cell[StreamCutRecord]:
+    def cut(self, recording_time_ms: int) -> TypedKey[StreamCutRecord]:
         """A recorded cut."""
-        return self._kept(cut_key(recording_time_ms), codecs.STREAM_CUT, always)
+        return self._kept(cut_key(recording_time_ms), forms.STREAM_CUT, always)
 
-    def marker(self, segment_id: int) -> Cell[int]:
+    def marker(self, segment_id: int) -> TypedKey[int]:
         """Until when a segment has little load."""
-        return self._cell(marker_key(segment_id), codecs.COLD_MARKER)
+        return self._cell(marker_key(segment_id), forms.COLD_MARKER)
 
-    def waiting_processor(self) -> Cell[str]:
+    def waiting_processor(self) -> TypedKey[str]:
         """Who waits for the stream."""
-        return self._cell(WAITING_PROCESSOR, codecs.WAITING_PROCESSOR)
+        return self._cell(WAITING_PROCESSOR, forms.WAITING_PROCESSOR)
 
-    def segment_stream(self, segment_id: int) -> Cell[int]:
+    def segment_stream(self, segment_id: int) -> TypedKey[int]:
         """Which stream of the object layer holds a segment's data."""
-        return self._kept(segment_stream_key(segment_id), codecs.SEGMENT_STREAM, always)
+        return self._kept(segment_stream_key(segment_id), forms.SEGMENT_STREAM, always)
 
     @property
     def metadata(self) -> Table:
@@ -414,20 +408,20 @@ class StreamCells:
         """Epochs that may have transactions."""
         return self.tables.table(self.stream.epochs_table)
 
-    def epoch_mark(self, epoch: int) -> Cell[bytes]:
+    def epoch_mark(self, epoch: int) -> TypedKey[bytes]:
         """What says that an epoch may have transactions."""
-        return Cell(self.epochs, str(epoch), _BYTES, self._backoff)
+        return TypedKey(self.epochs, str(epoch), _BYTES)
 
     def transactions(self, epoch: int) -> Table:
         """Transactions that began in an epoch."""
         return self.tables.table(self.stream.transactions_table(epoch))
 
-    def transaction(self, epoch: int, transaction_id: UUID) -> Cell[ActiveTransaction]:
+    def transaction(self, epoch: int, transaction_id: UUID) -> TypedKey[ActiveTransaction]:
         """One of them."""
-        return Cell(self.transactions(epoch), str(transaction_id), codecs.ACTIVE_TRANSACTION, self._backoff)
+        return TypedKey(self.transactions(epoch), str(transaction_id), forms.ACTIVE_TRANSACTION)
 
-    def _cell(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> Cell[T]:
-        return Cell(self._metadata, key, codec, self._backoff, is_final)
+    def _cell(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> TypedKey[T]:
+        return TypedKey(self._metadata, key, codec, is_final=is_final)
 
-    def _kept(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> Cell[T]:
-        return Cell(self._metadata, key, codec, self._backoff, is_final, self._records)
+    def _kept(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> TypedKey[T]:
+        return TypedKey(self._metadata, key, codec, is_final=is_final, cache=self._records)

@@ -88,7 +88,7 @@ class Creating:
             return creation_outcome(state.value.state, stored_ms, time_ms)
         first_epoch(segments or wanted.min_segments, time_ms, start_number)  # refused before anything is written
         self._make_tables()
-        stored_ms = self._cells.creation_time().create(time_ms).value
+        stored_ms = self._cells.creation_time().create_if_absent(time_ms).value
         stored = self._create_records(wanted)
         self._create_epoch(segments or stored.min_segments, stored_ms, start_number)
         # Only from CREATING: a process that comes late must not end a workflow that has begun since.
@@ -116,15 +116,15 @@ class Creating:
 
     def _create_records(self, wanted: StreamConfiguration) -> StreamConfiguration:
         cells = self._cells
-        cells.layout().create(self._parts.store.settings.layout)
-        stored = cells.configuration().create(ConfigurationRecord(wanted)).value.configuration
-        cells.transition().create(NO_TRANSITION)
-        cells.truncation().create(NO_TRUNCATION)
-        cells.committing().create(NO_COMMIT)
-        cells.commit_order().create(CommitOrder())
-        cells.retention().create(RetentionSet())
-        cells.shard(0).create(NOTHING)
-        cells.state().create(StreamStatus(StreamState.CREATING))
+        cells.layout().create_if_absent(self._parts.store.settings.layout)
+        stored = cells.configuration().create_if_absent(ConfigurationRecord(wanted)).value.configuration
+        cells.transition().create_if_absent(NO_TRANSITION)
+        cells.truncation().create_if_absent(NO_TRUNCATION)
+        cells.committing().create_if_absent(NO_COMMIT)
+        cells.commit_order().create_if_absent(CommitOrder())
+        cells.retention().create_if_absent(RetentionSet())
+        cells.shard(0).create_if_absent(NOTHING)
+        cells.state().create_if_absent(StreamStatus(StreamState.CREATING))
         return stored
 
     def _create_epoch(self, segments: int, time_ms: int, start_number: int) -> None:
@@ -132,7 +132,7 @@ class Creating:
         known = self._cells.epoch(0).read()
         record = wanted if known is None else known.value
         self._writing.create_segments(record)
-        self._cells.current_epoch().create(self._writing.write(record, None))
+        self._cells.current_epoch().create_if_absent(self._writing.write(record, None))
 
 
 class Updating:

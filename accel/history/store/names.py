@@ -47,12 +47,11 @@ from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.creation import NamePhase, ScopeEntry, StreamEntry
 from accel.history.store import keys
-from accel.history.store.cell import Cell, Seen
 from accel.history.store.id_blocks import make_system_tables
 from accel.history.store.keys import MARK
 from accel.history.store.parts import StoreParts
 from loaders.errors import AmbiguousWrite, DataConflict, DataNotFound, TableMissing
-from loaders.tables import Table
+from loaders.tables import Table, TypedKey, Versioned
 
 Answer = TypeVar("Answer")
 Entry = TypeVar("Entry", ScopeEntry, StreamEntry)
@@ -73,7 +72,7 @@ class NamedStream:
 
     identity: keys.StreamIdentity
     scope_id: UUID
-    seen: Seen[StreamEntry]
+    seen: Versioned[StreamEntry]
 
     @property
     def entry(self) -> StreamEntry:
@@ -120,7 +119,7 @@ class Names:
         cell, drawn = self._parts.cells.scope(keys.checked_name("scope", scope)), self._drawn()
         made = False
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            seen = self._with_tables(lambda: cell.create(ScopeEntry(drawn)))
+            seen = self._with_tables(lambda: cell.create_if_absent(ScopeEntry(drawn)))
             if seen.value.phase is NamePhase.LIVE:
                 return made or seen.value.unique_id == drawn
             if seen.value.phase is NamePhase.CREATING:
@@ -341,7 +340,7 @@ class Names:
         self._tables.drop_table(keys.streams_table(scope, scope_id))
         return False
 
-    def _finish_scope(self, scope: str, seen: Seen[ScopeEntry]) -> Seen[ScopeEntry] | None:
+    def _finish_scope(self, scope: str, seen: Versioned[ScopeEntry]) -> Versioned[ScopeEntry] | None:
         self._parts.cells.scopes.create_if_absent(keys.listed_key(scope, seen.value.unique_id), MARK, final=True)
         self._tables.create_table(keys.streams_table(scope, seen.value.unique_id))
         done = _moved(self._parts.cells.scope(scope), seen, seen.value.moved(NamePhase.LIVE))
@@ -355,7 +354,7 @@ class Names:
             self._tables.drop_table(keys.streams_table(scope, scope_id))
             self._parts.cells.scopes.erase(keys.listed_key(scope, scope_id))
 
-    def _finish_deleting(self, scope: str, seen: Seen[ScopeEntry]) -> bool:
+    def _finish_deleting(self, scope: str, seen: Versioned[ScopeEntry]) -> bool:
         """Go on from CLOSING or DELETING; False if somebody wrote since.
 
         Raises:
@@ -400,7 +399,7 @@ class Names:
 
     def _entered(
         self, scope: str, scope_id: UUID, name: str, drawn: UUID, stream: WantedStream
-    ) -> Seen[StreamEntry] | None:
+    ) -> Versioned[StreamEntry] | None:
         """The entry of a name, a new one where none has it; None if somebody wrote since."""
         cell = self._parts.cells.stream(scope, scope_id, name)
         seen = cell.read()
@@ -417,15 +416,15 @@ class Names:
         if seen is not None:
             return _moved(cell, seen, entry)
         try:
-            seen = cell.create(entry)
+            seen = cell.create_if_absent(entry)
         except AmbiguousWrite:
             return None
         return None if seen.value.phase is NamePhase.FREE else seen
 
-    def _cell(self, named: NamedStream) -> Cell[StreamEntry]:
+    def _cell(self, named: NamedStream) -> TypedKey[StreamEntry]:
         return self._parts.cells.stream(named.identity.scope, named.scope_id, named.identity.name)
 
-    def _read(self, cell: Cell[StreamEntry]) -> Seen[StreamEntry] | None:
+    def _read(self, cell: TypedKey[StreamEntry]) -> Versioned[StreamEntry] | None:
         try:
             return cell.read()
         except TableMissing:  # with its scope
@@ -443,7 +442,7 @@ class Names:
         return ask()
 
 
-def _moved(cell: Cell[Entry], seen: Seen[Entry], entry: Entry) -> Seen[Entry] | None:
+def _moved(cell: TypedKey[Entry], seen: Versioned[Entry], entry: Entry) -> Versioned[Entry] | None:
     """Write an entry over the one that was seen; None if another one stands there, or nobody can tell."""
     try:
         return cell.write(entry, seen)
@@ -451,7 +450,7 @@ def _moved(cell: Cell[Entry], seen: Seen[Entry], entry: Entry) -> Seen[Entry] | 
         return None
 
 
-def _named(scope: str, name: str, scope_id: UUID, seen: Seen[StreamEntry]) -> NamedStream:
+def _named(scope: str, name: str, scope_id: UUID, seen: Versioned[StreamEntry]) -> NamedStream:
     return NamedStream(keys.StreamIdentity(scope, name, seen.value.unique_id), scope_id, seen)
 
 

@@ -42,9 +42,9 @@ from uuid import UUID
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought
 from accel.history.rules.requests import Plan, RequestStatus, WorkflowRequest, is_spent
 from accel.history.rules.states import StreamState, StreamStatus, given_back, taken
-from accel.history.store.cell import Seen
 from accel.history.store.parts import StreamParts
 from loaders.errors import DataConflict, StoreError
+from loaders.tables import Versioned
 
 PlanMaker: TypeAlias = Callable[[UUID], Plan | None]
 """Draws up the plan of a workflow with this id; None if there is nothing to do. Raises what refuses it."""
@@ -102,7 +102,7 @@ class Ownership:
             self._parts.store.backoff.pause(attempt)
         raise OperationNotAllowed(f"expected to take the stream, found others first {attempts} times in a row")
 
-    def running(self, seen: Seen[StreamStatus]) -> WorkflowRequest | None:
+    def running(self, seen: Versioned[StreamStatus]) -> WorkflowRequest | None:
         """The workflow that a status names; None if it names none, or one that has ended since. 1 call if it does."""
         workflow_id = seen.value.workflow_id
         return None if workflow_id is None else self.read(workflow_id)
@@ -127,7 +127,7 @@ class Ownership:
     def ask(self, plan: Plan) -> WorkflowRequest:
         """Leave a request for a process with a host. 1 call."""
         request = WorkflowRequest(self._parts.store.drawn_id(), plan, RequestStatus.WAITING, is_kept=True)
-        return self._cells.request(request.workflow_id).create(request).value
+        return self._cells.request(request.workflow_id).create_if_absent(request).value
 
     def claim(self, workflow_id: UUID, plan: Callable[[WorkflowRequest], Plan | str]) -> tuple[WorkflowRequest, bool]:
         """Take the stream for a request that was left, unless it has ended. 4 calls, and those of the plan.
@@ -191,7 +191,9 @@ class Ownership:
         except IllegalState as error:
             return str(error)
 
-    def _planned(self, found: Seen[WorkflowRequest], plan: Plan | str, base: bytes) -> Seen[WorkflowRequest] | None:
+    def _planned(
+        self, found: Versioned[WorkflowRequest], plan: Plan | str, base: bytes
+    ) -> Versioned[WorkflowRequest] | None:
         """The request with a plan, or refused; None if another process wrote it first."""
         if isinstance(plan, str):
             wanted = replace(found.value, status=RequestStatus.REFUSED, reason=plan)
@@ -202,9 +204,9 @@ class Ownership:
         except DataConflict:
             return None
 
-    def _is_taken(self, request: WorkflowRequest, status: StreamStatus, seen: Seen[StreamStatus]) -> bool:
+    def _is_taken(self, request: WorkflowRequest, status: StreamStatus, seen: Versioned[StreamStatus]) -> bool:
         cell = self._cells.request(request.workflow_id)
-        cell.create(request)
+        cell.create_if_absent(request)
         if self._is_written(status, seen):
             return True
         # Only after a loss that is certain: a write in doubt may still take the stream for this request.
@@ -212,7 +214,7 @@ class Ownership:
             cell.erase()
         return False
 
-    def _is_written(self, status: StreamStatus, seen: Seen[StreamStatus]) -> bool:
+    def _is_written(self, status: StreamStatus, seen: Versioned[StreamStatus]) -> bool:
         try:
             self._cells.state().write(status, seen)
         except DataConflict:

@@ -28,17 +28,15 @@ from accel.history.rules.retention import StreamCutRecord
 from accel.history.rules.segments import Segments
 from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, moved_by_hand
 from accel.history.store import keys
-from accel.history.store.cell import Seen
 from accel.history.store.hosts import NoHost, SegmentHost, StreamName
 from accel.history.store.id_blocks import IdBlocks
 from accel.history.store.keys import StreamCells, SystemCells
 from accel.history.store.settings import MILLISECONDS, HistorySettings
 from accel.system import Components
 from loaders.backoff import Backoff
-from loaders.epoch_records import EpochRecords
 from loaders.errors import DataNotFound
 from loaders.lifetime import InlineElsewhere, Lazy
-from loaders.tables import RetrySettings, Tables
+from loaders.tables import RecordCache, RetrySettings, Tables, Versioned
 from range_index.epoch_times import BlockTimes, EpochTimesRoot
 
 Column: TypeAlias = "NDArray[Any] | array[int]"
@@ -98,11 +96,11 @@ class StoreParts:
     system: Components
     executor: Executor | None = None
     is_initialised: bool = False
-    records: EpochRecords = field(init=False, repr=False)
+    records: RecordCache = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         # Not made when it is first asked for: two threads would make two, and neither would hear what the other erased.
-        records = EpochRecords(self.settings.records_cache_bytes, record_size_bytes)
+        records = RecordCache(self.settings.records_cache_bytes, record_size_bytes)
         object.__setattr__(self, "records", records)
         object.__setattr__(self, "executor", self.executor and InlineElsewhere(self.executor))
 
@@ -114,7 +112,7 @@ class StoreParts:
     @Lazy
     def cells(self) -> SystemCells:
         """Keys that streams share."""
-        return SystemCells(self.tables, self.backoff)
+        return SystemCells(self.tables)
 
     @Lazy
     def transaction_counters(self) -> IdBlocks:
@@ -172,14 +170,14 @@ class StreamParts:
     @Lazy
     def cells(self) -> StreamCells:
         """Its keys."""
-        return StreamCells(self.store.tables, self.stream, self.store.backoff, self.store.records)
+        return StreamCells(self.store.tables, self.stream, self.store.records)
 
     @property
     def name(self) -> StreamName:
         """Its scope and name, as hosts know it."""
         return self.stream.scope, self.stream.name
 
-    def status(self) -> Seen[StreamStatus]:
+    def status(self) -> Versioned[StreamStatus]:
         """Where the stream stands, and which workflow has it. One call.
 
         Raises:

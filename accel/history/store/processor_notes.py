@@ -73,7 +73,7 @@ class ProcessorNotes:
         """
         checked_text("a processor's name", processor)
         self._parts.state()  # a name that is left with a stream which is gone would stay for ever
-        return self._cells.waiting_processor().create(processor).value == processor
+        return self._cells.waiting_processor().create_if_absent(processor).value == processor
 
     def end_turn(self, processor: str) -> bool:
         """Do not wait any longer; False if another one waits, who goes on waiting. 1 call, 2 if it was this one."""

@@ -41,7 +41,6 @@ from accel.history.rules.retention import RetentionSet, shard_numbers
 from accel.history.rules.states import ACTIVE, StreamState, StreamStatus
 from accel.history.rules.transactions import NO_COMMIT, CommitOrder, TransactionStatus
 from accel.history.store import keys
-from accel.history.store.cell import Cell, Inspected
 from accel.history.store.hosts import NoHost
 from accel.history.store.keys import MARK
 from accel.history.store.parts import StoreParts, StreamParts
@@ -56,7 +55,8 @@ from accel.history.store.repair_epochs import (
     Sizes,
 )
 from loaders.errors import TableMissing
-from loaders.tables import Unreadable
+from loaders.tables import TypedKey, Unreadable
+from loaders.tables.typed_key import Inspected
 
 T = TypeVar("T")
 
@@ -170,7 +170,7 @@ class Repairing:
             advice = f"{_COPY}; the stream's entry in its scope tells only how it was configured when it was created"
             findings.lose(self._cells.configuration(), wanted, advice)
 
-    def _expect(self, cell: Cell[T], found: Inspected[T], value: T, source: str, findings: Findings) -> None:
+    def _expect(self, cell: TypedKey[T], found: Inspected[T], value: T, source: str, findings: Findings) -> None:
         if found.value != value:
             problem = "" if found.value is None else f"expected {value}, found {found.value}"
             findings.rebuild(cell, found, value, source, problem)
@@ -195,7 +195,7 @@ class Repairing:
             self._drop_unreadable(self._cells.marker(segment_id), findings)
         self._drop_unreadable(self._cells.waiting_processor(), findings)
 
-    def _drop_unreadable(self, cell: Cell[T], findings: Findings) -> None:
+    def _drop_unreadable(self, cell: TypedKey[T], findings: Findings) -> None:
         found = cell.inspect()
         if found.error is not None:
             findings.rebuild(cell, found, None, NOTHING)
@@ -259,7 +259,7 @@ class Repairing:
         self._check_empty(findings, transition, NO_TRANSITION, state)
         self._check_empty(findings, committing, NO_COMMIT, state)
 
-    def _check_empty(self, findings: Findings, cell: Cell[T], empty: T, state: StreamState | None) -> None:
+    def _check_empty(self, findings: Findings, cell: TypedKey[T], empty: T, state: StreamState | None) -> None:
         found = cell.inspect()
         if found.value is not None:
             return
@@ -301,7 +301,7 @@ class Repairing:
                 self._lose_request(cell, found, findings)
         return reason
 
-    def _lose_request(self, cell: Cell[T], found: Inspected[T], findings: Findings) -> None:
+    def _lose_request(self, cell: TypedKey[T], found: Inspected[T], findings: Findings) -> None:
         advice = f"{_COPY}, and recover: the stream's state names this workflow, and nothing else tells its plan"
         findings.lose(cell, found, advice)
 

@@ -45,9 +45,10 @@ from accel.history.rules.ids import IdMap, Integers, segment_text
 from accel.history.rules.retention import TruncationRecord, shard_numbers
 from accel.history.rules.states import StreamState
 from accel.history.store import keys
-from accel.history.store.cell import Cell, Inspected
 from accel.history.store.parts import StreamParts, record_size_bytes
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound
+from loaders.tables import TypedKey
+from loaders.tables.typed_key import Inspected
 from range_index.epoch_times import Block, BlockKind, BlockTimes, EpochTimesRoot
 from range_index.runs import TYPE_CODE
 
@@ -109,7 +110,7 @@ class Findings:
     _drafts: list[_Draft] = field(default_factory=list)
     _held_bytes: int = 0
 
-    def rebuild(self, cell: Cell[T], found: Inspected[T], value: T | None, source: str, problem: str = "") -> None:
+    def rebuild(self, cell: TypedKey[T], found: Inspected[T], value: T | None, source: str, problem: str = "") -> None:
         """A record that follows from others; None as its value: it is to be deleted.
 
         Args:
@@ -125,12 +126,12 @@ class Findings:
             )
             return
         self._held_bytes += record_size_bytes(value)
-        finding = Finding(cell.table, cell.key, problem or _problem(found), source, RepairOutcome.REBUILDABLE)
+        finding = Finding(cell.table_name, cell.key, problem or _problem(found), source, RepairOutcome.REBUILDABLE)
         self._add(_Draft(finding, lambda: cell.restore(value, found)))
 
-    def lose(self, cell: Cell[T], found: Inspected[T], advice: str, problem: str = "") -> None:
+    def lose(self, cell: TypedKey[T], found: Inspected[T], advice: str, problem: str = "") -> None:
         """A record that follows from nothing that is known."""
-        self._add(_Draft(Finding(cell.table, cell.key, problem or _problem(found), advice, RepairOutcome.LOST)))
+        self._add(_Draft(Finding(cell.table_name, cell.key, problem or _problem(found), advice, RepairOutcome.LOST)))
 
     def seen(self) -> tuple[Finding, ...]:
         """All findings; nothing is written."""

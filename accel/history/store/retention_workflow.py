@@ -146,7 +146,11 @@ class RetentionWorkflow:
         """
         recording_time_ms = checked_time("the time of a recorded cut", recording_time_ms)
         size = checked_integer("the size before a cut", size, 0)
-        record = self._cells.cut(recording_time_ms).create(StreamCutRecord(recording_time_ms, size, as_cut(cut))).value
+        record = (
+            self._cells.cut(recording_time_ms)
+            .create_if_absent(StreamCutRecord(recording_time_ms, size, as_cut(cut)))
+            .value
+        )
         now = self._cells.retention().change(lambda now: with_entry(now or RetentionSet(), record.entry)).value
         self._erase_unlisted([recording_time_ms], now)
         return now

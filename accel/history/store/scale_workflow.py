@@ -21,7 +21,7 @@ Source: PDP-32; which checks come in which order: `accel.history.rules.scaling`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from uuid import UUID
 
@@ -41,12 +41,11 @@ from accel.history.rules.scaling import (
     started,
     submitted,
 )
-from accel.history.rules.segments import KeyRanges
 from accel.history.rules.states import StreamState, refuse_uncreated
-from accel.history.store.cell import Seen
 from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
+from loaders.tables import Versioned
 
 
 class ScaleWorkflow:
@@ -66,11 +65,13 @@ class ScaleWorkflow:
         self._epochs = epochs
         self._writing = writing
 
-    def stored(self) -> Seen[EpochTransition]:
+    def stored(self) -> Versioned[EpochTransition]:
         """The transition that was submitted step by step, or the empty one, and its version. 1 call."""
         return self._cells.transition().get()
 
-    def submit(self, request: ScaleRequest, seen: Seen[EpochTransition] | None = None) -> Seen[EpochTransition]:
+    def submit(
+        self, request: ScaleRequest, seen: Versioned[EpochTransition] | None = None
+    ) -> Versioned[EpochTransition]:
         """Store a transition, step by step; the same request twice gives the same one.
 
         5 calls, 1 more for a very large one.
@@ -97,7 +98,7 @@ class ScaleWorkflow:
             self._refuse_crowded(request, transition.new_epoch)
         return seen if transition == seen.value else cell.write(transition, seen)
 
-    def start(self, seen: Seen[EpochTransition], *, is_manual: bool = True) -> Seen[EpochTransition]:
+    def start(self, seen: Versioned[EpochTransition], *, is_manual: bool = True) -> Versioned[EpochTransition]:
         """Whether a submitted transition is still wanted. What is returned is to be carried out, not what was given.
 
         Args:
@@ -295,8 +296,3 @@ class ScaleWorkflow:
 
 def _transition(request: WorkflowRequest) -> EpochTransition:
     return request.plan_of(ScalePlan).transition
-
-
-def scale_request(seal: Sequence[int], new_ranges: Sequence[tuple[float, float]], time_ms: int) -> ScaleRequest:
-    """A request from plain numbers."""
-    return ScaleRequest(tuple(seal), KeyRanges.of(new_ranges), time_ms)

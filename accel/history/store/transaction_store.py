@@ -85,10 +85,10 @@ class CompletedTransactions:
         batch = ended.complete_time_ms // period_ms
         cell = self._parts.cells.completed(batch, stream, transaction_id)
         try:
-            return cell.create(ended).value
+            return cell.create_if_absent(ended).value
         except TableMissing:
             self._make(batch)
-        return cell.create(ended).value
+        return cell.create_if_absent(ended).value
 
     def batches(self) -> list[int]:
         """All batches, ascending. 1 call."""
@@ -387,10 +387,10 @@ class TransactionStore:
         if not self._cells.epochs.exists(str(epoch)):
             self._cells.epochs.create_if_absent(str(epoch), MARK)
         try:
-            stands = cell.create(transaction)
+            stands = cell.create_if_absent(transaction)
         except TableMissing:
             self._parts.store.tables.create_table(self._parts.stream.transactions_table(epoch))
-            stands = cell.create(transaction)
+            stands = cell.create_if_absent(transaction)
         if stands.value != transaction:
             found = f"another that began at {stands.value.created_ms} ms: the counter of transactions went back"
             raise CatalogDamaged(f"transaction {transaction_id}: expected an id that no transaction has, found {found}")

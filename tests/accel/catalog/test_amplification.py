@@ -14,9 +14,9 @@ import zstandard
 from accel.catalog import records
 from accel.catalog.records import NODES_MAX, NodeDirectory, NodeList
 from accel.catalog.rows import LIVE, OWNED_RANGE, PREPARED, RETIRED, RETIRED_STREAM_OBJECT, STREAM, STREAM_OBJECT
-from accel.history import codecs
-from accel.history.codecs.epochs import RANGE, StoredTransition
-from accel.history.codecs.id_columns import SET_ROW
+from accel.history import records as codecs
+from accel.history.columns import SET_ROW
+from accel.history.records import RANGE
 from loaders.errors import CorruptObject, FormatLimit
 from loaders.tables import FormRegistry
 from loaders.tables.columns import rows_allowed
@@ -66,7 +66,7 @@ def hostile_bucket(count: int) -> bytes:
 
 def hostile_transition(count: int) -> bytes:
     # Ranges without segments to seal: what is refused must not be told row by row.
-    fields = StoredTransition(3, 0, packed(SET_ROW, 0), 0, packed(RANGE, count))
+    fields = codecs.EPOCH_TRANSITION.struct(3, 0, packed(SET_ROW, 0), 0, packed(RANGE, count))
     return codecs.EPOCH_TRANSITION.encode_fields(fields)
 
 

@@ -100,15 +100,6 @@ def test_a_session_that_is_open_gives_no_ids_of_a_counter_that_was_put_back() ->
             writer.prepare(1)
 
 
-def test_a_counter_comes_back_above_all_ids_in_use() -> None:
-    world = busy()
-    world.store.delete(COUNTER)
-    with world.open() as catalog:
-        catalog.parts.ids.raise_to(1000)
-        with catalog.open_node(NODE) as writer:
-            assert writer.prepare(1) == [1000]
-
-
 def test_an_import_does_not_begin_a_lost_counter_anew() -> None:
     world = World(settings=SETTINGS)
     world.put(7, [(STREAM, 0, 10)])

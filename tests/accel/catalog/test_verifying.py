@@ -54,7 +54,7 @@ class Tidy(World):
                 done.append(1)
                 return change(found) if len(done) == 1 else None
 
-            catalog.parts.cells.node_list(4).change(once)
+            catalog.parts.keys.node_list(4).change(once)
 
 
 class Denying(CrashStore):
@@ -172,7 +172,7 @@ def test_a_stream_object_that_claims_what_another_object_holds_is_a_problem() ->
             rows = np.sort(joined(found.stream_objects, row), order=["stream_id", "start"])
             return replace(found, stream_objects=rows)
 
-        catalog.parts.cells.bucket(number).change(add)
+        catalog.parts.keys.shard(number).change(add)
     [problem] = world.verify().problems
     assert (problem.kind, problem.where) == (Kind.STREAM_OBJECT, "stream 2")
 

@@ -44,7 +44,7 @@ class Collector:
     def collect(self) -> None:
         """Go through all lists and all buckets once."""
         for node_id in NODES:
-            if self.catalog.parts.cells.node_list(node_id).read() is not None:
+            if self.catalog.parts.keys.node_list(node_id).read() is not None:
                 move_stream_objects(self.catalog.parts, node_id)
                 self._collect_promises(node_id)
                 self._collect_list(node_id)
@@ -63,11 +63,11 @@ class Collector:
             expired[:] = sorted({*expired, *ids.tolist()})  # a lost reply: what it took is no longer in the list
             return changed if self.rules.takes_promises_back else None
 
-        listed = self.catalog.parts.cells.node_list(node_id).change(change).value
+        listed = self.catalog.parts.keys.node_list(node_id).change(change).value
         kept = {*listed.live["object_id"].tolist(), *listed.prepared["object_id"].tolist()}
         kept |= {*listed.stream_objects["object_id"].tolist()}
         for number in range(self.catalog.format.stream_buckets):  # merged stream objects leave their promise behind
-            seen = self.catalog.parts.cells.bucket(number).read()
+            seen = self.catalog.parts.keys.shard(number).read()
             bucket = StreamBucket(number) if seen is None else seen.value
             kept |= {*bucket.stream_objects["object_id"].tolist(), *bucket.retired["object_id"].tolist()}
         self._delete(expired if not self.rules.takes_promises_back else [each for each in expired if each not in kept])
@@ -82,11 +82,11 @@ class Collector:
             doomed[:] = ids.tolist()
             return changed
 
-        cell = self.catalog.parts.cells.node_list(node_id)
-        seen = cell.change(doom)
+        key = self.catalog.parts.keys.node_list(node_id)
+        seen = key.change(doom)
         self._delete(doomed)
         if doomed:
-            cell.change(lambda now: without_collected(now or NodeList(node_id), doomed), seen=seen)
+            key.change(lambda now: without_collected(now or NodeList(node_id), doomed), seen=seen)
             self.bucket.count("collected")
 
     def _collect_bucket(self, number: int) -> None:
@@ -100,11 +100,11 @@ class Collector:
         def forget(now: StreamBucket | None) -> StreamBucket | None:
             return without_collected_stream_objects(now or StreamBucket(number), doomed)
 
-        cell = self.catalog.parts.cells.bucket(number)
-        seen = cell.change(doom)
+        key = self.catalog.parts.keys.shard(number)
+        seen = key.change(doom)
         self._delete(doomed)
         if doomed:
-            cell.change(forget, seen=seen)
+            key.change(forget, seen=seen)
             self.bucket.count("collected stream objects")
 
     def _delete(self, object_ids: Iterable[int]) -> None:

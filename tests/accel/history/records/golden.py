@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from accel.history import codecs
-from accel.history.codecs import HistoryForm
+from accel.history import records as codecs
+from accel.history.records import HistoryForm
 from accel.history.rules.configuration import (
     ConfigurationRecord,
     HistoryLayout,
@@ -124,7 +124,7 @@ def request() -> WorkflowRequest:
     return WorkflowRequest(WORKFLOW, plan, base=bytes(range(16)))
 
 
-CASES: dict[str, tuple[HistoryForm[Any, Any], Callable[[], Any]]] = {
+CASES: dict[str, tuple[HistoryForm[Any], Callable[[], Any]]] = {
     "epoch-record": (codecs.EPOCH_RECORD, epoch),
     "epoch-transition": (
         codecs.EPOCH_TRANSITION,

@@ -9,12 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from accel.history.codecs import HistoryForm
-from accel.history.codecs.chunks import CREATED_ROW, EPOCH_ROW, SEALED_ROW
-from accel.history.codecs.cuts import PLACE
-from accel.history.codecs.id_columns import MAP_ROW
-from accel.history.codecs.segment_columns import KEY, ROW, StoredSegments, make_rows
-from accel.history.codecs.times import TIME
+from accel.history.columns import CREATED_ROW, EPOCH_ROW, KEY, MAP_ROW, ROW, SEALED_ROW, StoredSegments, make_rows
+from accel.history.records import PLACE, TIME, HistoryForm
 from loaders.errors import CorruptObject
 from loaders.tables.columns import pack_columns, unpack_columns
 from tests.accel.history.records.golden import CASES
@@ -29,7 +25,7 @@ def fields_of(name: str) -> Any:
 
 def refused(name: str, fields: msgspec.Struct) -> str:
     """What a reader says of these fields, with a right checksum around them."""
-    form: HistoryForm[Any, Any] = CASES[name][0]
+    form: HistoryForm[Any] = CASES[name][0]
     with pytest.raises(CorruptObject, match="table 'x', key 'y'") as caught:
         form.decode(form.encode_fields(fields), "table 'x', key 'y'")
     return str(caught.value)
@@ -175,9 +171,9 @@ def test_a_root_that_contradicts_itself_is_refused(change: dict[str, Any], compl
         ("configuration", {"tags": ["b", "a"]}, "expected tags in order"),
         ("configuration", {"scaling_kind": "events a second"}, "expected one of FIXED, EVENTS"),
         ("creation-time", {"time_ms": -1}, "creation-time of 0 to"),
-        ("scope-entry", {"id": bytes(15)}, "bytes of an id of 16 to 16, found 15"),
+        ("scope-entry", {"id": bytes(15)}, "an id of 16 bytes, found 15"),
         ("scope-entry", {"phase": "GONE"}, "expected one of CREATING, LIVE"),
-        ("stream-entry", {"id": bytes(17)}, "bytes of an id of 16 to 16, found 17"),
+        ("stream-entry", {"id": bytes(17)}, "an id of 16 bytes, found 17"),
         ("stream-entry", {"segments": 0}, "a number of segments of 1 to"),
         ("stream-entry", {"last_number": 19}, "the highest number of a segment of 20 to"),
         ("last-number", {"number": 2**31}, "last-number of 0 to 2147483647"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from accel.history.codecs import ALL_FORMS
+from accel.history.records import ALL_FORMS
 from loaders.errors import CorruptObject, FormatTooNew
 from loaders.tables.records import FormRegistry, form_of, shown_rows
 from tests.accel.history.records.golden import CASES, WORKFLOW, golden_bytes

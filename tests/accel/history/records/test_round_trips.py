@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.history import codecs
-from accel.history.codecs import HistoryForm
+from accel.history import records as codecs
+from accel.history.records import HistoryForm
 from accel.history.rules.cuts import CutSpan
 from accel.history.rules.epochs import EpochRecord, EpochTransition, HistoryChunk, HistoryDelta
 from accel.history.rules.ids import EPOCH_MAX, NUMBER_MAX, IdMap, IdSet, make_id
@@ -192,7 +192,7 @@ def test_a_root_of_times_is_read_back(times: list[int], part_epochs: int, data: 
         (codecs.SEALED_SIZES, IdMap()),
     ],
 )
-def test_empty_records_are_read_back(form: HistoryForm[Any, Any], empty: object) -> None:
+def test_empty_records_are_read_back(form: HistoryForm[Any], empty: object) -> None:
     assert form.decode(form.encode(empty), "here") == empty
 
 

@@ -7,7 +7,7 @@ from array import array
 import numpy as np
 import pytest
 
-from accel.history.codecs import (
+from accel.history.records import (
     EPOCH_RECORD,
     EPOCH_TIMES,
     EPOCH_TIMES_BLOCK,

@@ -54,12 +54,12 @@ class LongHistory:
         made = cls(epochs, segments, store)
         tables = Tables(store, nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
         parts = StoreParts(tables, HistorySettings(), SYSTEM)
-        cells = StreamCells(tables, StreamIdentity(SCOPE, NAME, unique_id), parts.backoff, parts.records)
+        cells = StreamCells(tables, StreamIdentity(SCOPE, NAME, unique_id), parts.records)
         for number in range(epochs // CHUNK):
             chunk = made.chunk(number)
             cells.chunk(number, CHUNK).change(lambda _, chunk=chunk: chunk)  # type: ignore[misc]  # bound for the loop
         last = made.record(epochs - 1)
-        cells.epoch(last.epoch).create(last)
+        cells.epoch(last.epoch).create_if_absent(last)
         cells.current_epoch().change(lambda _: last)
         return made
 

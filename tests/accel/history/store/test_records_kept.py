@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 from accel.errors import NotInHistory, StreamDeleted
-from accel.history import codecs
+from accel.history import records as codecs
 from accel.history.rules.cuts import CutOrder
 from accel.history.rules.ids import IdMap
 from accel.history.rules.retention import StreamCutRecord
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.parts import record_size_bytes
-from loaders.epoch_records import RECORD_OVERHEAD_BYTES, EpochRecords, RecordPlace
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Call, DecoratedStore
 from loaders.tables import Tables
 from loaders.tables.records import Codec
+from loaders.tables.typed_key import RECORD_OVERHEAD_BYTES, RecordCache, TypedKey, always
 from range_index.epoch_times import Block, BlockKind, BlockTimes, first_root
 from tests.accel.history.store.bench import SETTINGS, START_MS, Bench, cut
 from tests.accel.history.store.long_history import LongHistory
@@ -261,10 +261,10 @@ def measured(codec: Codec[Any], record: object) -> int:
     count = 20
     for number in range(count + 1):
         tables.table("t").create(f"{number}", codec.encode(record), final=True)
-    records = EpochRecords(1 << 30, record_size_bytes)
+    records = RecordCache(1 << 30, record_size_bytes)
 
     def read(number: int) -> None:
-        records.read(RecordPlace(tables.table("t"), f"{number}", codec))
+        TypedKey(tables.table("t"), f"{number}", codec, is_final=always, cache=records).read()
 
     read(count)  # whatever is made once only
     tracemalloc.start()

@@ -16,13 +16,13 @@ from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationN
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.states import StreamState
 from accel.history.store import StreamStore, repair_epochs
-from accel.history.store.cell import Cell
 from accel.history.store.keys import StreamCells
 from accel.history.store.repair import Repair
 from accel.history.store.repair_epochs import RepairOutcome
 from loaders.errors import CorruptObject
 from loaders.store import ObjectStore
 from loaders.store.decorated import Call, DecoratedStore
+from loaders.tables import TypedKey
 from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES
 from tests.accel.history.store.bench import NAME, Bench, cut, ids
 from tests.conformance.history_queries import everything
@@ -211,7 +211,7 @@ def cells_of(bench: Bench) -> StreamCells:
 def test_a_final_record_that_contradicts_others_is_written_over(name: str) -> None:
     bench = grown()
     before, cells = shown(bench), cells_of(bench)
-    all_cells: dict[str, Cell[Any]] = {
+    all_cells: dict[str, TypedKey[Any]] = {
         "epochRecord-3": cells.epoch(3),
         "historyTimeSeriesChunk-0": cells.chunk(0, 2),
         "segmentSealedEpochPath-0": cells.sealed_epoch(0),
@@ -223,7 +223,7 @@ def test_a_final_record_that_contradicts_others_is_written_over(name: str) -> No
         "segmentSealedEpochPath-0": 7,
     }[name]
     cell.erase()
-    cell.create(wrong)
+    cell.create_if_absent(wrong)
     done = repair(bench, apply=True)
     assert outcomes(done) == {name: RepairOutcome.REBUILT}
     assert "expected" in done.findings[0].problem

@@ -1,0 +1,684 @@
+"""The bytes of every record of a stream's history: one named, versioned form each, with a checksum.
+
+    | bytes | field         | meaning                                                        |
+    |-------|---------------|----------------------------------------------------------------|
+    | 1     | name's length | 1 to 255                                                       |
+    | n     | name          | of the form                                                    |
+    | 2     | version       | of the form                                                    |
+    | 4     | CRC-32        | of the name, the version (2 bytes) and the fields              |
+    | rest  | fields        | a MessagePack map from field names to values                   |
+
+All integers are big endian. A table keeps a checksum around each value already. These records have one of their own
+because they live on without their table: a history's immutable values stay in caches as bytes for hours, and are
+decoded again and again.
+
+The stored fields follow from the records' classes (`loaders.tables.records`): states, kinds and units by their names,
+UUIDs as 16 bytes (none for None), ids of transactions one after the other, maps, sets and segments as packed columns
+(`accel.history.columns`), and times of epochs likewise: they ascend in steps that differ little. Of a stream with an
+epoch a second, give or take 200 ms, a leaf of the index of times takes 125 kB, a part 1.4 kB, the root after a year
+2.1 kB at most. A shard of 1,000 sizes takes 4.5 kB. Fields of every form: docs/formats.md, "Stream history".
+
+What a table keeps without a value (marks of epochs with transactions, of batches) has no form.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from array import array
+from collections.abc import Sized
+from functools import partial
+from itertools import islice
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.errors import InvalidArgument
+from accel.history.columns import (
+    StoredChunk,
+    StoredSegments,
+    key_bits,
+    keys_of_bits,
+    make_rows,
+    packed_map,
+    packed_set,
+    restored_chunk,
+    restored_segments,
+    stored_chunk,
+    stored_segments,
+    unpacked_map,
+    unpacked_set,
+)
+from accel.history.rules.checks import INT64_MAX, checked_integer
+from accel.history.rules.configuration import (
+    SEGMENTS_MAX,
+    ConfigurationRecord,
+    HistoryLayout,
+    OffsetUnit,
+    RetentionKind,
+    RetentionPolicy,
+    ScalingKind,
+    ScalingPolicy,
+    StreamConfiguration,
+)
+from accel.history.rules.creation import ScopeEntry, StreamEntry
+from accel.history.rules.cuts import CutSpan
+from accel.history.rules.epochs import EpochRecord, EpochTransition, HistoryChunk
+from accel.history.rules.ids import EPOCH_MAX, NOTHING, NUMBER_MAX, IdMap, IdSet, segment_text
+from accel.history.rules.requests import (
+    REASON_SIZE_MAX,
+    CommitPlan,
+    Plan,
+    RequestStatus,
+    ScalePlan,
+    TruncationPlan,
+    UpdatePlan,
+    WorkflowRequest,
+)
+from accel.history.rules.retention import RetentionSet, StreamCutRecord, TruncationRecord
+from accel.history.rules.segments import KeyRanges, Segments
+from accel.history.rules.states import StreamState, StreamStatus
+from accel.history.rules.transactions import (
+    ActiveTransaction,
+    CommitOrder,
+    CommittingTransactions,
+    CompletedTransaction,
+)
+from loaders.errors import CorruptObject, FormatLimit
+from loaders.tables.columns import ROWS_MAX, pack_columns, unpack_columns
+from loaders.tables.records import (
+    ByName,
+    Columns,
+    Converted,
+    Nested,
+    OneField,
+    OptionalUuidBytes,
+    Packing,
+    RecordForm,
+    RowsView,
+)
+from range_index.epoch_times import Block, BlockKind, BlockTimes, EpochTimesRoot
+from range_index.runs import pack, unpack
+
+T = TypeVar("T")
+
+UUID_SIZE_BYTES: Final = 16
+RANGE: Final = np.dtype([("start", "<i8"), ("end", "<i8")])
+"""Bits of float64 keys, read as integers."""
+TIME: Final = np.dtype([("time_ms", "<i8")])
+PLACE: Final = np.dtype([("offset", "<i8"), ("epoch", "<i8")])
+RETENTION_ENTRY: Final = np.dtype([("recording_time_ms", "<i8"), ("recorded_size", "<i8")])
+POSITION: Final = np.dtype([("position", "<i8")])
+
+_CHECKSUM = struct.Struct(">I")
+_VERSION = struct.Struct(">H")
+_UUID = OptionalUuidBytes()
+_VIEW = "\0view"  # no field has such a name
+
+
+class HistoryForm(RecordForm[T]):
+    """The form of a record of a history, its fields behind a checksum. Threads: immutable."""
+
+    def encode(self, value: T) -> bytes:
+        """The record as bytes, which were read back: no record is written that nobody can read. O(size), twice.
+
+        Raises:
+            InvalidArgument: a record that would be refused when it is read, or read as another one.
+            FormatLimit: more than 1,048,576 rows of one kind.
+        """
+        try:
+            data = super().encode(value)
+            same = self.decode(data, f"a record to be written, form {self.name!r}") == value
+        except FormatLimit:
+            raise
+        except (ValueError, TypeError, OverflowError, CorruptObject, msgspec.ValidationError) as error:
+            raise InvalidArgument(
+                f"expected a record of form {self.name!r} that can be read, found: {error}"
+            ) from error
+        if not same:
+            raise InvalidArgument(f"expected a record of form {self.name!r} that is read as it is, found {value!r}")
+        return data
+
+    def expand(self, fields: Any) -> object:
+        """The record as dicts, lists, text and numbers, for people; what is packed is shown unpacked."""
+        value = self.restore(fields, self.name)
+        return plain(fields if isinstance(value, int | str | UUID) else value)
+
+    def _enclosed(self, stored: bytes) -> bytes:
+        return _CHECKSUM.pack(self._checksum(self.version, stored)) + stored
+
+    def _disclosed(self, data: bytes, version: int, where: str) -> bytes:
+        if len(data) < _CHECKSUM.size:
+            raise CorruptObject(where, len(data), expected="a checksum of 4 bytes", found=f"{len(data)}")
+        stored = data[_CHECKSUM.size :]
+        expected, found = _CHECKSUM.unpack_from(data)[0], self._checksum(version, stored)
+        if expected != found:
+            raise CorruptObject(where, len(data), expected=f"a CRC-32 of {expected:#010x}", found=f"{found:#010x}")
+        return stored
+
+    def _checksum(self, version: int, stored: bytes) -> int:
+        return zlib.crc32(stored, zlib.crc32(self.name.encode() + _VERSION.pack(version)))
+
+
+def plain(value: object) -> object:
+    """A record, or its fields, as JSON can say it, its rows as `RowsView`s. O(size) without the rows."""
+    views: list[RowsView] = []
+
+    def viewed(rows: object) -> object:
+        views.append(_view(rows))
+        return {_VIEW: len(views) - 1}
+
+    return _placed(msgspec.json.decode(msgspec.json.encode(value, enc_hook=viewed)), views)
+
+
+def _placed(value: object, views: list[RowsView]) -> object:
+    if isinstance(value, dict):
+        if _VIEW in value:
+            return views[value[_VIEW]]
+        return {name: _placed(each, views) for name, each in value.items()}
+    return [_placed(each, views) for each in value] if isinstance(value, list) else value
+
+
+def _view(rows: object) -> RowsView:
+    if not isinstance(rows, Sized):
+        raise TypeError(f"expected a value that JSON can say, found {type(rows).__name__}")
+    return RowsView(len(rows), partial(_first, rows))
+
+
+def _first(rows: object, count: int) -> object:
+    return msgspec.json.decode(msgspec.json.encode(_shown_rows(rows, count), enc_hook=_shown_rows))
+
+
+def _shown_rows(value: object, count: int | None = None) -> object:
+    if isinstance(value, Segments):
+        return [_segment(*row) for row in value.rows[:count].tolist()]
+    if isinstance(value, IdMap):
+        return {segment_text(each): number for each, number in islice(value.items(), count)}
+    if isinstance(value, IdSet):
+        return [segment_text(each) for each in islice(value, count)]
+    if isinstance(value, KeyRanges | HistoryChunk | RetentionSet | array):
+        return list(islice(value, count))
+    raise TypeError(f"expected a value that JSON can say, found {type(value).__name__}")
+
+
+def _segment(segment_id: int, creation_time_ms: int, key_start: float, key_end: float) -> dict[str, object]:
+    name = segment_text(segment_id)
+    return {"id": name, "creation_time_ms": creation_time_ms, "key_start": key_start, "key_end": key_end}
+
+
+class SegmentColumns(Packing[Segments]):
+    """Segments as packed columns; more than `rows_max` are refused before they are unpacked."""
+
+    stored = StoredSegments
+
+    def __init__(self, rows_max: int = ROWS_MAX) -> None:
+        self.rows_max = rows_max
+
+    def pack(self, value: Segments) -> StoredSegments:
+        """The packed columns."""
+        return stored_segments(value)
+
+    def unpack(self, stored: StoredSegments, where: str) -> Segments:
+        """The segments."""
+        return restored_segments(stored, where, self.rows_max)
+
+
+class MapColumns(Packing[IdMap]):
+    """Numbers by segment id as packed columns.
+
+    Args:
+        may_be_missing: whether an empty map is stored as no bytes.
+    """
+
+    stored = bytes
+
+    def __init__(self, *, may_be_missing: bool = False) -> None:
+        self.may_be_missing = may_be_missing
+
+    def pack(self, value: IdMap) -> bytes:
+        """The packed columns."""
+        return b"" if self.may_be_missing and not len(value) else packed_map(value)
+
+    def unpack(self, stored: bytes, where: str) -> IdMap:
+        """The map."""
+        return NOTHING if self.may_be_missing and not stored else unpacked_map(stored, where)
+
+
+class SetColumns(Packing[IdSet]):
+    """Ids of segments of one epoch as packed columns."""
+
+    stored = bytes
+
+    def pack(self, value: IdSet) -> bytes:
+        """The packed columns."""
+        return packed_set(value)
+
+    def unpack(self, stored: bytes, where: str) -> IdSet:
+        """The ids."""
+        return unpacked_set(stored, where, SEGMENTS_MAX)
+
+
+class UuidRow(Packing[tuple[UUID, ...]]):
+    """UUIDs one after the other, 16 bytes each."""
+
+    stored = bytes
+
+    def pack(self, value: tuple[UUID, ...]) -> bytes:
+        """All bytes."""
+        return b"".join(unique_id.bytes for unique_id in value)
+
+    def unpack(self, stored: bytes, where: str) -> tuple[UUID, ...]:  # noqa: ARG002 - the others' arguments
+        """The ids."""
+        if len(stored) % UUID_SIZE_BYTES:
+            raise ValueError(f"expected ids of {UUID_SIZE_BYTES} bytes each, found {len(stored)} bytes")
+        return tuple(UUID(bytes=stored[at : at + UUID_SIZE_BYTES]) for at in range(0, len(stored), UUID_SIZE_BYTES))
+
+
+class Bounded(Packing[int]):
+    """A number of 0 to `high`, checked before it is written and when it is read; `what` names it in errors."""
+
+    stored = int
+
+    def __init__(self, what: str, high: int = INT64_MAX) -> None:
+        self.what, self.high = what, high
+
+    def pack(self, value: int) -> int:
+        """The number."""
+        return checked_integer(self.what, value, 0, self.high)
+
+    def unpack(self, stored: int, where: str) -> int:  # noqa: ARG002 - the others' arguments
+        """The number."""
+        return checked_integer(self.what, stored, 0, self.high)
+
+
+def number_form(name: str, field: str, high: int = INT64_MAX) -> HistoryForm[int]:
+    """The form of records that are one number of 0 to `high`, stored in a field of this name."""
+    return HistoryForm(name, 1, OneField(field, Bounded(name, high)))
+
+
+def _rows_of_ranges(ranges: KeyRanges) -> NDArray[np.void]:
+    return make_rows(RANGE, start=key_bits(ranges.starts), end=key_bits(ranges.ends))
+
+
+KEY_RANGES: Final = Converted[KeyRanges](
+    Columns(RANGE, SEGMENTS_MAX),
+    _rows_of_ranges,
+    lambda rows, _: KeyRanges(keys_of_bits(rows["start"]), keys_of_bits(rows["end"])),
+)
+POSITIONS: Final = Converted[tuple[int, ...]](
+    Columns(POSITION),
+    lambda positions: make_rows(POSITION, position=np.array(positions, dtype=np.int64)),
+    lambda rows, _: tuple(rows["position"].tolist()),
+)
+RETENTION_ENTRIES: Final = Converted[RetentionSet](
+    Columns(RETENTION_ENTRY),
+    lambda entries: make_rows(RETENTION_ENTRY, recording_time_ms=entries.times_ms, recorded_size=entries.sizes),
+    lambda rows, _: RetentionSet(rows["recording_time_ms"].copy(), rows["recorded_size"].copy()),
+)
+BY_TYPE: Final[dict[Any, Packing[Any]]] = {
+    Segments: SegmentColumns(),
+    IdMap: MapColumns(),
+    IdSet: SetColumns(),
+    KeyRanges: KEY_RANGES,
+    tuple[UUID, ...]: UuidRow(),
+}
+
+
+class StoredTimesRoot(msgspec.Struct, frozen=True):
+    """The stored fields of an `EpochTimesRoot`."""
+
+    part_epochs: int
+    leaf_parts: int
+    visible_epochs: int
+    leaf_starts: bytes
+    part_starts: bytes
+    tail: bytes
+
+
+class StoredTimesBlock(msgspec.Struct, frozen=True):
+    """The stored fields of a `BlockTimes`."""
+
+    kind: str
+    number: int
+    epochs: int
+    times: bytes
+
+
+def _packed_times(times: array[int]) -> bytes:
+    return pack_columns(unpack(times).view(TIME))
+
+
+def _unpacked_times(data: bytes, where: str, rows_max: int = ROWS_MAX) -> array[int]:
+    return pack(unpack_columns(data, TIME, where, rows_max=rows_max)["time_ms"])
+
+
+def _stored_root(root: EpochTimesRoot) -> StoredTimesRoot:
+    return StoredTimesRoot(
+        part_epochs=root.part_epochs,
+        leaf_parts=root.leaf_parts,
+        visible_epochs=root.visible_epochs,
+        leaf_starts=_packed_times(root.leaf_starts),
+        part_starts=_packed_times(root.part_starts),
+        tail=_packed_times(root.tail),
+    )
+
+
+def _restored_root(fields: StoredTimesRoot, where: str) -> EpochTimesRoot:
+    rows_max = min(max(0, fields.part_epochs), ROWS_MAX)
+    return EpochTimesRoot(
+        tail=_unpacked_times(fields.tail, f"{where}, tail", rows_max),
+        part_starts=_unpacked_times(fields.part_starts, f"{where}, part starts"),
+        leaf_starts=_unpacked_times(fields.leaf_starts, f"{where}, leaf starts"),
+        visible_epochs=fields.visible_epochs,
+        part_epochs=fields.part_epochs,
+        leaf_parts=fields.leaf_parts,
+    )
+
+
+def _stored_block(found: BlockTimes) -> StoredTimesBlock:
+    block = found.block
+    return StoredTimesBlock(block.kind.value, block.number, block.epochs, _packed_times(found.times))
+
+
+def _restored_block(fields: StoredTimesBlock, where: str) -> BlockTimes:
+    if not 1 <= fields.epochs <= ROWS_MAX or fields.number < 0:
+        raise ValueError(f"expected a block of 1 to {ROWS_MAX} epochs, numbered from 0 on, found {fields.epochs}")
+    block = Block(BlockKind(fields.kind), fields.number, fields.epochs)
+    return BlockTimes(block, _unpacked_times(fields.times, f"{where}, times", fields.epochs))
+
+
+class StoredTruncation(msgspec.Struct, frozen=True):
+    """The stored fields of a `TruncationRecord`."""
+
+    segments: StoredSegments
+    places: bytes
+    last_segments: StoredSegments
+    last_places: bytes
+    deleted_count: int
+    to_delete_count: int
+    size_till: int
+    updating: bool
+    workflow_id: bytes
+
+
+def _stored_truncation(record: TruncationRecord) -> StoredTruncation:
+    return StoredTruncation(
+        segments=stored_segments(record.span.segments),
+        places=_packed_places(record.cut, record.span),
+        last_segments=stored_segments(record.last_span.segments),
+        last_places=_packed_places(record.last_cut, record.last_span),
+        deleted_count=record.deleted_count,
+        to_delete_count=record.to_delete_count,
+        size_till=record.size_till,
+        updating=record.updating,
+        workflow_id=_UUID.pack(record.workflow_id),
+    )
+
+
+def _restored_truncation(fields: StoredTruncation, where: str) -> TruncationRecord:
+    cut, span = _restored_places(fields.segments, fields.places, where)
+    last_cut, last_span = _restored_places(fields.last_segments, fields.last_places, f"{where}, last")
+    return TruncationRecord(
+        cut=cut,
+        span=span,
+        last_cut=last_cut,
+        last_span=last_span,
+        deleted_count=fields.deleted_count,
+        to_delete_count=fields.to_delete_count,
+        size_till=fields.size_till,
+        updating=fields.updating,
+        workflow_id=_UUID.unpack(fields.workflow_id, ""),
+    )
+
+
+def _packed_places(cut: IdMap, span: CutSpan) -> bytes:
+    # Cut and span are of the same segments, in the same order: their ids stand there once.
+    return pack_columns(make_rows(PLACE, offset=cut.values_array, epoch=span.epochs.values_array))
+
+
+def _restored_places(stored: StoredSegments, packed: bytes, where: str) -> tuple[IdMap, CutSpan]:
+    segments = restored_segments(stored, where)
+    places = unpack_columns(packed, PLACE, f"{where}, places")
+    epochs = IdMap(segments.ids.copy(), places["epoch"].copy())
+    return IdMap(segments.ids.copy(), places["offset"].copy()), CutSpan(segments, epochs)
+
+
+class StoredConfiguration(msgspec.Struct, frozen=True):
+    """The stored fields of a `ConfigurationRecord`."""
+
+    min_segments: int
+    scaling_kind: str
+    target_rate: int
+    scale_factor: int
+    retention_kind: str | None
+    retention_minimum: int
+    retention_maximum: int | None
+    offset_unit: str
+    tags: list[str]
+    workflow_id: bytes
+
+
+def _stored_configuration(record: ConfigurationRecord) -> StoredConfiguration:
+    wanted = record.configuration
+    retention = wanted.retention
+    return StoredConfiguration(
+        min_segments=wanted.min_segments,
+        scaling_kind=wanted.scaling.kind.name,
+        target_rate=wanted.scaling.target_rate,
+        scale_factor=wanted.scaling.scale_factor,
+        retention_kind=None if retention is None else retention.kind.name,
+        retention_minimum=0 if retention is None else retention.minimum,
+        retention_maximum=None if retention is None else retention.maximum,
+        offset_unit=wanted.offset_unit.name,
+        tags=list(wanted.tags),
+        workflow_id=_UUID.pack(record.workflow_id),
+    )
+
+
+def _restored_configuration(fields: StoredConfiguration, _: str) -> ConfigurationRecord:
+    kind = fields.retention_kind
+    retention = None
+    if kind is not None:
+        retention = RetentionPolicy(
+            ByName(RetentionKind).unpack(kind, ""), fields.retention_minimum, fields.retention_maximum
+        )
+    wanted = StreamConfiguration(
+        min_segments=fields.min_segments,
+        scaling=ScalingPolicy(
+            ByName(ScalingKind).unpack(fields.scaling_kind, ""), fields.target_rate, fields.scale_factor
+        ),
+        retention=retention,
+        offset_unit=ByName(OffsetUnit).unpack(fields.offset_unit, ""),
+        tags=tuple(fields.tags),
+    )
+    return ConfigurationRecord(wanted, _UUID.unpack(fields.workflow_id, ""))
+
+
+EPOCH_RECORD: Final = HistoryForm(
+    "epoch-record",
+    1,
+    Nested(
+        EpochRecord,
+        by_field={"segments": SegmentColumns(SEGMENTS_MAX)},
+        order=("epoch", "reference_epoch", "creation_time_ms", "splits", "merges", "segments"),
+    ),
+)
+EPOCH_TRANSITION: Final = HistoryForm("epoch-transition", 1, Nested(EpochTransition, BY_TYPE))
+SEALED_EPOCH: Final = number_form("sealed-epoch", "epoch", EPOCH_MAX)
+HISTORY_CHUNK: Final = HistoryForm("history-chunk", 1, Converted(StoredChunk, stored_chunk, restored_chunk))
+EPOCH_TIMES: Final = HistoryForm("epoch-times", 1, Converted(StoredTimesRoot, _stored_root, _restored_root))
+EPOCH_TIMES_BLOCK: Final = HistoryForm(
+    "epoch-times-block", 1, Converted(StoredTimesBlock, _stored_block, _restored_block)
+)
+TRUNCATION: Final = HistoryForm("truncation", 1, Converted(StoredTruncation, _stored_truncation, _restored_truncation))
+RETENTION_SET: Final = HistoryForm("retention-set", 1, OneField("entries", RETENTION_ENTRIES))
+STREAM_CUT: Final = HistoryForm("stream-cut", 1, Nested(StreamCutRecord, BY_TYPE))
+SEALED_SIZES: Final = HistoryForm("sealed-sizes", 1, OneField("sizes", MapColumns()))
+
+ACTIVE_TRANSACTION: Final = HistoryForm(
+    "active-transaction",
+    1,
+    Nested(
+        ActiveTransaction,
+        by_field={"commit_offsets": MapColumns(may_be_missing=True)},
+        order=(
+            *("created_ms", "lease_expiry_ms", "max_execution_expiry_ms", "status", "writer_id"),
+            *("commit_time_ms", "commit_position", "commit_offsets"),
+        ),
+    ),
+)
+COMPLETED_TRANSACTION: Final = HistoryForm("completed-transaction", 1, CompletedTransaction)
+COMMITTING_TRANSACTIONS: Final = HistoryForm("committing-transactions", 1, Nested(CommittingTransactions, BY_TYPE))
+COMMIT_ORDER: Final = HistoryForm(
+    "commit-order",
+    1,
+    Nested(
+        CommitOrder,
+        BY_TYPE,
+        by_field={"next_position": Bounded("a next position"), "positions": POSITIONS},
+        order=("next_position", "positions", "transaction_ids"),
+    ),
+)
+
+STREAM_STATE: Final = HistoryForm("stream-state", 1, StreamStatus)
+CONFIGURATION_FIELDS: Final = Converted[ConfigurationRecord](
+    StoredConfiguration, _stored_configuration, _restored_configuration
+)
+CONFIGURATION: Final = HistoryForm("configuration", 1, CONFIGURATION_FIELDS)
+HISTORY_LAYOUT: Final = HistoryForm("history-layout", 1, HistoryLayout)
+CREATION_TIME: Final = number_form("creation-time", "time_ms")
+COLD_MARKER: Final = number_form("cold-marker", "time_ms")
+WAITING_PROCESSOR: Final = HistoryForm("waiting-processor", 1, OneField("name", str))
+SCOPE_ENTRY: Final = HistoryForm("scope-entry", 1, Nested(ScopeEntry, names={"unique_id": "id"}))
+STREAM_ENTRY: Final = HistoryForm(
+    "stream-entry",
+    1,
+    Nested(
+        StreamEntry,
+        by_field={
+            "wanted": Converted(CONFIGURATION_FIELDS, ConfigurationRecord, lambda record, _: record.configuration)
+        },
+        order=("id", "phase", "time_ms", "first_number", "segments", "last_number", "wanted"),
+        names={"unique_id": "id"},
+    ),
+)
+LAST_NUMBER: Final = number_form("last-number", "number", NUMBER_MAX)
+ID_COUNTER: Final = number_form("id-counter", "next_id")
+SEGMENT_STREAM: Final = number_form("segment-stream", "stream_id")
+
+
+class StoredRequest(msgspec.Struct, frozen=True):
+    """The stored fields of a `WorkflowRequest`."""
+
+    workflow_id: bytes
+    status: str
+    base: bytes
+    is_kept: bool
+    reason: str
+    workflow: str
+    record: bytes
+    base_id: bytes = b""
+    into_epoch: int = 0
+    time_ms: int = 0
+    is_manual: bool = True
+    is_submitted: bool = False
+
+
+def _stored_request(request: WorkflowRequest) -> StoredRequest:
+    checked_integer("characters of a reason", len(request.reason), 0, REASON_SIZE_MAX)
+    return msgspec.structs.replace(
+        _stored_plan(request.plan),
+        workflow_id=request.workflow_id.bytes,
+        status=request.status.name,
+        base=request.base,
+        is_kept=request.is_kept,
+        reason=request.reason,
+        workflow=request.workflow.name,
+    )
+
+
+def _stored_plan(plan: Plan) -> StoredRequest:
+    empty = StoredRequest(b"", "", b"", is_kept=False, reason="", workflow="", record=b"")
+    if isinstance(plan, ScalePlan):
+        record = EPOCH_TRANSITION.encode(plan.transition)
+        own: dict[str, object] = {"is_manual": plan.is_manual, "is_submitted": plan.is_submitted}
+    elif isinstance(plan, CommitPlan):
+        record = COMMITTING_TRANSACTIONS.encode(plan.committing)
+        own = {"into_epoch": plan.into_epoch, "time_ms": plan.time_ms, "is_submitted": plan.is_submitted}
+    elif isinstance(plan, TruncationPlan):
+        record = TRUNCATION.encode(plan.record)
+        own = {"base_id": _UUID.pack(plan.base_id)}
+    else:
+        record = CONFIGURATION.encode(ConfigurationRecord(plan.configuration))
+        own = {"base_id": _UUID.pack(plan.base_id)}
+    return msgspec.structs.replace(empty, record=record, **own)
+
+
+def _restored_request(fields: StoredRequest, where: str) -> WorkflowRequest:
+    workflow_id = _UUID.unpack(fields.workflow_id, "")
+    if workflow_id is None:
+        raise ValueError("expected the id of a workflow, found none")
+    checked_integer("characters of a reason", len(fields.reason), 0, REASON_SIZE_MAX)
+    return WorkflowRequest(
+        workflow_id=workflow_id,
+        plan=_restored_plan(fields, f"{where}, record"),
+        status=ByName(RequestStatus).unpack(fields.status, ""),
+        base=fields.base,
+        is_kept=fields.is_kept,
+        reason=fields.reason,
+    )
+
+
+def _restored_plan(fields: StoredRequest, where: str) -> Plan:
+    base_id = _UUID.unpack(fields.base_id, "")
+    match ByName(StreamState).unpack(fields.workflow, ""):
+        case StreamState.SCALING:
+            transition = EPOCH_TRANSITION.decode(fields.record, where)
+            return ScalePlan(transition, is_manual=fields.is_manual, is_submitted=fields.is_submitted)
+        case StreamState.COMMITTING_TXN:
+            committing = COMMITTING_TRANSACTIONS.decode(fields.record, where)
+            into_epoch = checked_integer("an epoch", fields.into_epoch, 0, EPOCH_MAX)
+            return CommitPlan(committing, into_epoch, fields.time_ms, is_submitted=fields.is_submitted)
+        case StreamState.TRUNCATING:
+            return TruncationPlan(TRUNCATION.decode(fields.record, where), base_id)
+        case StreamState.UPDATING:
+            return UpdatePlan(CONFIGURATION.decode(fields.record, where).configuration, base_id)
+        case other:
+            raise ValueError(f"expected a state of a workflow, found {other.name}")
+
+
+WORKFLOW_REQUEST: Final = HistoryForm(
+    "workflow-request", 1, Converted(StoredRequest, _stored_request, _restored_request)
+)
+
+ALL_FORMS: Final[tuple[HistoryForm[Any], ...]] = (
+    EPOCH_RECORD,
+    EPOCH_TRANSITION,
+    SEALED_EPOCH,
+    HISTORY_CHUNK,
+    EPOCH_TIMES,
+    EPOCH_TIMES_BLOCK,
+    TRUNCATION,
+    RETENTION_SET,
+    STREAM_CUT,
+    SEALED_SIZES,
+    ACTIVE_TRANSACTION,
+    COMPLETED_TRANSACTION,
+    COMMITTING_TRANSACTIONS,
+    COMMIT_ORDER,
+    STREAM_STATE,
+    CONFIGURATION,
+    HISTORY_LAYOUT,
+    CREATION_TIME,
+    COLD_MARKER,
+    WAITING_PROCESSOR,
+    SCOPE_ENTRY,
+    STREAM_ENTRY,
+    LAST_NUMBER,
+    ID_COUNTER,
+    SEGMENT_STREAM,
+    WORKFLOW_REQUEST,
+)
