@@ -134,10 +134,6 @@ class CollectionReport:
     journals: tuple[str, ...]
     not_reached: tuple[Collectable, ...] = ()
 
-    def tallies(self) -> dict[Reason, Tally]:
-        """For each reason, how much was deleted."""
-        return tallies_of(self.deleted)
-
 
 def tallies_of(objects: Iterable[Collectable]) -> dict[Reason, Tally]:
     """For each reason, how many objects and bytes."""

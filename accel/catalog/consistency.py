@@ -182,23 +182,10 @@ def _unnamed_nodes(parts: CatalogParts, survey: Survey, _: frozenset[int]) -> It
         yield Problem(Kind.DIRECTORY, "directory of nodes", expected, "none of them: put back?")
 
 
-def _counted(parts: CatalogParts, survey: Survey, _: frozenset[int]) -> Iterator[Problem]:
-    """Ids that the counter has given out twice, or would."""
-    return object_id_problems(parts, survey)
-
-
-CHECKS = (
-    (Kind.CHECKPOINT, "what checkpoints, kept versions and buckets know of lists and streams", _went_back),
-    (Kind.DIRECTORY, "the directory of nodes against the lists", _unnamed_nodes),
-    (Kind.COUNTER, "the counter of object ids against lists and buckets", _counted),
-)
-"""What compares keys with one another: the kind of the key that it reads, and a name for where it could not be done."""
-
-
 _NONE = np.empty(0, dtype=np.int64)
 
 
-def object_id_problems(parts: CatalogParts, survey: Survey) -> Iterator[Problem]:
+def _object_id_problems(parts: CatalogParts, survey: Survey, _: frozenset[int]) -> Iterator[Problem]:
     """Object ids that were given out twice, or would be: what is wrong with their counter. One request.
 
     The counter is read after the ids with which it is compared; it only grows.
@@ -223,3 +210,11 @@ def object_id_problems(parts: CatalogParts, survey: Survey) -> Iterator[Problem]
     if (counts > 1).any():
         found = f"{some(ids[counts > 1])} in the lists of more"
         yield Problem(Kind.COUNTER, "catalog", "each object id given to one node", found)
+
+
+CHECKS = (
+    (Kind.CHECKPOINT, "what checkpoints, kept versions and buckets know of lists and streams", _went_back),
+    (Kind.DIRECTORY, "the directory of nodes against the lists", _unnamed_nodes),
+    (Kind.COUNTER, "the counter of object ids against lists and buckets", _object_id_problems),
+)
+"""What compares keys with one another: the kind of the key that it reads, and a name for where it could not be done."""

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.collect import Reason, collect, plan_collection
+from accel.catalog.collect import Reason, collect, plan_collection, tallies_of
 from accel.catalog.problems import Kind
 from accel.catalog.records import NodeList
 from accel.catalog.verify import verify
@@ -82,7 +82,7 @@ def test_compacted_objects_go_after_their_time_and_not_before() -> None:
         assert {each.object_id for each in plan.objects} == sources
         report = collect(catalog, plan)
         assert report.deleted == plan.objects
-        assert report.tallies() == plan.tallies()
+        assert tallies_of(report.deleted) == plan.tallies()
         assert world.object_ids() == {world.target.object_id, world.sources[3].object_id}
         assert held(catalog, 1) == [(world.target.object_id, 0, 3), (world.sources[3].object_id, 3, 4)]
         assert plan_collection(catalog).objects == ()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from accel.catalog import NodeWriter, ObjectCatalog
-from accel.catalog.collect import collect, plan_collection
+from accel.catalog.collect import collect, plan_collection, tallies_of
 from accel.catalog.rows import refs_of
 from accel.errors import CommitRefused, MaintenanceRefused, MaintenanceStopped, SessionFenced
 from accel.image import MetadataImage, StreamObject
@@ -335,6 +335,6 @@ class CollectorActor:
         except MaintenanceStopped as error:
             self.bucket.count("collections ended half-way")
             report = error.report
-        for reason, tally in report.tallies().items():
+        for reason, tally in tallies_of(report.deleted).items():
             self.bucket.oracle.counts[f"collected: {reason}"] += tally.objects
         self.bucket.oracle.counts["spared"] += len(report.spared)
