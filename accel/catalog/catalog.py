@@ -20,18 +20,18 @@ from typing import Self
 
 import numpy as np
 
-from accel.catalog.cell import standing
 from accel.catalog.compact import Compaction, CompactionRanges, commit_compaction
 from accel.catalog.discard import discard
+from accel.catalog.keys import require
 from accel.catalog.node_list import with_extended, with_prepared
 from accel.catalog.opening import catalog_parts, existing_format, make_catalog
 from accel.catalog.parts import MILLISECONDS, CatalogParts, CatalogSettings
-from accel.catalog.records import NodeList, StreamBucket, highest_id
+from accel.catalog.records import NodeList, StreamShard, highest_id
 from accel.catalog.refresh import Snapshot, Watch
 from accel.catalog.rows import OPEN, stream_object_rows
 from accel.catalog.session import open_session, recover_ends
 from accel.catalog.shard_writes import read_list, refuse_undoable, trim_streams
-from accel.catalog.stream_shards import bucket_of, with_replacement
+from accel.catalog.stream_shards import shard_of, with_replacement
 from accel.catalog.writer import NodeWriter, first_unproven, refuse_misplaced
 from accel.errors import CatalogMissing, Closed, CommitRefused
 from accel.image import MetadataImage, StreamImage, StreamObject
@@ -56,7 +56,7 @@ class ObjectCatalog:
 
         def opened() -> _Opened:
             parts = make_parts()
-            watch = Watch(parts.cells, parts.format.namespace, parts.format.stream_buckets, parts.executor)
+            watch = Watch(parts.keys, parts.format.namespace, parts.format.stream_buckets, parts.executor)
             return _Opened(parts, watch)
 
         self._opened = PerProcess("a catalog", opened, system.process_id)
@@ -114,8 +114,8 @@ class ObjectCatalog:
         self._is_closed = True
         if (opened := self._opened.here()) is not None:
             opened.parts.lifetime.close()
-            for each in opened.parts.threads:
-                each.shutdown(wait=True)
+            for pool in opened.parts.threads:
+                pool.shutdown(wait=True)
 
     @property
     def format(self) -> FormatRecord:
@@ -208,16 +208,16 @@ class ObjectCatalog:
         seconds = self.format.prepared_seconds if deadline_seconds is None else deadline_seconds
         if seconds <= 0:
             raise ValueError(f"expected a deadline above 0, found {seconds} seconds")
-        cell = self._parts.cells.node_list(node_id)
-        seen = read_list(cell, node_id)
+        key = self._parts.keys.node_list(node_id)
+        seen = read_list(key, node_id)
         self._parts.ids.note(highest_id(seen.value))
         ids = self._parts.ids.take(count)
         deadline_ms = self._parts.now_ms() + int(seconds * MILLISECONDS)
 
-        def change(found: NodeList | None) -> NodeList | None:
-            return with_prepared(_there(found, node_id), ids, deadline_ms, None)
+        def change(now: NodeList | None) -> NodeList | None:
+            return with_prepared(_there(now, node_id), ids, deadline_ms, None)
 
-        cell.change(change, seen=seen)
+        key.change(change, seen=seen)
         return ids
 
     def discard(self, node_id: int, object_ids: Iterable[int]) -> None:
@@ -303,12 +303,12 @@ class ObjectCatalog:
         rows = stream_object_rows([(stream_id, stream_object)], 0, self._parts.now_ms())
         unproven = first_unproven(self._parts, [stream_object.ref])
         gone = list(replaces)
-        number = bucket_of(stream_id, self.format.stream_buckets)
+        number = shard_of(stream_id, self.format.stream_buckets)
 
-        cell = self._parts.cells.bucket(number)
+        key = self._parts.keys.shard(number)
 
-        def change(found: StreamBucket | None) -> StreamBucket | None:
-            bucket = standing(found, cell.where)
+        def change(now: StreamShard | None) -> StreamShard | None:
+            bucket = require(now, key.where)
             changed = with_replacement(bucket, stream_id, rows, gone, self._parts.now_ms())
             if changed is not None:
                 sources = np.isin(bucket.stream_objects["object_id"], gone)
@@ -318,7 +318,7 @@ class ObjectCatalog:
                     refuse_misplaced(self._parts, unproven)
             return changed
 
-        cell.change(change)
+        key.change(change)
 
     def _extend_promise(self, object_id: int) -> None:
         # The promise stands in another key than what is about to be written, so no single write can check both: it is
@@ -327,7 +327,7 @@ class ObjectCatalog:
         for node_id, seen in self.refresh_snapshot().lists.items():
             if object_id in seen.value.prepared["object_id"]:
                 extend = partial(_extended, node_id=node_id, object_id=object_id, deadline_ms=deadline_ms)
-                self._parts.cells.node_list(node_id).change(extend, seen=seen)
+                self._parts.keys.node_list(node_id).change(extend, seen=seen)
                 return
         raise CommitRefused(f"object {object_id}: expected an id that is promised, found no promise (any more)")
 
@@ -343,7 +343,7 @@ class ObjectCatalog:
                 continue
             if last.node_id not in recovered:
                 node_list = snapshot.lists[last.node_id].value
-                recovered[last.node_id] = recover_ends(self._parts, node_list, buckets).ends
+                recovered[last.node_id] = recover_ends(self._parts, node_list, buckets)[0]
             ends[stream_id] = recovered[last.node_id].end(stream_id) or 0
         return ends
 
@@ -363,11 +363,11 @@ def _known(image: MetadataImage, stream_id: int) -> StreamImage:
     return stream
 
 
-def _extended(found: NodeList | None, *, node_id: int, object_id: int, deadline_ms: int) -> NodeList | None:
-    return with_extended(_there(found, node_id), [object_id], deadline_ms, None)
+def _extended(now: NodeList | None, *, node_id: int, object_id: int, deadline_ms: int) -> NodeList | None:
+    return with_extended(_there(now, node_id), [object_id], deadline_ms, None)
 
 
-def _there(found: NodeList | None, node_id: int) -> NodeList:
-    if found is None:
+def _there(now: NodeList | None, node_id: int) -> NodeList:
+    if now is None:
         raise CatalogMissing(f"expected a list of node {node_id}, found none: the node was never opened")
-    return found
+    return now

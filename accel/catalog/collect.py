@@ -35,12 +35,12 @@ import numpy as np
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.consistency import find_contradictions
 from accel.catalog.keys import NODE_LISTS, STREAM_BUCKETS
-from accel.catalog.node_list import with_doomed, without_collected, without_expired
+from accel.catalog.node_list import with_delete_pending, without_collected, without_expired
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.problems import Severity
-from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.records import NodeList, StreamShard
 from accel.catalog.rows import Rows
-from accel.catalog.stream_shards import with_doomed_stream_objects, without_collected_stream_objects
+from accel.catalog.stream_shards import with_delete_pending_stream_objects, without_collected_stream_objects
 from accel.catalog.survey import BulkScan, Ids, Progress, StoredObjects, Survey, must_read, read_survey
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
 from loaders.layout import JOURNAL_PREFIX
@@ -133,10 +133,6 @@ class CollectionReport:
     failed: tuple[tuple[Collectable, str], ...]
     journals: tuple[str, ...]
     not_reached: tuple[Collectable, ...] = ()
-
-    def tallies(self) -> dict[Reason, Tally]:
-        """For each reason, how much was deleted."""
-        return tallies_of(self.deleted)
 
 
 def tallies_of(objects: Iterable[Collectable]) -> dict[Reason, Tally]:
@@ -298,7 +294,7 @@ def _divided(
 ) -> tuple[StoredObjects, StoredObjects, StoredObjects]:
     """Orphans that are old enough, younger ones, and objects of somebody else."""
     try:
-        next_id = must_read(parts.cells.object_ids()).value.next_object_id
+        next_id = must_read(parts.keys.object_ids()).value.next_object_id
     except AccelError as error:
         raise _unreadable(error) from error
     written_before_ms = now_ms - int(parts.format.orphan_seconds * MILLISECONDS)
@@ -356,16 +352,16 @@ def _let_go(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
         if node_list is None:
             return None
         freed, _ = without_expired(node_list, plan.planned_at_ms)
-        pending, _ = with_doomed(freed or node_list, plan.retired_before_ms)
+        pending, _ = with_delete_pending(freed or node_list, plan.retired_before_ms)
         return pending or freed
 
-    def from_bucket(bucket: StreamBucket | None) -> StreamBucket | None:
-        return None if bucket is None else with_doomed_stream_objects(bucket, plan.retired_before_ms)[0]
+    def from_bucket(bucket: StreamShard | None) -> StreamShard | None:
+        return None if bucket is None else with_delete_pending_stream_objects(bucket, plan.retired_before_ms)[0]
 
     for node_id, node in survey.lists.items():
-        parts.cells.node_list(node_id).change(from_list, seen=node)
+        parts.keys.node_list(node_id).change(from_list, seen=node)
     for number, bucket in enumerate(survey.buckets):
-        parts.cells.bucket(number).change(from_bucket, seen=bucket)
+        parts.keys.shard(number).change(from_bucket, seen=bucket)
 
 
 def _still_collectable(survey: Survey, batch: Sequence[Collectable]) -> dict[Collectable, None]:
@@ -385,16 +381,16 @@ def _forget(parts: CatalogParts, gone: Iterable[Collectable]) -> None:
     for (table, number), object_ids in by_place.items():
         ids = np.array(object_ids, dtype=np.int64)
         if table == NODE_LISTS:
-            parts.cells.node_list(number).change(partial(_without, ids))
+            parts.keys.node_list(number).change(partial(_without, ids))
         else:
-            parts.cells.bucket(number).change(partial(_without_stream_objects, ids))
+            parts.keys.shard(number).change(partial(_without_stream_objects, ids))
 
 
 def _without(ids: Ids, node_list: NodeList | None) -> NodeList | None:
     return None if node_list is None else without_collected(node_list, ids)
 
 
-def _without_stream_objects(ids: Ids, bucket: StreamBucket | None) -> StreamBucket | None:
+def _without_stream_objects(ids: Ids, bucket: StreamShard | None) -> StreamShard | None:
     return None if bucket is None else without_collected_stream_objects(bucket, ids)
 
 

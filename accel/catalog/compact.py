@@ -36,17 +36,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.cell import Seen, standing
-from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix
+from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix, require
 from accel.catalog.node_list import STREAM_OBJECTS_A_COMMIT_MAX, with_compaction
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import ListVersion, NodeList, StreamBucket
+from accel.catalog.records import ListVersion, NodeList, StreamShard
 from accel.catalog.rows import STREAMS_AN_OBJECT_MAX, Rows, by_stream, facts_of, starts_of, stream_object_rows
 from accel.catalog.shard_writes import move_stream_objects, read_list
-from accel.catalog.stream_shards import buckets_of
+from accel.catalog.stream_shards import shards_of
 from accel.errors import AccelError, CatalogDamaged, CommitRefused
 from accel.image import StreamObject
 from loaders.object_ref import ObjectRef
+from loaders.tables.envelope import Versioned
 from range_index import ObjectRanges
 
 logger = logging.getLogger(__name__)
@@ -96,37 +96,37 @@ def commit_compaction(parts: CatalogParts, compaction: Compaction) -> NodeList:
         StoreError, AmbiguousWrite, DataConflict: it may have happened; commit the same group again.
     """
     node_id = compaction.node_id
-    cell = parts.cells.node_list(node_id)
+    key = parts.keys.node_list(node_id)
     now_ms = parts.now_ms()
     facts = None if compaction.added is None else facts_of(compaction.added, now_ms)
     rows = stream_object_rows(compaction.stream_objects, node_id, now_ms)
     removed = [(ref.object_id, ref.size_bytes) for ref in compaction.removed]
 
     def change(now_listed: NodeList | None) -> NodeList | None:
-        return with_compaction(standing(now_listed, cell.where), removed, facts, rows, parts.now_ms())
+        return with_compaction(require(now_listed, key.where), removed, facts, rows, parts.now_ms())
 
-    seen = read_list(cell, node_id)
+    seen = read_list(key, node_id)
     following = change(seen.value)  # refuses early, before anything is opened or written
     if following is not None:
         _check_outputs(parts, compaction, rows)
         keep_version(parts, seen)
-        seen = cell.change(change, seen=seen)
+        seen = key.change(change, seen=seen)
     return _tidied(parts, node_id, seen)
 
 
-def keep_version(parts: CatalogParts, seen: Seen[NodeList]) -> None:
+def keep_version(parts: CatalogParts, seen: Versioned[NodeList]) -> None:
     """Keep a list as it stands, for `undo`; versions beyond the last few are erased when a commit is done.
 
     Uploads are not kept: they take nothing out, and undoing leads back past them without losing them.
     """
     sequence = seen.version.sequence
     version = ListVersion(sequence, seen.value)
-    parts.cells.list_version(seen.value.node_id, sequence).create_if_absent(version, final=True)
+    parts.keys.list_version(seen.value.node_id, sequence).create_if_absent(version)
 
 
 def erase_old_versions(parts: CatalogParts, node_id: int) -> None:
     """Erase all but the newest `list_versions_kept` versions of a list. One listing, and a delete each."""
-    table = parts.cells.tables.table(NODE_LIST_HISTORY)
+    table = parts.keys.tables.table(NODE_LIST_HISTORY)
     keys = list(table.keys(list_version_prefix(node_id)))
     for key in keys[: -parts.settings.list_versions_kept]:
         table.erase(key)
@@ -136,9 +136,9 @@ def _check_outputs(parts: CatalogParts, compaction: Compaction, rows: Rows) -> N
     held = _opened(parts, compaction) if compaction.ranges is None else _given(compaction, compaction.ranges)
     none = np.empty(0, dtype=np.int64)
     ids = np.unique(np.concatenate([none, *(source.stream_ids for source in held.sources)]))
-    numbers = np.unique(buckets_of(ids, parts.format.stream_buckets)).tolist()
+    numbers = np.unique(shards_of(ids, parts.format.stream_buckets)).tolist()
     streams = [bucket.streams for bucket in parts.executor.map(partial(_read_bucket, parts), numbers)]
-    known = np.concatenate([StreamBucket(0).streams, *streams])
+    known = np.concatenate([StreamShard(0).streams, *streams])
     refuse_lossy_compaction(held.sources, held.output, rows, known[np.isin(known["stream_id"], ids)])
 
 
@@ -157,14 +157,14 @@ def _given(compaction: Compaction, ranges: CompactionRanges) -> CompactionRanges
     return ranges
 
 
-def _read_bucket(parts: CatalogParts, number: int) -> StreamBucket:
-    seen = parts.cells.bucket(number).read()
+def _read_bucket(parts: CatalogParts, number: int) -> StreamShard:
+    seen = parts.keys.shard(number).read()
     if seen is None:
         raise CatalogDamaged(f"expected bucket {number} of streams, found none: it was deleted")
     return seen.value
 
 
-def _tidied(parts: CatalogParts, node_id: int, seen: Seen[NodeList]) -> NodeList:
+def _tidied(parts: CatalogParts, node_id: int, seen: Versioned[NodeList]) -> NodeList:
     try:
         if len(seen.value.stream_objects) or seen.value.withdrawn_commits:
             seen = move_stream_objects(parts, node_id)

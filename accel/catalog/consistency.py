@@ -33,7 +33,7 @@ from accel.catalog.problems import Kind, Problem
 from accel.catalog.records import Checkpoint, NodeList, ids_of
 from accel.catalog.rows import OPEN, highest_of_each, some
 from accel.catalog.shard_writes import kept_places
-from accel.catalog.stream_shards import buckets_of, check_bucket
+from accel.catalog.stream_shards import check_shard, shards_of
 from accel.catalog.survey import Survey, joined_ids, must_read
 from loaders.errors import FormatError, TableMissing
 
@@ -72,7 +72,7 @@ def contradictions_within(parts: CatalogParts, survey: Survey) -> Iterator[Probl
     for number, bucket in enumerate(survey.buckets):
         if is_whole and bucket.value.bucket != number:
             yield Problem(Kind.BUCKET, f"bucket {number}", "its own rows", f"those of bucket {bucket.value.bucket}")
-        yield from check_bucket(bucket.value, parts.format.stream_buckets)
+        yield from check_shard(bucket.value, parts.format.stream_buckets)
 
 
 def contradictions_of_places(survey: Survey) -> Iterator[Problem]:
@@ -102,7 +102,7 @@ def _went_back(parts: CatalogParts, survey: Survey, excused: frozenset[int]) -> 
         if seen is None or wrong(seen.value, seen.version.sequence) is not None:
             doubts.setdefault(node_id, []).append(wrong)
     for node_id, rules in sorted(doubts.items()):
-        now = parts.cells.node_list(node_id).read()  # the list may have grown since; what doubts it was read before
+        now = parts.keys.node_list(node_id).read()  # the list may have grown since; what doubts it was read before
         if now is None:
             yield Problem(Kind.LIST, f"list of node {node_id}", "a list, for other keys name the node", "none")
             continue
@@ -151,7 +151,7 @@ def _least(read: Callable[[NodeList, int], int], least: int, expected: str) -> W
 
 def read_checkpoints(parts: CatalogParts, survey: Survey) -> dict[int, Checkpoint]:
     """The checkpoints of all nodes that have a list and one. One request a node."""
-    read = parts.executor.map(lambda node_id: parts.cells.checkpoint(node_id).read(), survey.lists)
+    read = parts.executor.map(lambda node_id: parts.keys.checkpoint(node_id).read(), survey.lists)
     return {node_id: seen.value for node_id, seen in zip(survey.lists, read, strict=True) if seen is not None}
 
 
@@ -160,9 +160,9 @@ def _forgotten_streams(parts: CatalogParts, survey: Survey, checkpoints: dict[in
     ends = joined_ids(checkpoint.ends["stream_id"] for checkpoint in checkpoints.values())
     known = joined_ids(seen.value.streams["stream_id"] for seen in survey.buckets)
     missing = np.setdiff1d(ends, known)
-    numbers = buckets_of(missing, parts.format.stream_buckets)
+    numbers = shards_of(missing, parts.format.stream_buckets)
     for number in np.unique(numbers).tolist():
-        now = must_read(parts.cells.bucket(number)).value.streams["stream_id"]
+        now = must_read(parts.keys.shard(number)).value.streams["stream_id"]
         forgotten = np.setdiff1d(missing[numbers == number], now)
         if len(forgotten):
             expected = f"streams {some(forgotten)}, which a checkpoint knows"
@@ -172,7 +172,7 @@ def _forgotten_streams(parts: CatalogParts, survey: Survey, checkpoints: dict[in
 def _unnamed_nodes(parts: CatalogParts, survey: Survey, _: frozenset[int]) -> Iterator[Problem]:
     """Lists with commits that the directory does not name: readers do not see them."""
     committed = [node_id for node_id, seen in survey.lists.items() if seen.value.next_order_id]
-    directory = parts.cells.directory().read()  # a session is named there before it commits
+    directory = parts.keys.directory().read()  # a session is named there before it commits
     if directory is None:
         yield Problem(Kind.DIRECTORY, "directory of nodes", "a record", "none: deleted?")
         return
@@ -182,23 +182,10 @@ def _unnamed_nodes(parts: CatalogParts, survey: Survey, _: frozenset[int]) -> It
         yield Problem(Kind.DIRECTORY, "directory of nodes", expected, "none of them: put back?")
 
 
-def _counted(parts: CatalogParts, survey: Survey, _: frozenset[int]) -> Iterator[Problem]:
-    """Ids that the counter has given out twice, or would."""
-    return object_id_problems(parts, survey)
-
-
-CHECKS = (
-    (Kind.CHECKPOINT, "what checkpoints, kept versions and buckets know of lists and streams", _went_back),
-    (Kind.DIRECTORY, "the directory of nodes against the lists", _unnamed_nodes),
-    (Kind.COUNTER, "the counter of object ids against lists and buckets", _counted),
-)
-"""What compares keys with one another: the kind of the key that it reads, and a name for where it could not be done."""
-
-
 _NONE = np.empty(0, dtype=np.int64)
 
 
-def object_id_problems(parts: CatalogParts, survey: Survey) -> Iterator[Problem]:
+def _object_id_problems(parts: CatalogParts, survey: Survey, _: frozenset[int]) -> Iterator[Problem]:
     """Object ids that were given out twice, or would be: what is wrong with their counter. One request.
 
     The counter is read after the ids with which it is compared; it only grows.
@@ -206,20 +193,28 @@ def object_id_problems(parts: CatalogParts, survey: Survey) -> Iterator[Problem]
     Raises:
         StoreError: the counter could not be read.
     """
-    cell = parts.cells.object_ids()
+    key = parts.keys.object_ids()
     try:
-        seen = cell.read()
+        seen = key.read()
         highest = int(survey.known_ids().max(initial=-1))
         if seen is None:
-            yield Problem(Kind.COUNTER, cell.where, "a counter", "none: deleted?")
+            yield Problem(Kind.COUNTER, key.where, "a counter", "none: deleted?")
         elif seen.value.next_object_id <= highest:
             expected = f"a number above {highest}, the highest id in use"
-            yield Problem(Kind.COUNTER, cell.where, expected, f"{seen.value.next_object_id}: deleted, or put back?")
+            yield Problem(Kind.COUNTER, key.where, expected, f"{seen.value.next_object_id}: deleted, or put back?")
     except (FormatError, TableMissing) as error:
-        yield Problem(Kind.COUNTER, cell.where, "a counter that can be read", str(error))
+        yield Problem(Kind.COUNTER, key.where, "a counter that can be read", str(error))
     ids, counts = np.unique(
         np.concatenate([_NONE, *(np.unique(ids_of(seen.value)) for seen in survey.lists.values())]), return_counts=True
     )
     if (counts > 1).any():
         found = f"{some(ids[counts > 1])} in the lists of more"
         yield Problem(Kind.COUNTER, "catalog", "each object id given to one node", found)
+
+
+CHECKS = (
+    (Kind.CHECKPOINT, "what checkpoints, kept versions and buckets know of lists and streams", _went_back),
+    (Kind.DIRECTORY, "the directory of nodes against the lists", _unnamed_nodes),
+    (Kind.COUNTER, "the counter of object ids against lists and buckets", _object_id_problems),
+)
+"""What compares keys with one another: the kind of the key that it reads, and a name for where it could not be done."""

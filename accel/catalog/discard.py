@@ -19,12 +19,12 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.cell import standing
+from accel.catalog.keys import require
 from accel.catalog.node_list import without_prepared
 from accel.catalog.parts import CatalogParts, open_bounded
-from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.records import NodeList, StreamShard
 from accel.catalog.shard_writes import read_list
-from accel.catalog.stream_shards import bucket_of
+from accel.catalog.stream_shards import shard_of
 from accel.catalog.survey import must_read
 from accel.errors import FormatError, KeyMissing
 from loaders.object_ref import ObjectRef
@@ -70,15 +70,15 @@ def _written(parts: CatalogParts, node_id: int, object_ids: list[int]) -> dict[i
 
 def _taken_back(parts: CatalogParts, node_id: int, object_ids: list[int]) -> list[int]:
     taken: list[int] = []
-    cell = parts.cells.node_list(node_id)
+    key = parts.keys.node_list(node_id)
 
     def change(node_list: NodeList | None) -> NodeList | None:
-        now = standing(node_list, cell.where)
+        now = require(node_list, key.where)
         prepared = set(now.prepared["object_id"].tolist())
         taken[:] = [object_id for object_id in object_ids if object_id in prepared]
         return without_prepared(now, object_ids)
 
-    cell.change(change, seen=read_list(cell, node_id))
+    key.change(change, seen=read_list(key, node_id))
     return taken
 
 
@@ -88,29 +88,29 @@ def _registered(parts: CatalogParts, streams: dict[int, int | None]) -> set[int]
     by_bucket: dict[int, list[int]] = {}
     for object_id, stream_id in streams.items():
         if stream_id is not None and stream_id != _MANY:
-            by_bucket.setdefault(bucket_of(stream_id, parts.format.stream_buckets), []).append(object_id)
+            by_bucket.setdefault(shard_of(stream_id, parts.format.stream_buckets), []).append(object_id)
     registered: set[int] = set()
     for number, object_ids in by_bucket.items():
         registered |= _registered_in(parts, number, np.array(object_ids, dtype=np.int64))
     for number in range(parts.format.stream_buckets if unknown else 0):
-        registered |= _known(must_read(parts.cells.bucket(number)).value, np.array(unknown, dtype=np.int64))
+        registered |= _known(must_read(parts.keys.shard(number)).value, np.array(unknown, dtype=np.int64))
     return registered
 
 
 def _registered_in(parts: CatalogParts, number: int, ids: NDArray[np.int64]) -> set[int]:
     registered: set[int] = set()
-    cell = parts.cells.bucket(number)
+    key = parts.keys.shard(number)
 
-    def change(now: StreamBucket | None) -> StreamBucket | None:
+    def change(now: StreamShard | None) -> StreamShard | None:
         nonlocal registered
-        bucket = standing(now, cell.where)
+        bucket = require(now, key.where)
         registered = _known(bucket, ids)
         return None if len(registered) == len(ids) else bucket
 
-    cell.change(change)
+    key.change(change)
     return registered
 
 
-def _known(bucket: StreamBucket, ids: NDArray[np.int64]) -> set[int]:
+def _known(bucket: StreamShard, ids: NDArray[np.int64]) -> set[int]:
     known = np.concatenate((bucket.stream_objects["object_id"], bucket.retired["object_id"]))
     return set(ids[np.isin(ids, known)].tolist())

@@ -50,33 +50,33 @@ class ImportProgress:
 
     def exists(self) -> bool:
         """Whether an import is under way. One request."""
-        return self.parts.cells.tables.table_exists(IMPORT_PROGRESS)
+        return self.parts.keys.tables.table_exists(IMPORT_PROGRESS)
 
     def begin(self) -> None:
         """See to it that the table is there. One request; a few more if it is not."""
         if not self.exists():
             self.drop()  # what another import, which died while it dropped the table, has left
-            self.parts.cells.tables.create_table(IMPORT_PROGRESS)
+            self.parts.keys.tables.create_table(IMPORT_PROGRESS)
 
     def drop(self) -> None:
         """The import has come to its end."""
-        self.parts.cells.tables.drop_table(IMPORT_PROGRESS)
+        self.parts.keys.tables.drop_table(IMPORT_PROGRESS)
 
     def find(self, stored: StoredObjects) -> ReadBatch | None:
         """What was read of just these objects; None if nothing was. One request."""
-        seen = self.parts.cells.import_batch(batch_key(stored)).read()
+        seen = self.parts.keys.import_batch(batch_key(stored)).read()
         return None if seen is None else seen.value
 
     def keep(self, stored: StoredObjects, batch: ReadBatch) -> None:
         """Remember what was read of these objects; more than one value may have is not remembered. One request."""
         if len(batch.ranges) <= ROWS_MAX:
-            self.parts.cells.import_batch(batch_key(stored)).create_if_absent(batch, final=True)
+            self.parts.keys.import_batch(batch_key(stored)).create_if_absent(batch)
 
     def note_counter(self, least: int) -> ImportRun | None:
         """Write down what the counter of ids says, before it is raised; None if it need not be raised."""
-        cell = self.parts.cells.object_ids()
-        seen = cell.read()
-        before = check_counter(None if seen is None else seen.value, -1, cell.where)
+        key = self.parts.keys.object_ids()
+        seen = key.read()
+        before = check_counter(None if seen is None else seen.value, -1, key.where)
         if before >= least:
             return None
 
@@ -86,11 +86,11 @@ class ImportProgress:
             raised = tuple(sorted({*run.raised_to, least}))
             return None if raised == run.raised_to else ImportRun(run.counter_before, raised)
 
-        return self.parts.cells.import_run().change(noted).value
+        return self.parts.keys.import_run().change(noted).value
 
     def run(self) -> ImportRun | None:
         """What was written down about the counter. One request."""
-        seen = self.parts.cells.import_run().read()
+        seen = self.parts.keys.import_run().read()
         return None if seen is None else seen.value
 
 

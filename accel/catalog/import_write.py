@@ -26,7 +26,6 @@ from functools import partial
 import numpy as np
 
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.cell import standing
 from accel.catalog.import_plan import ImportPlan, empty_plan, make_plan
 from accel.catalog.import_read import ImportChoice, ImportProgress, read_objects
 from accel.catalog.keys import (
@@ -34,13 +33,14 @@ from accel.catalog.keys import (
     NODE_CHECKPOINTS,
     NODES,
     STREAM_BUCKETS,
-    bucket_key,
     node_key,
     parse_node_key,
+    require,
+    shard_key,
 )
 from accel.catalog.object_ids import check_counter
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import Checkpoint, NodeDirectory, NodeList, ObjectIdCounter, StreamBucket
+from accel.catalog.records import Checkpoint, NodeDirectory, NodeList, ObjectIdCounter, StreamShard
 from accel.catalog.rows import Rows
 from accel.catalog.survey import Progress, StoredObjects, list_node_ids, list_objects, must_read
 from accel.errors import MaintenanceRefused
@@ -112,7 +112,7 @@ def commit_import(catalog: ObjectCatalog, plan: ImportPlan) -> None:
         _drop_stale_checkpoints(parts, plan)
         for node_id in plan.lists:
             _write_node(parts, plan, node_id)
-        parts.cells.directory().change(partial(_with_nodes, plan=plan))
+        parts.keys.directory().change(partial(_with_nodes, plan=plan))
     else:
         _refuse_unfinished(parts, plan)
     progress.drop()
@@ -150,7 +150,7 @@ def abandon_import(catalog: ObjectCatalog) -> bool:
 
 def _lists(parts: CatalogParts) -> dict[int, NodeList]:
     ids = list_node_ids(parts)
-    read = parts.executor.map(lambda node_id: must_read(parts.cells.node_list(node_id)).value, ids)
+    read = parts.executor.map(lambda node_id: must_read(parts.keys.node_list(node_id)).value, ids)
     return dict(zip(ids, read, strict=True))
 
 
@@ -180,7 +180,7 @@ def _check_buckets(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> No
     """Refuse buckets that `_write_buckets` would refuse."""
 
     def check(number: int) -> None:
-        bucket = must_read(parts.cells.bucket(number)).value
+        bucket = must_read(parts.keys.shard(number)).value
         _check_bucket(bucket, wanted=plan.buckets[number], is_new=is_new)
 
     list(parts.executor.map(check, range(parts.format.stream_buckets)))
@@ -237,14 +237,14 @@ def _same(one: object, wanted: object, names: tuple[str, ...]) -> bool:
 def _write_buckets(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> None:
     def write(number: int) -> None:
         rule = partial(_check_bucket, wanted=plan.buckets[number], is_new=is_new)
-        parts.cells.bucket(number).change(rule)
+        parts.keys.shard(number).change(rule)
 
     list(parts.executor.map(write, range(parts.format.stream_buckets)))
 
 
-def _check_bucket(bucket: StreamBucket | None, *, wanted: StreamBucket, is_new: bool) -> StreamBucket | None:
-    now = standing(bucket, f"table {STREAM_BUCKETS!r}, key {bucket_key(wanted.bucket)!r}")
-    leveled = StreamBucket(now.bucket, now.streams, _without_epochs(now.ranges), now.stream_objects, now.retired)
+def _check_bucket(bucket: StreamShard | None, *, wanted: StreamShard, is_new: bool) -> StreamShard | None:
+    now = require(bucket, f"table {STREAM_BUCKETS!r}, key {shard_key(wanted.bucket)!r}")
+    leveled = StreamShard(now.bucket, now.streams, _without_epochs(now.ranges), now.stream_objects, now.retired)
     if _same(leveled, wanted, _BUCKET_ROWS):
         return None
     by_sessions = bool(now.ranges["epoch"].any()) or len(now.stream_objects) or len(now.retired)
@@ -264,19 +264,19 @@ def _without_epochs(ranges: Rows) -> Rows:
 
 def _drop_stale_checkpoints(parts: CatalogParts, plan: ImportPlan) -> None:
     """Delete checkpoints of nodes without a commit that an earlier import has left: sessions would trust them."""
-    table = parts.cells.tables.table(NODE_CHECKPOINTS)
+    table = parts.keys.tables.table(NODE_CHECKPOINTS)
     for node_id in map(parse_node_key, list(table.keys())):
         if node_id is None or node_id in plan.lists:
             continue
-        seen = parts.cells.checkpoint(node_id).read()
-        now = parts.cells.node_list(node_id).read()  # afterwards: a session writes it after its commits
+        seen = parts.keys.checkpoint(node_id).read()
+        now = parts.keys.node_list(node_id).read()  # afterwards: a session writes it after its commits
         if seen is not None and seen.value.order_id >= 0 and (now is None or not now.value.next_order_id):
             table.delete(node_key(node_id), seen.version)
 
 
 def _write_node(parts: CatalogParts, plan: ImportPlan, node_id: int) -> None:
-    cell = parts.cells.node_list(node_id)
-    seen = cell.read()
+    key = parts.keys.node_list(node_id)
+    seen = key.read()
     wanted = plan.lists[node_id]
 
     def rule(node_list: NodeList | None) -> NodeList | None:
@@ -284,8 +284,8 @@ def _write_node(parts: CatalogParts, plan: ImportPlan, node_id: int) -> None:
 
     if rule(None if seen is None else seen.value) is None:
         return
-    parts.cells.checkpoint(node_id).change(partial(_replaced, wanted=plan.checkpoints[node_id]))
-    cell.change(rule, seen=seen)
+    parts.keys.checkpoint(node_id).change(partial(_replaced, wanted=plan.checkpoints[node_id]))
+    key.change(rule, seen=seen)
 
 
 def _replaced(checkpoint: Checkpoint | None, *, wanted: Checkpoint) -> Checkpoint | None:
@@ -298,7 +298,7 @@ def _replaced(checkpoint: Checkpoint | None, *, wanted: Checkpoint) -> Checkpoin
 
 
 def _with_nodes(directory: NodeDirectory | None, *, plan: ImportPlan) -> NodeDirectory | None:
-    known = standing(directory, f"table {NODES!r}, key {DIRECTORY_KEY!r}")
+    known = require(directory, f"table {NODES!r}, key {DIRECTORY_KEY!r}")
     node_ids = np.union1d(known.node_ids, np.fromiter(plan.lists, dtype=np.int64))
     return None if len(node_ids) == len(known.node_ids) else replace(known, node_ids=node_ids)
 
@@ -310,12 +310,12 @@ def _raise_counter(parts: CatalogParts, progress: ImportProgress, least: int) ->
     allowed = (run.counter_before, *run.raised_to)
 
     def rule(counter: ObjectIdCounter | None) -> ObjectIdCounter | None:
-        now = check_counter(counter, -1, parts.cells.object_ids().where)
+        now = check_counter(counter, -1, parts.keys.object_ids().where)
         if now not in allowed:
             raise MaintenanceRefused(f"expected a counter of object ids that nobody uses, found {now}: is it in use?")
         return None if now >= least else ObjectIdCounter(least)
 
-    parts.cells.object_ids().change(rule)
+    parts.keys.object_ids().change(rule)
 
 
 def _lower_counter(parts: CatalogParts, progress: ImportProgress) -> None:
@@ -324,10 +324,10 @@ def _lower_counter(parts: CatalogParts, progress: ImportProgress) -> None:
         return
 
     def rule(counter: ObjectIdCounter | None) -> ObjectIdCounter | None:
-        now = check_counter(counter, -1, parts.cells.object_ids().where)
+        now = check_counter(counter, -1, parts.keys.object_ids().where)
         if now not in (run.counter_before, *run.raised_to):
             said = f"{run.counter_before} or as the import has left it ({run.raised_to[-1]})"
             raise MaintenanceRefused(f"expected a counter of object ids of {said}, found {now}: ids were taken since")
         return None if now == run.counter_before else ObjectIdCounter(run.counter_before)
 
-    parts.cells.object_ids().change(rule)
+    parts.keys.object_ids().change(rule)

@@ -16,7 +16,9 @@ docs/formats.md, "Records".
 
 from __future__ import annotations
 
-from accel.catalog.cell import Cell
+from collections.abc import Callable
+from typing import TypeVar
+
 from accel.catalog.records import (
     CHECKPOINT,
     IMPORT_BATCH,
@@ -33,10 +35,14 @@ from accel.catalog.records import (
     NodeList,
     ObjectIdCounter,
     ReadBatch,
-    StreamBucket,
+    StreamShard,
 )
+from accel.errors import CatalogDamaged, CatalogWentBack
 from loaders.tables import FormatRecord, Tables
+from loaders.tables.envelope import VALUE_SIZE_BYTES_MAX
 from loaders.tables.format_record import FORMAT_FORM
+from loaders.tables.records import Codec
+from loaders.tables.typed_key import TypedKey, always, never
 
 NODES = "nodes"
 NODE_LISTS = "node-lists"
@@ -100,10 +106,10 @@ def parse_list_version_key(key: str) -> tuple[int, int] | None:
     return None if node_id is None or sequence is None else (node_id, sequence)
 
 
-def bucket_key(bucket: int) -> str:
+def shard_key(bucket: int) -> str:
     """The key of a bucket of streams.
 
-    >>> bucket_key(31)
+    >>> shard_key(31)
     '00031'
 
     Raises:
@@ -122,6 +128,8 @@ def _parsed(text: str, digits: int) -> int | None:
     return int(text) if len(text) == digits and text.isascii() and text.isdigit() else None
 
 
+T = TypeVar("T")
+
 DIRECTORY_SIZE_BYTES_MAX = 1 << 20
 """Of the directory: a node takes up to 9 bytes."""
 
@@ -129,47 +137,67 @@ COUNTER_SIZE_BYTES_MAX = 1 << 12
 """Of a counter, which is one number."""
 
 
-class CatalogCells:
-    """The catalog's keys. Threads: any."""
+def require(value: T | None, where: str) -> T:
+    """The value of a key that is made once and never deleted.
+
+    Raises:
+        CatalogDamaged: nothing stands there.
+    """
+    if value is None:
+        raise CatalogDamaged(f"expected a value in {where}, found none: it was deleted")
+    return value
+
+
+class CatalogKeys:
+    """The catalog's keys. A key that holds less than was seen there raises CatalogWentBack. Threads: any."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
 
-    def directory(self) -> Cell[NodeDirectory]:
+    def directory(self) -> TypedKey[NodeDirectory]:
         """Which nodes have a list."""
-        table = self.tables.table(NODES, value_size_bytes_max=DIRECTORY_SIZE_BYTES_MAX)
-        return Cell(table, DIRECTORY_KEY, NODE_DIRECTORY)
+        return self._key(NODES, DIRECTORY_KEY, NODE_DIRECTORY, size_bytes_max=DIRECTORY_SIZE_BYTES_MAX)
 
-    def format_copy(self) -> Cell[FormatRecord]:
+    def format_copy(self) -> TypedKey[FormatRecord]:
         """The choices with which the catalog was begun, beside the format record itself."""
-        return Cell(self.tables.table(NODES), FORMAT_COPY_KEY, FORMAT_FORM)
+        return self._key(NODES, FORMAT_COPY_KEY, FORMAT_FORM, is_final=always)
 
-    def node_list(self, node_id: int) -> Cell[NodeList]:
+    def node_list(self, node_id: int) -> TypedKey[NodeList]:
         """A node's objects."""
-        return Cell(self.tables.table(NODE_LISTS), node_key(node_id), NODE_LIST)
+        return self._key(NODE_LISTS, node_key(node_id), NODE_LIST)
 
-    def list_version(self, node_id: int, sequence: int) -> Cell[ListVersion]:
+    def list_version(self, node_id: int, sequence: int) -> TypedKey[ListVersion]:
         """A node's list as it stood at one of its sequence numbers."""
-        key = list_version_key(node_id, sequence)
-        return Cell(self.tables.table(NODE_LIST_HISTORY), key, LIST_VERSION)
+        return self._key(NODE_LIST_HISTORY, list_version_key(node_id, sequence), LIST_VERSION, is_final=always)
 
-    def bucket(self, number: int) -> Cell[StreamBucket]:
+    def shard(self, number: int) -> TypedKey[StreamShard]:
         """A part of the streams."""
-        return Cell(self.tables.table(STREAM_BUCKETS), bucket_key(number), STREAM_BUCKET)
+        return self._key(STREAM_BUCKETS, shard_key(number), STREAM_BUCKET)
 
-    def checkpoint(self, node_id: int) -> Cell[Checkpoint]:
+    def checkpoint(self, node_id: int) -> TypedKey[Checkpoint]:
         """Where a node's streams ended some commits ago."""
-        return Cell(self.tables.table(NODE_CHECKPOINTS), node_key(node_id), CHECKPOINT)
+        return self._key(NODE_CHECKPOINTS, node_key(node_id), CHECKPOINT)
 
-    def object_ids(self) -> Cell[ObjectIdCounter]:
+    def object_ids(self) -> TypedKey[ObjectIdCounter]:
         """The next object id that nobody has."""
-        table = self.tables.table(COUNTERS, value_size_bytes_max=COUNTER_SIZE_BYTES_MAX)
-        return Cell(table, OBJECT_IDS_KEY, OBJECT_ID_COUNTER)
+        return self._key(COUNTERS, OBJECT_IDS_KEY, OBJECT_ID_COUNTER, size_bytes_max=COUNTER_SIZE_BYTES_MAX)
 
-    def import_run(self) -> Cell[ImportRun]:
+    def import_run(self) -> TypedKey[ImportRun]:
         """What an import that is under way has done to the counter of ids."""
-        return Cell(self.tables.table(IMPORT_PROGRESS), IMPORT_RUN_KEY, IMPORT_RUN)
+        return self._key(IMPORT_PROGRESS, IMPORT_RUN_KEY, IMPORT_RUN)
 
-    def import_batch(self, key: str) -> Cell[ReadBatch]:
+    def import_batch(self, key: str) -> TypedKey[ReadBatch]:
         """Indexes that an import has read."""
-        return Cell(self.tables.table(IMPORT_PROGRESS), key, IMPORT_BATCH)
+        return self._key(IMPORT_PROGRESS, key, IMPORT_BATCH, is_final=always)
+
+    def _key(
+        self,
+        table_name: str,
+        key: str,
+        codec: Codec[T],
+        *,
+        is_final: Callable[[T], bool] = never,
+        size_bytes_max: int = VALUE_SIZE_BYTES_MAX,
+    ) -> TypedKey[T]:
+        table = self.tables.table(table_name, value_size_bytes_max=size_bytes_max)
+        return TypedKey(table, key, codec, is_final=is_final, went_back=CatalogWentBack)

@@ -4,14 +4,14 @@ An object's way through a list:
 
     (an id) -> prepared -> live -> retired -> delete pending -> (gone)
                   |          ^---------|
-                  |             undo
+                  |            undone
                   '-> (gone)
 
     sessions      with_new_session
     writers       with_prepared, with_extended, with_upload, with_compaction
     leaving       without_expired, without_prepared, with_delete_pending, without_collected, without_stream_objects,
                   without_withdrawn
-    undoing       undo, undoable_commits, is_led_back
+    undoing       undone, undoable_commits, is_led_back
     checking      check_list
 
 All rules are pure: a list and facts in, the next list out, or None where the work is done already. A writer whose reply
@@ -57,7 +57,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.problems import Kind, Mismatches, Problem
-from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.records import NodeList, StreamShard
 from accel.catalog.rows import (
     CHECKSUM_MAX,
     LIVE,
@@ -125,10 +125,10 @@ def with_prepared(
     _refuse_fenced(now, epoch)
     ids = np.unique(np.fromiter(object_ids, dtype=np.int64))
     if len(ids) and ids[0] < 0:
-        raise CommitRefused(f"list of node {now.node_id}: expected object ids of at least 0, found {int(ids[0])}")
+        raise CommitRefused(f"{now.where}: expected object ids of at least 0, found {int(ids[0])}")
     taken = ids[_listed(now, ids)]
     if len(taken):
-        raise CommitRefused(f"list of node {now.node_id}: expected ids that no object has, found {some(taken)} listed")
+        raise CommitRefused(f"{now.where}: expected ids that no object has, found {some(taken)} listed")
     known = positions_of(now.prepared["object_id"], ids)
     later = known[known >= 0][now.prepared["deadline_ms"][known[known >= 0]] < deadline_ms]
     new = ids[known < 0]
@@ -136,7 +136,7 @@ def with_prepared(
         return None
     if len(now.prepared) + len(new) > PREPARED_MAX:
         found = f"{len(now.prepared)} and {len(new)} more"
-        raise CommitRefused(f"list of node {now.node_id}: expected at most {PREPARED_MAX} promised ids, found {found}")
+        raise CommitRefused(f"{now.where}: expected at most {PREPARED_MAX} promised ids, found {found}")
     rows = joined(now.prepared, make_rows(PREPARED, object_id=new, deadline_ms=deadline_ms))
     rows["deadline_ms"][later] = deadline_ms
     return replace(now, prepared=np.sort(rows, order="object_id"))
@@ -188,7 +188,7 @@ def with_upload(
     """
     ids = _new_ids(now, added, stream_objects)
     if not len(ids):
-        raise CommitRefused(f"list of node {now.node_id}: expected at least one object to commit, found none")
+        raise CommitRefused(f"{now.where}: expected at least one object to commit, found none")
     if _is_done(now, ids, added, stream_objects):
         return None
     _refuse_fenced(now, epoch)
@@ -255,7 +255,7 @@ def _committed(
     named = retyped(stream_objects, STREAM_OBJECT)
     named["node_id"], named["added_by"] = now.node_id, commit
     waiting = by_stream(joined(now.stream_objects, named), "start")
-    refuse_overlaps(waiting, f"list of node {now.node_id}")
+    refuse_overlaps(waiting, now.where)
     return replace(
         now,
         next_order_id=commit + 1,
@@ -290,14 +290,14 @@ def _successor(added: ObjectFacts, group: Rows, commit: int) -> Rows:
 
 
 def _new_ids(now: NodeList, added: ObjectFacts | None, stream_objects: Rows) -> NDArray[np.int64]:
-    check_new_rows(stream_objects, f"list of node {now.node_id}")
+    check_new_rows(stream_objects, now.where)
     if len(stream_objects) > STREAM_OBJECTS_A_COMMIT_MAX:
         most = f"at most {STREAM_OBJECTS_A_COMMIT_MAX} stream objects in a commit"
-        raise CommitRefused(f"list of node {now.node_id}: expected {most}, found {len(stream_objects)}")
+        raise CommitRefused(f"{now.where}: expected {most}, found {len(stream_objects)}")
     own = [] if added is None else [added.checked().object_id]
     ids = np.concatenate((np.array(own, dtype=np.int64), stream_objects["object_id"]))
     if own and own[0] in stream_objects["object_id"]:
-        raise CommitRefused(f"list of node {now.node_id}: expected each object once, found {own[0]} twice")
+        raise CommitRefused(f"{now.where}: expected each object once, found {own[0]} twice")
     return ids
 
 
@@ -308,12 +308,12 @@ def _is_done(now: NodeList, ids: NDArray[np.int64], added: ObjectFacts | None, s
     promised = np.isin(ids, now.prepared["object_id"])
     if listed.any() and promised.any():
         raise CommitRefused(
-            f"list of node {now.node_id}: expected objects of one commit, found {some(ids[listed])} listed and "
+            f"{now.where}: expected objects of one commit, found {some(ids[listed])} listed and "
             f"{some(ids[promised])} promised"
         )
     if not listed.any():
         return False
-    where = f"list of node {now.node_id}"
+    where = now.where
     if added is not None:
         for rows in (now.live, now.retired):
             refuse_other_bytes(rows, _live_row(added, now.next_order_id), where)
@@ -333,8 +333,7 @@ def _are_retired(now: NodeList, sources: NDArray[np.int64]) -> bool:
 def _refuse_fenced(now: NodeList, epoch: int | None) -> None:
     if epoch is not None and epoch != now.epoch:
         raise SessionFenced(
-            f"list of node {now.node_id}: expected epoch {epoch} of this session, found {now.epoch}: another session "
-            "was opened"
+            f"{now.where}: expected epoch {epoch} of this session, found {now.epoch}: another session was opened"
         )
 
 
@@ -342,13 +341,13 @@ def _refuse_unpromised(now: NodeList, ids: NDArray[np.int64]) -> None:
     missing = ids[~np.isin(ids, now.prepared["object_id"])]
     if len(missing):
         raise CommitRefused(
-            f"list of node {now.node_id}: expected promised ids, found none for {some(missing)}: never prepared, or "
+            f"{now.where}: expected promised ids, found none for {some(missing)}: never prepared, or "
             "their time ran out and they may be deleted by now"
         )
 
 
 def _run_of(now: NodeList, sources: NDArray[np.int64], sizes_bytes: NDArray[np.int64]) -> tuple[int, int]:
-    where = f"list of node {now.node_id}"
+    where = now.where
     if not len(sources) or len(np.unique(sources)) < len(sources):
         raise CommitRefused(f"{where}: expected one or more sources, each once, found {some(sources)}")
     positions = positions_of(now.live["object_id"], sources)
@@ -358,12 +357,12 @@ def _run_of(now: NodeList, sources: NDArray[np.int64], sizes_bytes: NDArray[np.i
         raise CommitRefused(
             f"{where}: expected sources that are live, found {some(gone)} gone, {len(retired)} of them retired"
         )
-    found = now.live["size_bytes"][positions]
-    wrong = np.flatnonzero(found != sizes_bytes)
+    listed_sizes = now.live["size_bytes"][positions]
+    wrong = np.flatnonzero(listed_sizes != sizes_bytes)
     if len(wrong):
         at = int(wrong[0])
         raise CommitRefused(
-            f"{where}: expected object {sources[at]} of {sizes_bytes[at]} bytes, found {found[at]} in the list"
+            f"{where}: expected object {sources[at]} of {sizes_bytes[at]} bytes, found {listed_sizes[at]} in the list"
         )
     first, last = int(positions.min()), int(positions.max())
     if last - first + 1 != len(sources):
@@ -399,7 +398,7 @@ def without_prepared(now: NodeList, object_ids: Iterable[int] | NDArray[np.int64
     return replace(now, prepared=now.prepared[~given_back]) if given_back.any() else None
 
 
-def with_doomed(now: NodeList, retired_before_ms: int) -> tuple[NodeList | None, NDArray[np.int64]]:
+def with_delete_pending(now: NodeList, retired_before_ms: int) -> tuple[NodeList | None, NDArray[np.int64]]:
     """Doom what was retired before a time: from then on it cannot come back.
 
     Args:
@@ -420,7 +419,7 @@ def without_collected(now: NodeList, object_ids: Iterable[int] | NDArray[np.int6
     Raises:
         CommitRefused: an id that is not doomed.
     """
-    retired = without_deleted(now.retired, now.live["object_id"], object_ids, f"list of node {now.node_id}")
+    retired = without_deleted(now.retired, now.live["object_id"], object_ids, now.where)
     return None if retired is None else replace(now, retired=retired)
 
 
@@ -501,12 +500,12 @@ def undone(now: NodeList, earlier: NodeList, now_ms: int) -> Undo | None:
         revived,
         now.live["object_id"][goes],
         now.stream_objects[waiting],
-        tuple(int(each) for each in numbers),
+        tuple(int(number) for number in numbers),
     )
 
 
 def _checked_place(now: NodeList, earlier: NodeList) -> str:
-    where = f"list of node {now.node_id}"
+    where = now.where
     if earlier.node_id != now.node_id:
         raise CommitRefused(f"{where}: expected an earlier version of it, found one of node {earlier.node_id}")
     if earlier.next_order_id > now.next_order_id:
@@ -520,17 +519,17 @@ def _commits_to_undo(now: NodeList, earlier: NodeList, where: str) -> set[int]:
     lost = np.setdiff1d(missing, now.retired["object_id"])
     if len(lost):
         raise CommitRefused(f"{where}: expected the objects that are to come back, found {some(lost)} collected")
-    found = np.isin(now.retired["object_id"], missing)
-    withdrawn = now.retired["object_id"][found & (now.retired["retired_by"] == NO_COMMIT)]
+    is_gone = np.isin(now.retired["object_id"], missing)
+    withdrawn = now.retired["object_id"][is_gone & (now.retired["retired_by"] == NO_COMMIT)]
     if len(withdrawn):
         raise CommitRefused(
             f"{where}: expected commits to take back, found {some(withdrawn)} withdrawn by an earlier undo"
         )
     commits: set[int] = set()
-    while fresh := set(now.retired["retired_by"][found].tolist()) - commits:
+    while fresh := set(now.retired["retired_by"][is_gone].tolist()) - commits:
         commits |= fresh
         # Outputs of these commits that another commit has retired since: that one stands on them.
-        found = np.isin(now.retired["added_by"], sorted(commits))
+        is_gone = np.isin(now.retired["added_by"], sorted(commits))
     return commits
 
 
@@ -571,11 +570,11 @@ def undoable_commits(now: NodeList) -> NDArray[np.int64]:
     Once a commit is not among them any more, it never is again.
     """
     commits = now.retired["retired_by"][now.retired["doomed"] == 0]
-    found: NDArray[np.int64] = np.unique(commits[commits != NO_COMMIT])
-    return found
+    numbers: NDArray[np.int64] = np.unique(commits[commits != NO_COMMIT])
+    return numbers
 
 
-def is_led_back(lists: Mapping[int, NodeList], bucket: StreamBucket) -> bool:
+def is_led_back(lists: Mapping[int, NodeList], bucket: StreamShard) -> bool:
     """Whether an undo has reached a bucket and is not to be seen in the lists yet: they were read too early.
 
     Then an object of one stream is retired in the bucket, although the commit that made it stands in its list and can
@@ -605,14 +604,14 @@ def _stands(now: NodeList, rows: Rows) -> bool:
 
 def check_list(node_list: NodeList) -> list[Problem]:
     """What is wrong with a list; empty if nothing is. Complexity: O(n log n)."""
-    where = f"list of node {node_list.node_id}"
+    where = node_list.where
     return [Problem(Kind.LIST, where, *mismatch) for rule in _RULES for mismatch in rule(node_list)]
 
 
 def overlapping_spans(live: Rows) -> NDArray[np.int64]:
     """Positions whose span of order ids reaches into that of the next row, of rows ascending by order id."""
-    found: NDArray[np.int64] = np.flatnonzero(live["last_order_id"][:-1] >= live["order_id"][1:])
-    return found
+    positions: NDArray[np.int64] = np.flatnonzero(live["last_order_id"][:-1] >= live["order_id"][1:])
+    return positions
 
 
 def _spans(now: NodeList) -> Mismatches:
@@ -657,10 +656,10 @@ def _commits(now: NodeList) -> Mismatches:
 
 
 def _numbers(now: NodeList) -> Mismatches:
-    for name, least in (("object_id", 0), ("size_bytes", 0), ("index_size_bytes", 0), ("data_time_ms", 0)):
-        wrong = now.live["object_id"][now.live[name] < least]
+    for name in ("object_id", "size_bytes", "index_size_bytes", "data_time_ms"):
+        wrong = now.live["object_id"][now.live[name] < 0]
         if len(wrong):
-            yield f"{name} of at least {least}", f"less for objects {some(wrong)}"
+            yield f"{name} of at least 0", f"less for objects {some(wrong)}"
     checksums = now.live["tail_checksum"]
     wrong = now.live["object_id"][(checksums < UNKNOWN) | (checksums > CHECKSUM_MAX)]
     if len(wrong):

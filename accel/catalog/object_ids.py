@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from threading import Lock
 
-from accel.catalog.cell import Cell
 from accel.catalog.records import ObjectIdCounter
 from accel.errors import CatalogDamaged
 from loaders.lifetime import PerProcess
+from loaders.tables.typed_key import TypedKey
 
 IDS_AT_ONCE_MAX = 1 << 20
 
@@ -33,12 +33,12 @@ class ObjectIds:
     """Gives out ids. Threads: any; no lock is held over I/O.
 
     Args:
-        cell: the counter.
+        key: the counter.
         block: how many ids one write takes at least.
     """
 
-    def __init__(self, cell: Cell[ObjectIdCounter], block: int) -> None:
-        self._cell = cell
+    def __init__(self, key: TypedKey[ObjectIdCounter], block: int) -> None:
+        self._key = key
         self._block = block
         self._free = PerProcess("object ids", _Free)
 
@@ -56,8 +56,8 @@ class ObjectIds:
         """
         with (free := self._free()).lock:
             highest_id = free.highest
-        seen = self._cell.read()
-        check_counter(None if seen is None else seen.value, highest_id, self._cell.where)
+        seen = self._key.read()
+        check_counter(None if seen is None else seen.value, highest_id, self._key.where)
 
     def take(self, count: int) -> list[int]:
         """So many new ids, ascending. No request while the block lasts, else two.
@@ -80,28 +80,14 @@ class ObjectIds:
     def free_now(self) -> int:
         """How many ids can be given out without a request."""
         with (free := self._free()).lock:
-            return max((len(each) for each in free.blocks), default=0)
-
-    def raise_to(self, least: int) -> None:
-        """See to it that no id below this one is given out from now on, by anybody: they exist already.
-
-        This is how a counter that was lost comes back; nothing else makes one.
-        """
-
-        def raised(counter: ObjectIdCounter | None) -> ObjectIdCounter | None:
-            now = 0 if counter is None else counter.next_object_id
-            return None if counter is not None and now >= least else ObjectIdCounter(max(now, least))
-
-        self._cell.change(raised)
-        with (free := self._free()).lock:
-            free.blocks = [each for each in free.blocks if each.start >= least]
+            return max((len(block) for block in free.blocks), default=0)
 
     def _take_free(self, count: int) -> list[int] | None:
         with (free := self._free()).lock:
-            for at, each in enumerate(free.blocks):
-                if len(each) >= count:
-                    free.blocks[at : at + 1] = [rest for rest in [each[count:]] if rest]
-                    return list(each[:count])
+            for at, block in enumerate(free.blocks):
+                if len(block) >= count:
+                    free.blocks[at : at + 1] = [rest for rest in [block[count:]] if rest]
+                    return list(block[:count])
         return None
 
     def _allocate(self, count: int) -> range:
@@ -110,9 +96,9 @@ class ObjectIds:
 
         # Asked again after a lost reply it takes another block: the first one is burnt, which is fine.
         def raised(counter: ObjectIdCounter | None) -> ObjectIdCounter:
-            return ObjectIdCounter(check_counter(counter, highest_id, self._cell.where) + count)
+            return ObjectIdCounter(check_counter(counter, highest_id, self._key.where) + count)
 
-        after = self._cell.change(raised).value.next_object_id
+        after = self._key.change(raised).value.next_object_id
         return range(after - count, after)
 
 

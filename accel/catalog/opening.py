@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from accel.catalog.cell import Cell, standing
-from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogCells, parse_node_key
+from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogKeys, parse_node_key, require
 from accel.catalog.object_ids import ObjectIds, check_counter
 from accel.catalog.parts import CatalogParts, CatalogSettings
-from accel.catalog.records import NodeDirectory, ObjectIdCounter, StreamBucket, highest_id
+from accel.catalog.records import NodeDirectory, ObjectIdCounter, StreamShard, highest_id
 from accel.errors import CatalogDamaged, CatalogMissing, CommitRefused
 from accel.system import Components
 from loaders.errors import TableMissing
@@ -34,6 +33,7 @@ from loaders.object_index import ObjectIndexLoader
 from loaders.store import ObjectStore
 from loaders.tables import FormatRecord, Tables, create_format, probe_conditions, read_format
 from loaders.tables.names import table_folder
+from loaders.tables.typed_key import TypedKey
 
 if TYPE_CHECKING:
     from accel.history.store.keys import SystemCells
@@ -51,18 +51,18 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
     """
     from accel.history.store.keys import SystemCells  # noqa: PLC0415 - a lookup needs no history
 
-    found = read_format(store)
-    if found is None:
+    record = read_format(store)
+    if record is None:
         wanted = msgspec.structs.replace(wanted, if_match_quotes=probe_conditions(store, system.nonce))
         with ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-init") as executor:
-            cells = CatalogCells(catalog_tables(store, wanted, system, executor))
-            shared = SystemCells(cells.tables)
-            if _is_in_use(store, cells):
-                wanted = _of_its_life(store, cells, shared, wanted)
+            keys = CatalogKeys(catalog_tables(store, wanted, system, executor))
+            shared = SystemCells(keys.tables)
+            if _is_in_use(store, keys):
+                wanted = _of_its_life(store, keys, shared, wanted)
             else:
-                _make_tables(cells, shared, wanted, executor)
-        found = create_format(store, wanted, system.nonce, sleep=system.sleep, jitter=system.jitter)
-    _refuse_other_choices(found, wanted, f"at {FORMAT_KEY!r}")
+                _make_tables(keys, shared, wanted, executor)
+        record = create_format(store, wanted, system.nonce, sleep=system.sleep, jitter=system.jitter)
+    _refuse_other_choices(record, wanted, f"at {FORMAT_KEY!r}")
 
 
 def existing_format(store: ObjectStore) -> FormatRecord:
@@ -72,10 +72,10 @@ def existing_format(store: ObjectStore) -> FormatRecord:
         CatalogMissing: none is.
         FormatTooNew: a newer release made it.
     """
-    found = read_format(store)
-    if found is None:
+    record = read_format(store)
+    if record is None:
         raise CatalogMissing(f"expected a catalog, found nothing at {FORMAT_KEY!r}")
-    return found
+    return record
 
 
 def catalog_tables(
@@ -114,13 +114,13 @@ def catalog_parts(
         Threads(settings.parallel_requests, "accel-catalog-objects", lifetime=lifetime),
     )
     layout = ObjectLayout(namespace=record.namespace)
-    cells = CatalogCells(catalog_tables(store, record, system, executor))
+    keys = CatalogKeys(catalog_tables(store, record, system, executor))
     return CatalogParts(
         store=store,
         layout=layout,
         format=record,
-        cells=cells,
-        ids=ObjectIds(cells.object_ids(), settings.ids_block),
+        keys=keys,
+        ids=ObjectIds(keys.object_ids(), settings.ids_block),
         executor=executor,
         loader=ObjectIndexLoader(store, layout, loading),
         settings=settings,
@@ -130,23 +130,23 @@ def catalog_parts(
     )
 
 
-def _make_tables(cells: CatalogCells, shared: SystemCells, record: FormatRecord, executor: ThreadPoolExecutor) -> None:
+def _make_tables(keys: CatalogKeys, shared: SystemCells, record: FormatRecord, executor: ThreadPoolExecutor) -> None:
     from accel.history.store.id_blocks import make_system_tables  # noqa: PLC0415 - a lookup needs no history
 
-    list(executor.map(cells.tables.create_table, TABLES))
-    choices = cells.format_copy()
-    _refuse_other_choices(choices.create_if_absent(record, final=True).value, record, f"begun, in {choices.where}")
-    cells.directory().create_if_absent(NodeDirectory())
-    cells.object_ids().create_if_absent(ObjectIdCounter(0))
+    list(executor.map(keys.tables.create_table, TABLES))
+    choices = keys.format_copy()
+    _refuse_other_choices(choices.create_if_absent(record).value, record, f"begun, in {choices.where}")
+    keys.directory().create_if_absent(NodeDirectory())
+    keys.object_ids().create_if_absent(ObjectIdCounter(0))
     make_system_tables(shared)
 
     def make_bucket(number: int) -> None:
-        cells.bucket(number).create_if_absent(StreamBucket(number))
+        keys.shard(number).create_if_absent(StreamShard(number))
 
     list(executor.map(make_bucket, range(record.stream_buckets)))
 
 
-def _is_in_use(store: ObjectStore, cells: CatalogCells) -> bool:
+def _is_in_use(store: ObjectStore, keys: CatalogKeys) -> bool:
     """Whether a node has written here, or ids were given out, or an import was begun. Four requests.
 
     The keys of lists are asked for in the bucket itself: they say so even if the marker of their table is gone.
@@ -154,13 +154,13 @@ def _is_in_use(store: ObjectStore, cells: CatalogCells) -> bool:
     folder = table_folder(TABLES_PREFIX, NODE_LISTS)
     if any(parse_node_key(info.key.removeprefix(folder)) is not None for info in store.list(folder, limit=2)):
         return True
-    directory, counter = _value(cells.directory()), _value(cells.object_ids())
+    directory, counter = _value(keys.directory()), _value(keys.object_ids())
     if (directory is not None and len(directory.node_ids)) or (counter is not None and counter.next_object_id):
         return True
-    return cells.tables.table_exists(IMPORT_PROGRESS)
+    return keys.tables.table_exists(IMPORT_PROGRESS)
 
 
-def _of_its_life(store: ObjectStore, cells: CatalogCells, shared: SystemCells, wanted: FormatRecord) -> FormatRecord:
+def _of_its_life(store: ObjectStore, keys: CatalogKeys, shared: SystemCells, wanted: FormatRecord) -> FormatRecord:
     """The format record that a catalog in use has lost, in the generation that its directory names.
 
     Raises:
@@ -169,19 +169,19 @@ def _of_its_life(store: ObjectStore, cells: CatalogCells, shared: SystemCells, w
     """
     from accel.history.store.id_blocks import make_system_tables  # noqa: PLC0415 - a lookup needs no history
 
-    choices = cells.format_copy()
-    _refuse_other_choices(standing(_value(choices), choices.where), wanted, f"in use, in {choices.where}")
+    choices = keys.format_copy()
+    _refuse_other_choices(require(_value(choices), choices.where), wanted, f"in use, in {choices.where}")
     for name in TABLES:
-        if not cells.tables.table_exists(name):
+        if not keys.tables.table_exists(name):
             raise CatalogDamaged(f"expected table {name!r} of a catalog that is in use, found none: it was deleted")
-    directory = standing(_value(cells.directory()), cells.directory().where)
+    directory = require(_value(keys.directory()), keys.directory().where)
     folder = table_folder(TABLES_PREFIX, NODE_LISTS)
-    keys = (parse_node_key(info.key.removeprefix(folder)) for info in store.list(folder))
-    nodes = {node_id for node_id in keys if node_id is not None} | set(directory.node_ids.tolist())
-    lists = [standing(_value(cells.node_list(each)), cells.node_list(each).where) for each in sorted(nodes)]
+    listed = (parse_node_key(info.key.removeprefix(folder)) for info in store.list(folder))
+    nodes = {node_id for node_id in listed if node_id is not None} | set(directory.node_ids.tolist())
+    lists = [require(_value(keys.node_list(node_id)), keys.node_list(node_id).where) for node_id in sorted(nodes)]
     numbers = range(wanted.stream_buckets)
-    buckets = [standing(_value(cells.bucket(each)), cells.bucket(each).where) for each in numbers]
-    counter = cells.object_ids()  # read after the ids
+    buckets = [require(_value(keys.shard(number)), keys.shard(number).where) for number in numbers]
+    counter = keys.object_ids()  # read after the ids
     check_counter(_value(counter), highest_id(*lists, *buckets), counter.where)
     make_system_tables(shared, is_initialised=True)  # refuses: they were made before any node could write
     return msgspec.structs.replace(wanted, generation=directory.generation)
@@ -197,9 +197,9 @@ def _refuse_other_choices(found: FormatRecord, wanted: FormatRecord, where: str)
         raise CommitRefused(f"expected no catalog {where}, or one of {wanted}, found {found}")
 
 
-def _value(cell: Cell[T]) -> T | None:
+def _value(key: TypedKey[T]) -> T | None:
     try:
-        seen = cell.read()
+        seen = key.read()
     except TableMissing:
         return None
     return None if seen is None else seen.value

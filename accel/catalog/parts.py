@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 
-from accel.catalog.keys import CatalogCells
+from accel.catalog.keys import CatalogKeys
 from accel.catalog.object_ids import ObjectIds
 from accel.errors import AccelError
 from accel.system import Components
@@ -47,10 +47,10 @@ class CatalogSettings:
     list_versions_kept: int = 5
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            least = 0 if each.name == "ids_ahead" else 1
-            if getattr(self, each.name) < least:
-                raise ValueError(f"expected {each.name} of at least {least}, found {getattr(self, each.name)}")
+        for setting in fields(self):
+            least = 0 if setting.name == "ids_ahead" else 1
+            if getattr(self, setting.name) < least:
+                raise ValueError(f"expected {setting.name} of at least {least}, found {getattr(self, setting.name)}")
 
 
 MILLISECONDS = 1000
@@ -64,7 +64,7 @@ class CatalogParts:
         store: where everything lies.
         layout: keys of objects.
         format: what all users of this catalog agree on.
-        cells: its keys.
+        keys: its keys.
         ids: gives out object ids.
         executor: sends requests of one step side by side.
         loader: opens object indexes, on threads of its own.
@@ -77,7 +77,7 @@ class CatalogParts:
     store: ObjectStore
     layout: ObjectLayout
     format: FormatRecord
-    cells: CatalogCells
+    keys: CatalogKeys
     ids: ObjectIds
     executor: Executor
     loader: ObjectIndexLoader

@@ -50,12 +50,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.cell import Cell, Seen
-from accel.catalog.keys import CatalogCells
+from accel.catalog.keys import CatalogKeys
 from accel.catalog.node_list import is_led_back
-from accel.catalog.records import NodeDirectory, NodeList, StreamBucket
+from accel.catalog.records import NodeDirectory, NodeList, StreamShard
 from accel.catalog.rows import OPEN, STREAM_OBJECT, Columns, Rows, by_stream, highest_of_each, no_rows
-from accel.catalog.stream_shards import bucket_of, buckets_of
+from accel.catalog.stream_shards import shard_of, shards_of
 from accel.errors import CatalogDamaged, CatalogWentBack, ImageRefused
 from accel.image import (
     ImageVersion,
@@ -70,6 +69,8 @@ from accel.image import (
     node_of_columns,
 )
 from loaders.object_ref import ObjectRef
+from loaders.tables.envelope import Versioned
+from loaders.tables.typed_key import TypedKey
 
 # Catching up
 
@@ -84,9 +85,9 @@ REREADS_MAX = 3
 class Snapshot:
     """All that was read of the catalog, with the image built from it. Not of one instant: see the module."""
 
-    directory: Seen[NodeDirectory]
-    lists: Mapping[int, Seen[NodeList]]
-    buckets: tuple[Seen[StreamBucket], ...]
+    directory: Versioned[NodeDirectory]
+    lists: Mapping[int, Versioned[NodeList]]
+    buckets: tuple[Versioned[StreamShard], ...]
     version: VersionVector
     built: BuiltImage
 
@@ -99,7 +100,7 @@ class Watch:
     """Keeps a snapshot, and catches up when asked.
 
     Args:
-        cells: the catalog's keys.
+        keys: the catalog's keys.
         namespace: of the objects.
         bucket_count: buckets of streams, as the format record says.
         executor: sends the requests of a round.
@@ -107,8 +108,8 @@ class Watch:
     Threads: any. Two threads that refresh at once both ask; the newer answer stays.
     """
 
-    def __init__(self, cells: CatalogCells, namespace: str, bucket_count: int, executor: Executor) -> None:
-        self._cells = cells
+    def __init__(self, keys: CatalogKeys, namespace: str, bucket_count: int, executor: Executor) -> None:
+        self._keys = keys
         self._namespace = namespace
         self._bucket_count = bucket_count
         self._executor = executor
@@ -159,10 +160,10 @@ class Watch:
         known = {} if before is None else dict(before.lists)
         asked = list(known.items())
         directory_flight = self._executor.submit(self._read_directory, before)
-        lists = dict(zip(known, self._all(self._again, ((self._cells.node_list(n), s) for n, s in asked)), strict=True))
+        lists = dict(zip(known, self._all(self._again, ((self._keys.node_list(n), s) for n, s in asked)), strict=True))
         directory = directory_flight.result()
         missing = [node_id for node_id in directory.value.node_ids.tolist() if node_id not in lists]
-        lists.update(zip(missing, self._all(_there, map(self._cells.node_list, missing)), strict=True))
+        lists.update(zip(missing, self._all(_there, map(self._keys.node_list, missing)), strict=True))
         buckets = tuple(self._read_buckets(before))
         version = _version(directory, lists, buckets)
         built = build_image(
@@ -175,31 +176,31 @@ class Watch:
         return Snapshot(directory, lists, buckets, version, built)
 
     def _is_renewed(self, before: Snapshot) -> bool:
-        return _there(self._cells.directory()).value.generation > before.version.generation
+        return _there(self._keys.directory()).value.generation > before.version.generation
 
-    def _read_directory(self, before: Snapshot | None) -> Seen[NodeDirectory]:
-        cell = self._cells.directory()
-        return _there(cell) if before is None else cell.read_newer(before.directory)
+    def _read_directory(self, before: Snapshot | None) -> Versioned[NodeDirectory]:
+        key = self._keys.directory()
+        return _there(key) if before is None else key.read_newer(before.directory)
 
-    def _read_buckets(self, before: Snapshot | None) -> list[Seen[StreamBucket]]:
-        cells = [self._cells.bucket(number) for number in range(self._bucket_count)]
+    def _read_buckets(self, before: Snapshot | None) -> list[Versioned[StreamShard]]:
+        keys = [self._keys.shard(number) for number in range(self._bucket_count)]
         if before is None:
-            return self._all(_there, cells)
-        return self._all(self._again, zip(cells, before.buckets, strict=True))
+            return self._all(_there, keys)
+        return self._all(self._again, zip(keys, before.buckets, strict=True))
 
     def _all(self, read: Callable[[T], U], asked: Iterable[T]) -> list[U]:
         return list(self._executor.map(read, asked))
 
     @staticmethod
-    def _again(asked: tuple[Cell[T], Seen[T]]) -> Seen[T]:
-        cell, seen = asked
-        return cell.read_newer(seen)
+    def _again(asked: tuple[TypedKey[T], Versioned[T]]) -> Versioned[T]:
+        key, seen = asked
+        return key.read_newer(seen)
 
 
-def _there(cell: Cell[T]) -> Seen[T]:
-    seen = cell.read()
+def _there(key: TypedKey[T]) -> Versioned[T]:
+    seen = key.read()
     if seen is None:
-        raise CatalogDamaged(f"expected a value in {cell.where}, found none: it was deleted")
+        raise CatalogDamaged(f"expected a value in {key.where}, found none: it was deleted")
     return seen
 
 
@@ -227,17 +228,22 @@ def _behind(after: Snapshot, before: Snapshot | None) -> str | None:
     return None
 
 
-def _epochs(buckets: Iterable[StreamBucket]) -> Columns:
-    return [(each.ranges["node_id"], np.where(each.ranges["end"] == OPEN, each.ranges["epoch"], 0)) for each in buckets]
+def _epochs(buckets: Iterable[StreamShard]) -> Columns:
+    return [
+        (bucket.ranges["node_id"], np.where(bucket.ranges["end"] == OPEN, bucket.ranges["epoch"], 0))
+        for bucket in buckets
+    ]
 
 
-def _commits(buckets: Iterable[StreamBucket]) -> Columns:
-    rows = (rows for each in buckets for rows in (each.stream_objects, each.retired))
-    return [(each["node_id"], each["added_by"] + 1) for each in rows if len(each)]
+def _commits(buckets: Iterable[StreamShard]) -> Columns:
+    rows = (rows for bucket in buckets for rows in (bucket.stream_objects, bucket.retired))
+    return [(some_rows["node_id"], some_rows["added_by"] + 1) for some_rows in rows if len(some_rows)]
 
 
 def _version(
-    directory: Seen[NodeDirectory], lists: Mapping[int, Seen[NodeList]], buckets: tuple[Seen[StreamBucket], ...]
+    directory: Versioned[NodeDirectory],
+    lists: Mapping[int, Versioned[NodeList]],
+    buckets: tuple[Versioned[StreamShard], ...],
 ) -> VersionVector:
     parts = {"directory": directory.version.sequence}
     parts |= {f"node/{node_id}": seen.version.sequence for node_id, seen in lists.items()}
@@ -266,7 +272,7 @@ class BuiltImage:
 def build_image(
     namespace: str,
     lists: Mapping[int, NodeList],
-    buckets: Sequence[StreamBucket],
+    buckets: Sequence[StreamShard],
     version: ImageVersion,
     previous: BuiltImage | None = None,
 ) -> BuiltImage:
@@ -288,10 +294,10 @@ def build_image(
     for number, bucket in enumerate(buckets):
         if bucket.bucket != number:
             raise ImageRefused(f"expected bucket {number} of {len(buckets)}, found bucket {bucket.bucket} in its place")
-    for node_id, each in lists.items():
-        if each.node_id != node_id:
-            raise ImageRefused(f"expected a list of node {node_id}, found one of node {each.node_id} in its place")
-    nodes = {node_id: _node(each, previous) for node_id, each in lists.items()}
+    for node_id, node_list in lists.items():
+        if node_list.node_id != node_id:
+            raise ImageRefused(f"expected a list of node {node_id}, found one of node {node_list.node_id} in its place")
+    nodes = {node_id: _node(node_list, previous) for node_id, node_list in lists.items()}
     parts = _parts(lists.values(), buckets, previous)
     unchanged = previous is not None and parts == previous.parts
     streams = previous.image.streams if previous is not None and unchanged else BucketedStreams(parts)
@@ -315,11 +321,11 @@ def _node(now: NodeList, previous: BuiltImage | None) -> NodeImage:
 
 
 def _parts(
-    lists: Iterable[NodeList], buckets: Sequence[StreamBucket], previous: BuiltImage | None
+    lists: Iterable[NodeList], buckets: Sequence[StreamShard], previous: BuiltImage | None
 ) -> tuple[BucketStreams, ...]:
     lists = list(lists)
     late = _late_rows(lists, len(buckets))
-    withdrawn = frozenset((each.node_id, commit) for each in lists for commit in each.withdrawn_commits)
+    withdrawn = frozenset((node_list.node_id, commit) for node_list in lists for commit in node_list.withdrawn_commits)
     before = previous.parts if previous is not None and len(previous.parts) == len(buckets) else [None] * len(buckets)
     none = no_rows(STREAM_OBJECT)
     return tuple(
@@ -328,7 +334,7 @@ def _parts(
     )
 
 
-def _part(bucket: StreamBucket, late: Rows, withdrawn: Commits, before: BucketStreams | None) -> BucketStreams:
+def _part(bucket: StreamShard, late: Rows, withdrawn: Commits, before: BucketStreams | None) -> BucketStreams:
     unchanged = before is not None and before.bucket is bucket and before.withdrawn == withdrawn
     if before is not None and unchanged and np.array_equal(before.late, late):
         return before
@@ -337,11 +343,11 @@ def _part(bucket: StreamBucket, late: Rows, withdrawn: Commits, before: BucketSt
 
 def _late_rows(lists: Iterable[NodeList], bucket_count: int) -> dict[int, Rows]:
     """Stream objects that still stand in lists, by the bucket where they belong."""
-    found = [each.stream_objects for each in lists if len(each.stream_objects)]
-    if not found or not bucket_count:
+    waiting = [node_list.stream_objects for node_list in lists if len(node_list.stream_objects)]
+    if not waiting or not bucket_count:
         return {}
-    rows = by_stream(np.concatenate(found), "start")
-    numbers = buckets_of(rows["stream_id"], bucket_count)
+    rows = by_stream(np.concatenate(waiting), "start")
+    numbers = shards_of(rows["stream_id"], bucket_count)
     return {int(number): rows[numbers == number] for number in np.unique(numbers)}
 
 
@@ -365,7 +371,7 @@ class BucketStreams:
         withdrawn: commits whose rows in the bucket do not count.
     """
 
-    def __init__(self, bucket: StreamBucket, late: Rows, withdrawn: Commits) -> None:
+    def __init__(self, bucket: StreamShard, late: Rows, withdrawn: Commits) -> None:
         self.stream_ids = _stream_ids(bucket.streams)
         self.bucket = bucket
         self.late = late
@@ -408,8 +414,12 @@ class BucketStreams:
         if len(late):
             retired = self.bucket.retired[_slice(self._retired_ids, stream_id)]
             known = {*moved["object_id"].tolist(), *retired["object_id"].tolist()}
-            late_objects = [each for each in _stream_objects(late) if each.ref.object_id not in known]
-            objects += [each for each in late_objects if each.end > start_offset and not _replaced(each, objects)]
+            late_objects = [candidate for candidate in _stream_objects(late) if candidate.ref.object_id not in known]
+            objects += [
+                late_object
+                for late_object in late_objects
+                if late_object.end > start_offset and not _replaced(late_object, objects)
+            ]
         return make_stream(stream_id, start_offset, ranges, objects)
 
     def _not_withdrawn(self, rows: Rows) -> Rows:
@@ -433,10 +443,10 @@ class BucketedStreams(Mapping[int, StreamImage]):
 
     def __getitem__(self, stream_id: int) -> StreamImage:
         part = self._part(stream_id)
-        found = None if part is None else part.find(stream_id)
-        if found is None:
+        stream = None if part is None else part.find(stream_id)
+        if stream is None:
             raise KeyError(stream_id)
-        return found
+        return stream
 
     def __iter__(self) -> Iterator[int]:
         for part in self._parts:
@@ -454,7 +464,7 @@ class BucketedStreams(Mapping[int, StreamImage]):
 
     def _part(self, stream_id: int) -> BucketStreams | None:
         is_possible = 0 <= stream_id <= INT64_MAX and self._parts
-        return self._parts[bucket_of(int(stream_id), len(self._parts))] if is_possible else None
+        return self._parts[shard_of(int(stream_id), len(self._parts))] if is_possible else None
 
 
 def _stream_ids(rows: Rows) -> NDArray[np.int64]:
@@ -467,7 +477,7 @@ def _slice(stream_ids: NDArray[np.int64], stream_id: int) -> slice:
 
 
 def _replaced(late: StreamObject, objects: Iterable[StreamObject]) -> bool:
-    return any(each.start <= late.start and late.end <= each.end for each in objects)
+    return any(listed.start <= late.start and late.end <= listed.end for listed in objects)
 
 
 def _stream_objects(rows: Rows) -> list[StreamObject]:

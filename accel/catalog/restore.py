@@ -22,7 +22,7 @@ from functools import partial
 import numpy as np
 
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.cell import standing
+from accel.catalog.keys import require
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import NodeDirectory, NodeList, ObjectIdCounter
 from accel.catalog.survey import BulkScan, Progress, must_read, read_survey
@@ -95,10 +95,10 @@ def plan_restored(
     parts = catalog.parts
     stored = (scan or BulkScan()).list_objects(parts, progress)
     survey = read_survey(parts)
-    directory = must_read(parts.cells.directory()).value
+    directory = must_read(parts.keys.directory()).value
     hinted = max(_hinted_ids(parts), default=-1)
     highest = max(int(stored.ids.max(initial=-1)), int(survey.known_ids().max(initial=-1)), hinted)
-    counter = parts.cells.object_ids().read()
+    counter = parts.keys.object_ids().read()
     now = None if counter is None else counter.value.next_object_id
     streams = [int(seen.value.streams["stream_id"].max(initial=-1)) for seen in survey.buckets]
     return RestorePlan(
@@ -131,18 +131,18 @@ def restored(catalog: ObjectCatalog, plan: RestorePlan) -> RestoreReport:
     generation = _next_generation(parts, plan.generation)
     system = parts.system
     renew_format(parts.store, generation, system.nonce, sleep=system.sleep, jitter=system.jitter)
-    parts.cells.object_ids().change(
+    parts.keys.object_ids().change(
         lambda counter: ObjectIdCounter(
             max(plan.next_object_id_after, 0 if counter is None else counter.next_object_id)
         )
     )
     for node_id in plan.epochs:
-        cell = parts.cells.node_list(node_id)
-        cell.change(partial(_fenced, where=cell.where))
-    directory = parts.cells.directory()
+        key = parts.keys.node_list(node_id)
+        key.change(partial(_fenced, where=key.where))
+    directory = parts.keys.directory()
 
     def named(named_before: NodeDirectory | None) -> NodeDirectory:
-        known = standing(named_before, directory.where)
+        known = require(named_before, directory.where)
         nodes = np.union1d(known.node_ids, np.array(sorted(plan.epochs), dtype=np.int64))
         return replace(known, node_ids=nodes, generation=generation)
 
@@ -151,7 +151,7 @@ def restored(catalog: ObjectCatalog, plan: RestorePlan) -> RestoreReport:
 
 
 def _fenced(node_list: NodeList | None, *, where: str) -> NodeList:
-    known = standing(node_list, where)
+    known = require(node_list, where)
     return replace(known, epoch=known.epoch + EPOCHS_PASSED_OVER)
 
 

@@ -232,8 +232,8 @@ def highest_of_each(columns: Columns) -> list[tuple[int, int]]:
         columns: (ids, numbers) pairs of equal length, in any order.
     """
     none = np.empty(0, dtype=np.int64)
-    ids = np.concatenate([none, *(each for each, _ in columns)])
-    numbers = np.concatenate([none, *(each for _, each in columns)])
+    ids = np.concatenate([none, *(ids for ids, _ in columns)])
+    numbers = np.concatenate([none, *(numbers for _, numbers in columns)])
     order = np.lexsort((numbers, ids))
     ids, numbers = ids[order], numbers[order]
     last = np.append(ids[1:] != ids[:-1], True) if len(ids) else np.empty(0, dtype=np.bool_)
@@ -248,13 +248,13 @@ def refs_of(rows: Rows) -> tuple[ObjectRef, ...]:
 
 def some(ids: NDArray[np.int64] | list[int]) -> str:
     """Ids for an error's text: the first few, and how many there are."""
-    shown = ", ".join(str(each) for each in list(ids)[:5])
+    shown = ", ".join(str(number) for number in list(ids)[:5])
     return shown if len(ids) <= 5 else f"{shown}, ... ({len(ids)} in all)"
 
 
 # Stream objects: the same rules in a node's list and in a stream shard
 
-_LEAST = {"object_id": 0, "stream_id": 0, "start": 0, "size_bytes": 0, "index_size_bytes": 0, "data_time_ms": 0}
+_NOT_NEGATIVE = ("object_id", "stream_id", "start", "size_bytes", "index_size_bytes", "data_time_ms")
 
 
 def check_new_rows(rows: Rows, where: str) -> None:
@@ -266,8 +266,8 @@ def check_new_rows(rows: Rows, where: str) -> None:
     """
     if rows.dtype != STREAM_OBJECT:
         raise ValueError(f"{where}: expected rows of stream objects with {STREAM_OBJECT.names}, found {rows.dtype}")
-    for name, least in _LEAST.items():
-        _refuse_first(rows, rows[name] < least, f"{where}: expected {name} of at least {least}")
+    for name in _NOT_NEGATIVE:
+        _refuse_first(rows, rows[name] < 0, f"{where}: expected {name} of at least 0")
     wrong = (rows["tail_checksum"] < UNKNOWN) | (rows["tail_checksum"] > CHECKSUM_MAX)
     _refuse_first(rows, wrong, f"{where}: expected a checksum of -1 to 2^32 - 1")
     _refuse_first(rows, rows["end"] <= rows["start"], f"{where}: expected an end above the start")
@@ -297,8 +297,10 @@ def refuse_overlaps(rows: Rows, where: str) -> None:
 def overlapping(rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Positions whose row overlaps the next one, of rows ascending by (stream id, start)."""
     same = rows["stream_id"][1:] == rows["stream_id"][:-1]
-    found: np.ndarray[tuple[int], np.dtype[np.int64]] = np.flatnonzero(same & (rows["end"][:-1] > rows["start"][1:]))
-    return found
+    positions: np.ndarray[tuple[int], np.dtype[np.int64]] = np.flatnonzero(
+        same & (rows["end"][:-1] > rows["start"][1:])
+    )
+    return positions
 
 
 def refuse_other_bytes(listed: Rows, added: Rows, where: str) -> None:
@@ -401,15 +403,15 @@ def stream_object_rows(own: Iterable[tuple[int, StreamObject]], node_id: int, ti
         CommitRefused: the size of an object or of its index is unknown.
     """
     pairs = list(own)
-    refs = [each.ref for _, each in pairs]
+    refs = [stream_object.ref for _, stream_object in pairs]
     for ref in refs:
         _check_sizes(ref)
     return make_rows(
         STREAM_OBJECT,
         object_id=[ref.object_id for ref in refs],
         stream_id=[stream_id for stream_id, _ in pairs],
-        start=[each.start for _, each in pairs],
-        end=[each.end for _, each in pairs],
+        start=[stream_object.start for _, stream_object in pairs],
+        end=[stream_object.end for _, stream_object in pairs],
         size_bytes=[ref.size_bytes for ref in refs],
         index_size_bytes=[ref.index_size_bytes for ref in refs],
         attributes=[ref.attributes for ref in refs],

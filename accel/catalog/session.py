@@ -31,7 +31,7 @@ does (`last_order_id`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,14 +39,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.cell import Seen, standing
+from accel.catalog.keys import require
 from accel.catalog.node_list import with_new_session
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import NodeDirectory, NodeList, StreamBucket, highest_id
+from accel.catalog.records import NodeDirectory, NodeList, StreamShard, highest_id
 from accel.catalog.rows import OPEN, refs_of, some
-from accel.catalog.stream_shards import buckets_of
+from accel.catalog.stream_shards import shards_of
 from accel.catalog.survey import joined_ids, must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused
+from loaders.tables.envelope import Versioned
 from range_index import ObjectRanges
 
 
@@ -131,13 +132,13 @@ class StreamEnds:
             (self.ends[at] != starts, "a start where the stream ended"),
             (ends <= starts, "an end above the start"),
         ):
-            found = np.flatnonzero(wrong)
-            if len(found):
-                first = int(found[0])
+            positions = np.flatnonzero(wrong)
+            if len(positions):
+                first = int(positions[0])
                 known = f"; the stream ended at {self.ends[at[first]]}" if expected.startswith("a start") else ""
                 raise CommitRefused(
                     f"stream {stream_ids[first]}: expected {expected}, "
-                    f"found [{starts[first]}, {ends[first]}){known} ({len(found)} streams alike)"
+                    f"found [{starts[first]}, {ends[first]}){known} ({len(positions)} streams alike)"
                 )
 
 
@@ -147,18 +148,11 @@ def columns_of(ranges: ObjectRanges) -> tuple[NDArray[np.int64], NDArray[np.int6
     return ranges.stream_ids, starts, starts + ranges.lengths.astype(np.int64)
 
 
-def ends_of(spans: Mapping[int, int] | Iterable[tuple[int, int]]) -> StreamEnds:
-    """From {stream id: end} or (stream id, end) pairs."""
-    pairs = list(spans.items() if isinstance(spans, Mapping) else spans)
-    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return StreamEnds.of(table[:, 0], table[:, 1])
-
-
 # Opening
 
 
-def open_session(parts: CatalogParts, node_id: int) -> tuple[Seen[NodeList], Recovered]:
-    """Fence older sessions of a node, and learn what a new one has to know.
+def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList], StreamEnds, int]:
+    """Fence older sessions of a node; gives its list, and what `recover_ends` gives.
 
     Requests: two for the list, two or three for the directory, one for the counter, one or two a bucket, one for the
     checkpoint, and one an object that was committed after it; for a new node one more a bucket, and one a list.
@@ -170,15 +164,15 @@ def open_session(parts: CatalogParts, node_id: int) -> tuple[Seen[NodeList], Rec
         CorruptObject, KeyMissing: an object committed after the checkpoint could not be opened.
     """
     seen = _opened_list(parts, node_id)
-    directory = parts.cells.directory()
-    directory.change(lambda found: _with_node(standing(found, directory.where), node_id))
+    directory = parts.keys.directory()
+    directory.change(lambda now: _with_node(require(now, directory.where), node_id))
     adopt = partial(_adopt, parts, node_id, seen.value.epoch)
-    buckets = [each.value for each in parts.executor.map(adopt, range(parts.format.stream_buckets))]
+    buckets = [seen_bucket.value for seen_bucket in parts.executor.map(adopt, range(parts.format.stream_buckets))]
     parts.ids.note(highest_id(*buckets))
-    return seen, recover_ends(parts, seen.value, buckets)
+    return seen, *recover_ends(parts, seen.value, buckets)
 
 
-def with_epoch(bucket: StreamBucket, node_id: int, epoch: int) -> StreamBucket | None:
+def with_epoch(bucket: StreamShard, node_id: int, epoch: int) -> StreamShard | None:
     """A bucket whose open ranges of this node are of this epoch; None if they are so already, or of a newer one."""
     ranges = bucket.ranges
     older = (ranges["node_id"] == node_id) & (ranges["end"] == OPEN) & (ranges["epoch"] < epoch)
@@ -186,23 +180,23 @@ def with_epoch(bucket: StreamBucket, node_id: int, epoch: int) -> StreamBucket |
         return None
     raised = ranges.copy()
     raised["epoch"][older] = epoch
-    return StreamBucket(bucket.bucket, bucket.streams, raised, bucket.stream_objects, bucket.retired)
+    return StreamShard(bucket.bucket, bucket.streams, raised, bucket.stream_objects, bucket.retired)
 
 
-def _opened_list(parts: CatalogParts, node_id: int) -> Seen[NodeList]:
-    directory = parts.cells.directory()
-    found = directory.read()  # before the list: a first session writes it afterwards
-    known = standing(None if found is None else found.value, directory.where)
-    cell = parts.cells.node_list(node_id)
-    seen = cell.read()
+def _opened_list(parts: CatalogParts, node_id: int) -> Versioned[NodeList]:
+    directory = parts.keys.directory()
+    seen_directory = directory.read()  # before the list: a first session writes it afterwards
+    known = require(None if seen_directory is None else seen_directory.value, directory.where)
+    key = parts.keys.node_list(node_id)
+    seen = key.read()
     if seen is None:
-        _refuse_lost_list(parts, known, node_id, cell.where)
+        _refuse_lost_list(parts, known, node_id, key.where)
         _note_ids_of_others(parts, known)
         parts.ids.refuse_lost()
-        return cell.change(lambda now: with_new_session(now or NodeList(node_id)))
+        return key.change(lambda now: with_new_session(now or NodeList(node_id)))
     parts.ids.note(highest_id(seen.value))
     parts.ids.refuse_lost()
-    return cell.change(lambda now: with_new_session(standing(now, cell.where)), seen=seen)
+    return key.change(lambda now: with_new_session(require(now, key.where)), seen=seen)
 
 
 def _refuse_lost_list(parts: CatalogParts, directory: NodeDirectory, node_id: int, where: str) -> None:
@@ -214,13 +208,13 @@ def _refuse_lost_list(parts: CatalogParts, directory: NodeDirectory, node_id: in
     traces = []
     if node_id in directory.node_ids:
         traces.append("the directory names the node")
-    if parts.cells.checkpoint(node_id).read() is not None:
+    if parts.keys.checkpoint(node_id).read() is not None:
         traces.append("it has a checkpoint")
     buckets = parts.executor.map(partial(_bucket, parts), range(parts.format.stream_buckets))
-    ranges = sum(int((each.value.ranges["node_id"] == node_id).sum()) for each in buckets)
+    ranges = sum(int((bucket.value.ranges["node_id"] == node_id).sum()) for bucket in buckets)
     if ranges:
         traces.append(f"it has {ranges} ranges of streams")
-    if traces and parts.cells.node_list(node_id).read() is None:  # another first session may have made it meanwhile
+    if traces and parts.keys.node_list(node_id).read() is None:  # another first session may have made it meanwhile
         raise CatalogDamaged(f"expected the list of node {node_id} in {where}, found none, but {' and '.join(traces)}")
 
 
@@ -228,7 +222,7 @@ def _note_ids_of_others(parts: CatalogParts, directory: NodeDirectory) -> None:
     # A new node has no list that shows which ids are in use. One of another node that cannot be read shows nothing.
     for node_id in directory.node_ids.tolist():
         with suppress(AccelError):
-            seen = parts.cells.node_list(node_id).read()
+            seen = parts.keys.node_list(node_id).read()
             parts.ids.note(-1 if seen is None else highest_id(seen.value))
 
 
@@ -238,37 +232,22 @@ def _with_node(known: NodeDirectory, node_id: int) -> NodeDirectory | None:
     return replace(known, node_ids=np.union1d(known.node_ids, np.array([node_id], dtype=np.int64)))
 
 
-def _adopt(parts: CatalogParts, node_id: int, epoch: int, number: int) -> Seen[StreamBucket]:
+def _adopt(parts: CatalogParts, node_id: int, epoch: int, number: int) -> Versioned[StreamShard]:
     seen = _bucket(parts, number)
-    cell = parts.cells.bucket(number)
-    return cell.change(lambda found: with_epoch(standing(found, cell.where), node_id, epoch), seen=seen)
+    key = parts.keys.shard(number)
+    return key.change(lambda now: with_epoch(require(now, key.where), node_id, epoch), seen=seen)
 
 
-def _bucket(parts: CatalogParts, number: int) -> Seen[StreamBucket]:
-    cell = parts.cells.bucket(number)
-    return standing(cell.read(), cell.where)
+def _bucket(parts: CatalogParts, number: int) -> Versioned[StreamShard]:
+    key = parts.keys.shard(number)
+    return require(key.read(), key.where)
 
 
 # Recovering the ends
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Recovered:
-    """Where streams end, and how that was found out.
-
-    Args:
-        ends: of the streams that are open on the node.
-        checkpoint_order_id: objects up to this order id were in the checkpoint; -1 without one.
-        opened: indexes that had to be opened.
-    """
-
-    ends: StreamEnds
-    checkpoint_order_id: int
-    opened: int
-
-
-def recover_ends(parts: CatalogParts, node_list: NodeList, buckets: Sequence[StreamBucket]) -> Recovered:
-    """Where the node's open streams end.
+def recover_ends(parts: CatalogParts, node_list: NodeList, buckets: Sequence[StreamShard]) -> tuple[StreamEnds, int]:
+    """Where the node's open streams end, and how many indexes had to be opened to learn it.
 
     Requests: one for the checkpoint, and one an object committed since (two if its index is large).
 
@@ -285,7 +264,7 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, buckets: Sequence[Str
     known = np.unique(np.concatenate([bucket.streams["stream_id"] for bucket in buckets]))
     owned, starts = _open_streams(node_id, buckets)
     ends = StreamEnds.of(owned, starts)
-    checkpoint = parts.cells.checkpoint(node_id).read()
+    checkpoint = parts.keys.checkpoint(node_id).read()
     covered = -1
     if checkpoint is not None:
         covered = checkpoint.value.order_id
@@ -301,7 +280,7 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, buckets: Sequence[Str
         ends = ends.raised(rows["stream_id"], rows["end"])
     for bucket in buckets:
         ends = ends.raised(bucket.streams["stream_id"], bucket.streams["start_offset"])
-    return Recovered(ends.only(owned), covered, len(since))
+    return ends.only(owned), len(since)
 
 
 def _refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:
@@ -312,7 +291,7 @@ def _refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witnes
     """
     if commit < node_list.next_order_id:
         return
-    now = parts.cells.node_list(node_list.node_id).read()  # a newer session may have committed it just now
+    now = parts.keys.node_list(node_list.node_id).read()  # a newer session may have committed it just now
     if now is None or commit >= now.value.next_order_id:
         seen = "no list" if now is None else f"{now.value.next_order_id}"
         where = f"list of node {node_list.node_id}"
@@ -330,15 +309,15 @@ def _refuse_strangers(
         CatalogDamaged: they do not.
     """
     strangers = np.setdiff1d(stream_ids, known)
-    numbers = np.unique(buckets_of(strangers, parts.format.stream_buckets)).tolist()
-    now = [must_read(parts.cells.bucket(each)).value.streams["stream_id"] for each in numbers]
+    numbers = np.unique(shards_of(strangers, parts.format.stream_buckets)).tolist()
+    now = [must_read(parts.keys.shard(number)).value.streams["stream_id"] for number in numbers]
     strangers = np.setdiff1d(strangers, joined_ids(now))  # a newer session may have opened some just now
     if len(strangers):
         expected = f"streams {some(strangers)}, which {witness} knows"
         raise CatalogDamaged(f"buckets of streams: expected {expected}, found none of them: put back?")
 
 
-def _open_streams(node_id: int, buckets: Sequence[StreamBucket]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _open_streams(node_id: int, buckets: Sequence[StreamShard]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     rows = np.concatenate([bucket.ranges for bucket in buckets])
     mine = rows[(rows["node_id"] == node_id) & (rows["end"] == OPEN)]
     return mine["stream_id"], mine["start"]

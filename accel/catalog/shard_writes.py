@@ -37,14 +37,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.cell import Cell, Seen, standing
-from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix, parse_list_version_key
+from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix, parse_list_version_key, require
 from accel.catalog.node_list import undoable_commits, without_stream_objects, without_withdrawn
 from accel.catalog.parts import MILLISECONDS, CatalogParts
-from accel.catalog.records import ListVersion, NodeList, StreamBucket
+from accel.catalog.records import ListVersion, NodeList, StreamShard
 from accel.catalog.rows import OPEN, STREAM_OBJECT, Rows, no_rows, some
 from accel.catalog.stream_shards import (
-    buckets_of,
+    shards_of,
     with_closed_ranges,
     with_open_ranges,
     with_starts,
@@ -55,13 +54,15 @@ from accel.catalog.stream_shards import (
 from accel.errors import CatalogMissing, CommitRefused, SessionFenced
 from loaders.layout import TABLES_PREFIX
 from loaders.store import ObjectInfo
+from loaders.tables.envelope import Versioned
 from loaders.tables.names import encode_prefix, table_folder
+from loaders.tables.typed_key import TypedKey
 
 # Opening, closing and trimming streams
 
 
 Ids = NDArray[np.int64]
-EditRule = Callable[[StreamBucket, Ids, Ids], StreamBucket | None]
+EditRule = Callable[[StreamShard, Ids, Ids], StreamShard | None]
 """(bucket, stream ids, an offset for each) -> the bucket that follows, or None."""
 
 
@@ -72,12 +73,12 @@ def open_ranges(parts: CatalogParts, node_id: int, epoch: int, wanted: Mapping[i
         CommitRefused: see `stream_shards.with_open_ranges`.
     """
 
-    def rule(bucket: StreamBucket, ids: Ids, offsets: Ids) -> StreamBucket | None:
+    def rule(bucket: StreamShard, ids: Ids, offsets: Ids) -> StreamShard | None:
         return with_open_ranges(bucket, ids, node_id, epoch, offsets)
 
     asked = {stream_id: OPEN if start is None else start for stream_id, start in wanted.items()}
     buckets = edit_buckets(parts, asked, rule)
-    rows = np.concatenate([bucket.ranges for bucket in buckets]) if buckets else StreamBucket(0).ranges
+    rows = np.concatenate([bucket.ranges for bucket in buckets]) if buckets else StreamShard(0).ranges
     rows = rows[(rows["end"] == OPEN) & np.isin(rows["stream_id"], np.fromiter(asked, dtype=np.int64))]
     return rows["stream_id"], rows["start"]
 
@@ -90,7 +91,7 @@ def close_ranges(parts: CatalogParts, node_id: int, epoch: int, ends: Mapping[in
         CommitRefused: see `stream_shards.with_closed_ranges`.
     """
 
-    def rule(bucket: StreamBucket, ids: Ids, offsets: Ids) -> StreamBucket | None:
+    def rule(bucket: StreamShard, ids: Ids, offsets: Ids) -> StreamShard | None:
         _refuse_fenced(bucket, ids, node_id, epoch)
         return with_closed_ranges(bucket, ids, node_id, offsets)
 
@@ -104,35 +105,35 @@ def trim_streams(parts: CatalogParts, offsets: Mapping[int, int]) -> None:
         CommitRefused: an unknown stream, or an offset beyond the end of a closed one.
     """
 
-    def rule(bucket: StreamBucket, ids: Ids, starts: Ids) -> StreamBucket | None:
+    def rule(bucket: StreamShard, ids: Ids, starts: Ids) -> StreamShard | None:
         return with_starts(bucket, ids, starts, parts.now_ms())
 
     edit_buckets(parts, offsets, rule)
 
 
-def edit_buckets(parts: CatalogParts, offsets: Mapping[int, int], rule: EditRule) -> list[StreamBucket]:
+def edit_buckets(parts: CatalogParts, offsets: Mapping[int, int], rule: EditRule) -> list[StreamShard]:
     """Apply a rule to the streams of each bucket; gives these buckets as they are then.
 
     Requests: two a bucket that is touched.
     """
     ids = np.fromiter(offsets.keys(), dtype=np.int64)
     values = np.fromiter(offsets.values(), dtype=np.int64)
-    numbers = buckets_of(ids, parts.format.stream_buckets)
+    numbers = shards_of(ids, parts.format.stream_buckets)
 
-    def edit(number: int) -> StreamBucket:
+    def edit(number: int) -> StreamShard:
         here = numbers == number
 
-        cell = parts.cells.bucket(number)
+        key = parts.keys.shard(number)
 
-        def change(found: StreamBucket | None) -> StreamBucket | None:
-            return rule(standing(found, cell.where), ids[here], values[here])
+        def change(now: StreamShard | None) -> StreamShard | None:
+            return rule(require(now, key.where), ids[here], values[here])
 
-        return cell.change(change).value
+        return key.change(change).value
 
     return list(parts.executor.map(edit, np.unique(numbers).tolist()))
 
 
-def _refuse_fenced(bucket: StreamBucket, ids: Ids, node_id: int, epoch: int) -> None:
+def _refuse_fenced(bucket: StreamShard, ids: Ids, node_id: int, epoch: int) -> None:
     ranges = bucket.ranges
     taken = (ranges["node_id"] == node_id) & (ranges["end"] == OPEN) & (ranges["epoch"] > epoch)
     taken &= np.isin(ranges["stream_id"], ids)
@@ -147,7 +148,7 @@ def _refuse_fenced(bucket: StreamBucket, ids: Ids, node_id: int, epoch: int) -> 
 # Moving stream objects
 
 
-def move_stream_objects(parts: CatalogParts, node_id: int) -> Seen[NodeList]:
+def move_stream_objects(parts: CatalogParts, node_id: int) -> Versioned[NodeList]:
     """Move all that waits in a node's list; gives the list as it is then.
 
     Requests: one for the list; if something waits, three a bucket that is touched and one or two for the list; after an
@@ -157,60 +158,60 @@ def move_stream_objects(parts: CatalogParts, node_id: int) -> Seen[NodeList]:
         CatalogMissing: the node has no list.
         StoreError, TableError: it stopped half-way; repeating it is safe.
     """
-    cell = parts.cells.node_list(node_id)
-    seen = read_list(cell, node_id)
+    key = parts.keys.node_list(node_id)
+    seen = read_list(key, node_id)
     if seen.value.withdrawn_commits:
-        seen = _withdraw(parts, cell, seen)
+        seen = _withdraw(parts, key, seen)
     waiting = seen.value.stream_objects
     if len(waiting):
-        numbers = np.unique(buckets_of(waiting["stream_id"], parts.format.stream_buckets)).tolist()
-        list(parts.executor.map(partial(_move_into, parts, cell, node_id), numbers))
+        numbers = np.unique(shards_of(waiting["stream_id"], parts.format.stream_buckets)).tolist()
+        list(parts.executor.map(partial(_move_into, parts, key, node_id), numbers))
         ids = waiting["object_id"]
-        seen = cell.change(lambda now: without_stream_objects(standing(now, cell.where), ids), seen=seen)
+        seen = key.change(lambda now: without_stream_objects(require(now, key.where), ids), seen=seen)
     return seen
 
 
-def read_list(cell: Cell[NodeList], node_id: int) -> Seen[NodeList]:
+def read_list(key: TypedKey[NodeList], node_id: int) -> Versioned[NodeList]:
     """A list that must exist.
 
     Raises:
         CatalogMissing: it does not.
     """
-    seen = cell.read()
+    seen = key.read()
     if seen is None:
         raise CatalogMissing(f"expected a list of node {node_id}, found none: the node was never opened")
     return seen
 
 
-def _move_into(parts: CatalogParts, cell: Cell[NodeList], node_id: int, number: int) -> None:
-    bucket = parts.cells.bucket(number)
+def _move_into(parts: CatalogParts, key: TypedKey[NodeList], node_id: int, number: int) -> None:
+    bucket = parts.keys.shard(number)
 
-    def change(found: StreamBucket | None) -> StreamBucket | None:
-        waiting = read_list(cell, node_id).value.stream_objects  # after the bucket was read: see the module
-        here = buckets_of(waiting["stream_id"], parts.format.stream_buckets) == number
-        return with_stream_objects(standing(found, bucket.where), waiting[here], parts.now_ms())
+    def change(now: StreamShard | None) -> StreamShard | None:
+        waiting = read_list(key, node_id).value.stream_objects  # after the bucket was read: see the module
+        here = shards_of(waiting["stream_id"], parts.format.stream_buckets) == number
+        return with_stream_objects(require(now, bucket.where), waiting[here], parts.now_ms())
 
     bucket.change(change)
 
 
-def _withdraw(parts: CatalogParts, cell: Cell[NodeList], seen: Seen[NodeList]) -> Seen[NodeList]:
+def _withdraw(parts: CatalogParts, key: TypedKey[NodeList], seen: Versioned[NodeList]) -> Versioned[NodeList]:
     """Retire in all buckets what undone commits had made, so that none of it lies there or comes there as live."""
     node_id, commits = seen.value.node_id, seen.value.withdrawn_commits
     waited = waited_for(kept_lists(parts, node_id), commits)
-    numbers = buckets_of(waited["stream_id"], parts.format.stream_buckets)
+    numbers = shards_of(waited["stream_id"], parts.format.stream_buckets)
 
     def change(number: int) -> None:
-        key = parts.cells.bucket(number)
+        shard_key = parts.keys.shard(number)
 
-        def rule(found: StreamBucket | None) -> StreamBucket | None:
-            bucket, now_ms = standing(found, key.where), parts.now_ms()
+        def rule(now: StreamShard | None) -> StreamShard | None:
+            bucket, now_ms = require(now, shard_key.where), parts.now_ms()
             barred = with_withdrawn(bucket, waited[numbers == number], now_ms)
             return without_commits(barred or bucket, node_id, commits, now_ms) or barred
 
-        key.change(rule)
+        shard_key.change(rule)
 
     list(parts.executor.map(change, range(parts.format.stream_buckets)))
-    return cell.change(lambda now: without_withdrawn(standing(now, cell.where), commits), seen=seen)
+    return key.change(lambda now: without_withdrawn(require(now, key.where), commits), seen=seen)
 
 
 # Merging
@@ -231,7 +232,7 @@ def refuse_undoable(parts: CatalogParts, rows: Rows) -> None:
         CatalogMissing: the list of a node is not there.
     """
     for node_id in np.unique(rows["node_id"]).tolist():
-        now = read_list(parts.cells.node_list(node_id), node_id).value
+        now = read_list(parts.keys.node_list(node_id), node_id).value
         mine = rows[rows["node_id"] == node_id]
         undone = np.array(now.withdrawn_commits, dtype=np.int64)
         wrong = mine[np.isin(mine["added_by"], np.concatenate((undoable_commits(now), undone)))]
@@ -259,12 +260,12 @@ def kept_lists(parts: CatalogParts, node_id: int) -> list[KeptList]:
     Raises:
         StoreError, CorruptObject, FormatTooNew: they could not be read.
     """
-    found = []
+    versions = []
     for info, place in _listed(parts, list_version_prefix(node_id)):
-        seen = None if place is None else parts.cells.list_version(*place).read()
+        seen = None if place is None else parts.keys.list_version(*place).read()
         if seen is not None:  # one may be erased meanwhile
-            found.append(KeptList(seen.value, int(info.modified_seconds * MILLISECONDS)))
-    return found
+            versions.append(KeptList(seen.value, int(info.modified_seconds * MILLISECONDS)))
+    return versions
 
 
 def kept_places(parts: CatalogParts) -> Iterator[tuple[int, int]]:
@@ -280,7 +281,9 @@ def _listed(parts: CatalogParts, prefix: str) -> Iterator[tuple[ObjectInfo, tupl
 
 def waited_for(kept: list[KeptList], commits: tuple[int, ...]) -> Rows:
     """STREAM_OBJECT rows of these commits that stood in any of the versions, each once, in no order."""
-    found = np.concatenate([no_rows(STREAM_OBJECT), *(each.version.node_list.stream_objects for each in kept)])
-    found = found[np.isin(found["added_by"], np.array(commits, dtype=np.int64))]
-    rows: Rows = found[np.unique(found["object_id"], return_index=True)[1]]
+    waiting = np.concatenate(
+        [no_rows(STREAM_OBJECT), *(kept_list.version.node_list.stream_objects for kept_list in kept)]
+    )
+    waiting = waiting[np.isin(waiting["added_by"], np.array(commits, dtype=np.int64))]
+    rows: Rows = waiting[np.unique(waiting["object_id"], return_index=True)[1]]
     return rows

@@ -21,15 +21,16 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.cell import Cell, Seen
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
 from accel.catalog.parts import CatalogParts, open_each
-from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.records import NodeList, StreamShard
 from accel.catalog.rows import Rows
 from accel.errors import AccelError, CatalogDamaged, MaintenanceRefused
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.store import ObjectInfo
+from loaders.tables.envelope import Versioned
+from loaders.tables.typed_key import TypedKey
 from range_index import ObjectRanges
 
 T = TypeVar("T")
@@ -50,8 +51,8 @@ class Survey:
         buckets: all of them, by number.
     """
 
-    lists: dict[int, Seen[NodeList]]
-    buckets: tuple[Seen[StreamBucket], ...]
+    lists: dict[int, Versioned[NodeList]]
+    buckets: tuple[Versioned[StreamShard], ...]
 
     def kept_ids(self) -> Ids:
         """Ids of all that must not be deleted: live, prepared, waiting for a bucket, retired and not delete pending."""
@@ -126,11 +127,9 @@ def read_survey(parts: CatalogParts) -> Survey:
     """
     refuse_during_import(parts)  # before anything else: what an import lists afterwards is then read as listed
     node_ids = list_node_ids(parts)
-    lists = parts.executor.map(lambda node_id: must_read(parts.cells.node_list(node_id)), node_ids)
+    lists = parts.executor.map(lambda node_id: must_read(parts.keys.node_list(node_id)), node_ids)
     by_node = dict(zip(node_ids, lists, strict=True))
-    buckets = parts.executor.map(
-        lambda number: must_read(parts.cells.bucket(number)), range(parts.format.stream_buckets)
-    )
+    buckets = parts.executor.map(lambda number: must_read(parts.keys.shard(number)), range(parts.format.stream_buckets))
     return Survey(by_node, tuple(buckets))
 
 
@@ -140,32 +139,32 @@ def refuse_during_import(parts: CatalogParts) -> None:
     Raises:
         MaintenanceRefused: one is.
     """
-    if parts.cells.tables.table_exists(IMPORT_PROGRESS):
+    if parts.keys.tables.table_exists(IMPORT_PROGRESS):
         found = f"an import that is under way or was broken off (table {IMPORT_PROGRESS!r})"
         raise MaintenanceRefused(f"expected a catalog at rest, found {found}: repeat the import, or abandon it")
 
 
 def list_node_ids(parts: CatalogParts) -> list[int]:
     """All nodes that the directory names or that have a list, ascending."""
-    directory = must_read(parts.cells.directory()).value
+    directory = must_read(parts.keys.directory()).value
     return sorted(set(listed_node_ids(parts)) | set(directory.node_ids.tolist()))
 
 
 def listed_node_ids(parts: CatalogParts) -> Iterator[int]:
     """All nodes that have a list, ascending. One request for 1,000 of them."""
-    keys = parts.cells.tables.table(NODE_LISTS).keys()
+    keys = parts.keys.tables.table(NODE_LISTS).keys()
     return (node_id for node_id in map(parse_node_key, keys) if node_id is not None)
 
 
-def must_read(cell: Cell[T]) -> Seen[T]:
+def must_read(key: TypedKey[T]) -> Versioned[T]:
     """What stands in a key.
 
     Raises:
         CatalogDamaged: nothing does.
     """
-    seen = cell.read()
+    seen = key.read()
     if seen is None:
-        raise CatalogDamaged(f"expected a value in {cell.where}, found none: it was deleted")
+        raise CatalogDamaged(f"expected a value in {key.where}, found none: it was deleted")
     return seen
 
 

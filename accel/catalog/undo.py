@@ -21,14 +21,15 @@ from enum import StrEnum
 import numpy as np
 
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.cell import Seen, standing
 from accel.catalog.compact import erase_old_versions, keep_version
+from accel.catalog.keys import require
 from accel.catalog.node_list import Undo, undone
 from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.records import NodeList
 from accel.catalog.rows import Rows, refs_of
 from accel.catalog.shard_writes import KeptList, kept_lists, move_stream_objects, read_list
 from accel.errors import AccelError, CommitRefused, MaintenanceRefused
+from loaders.tables.envelope import Versioned
 
 KEPT_AGAIN_MAX = 8
 """So often an undo keeps the list anew, if commits come between that it takes back as well."""
@@ -104,7 +105,7 @@ def versions(catalog: ObjectCatalog, node_id: int) -> list[KeptVersion]:
         CatalogMissing: the node has no list.
     """
     parts = catalog.parts
-    now = read_list(parts.cells.node_list(node_id), node_id).value
+    now = read_list(parts.keys.node_list(node_id), node_id).value
     kept = kept_lists(parts, node_id)
     missing: dict[int, AccelError | None] = {}
     return [_described(parts, now, version, missing) for version in kept]
@@ -112,7 +113,7 @@ def versions(catalog: ObjectCatalog, node_id: int) -> list[KeptVersion]:
 
 def unfinished_commits(catalog: ObjectCatalog, node_id: int) -> tuple[int, ...]:
     """The numbers of commits that an undo has taken back and not finished with; none as a rule. One request."""
-    return read_list(catalog.parts.cells.node_list(node_id), node_id).value.withdrawn_commits
+    return read_list(catalog.parts.keys.node_list(node_id), node_id).value.withdrawn_commits
 
 
 def finish_undo(catalog: ObjectCatalog, node_id: int) -> UndoReport:
@@ -131,7 +132,7 @@ def finish_undo(catalog: ObjectCatalog, node_id: int) -> UndoReport:
 def plan_undo(catalog: ObjectCatalog, node_id: int, sequence: int | None = None) -> UndoReport:
     """What `undo` would do now. Nothing is written; arguments, requests for reading and errors as there."""
     parts = catalog.parts
-    now = read_list(parts.cells.node_list(node_id), node_id).value
+    now = read_list(parts.keys.node_list(node_id), node_id).value
     if sequence is None and now.withdrawn_commits:
         return UndoReport(node_id, None, finished=now.withdrawn_commits)
     version = _wanted(parts, now, sequence)
@@ -159,7 +160,7 @@ def undo(catalog: ObjectCatalog, node_id: int, sequence: int | None = None) -> U
         StoreError, TableError: it stopped half-way; call it again.
     """
     parts = catalog.parts
-    seen = read_list(parts.cells.node_list(node_id), node_id)
+    seen = read_list(parts.keys.node_list(node_id), node_id)
     unfinished = seen.value.withdrawn_commits
     if sequence is None and unfinished:
         return finish_undo(catalog, node_id)
@@ -214,9 +215,9 @@ def _chosen(node_id: int, kept: list[KeptList], sequence: int) -> KeptList:
     raise MaintenanceRefused(f"list of node {node_id}: expected one of the versions {known}, found {sequence}")
 
 
-def _lead_back(parts: CatalogParts, seen: Seen[NodeList], earlier: NodeList) -> Undo | None:
+def _lead_back(parts: CatalogParts, seen: Versioned[NodeList], earlier: NodeList) -> Undo | None:
     node_id = seen.value.node_id
-    cell = parts.cells.node_list(node_id)
+    key = parts.keys.node_list(node_id)
     checked: dict[int, AccelError | None] = {}
     for _ in range(KEPT_AGAIN_MAX):
         way_back = _WayBack(parts, seen.value, earlier, checked)
@@ -224,9 +225,9 @@ def _lead_back(parts: CatalogParts, seen: Seen[NodeList], earlier: NodeList) -> 
             return None
         keep_version(parts, seen)
         try:
-            cell.change(way_back.change, seen=seen)
+            key.change(way_back.change, seen=seen)
         except _NotKeptError:
-            seen = read_list(cell, node_id)
+            seen = read_list(key, node_id)
         else:
             return way_back.done
     found = f"{KEPT_AGAIN_MAX} commits meanwhile that would have to be taken back, too"
@@ -254,7 +255,7 @@ class _WayBack:
 
     def change(self, node_list: NodeList | None) -> NodeList | None:
         """The list that follows; None if it was led back before: by an earlier call, or by this one unawares."""
-        now = standing(node_list, f"the list of node {self._earlier.node_id}")
+        now = require(node_list, f"the list of node {self._earlier.node_id}")
         undo = undone(now, self._earlier, self._parts.now_ms())
         if undo is None:
             return None

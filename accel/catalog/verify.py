@@ -34,12 +34,11 @@ import numpy as np
 
 from accel.catalog import consistency
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.cell import Cell, Seen
 from accel.catalog.keys import TABLES
 from accel.catalog.opening import are_same_choices
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.problems import Kind, Problem, Severity
-from accel.catalog.records import Checkpoint, NodeList, StreamBucket
+from accel.catalog.records import Checkpoint, NodeList, StreamShard
 from accel.catalog.rows import NO_COMMIT, OPEN, STREAM_OBJECT, Rows, highest_of_each, joined, no_rows, refs_of, some
 from accel.catalog.shard_writes import kept_places
 from accel.catalog.survey import (
@@ -56,6 +55,8 @@ from accel.catalog.survey import (
 from accel.errors import AccelError, CatalogError, FormatError, KeyMissing
 from loaders.errors import TableMissing
 from loaders.object_ref import UNKNOWN, ObjectRef
+from loaders.tables.envelope import Versioned
+from loaders.tables.typed_key import TypedKey
 from range_index import ObjectRanges
 
 
@@ -201,12 +202,12 @@ def _attempt(report: Verification, where: str, read: Callable[[], T]) -> T | Non
 def _read_all(parts: CatalogParts, report: Verification) -> tuple[Survey, bool]:
     """Lists and buckets, as far as they can be read, and whether they all could."""
     node_ids = _node_ids(parts, report)
-    lists: dict[int, Seen[NodeList]] = {}
+    lists: dict[int, Versioned[NodeList]] = {}
     for node_id in node_ids or []:
-        node = _read(report, Kind.LIST, parts.cells.node_list(node_id))
+        node = _read(report, Kind.LIST, parts.keys.node_list(node_id))
         if node is not None:
             lists[node_id] = node
-    buckets = [_read(report, Kind.BUCKET, parts.cells.bucket(number)) for number in range(parts.format.stream_buckets)]
+    buckets = [_read(report, Kind.BUCKET, parts.keys.shard(number)) for number in range(parts.format.stream_buckets)]
     present = tuple(bucket for bucket in buckets if bucket is not None)
     is_whole = node_ids is not None and len(lists) == len(node_ids) and len(present) == len(buckets)
     return Survey(lists, present), is_whole
@@ -228,17 +229,17 @@ def _node_ids(parts: CatalogParts, report: Verification) -> list[int] | None:
         return None
 
 
-def _read(report: Verification, kind: Kind, cell: Cell[T]) -> Seen[T] | None:
+def _read(report: Verification, kind: Kind, key: TypedKey[T]) -> Versioned[T] | None:
     try:
-        seen = cell.read()
+        seen = key.read()
     except FormatError as error:
-        report.problems.append(Problem(kind, cell.where, "a record that can be read", str(error)))
+        report.problems.append(Problem(kind, key.where, "a record that can be read", str(error)))
         return None
     except AccelError as error:
-        report.unchecked.append(Unchecked(cell.where, str(error)))
+        report.unchecked.append(Unchecked(key.where, str(error)))
         return None
     if seen is None:
-        report.problems.append(Problem(kind, cell.where, "a record", "none"))
+        report.problems.append(Problem(kind, key.where, "a record", "none"))
     return seen
 
 
@@ -264,10 +265,10 @@ def _check_beside(parts: CatalogParts, report: Verification) -> None:
     """What no reader of objects needs, and somebody will: choices, markers of tables, kept versions of lists."""
     from accel.history.store.keys import SYSTEM_TABLES  # noqa: PLC0415 - a lookup needs no history
 
-    tables = parts.cells.tables
-    choices = _read(report, Kind.CHOICES, parts.cells.format_copy())
+    tables = parts.keys.tables
+    choices = _read(report, Kind.CHOICES, parts.keys.format_copy())
     if choices is not None and not are_same_choices(choices.value, parts.format):
-        where = parts.cells.format_copy().where
+        where = parts.keys.format_copy().where
         report.problems.append(Problem(Kind.CHOICES, where, f"those of {parts.format}", f"{choices.value}"))
     for name in (*TABLES, *SYSTEM_TABLES):
         try:
@@ -280,15 +281,13 @@ def _check_beside(parts: CatalogParts, report: Verification) -> None:
         if not is_there:
             report.problems.append(Problem(Kind.MARKER, f"table {name!r}", "a marker", seen))
     for place in _attempt(report, "kept versions of lists", lambda: list(kept_places(parts))) or ():
-        cell = parts.cells.list_version(*place)
+        key = parts.keys.list_version(*place)
         try:
-            cell.read()
+            key.read()
         except FormatError as error:
-            report.problems.append(
-                Problem(Kind.VERSION, cell.where, "a version that undo can lead back to", str(error))
-            )
+            report.problems.append(Problem(Kind.VERSION, key.where, "a version that undo can lead back to", str(error)))
         except AccelError as error:
-            report.unchecked.append(Unchecked(cell.where, str(error)))
+            report.unchecked.append(Unchecked(key.where, str(error)))
 
 
 def _check_objects(
@@ -410,11 +409,8 @@ def _settle(parts: CatalogParts, survey: Survey, report: Verification, doubtful:
     try:
         changed = any(
             [
-                *(
-                    parts.cells.node_list(node_id).read_newer(seen) is not seen
-                    for node_id, seen in survey.lists.items()
-                ),
-                *(parts.cells.bucket(seen.value.bucket).read_newer(seen) is not seen for seen in survey.buckets),
+                *(parts.keys.node_list(node_id).read_newer(seen) is not seen for node_id, seen in survey.lists.items()),
+                *(parts.keys.shard(seen.value.bucket).read_newer(seen) is not seen for seen in survey.buckets),
             ]
         )
     except AccelError:
@@ -507,7 +503,7 @@ class Spans:
             yield Problem(Kind.STREAM_OBJECT, f"stream {streams[at]}", "each offset in one live object", seen)
 
 
-def strangers(all_ends: Iterable[Ends], buckets: Iterable[StreamBucket]) -> Iterator[Problem]:
+def strangers(all_ends: Iterable[Ends], buckets: Iterable[StreamShard]) -> Iterator[Problem]:
     """Streams of which a list has data, and that no bucket knows. O(n log n)."""
     known = joined_ids(bucket.streams["stream_id"] for bucket in buckets)
     for ends in all_ends:
@@ -517,7 +513,7 @@ def strangers(all_ends: Iterable[Ends], buckets: Iterable[StreamBucket]) -> Iter
 
 
 def unreached(
-    all_ends: Iterable[Ends], rows: Rows, buckets: Iterable[StreamBucket], checkpoints: Iterable[Checkpoint]
+    all_ends: Iterable[Ends], rows: Rows, buckets: Iterable[StreamShard], checkpoints: Iterable[Checkpoint]
 ) -> Iterator[Problem]:
     """Streams that end before the end that a checkpoint or a closed range knows. O(n log n).
 
@@ -548,7 +544,7 @@ def unreached(
             yield Problem(Kind.END, where, expected, f"data up to {reached[at[place]]}")
 
 
-def holes(ends: Ends, rows: Rows, buckets: Iterable[StreamBucket]) -> Iterator[Problem]:
+def holes(ends: Ends, rows: Rows, buckets: Iterable[StreamShard]) -> Iterator[Problem]:
     """Offsets within a range of the node that its list passes over, and that no object of one stream holds.
 
     A gap between two ranges is none: another node wrote there, or nobody. An import may bring holes; no writer does.
@@ -601,7 +597,7 @@ def history_counter_problems(parts: CatalogParts) -> Iterator[Problem]:
     from accel.history.store.id_blocks import COUNTERS  # noqa: PLC0415 - a lookup needs no history
     from accel.history.store.keys import SystemCells  # noqa: PLC0415 - a lookup needs no history
 
-    shared = SystemCells(parts.cells.tables)
+    shared = SystemCells(parts.keys.tables)
     for what in COUNTERS:
         counter = shared.counter(what)
         try:

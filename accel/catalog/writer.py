@@ -43,7 +43,6 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_128
 
-from accel.catalog.cell import Seen
 from accel.catalog.node_list import with_prepared, with_upload
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import Checkpoint, NodeList, highest_id, ids_of
@@ -56,19 +55,19 @@ from accel.catalog.rows import (
     make_rows,
     stream_object_rows,
 )
-from accel.catalog.session import Recovered, StreamEnds, columns_of
+from accel.catalog.session import StreamEnds, columns_of
 from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_ranges, trim_streams
 from accel.catalog.survey import list_node_ids
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced
 from accel.image import StreamObject
-from accel.lookup.ranges_given import RangesGiven, ranges_of
 from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import StoreError, TableError
 from loaders.format import RecordBatch
 from loaders.lifetime import Lifetime
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import ObjectWriter, stored_size_bytes
-from range_index import ObjectRanges
+from loaders.tables.envelope import Versioned
+from range_index import ObjectRanges, RangesGiven
 
 DOUBTFUL_MAX = 1000
 """Commits of unknown outcome that a session remembers."""
@@ -90,18 +89,18 @@ class NodeWriter:
     one another, because each continues its streams where the one before ended them.
     """
 
-    def __init__(self, parts: CatalogParts, seen: Seen[NodeList], recovered: Recovered) -> None:
+    def __init__(self, parts: CatalogParts, seen: Versioned[NodeList], ends: StreamEnds, opened: int) -> None:
         self._lifetime = Lifetime(f"a session of node {seen.value.node_id}", parts.system.process_id)
         self._parts = parts
         self._seen = seen
-        self._ends = recovered.ends
-        self._cell = parts.cells.node_list(seen.value.node_id)
+        self._ends = ends
+        self._key = parts.keys.node_list(seen.value.node_id)
         self._busy = threading.Lock()
         self._ready: list[tuple[int, int]] = []
         self._doubtful: list[Claims] = []
         self._unsettled: Unsettled | None = None
         self._backoff = Backoff(RetrySettings(), parts.system.sleep, parts.system.jitter)
-        self._commits_since_checkpoint = recovered.opened
+        self._commits_since_checkpoint = opened
         self.node_id = seen.value.node_id
         self.epoch = seen.value.epoch
 
@@ -223,8 +222,10 @@ class NodeWriter:
         """
         time_ms = self._parts.now_ms() if data_time_seconds is None else int(data_time_seconds * MILLISECONDS)
         own = stream_objects or {}
-        unproven = first_unproven(self._parts, [*([] if ref is None else [ref]), *(each.ref for each in own.values())])
-        claims = make_claims(ref, ranges_of(ranges), own, self.node_id, time_ms, unproven)
+        unproven = first_unproven(
+            self._parts, [*([] if ref is None else [ref]), *(stream_object.ref for stream_object in own.values())]
+        )
+        claims = make_claims(ref, ObjectRanges.of(ranges), own, self.node_id, time_ms, unproven)
         with self._turn():
             self._commit(claims)
 
@@ -314,7 +315,7 @@ class NodeWriter:
         good = [object_id for object_id, deadline_ms in self._ready if deadline_ms >= needed_ms][:count]
         if len(good) < count:
             good += self._promise(count - len(good), needed_ms)
-        self._ready = [each for each in self._ready if each[0] not in good]
+        self._ready = [pair for pair in self._ready if pair[0] not in good]
         return good
 
     def _write(self, wanted: Wanted, deadline_seconds: float) -> Uploaded:
@@ -334,7 +335,7 @@ class NodeWriter:
 
         def change(found: NodeList | None) -> NodeList | None:
             now = self._found(found)
-            if any(each.are_listed(now) for each in self._doubtful if each is not claims):
+            if any(doubtful.are_listed(now) for doubtful in self._doubtful if doubtful is not claims):
                 raise _LandedError
             changed = with_upload(now, self.epoch, claims.facts, claims.rows)
             if changed is None or not more:
@@ -344,7 +345,7 @@ class NodeWriter:
         before = self._seen
         self._doubtful.append(claims)
         try:
-            self._seen = self._cell.change(change, seen=self._seen)
+            self._seen = self._key.change(change, seen=self._seen)
         except _LandedError:
             self._doubtful.remove(claims)
             self._commit(claims)  # settles first; then this one is refused if the other took its place
@@ -373,7 +374,7 @@ class NodeWriter:
         """Learn what became of commits whose outcome is unknown; they stay in doubt while they may still arrive."""
         if not self._doubtful:
             return
-        self._seen = self._cell.read_newer(self._seen)
+        self._seen = self._key.read_newer(self._seen)
         for claims in list(self._doubtful):
             if claims.are_listed(self._seen.value):
                 self._ends = self._ends.raised(claims.stream_ids, claims.ends)
@@ -390,7 +391,7 @@ class NodeWriter:
             try:
                 self._ends.continued_by(claims.stream_ids, claims.starts, claims.ends)
             except CommitRefused:
-                self._seen = self._cell.read_newer(self._seen)  # perhaps these very objects were committed before
+                self._seen = self._key.read_newer(self._seen)  # perhaps these very objects were committed before
                 if not claims.are_listed(self._seen.value):
                     raise
         if claims.are_listed(self._seen.value) and not self._ends.reach(claims.stream_ids, claims.ends):
@@ -420,16 +421,16 @@ class NodeWriter:
         self._parts.ids.note(highest_id(self._seen.value))
         ids = self._parts.ids.take(count)
 
-        def change(found: NodeList | None) -> NodeList | None:
-            return with_prepared(self._found(found), ids, deadline_ms, self.epoch)
+        def change(now: NodeList | None) -> NodeList | None:
+            return with_prepared(self._found(now), ids, deadline_ms, self.epoch)
 
-        self._seen = self._cell.change(change, seen=self._seen)
+        self._seen = self._key.change(change, seen=self._seen)
         return ids
 
-    def _found(self, found: NodeList | None) -> NodeList:
-        if found is None:
+    def _found(self, now: NodeList | None) -> NodeList:
+        if now is None:
             raise CatalogDamaged(f"expected the list of node {self.node_id}, found none: it was deleted")
-        return found
+        return now
 
     def _known_end(self, stream_id: int) -> int:
         end = self._ends.end(stream_id)
@@ -448,11 +449,11 @@ class NodeWriter:
         ends = make_rows(STREAM_END, stream_id=self._ends.stream_ids, end=self._ends.ends)
         checkpoint = Checkpoint(self.node_id, self._seen.value.next_order_id - 1, ends)
 
-        def change(found: Checkpoint | None) -> Checkpoint | None:
-            is_older = found is None or found.order_id < checkpoint.order_id
+        def change(now: Checkpoint | None) -> Checkpoint | None:
+            is_older = now is None or now.order_id < checkpoint.order_id
             return checkpoint if is_older else None
 
-        self._parts.cells.checkpoint(self.node_id).change(change)
+        self._parts.keys.checkpoint(self.node_id).change(change)
         self._commits_since_checkpoint = 0
 
 
@@ -545,9 +546,9 @@ def digest_of(wanted: Wanted) -> bytes:
     """A hash of batches: equal ones make the same object. O(bytes)."""
     hashed = xxh3_128()
     for stream_id, batches in wanted:
-        for each in batches:
-            hashed.update(_BATCH.pack(stream_id, each.epoch, each.base_offset, each.count, len(each.payload)))
-            hashed.update(each.payload)
+        for batch in batches:
+            hashed.update(_BATCH.pack(stream_id, batch.epoch, batch.base_offset, batch.count, len(batch.payload)))
+            hashed.update(batch.payload)
     return hashed.digest()
 
 
@@ -577,12 +578,12 @@ def _refuse_given_twice(parts: CatalogParts, node_id: int, object_id: int) -> No
     Raises:
         CatalogDamaged: it was, or the counter is not above all ids in use: it went back.
     """
-    for each in list_node_ids(parts):
-        seen = parts.cells.node_list(each).read()
+    for other_id in list_node_ids(parts):
+        seen = parts.keys.node_list(other_id).read()
         if seen is None:
             continue
-        if each != node_id and object_id in ids_of(seen.value):
-            found = f"that node {each} has it, too: the counter went back"
+        if other_id != node_id and object_id in ids_of(seen.value):
+            found = f"that node {other_id} has it, too: the counter went back"
             raise CatalogDamaged(f"object id {object_id}: expected to be given to node {node_id} alone, found {found}")
         parts.ids.note(highest_id(seen.value))
     parts.ids.refuse_lost()
@@ -594,7 +595,7 @@ def first_unproven(parts: CatalogParts, refs: Iterable[ObjectRef]) -> ObjectRef 
     Raises:
         CommitRefused: one was written somewhere else.
     """
-    found = None
+    unproven = None
     for ref in refs:
         key = parts.layout.object_key(ref.object_id)
         if ref.proof is not None and ref.proof.key != key:
@@ -602,9 +603,9 @@ def first_unproven(parts: CatalogParts, refs: Iterable[ObjectRef]) -> ObjectRef 
                 f"object {ref.object_id}: expected it at {key!r}, where readers look, found it written at "
                 f"{ref.proof.key!r}: write it with the layout of this catalog, namespace {parts.layout.namespace!r}"
             )
-        if found is None and (ref.proof is None or ref.proof.store is not parts.store):
-            found = ref
-    return found
+        if unproven is None and (ref.proof is None or ref.proof.store is not parts.store):
+            unproven = ref
+    return unproven
 
 
 def refuse_misplaced(parts: CatalogParts, ref: ObjectRef) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from loaders.backoff import RetrySettings
 from loaders.tables.cache import ValueCache
+from loaders.tables.envelope import Entry, Version, Versioned
 from loaders.tables.format_record import (
     FORMAT_FORM,
     FORMAT_VERSION,
@@ -24,7 +25,6 @@ from loaders.tables.records import Fields, FormRegistry, RecordForm, form_of
 from loaders.tables.table import Change, Table, Unreadable
 from loaders.tables.tables import Tables
 from loaders.tables.typed_key import RecordCache, TypedKey
-from loaders.tables.versions import Entry, Version, Versioned
 
 __all__ = [
     "FORMAT_FORM",

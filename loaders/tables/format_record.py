@@ -119,10 +119,9 @@ def read_format(store: ObjectStore) -> FormatRecord | None:
         CorruptObject: damage.
     """
     try:
-        found = store.get(FORMAT_KEY, size_bytes_max=VALUE_START + FORMAT_SIZE_BYTES_MAX)
+        return _decoded(_read(store))
     except KeyMissing:
         return None
-    return _decoded(decode_stored(found.body, FORMAT_PLACE, etag=found.etag, where=FORMAT_KEY))
 
 
 def renew_format(
@@ -147,27 +146,17 @@ def renew_format(
         AmbiguousWrite: the reply was lost, and somebody else changed it.
         FormatTooNew, CorruptObject: as `read_format`.
     """
-    found = store.get(FORMAT_KEY, size_bytes_max=VALUE_START + FORMAT_SIZE_BYTES_MAX)
-    stored = decode_stored(found.body, FORMAT_PLACE, etag=found.etag, where=FORMAT_KEY)
+    stored = _read(store)
     record = _decoded(stored)
     if generation <= record.generation:
         raise ValueError(f"expected a generation above {record.generation!r}, found {generation!r}")
     renewed = msgspec.structs.replace(record, generation=generation)
-    backoff = Backoff(RetrySettings(), sleep, jitter)
-    writer = ConditionalWriter(
-        store,
-        nonce,
-        backoff,
-        ACCEL_PREFIX,
-        value_size_bytes_max=FORMAT_SIZE_BYTES_MAX,
-        if_match_quotes=record.if_match_quotes,
-    )
+    writer = _writer(store, nonce, sleep, jitter, record.if_match_quotes)
     settled = writer.write(FORMAT_KEY, FORMAT_FORM.encode(renewed), stored.version)
     if settled.outcome is Outcome.LOST:
         raise DataConflict("", FORMAT_KEY, "expected the format record that was read, found another one")
     if settled.outcome is Outcome.AMBIGUOUS:
-        detail = "the reply was lost, and it cannot be told whether the format record was written"
-        raise AmbiguousWrite("", FORMAT_KEY, detail) from settled.cause
+        raise _ambiguous() from settled.cause
     return renewed
 
 
@@ -192,14 +181,33 @@ def create_format(
         AmbiguousWrite: the reply was lost, and the record cannot be read.
         FormatTooNew, CorruptObject: as `read_format`.
     """
-    writer = ConditionalWriter(store, nonce, Backoff(RetrySettings(), sleep, jitter), ACCEL_PREFIX).limited(
-        FORMAT_SIZE_BYTES_MAX
-    )
+    writer = _writer(store, nonce, sleep, jitter)
     settled = writer.write(FORMAT_KEY, FORMAT_FORM.encode(record), None)
     if settled.current is None:
-        detail = "the reply was lost, and it cannot be told whether the format record was written"
-        raise AmbiguousWrite("", FORMAT_KEY, detail) from settled.cause
+        raise _ambiguous() from settled.cause
     return _decoded(settled.current)
+
+
+def _read(store: ObjectStore) -> Stored:
+    found = store.get(FORMAT_KEY, size_bytes_max=VALUE_START + FORMAT_SIZE_BYTES_MAX)
+    return decode_stored(found.body, FORMAT_PLACE, etag=found.etag, where=FORMAT_KEY)
+
+
+def _writer(
+    store: ObjectStore,
+    nonce: Callable[[], bytes],
+    sleep: Callable[[float], object],
+    jitter: Callable[[], float],
+    quotes: bool | None = None,
+) -> ConditionalWriter:
+    backoff = Backoff(RetrySettings(), sleep, jitter)
+    most = FORMAT_SIZE_BYTES_MAX
+    return ConditionalWriter(store, nonce, backoff, ACCEL_PREFIX, value_size_bytes_max=most, if_match_quotes=quotes)
+
+
+def _ambiguous() -> AmbiguousWrite:
+    detail = "the reply was lost, and it cannot be told whether the format record was written"
+    return AmbiguousWrite("", FORMAT_KEY, detail)
 
 
 def _decoded(stored: Stored) -> FormatRecord:

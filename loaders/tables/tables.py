@@ -30,10 +30,9 @@ from loaders.lifetime import InlineElsewhere, PerProcess
 from loaders.store.base import DELETE_BATCH_KEYS_MAX, DeleteFailures, ObjectStore
 from loaders.tables.cache import ValueCache
 from loaders.tables.envelope import VALUE_SIZE_BYTES_MAX
-from loaders.tables.folder import TableFolder, TableParts, TableState
 from loaders.tables.names import decode_name, encode_prefix, marker_key, table_folder
 from loaders.tables.settle import ConditionalWriter, Outcome
-from loaders.tables.table import Table
+from loaders.tables.table import Table, TableFolder, TableParts, TableState
 
 TABLE_STATES_MAX = 1024
 """Tables whose existence is remembered."""

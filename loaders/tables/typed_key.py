@@ -47,10 +47,9 @@ from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 from loaders.errors import AccelError, DataNotFound, FormatError, FormatTooNew, TableMissing
 from loaders.shared_loads import Flight, SharedLoads
-from loaders.tables.envelope import Stored
+from loaders.tables.envelope import Stored, Version, Versioned
 from loaders.tables.records import Codec
 from loaders.tables.table import NewValue, Table, Unreadable
-from loaders.tables.versions import Version, Versioned
 
 T = TypeVar("T")
 
@@ -266,7 +265,7 @@ class TypedKey(Generic[T]):
             changed = change(None if now is None else now.value)
             return None if changed is None else NewValue(self._codec.encode(changed), self._is_final(changed))
 
-        written = self._table.rewrite(self.key, rule, start, repeatable=True)
+        written = self._table.rewrite(self.key, rule, start, repeatable=True, is_from_memory=now is not None)
         if changed is None:
             return cast("Versioned[T]", now)
         return self._keep(Versioned(changed, written.version), ticket)

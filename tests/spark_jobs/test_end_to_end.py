@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.collect import Reason, collect, plan_collection
+from accel.catalog.collect import Reason, collect, plan_collection, tallies_of
 from accel.system import SYSTEM
 from loaders.hints import SnapshotReader, read_pack_root
 from loaders.layout import HINTS_PREFIX
@@ -103,4 +103,4 @@ def collected_later(bucket: StoreSpec) -> int:
         plan = plan_collection(catalog, scan=SparkBulkScan(spark, bucket))
         report = collect(catalog, plan)
     assert not report.failed
-    return report.tallies()[Reason.RETIRED].objects
+    return tallies_of(report.deleted)[Reason.RETIRED].objects

@@ -186,7 +186,7 @@ def _history_counters(catalog: ObjectCatalog, least_stream_id: int) -> dict[str,
     from accel.history.store import keys  # noqa: PLC0415 - only for who needs it
     from accel.history.store.id_blocks import pass_over_ids  # noqa: PLC0415 - likewise
 
-    tables = catalog.parts.cells.tables
+    tables = catalog.parts.keys.tables
     tables.create_table(keys.COUNTERS)
     cells = keys.SystemCells(tables)
     least = {keys.SEGMENT_STREAMS: least_stream_id, keys.TRANSACTION_IDS: 0}

@@ -21,7 +21,7 @@ Source: PDP-32; which checks come in which order: `accel.history.rules.scaling`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from uuid import UUID
 
@@ -41,7 +41,6 @@ from accel.history.rules.scaling import (
     started,
     submitted,
 )
-from accel.history.rules.segments import KeyRanges
 from accel.history.rules.states import StreamState, refuse_uncreated
 from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
@@ -297,8 +296,3 @@ class ScaleWorkflow:
 
 def _transition(request: WorkflowRequest) -> EpochTransition:
     return request.plan_of(ScalePlan).transition
-
-
-def scale_request(seal: Sequence[int], new_ranges: Sequence[tuple[float, float]], time_ms: int) -> ScaleRequest:
-    """A request from plain numbers."""
-    return ScaleRequest(tuple(seal), KeyRanges.of(new_ranges), time_ms)

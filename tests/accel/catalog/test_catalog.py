@@ -291,7 +291,7 @@ def test_the_last_few_versions_of_a_list_stay() -> None:
         for number, ref in enumerate(refs):
             span = (10 * number, 10 * number + 10)
             catalog.commit_compaction(4, [ref], _merge(world, catalog, {1: [span], 2: [span]}))
-        table = catalog.parts.cells.tables.table(NODE_LIST_HISTORY)
+        table = catalog.parts.keys.tables.table(NODE_LIST_HISTORY)
         assert len(list(table.keys())) == 3
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.collect import Reason, collect, plan_collection
+from accel.catalog.collect import Reason, collect, plan_collection, tallies_of
 from accel.catalog.problems import Kind
 from accel.catalog.records import NodeList
 from accel.catalog.verify import verify
@@ -82,7 +82,7 @@ def test_compacted_objects_go_after_their_time_and_not_before() -> None:
         assert {each.object_id for each in plan.objects} == sources
         report = collect(catalog, plan)
         assert report.deleted == plan.objects
-        assert report.tallies() == plan.tallies()
+        assert tallies_of(report.deleted) == plan.tallies()
         assert world.object_ids() == {world.target.object_id, world.sources[3].object_id}
         assert held(catalog, 1) == [(world.target.object_id, 0, 3), (world.sources[3].object_id, 3, 4)]
         assert plan_collection(catalog).objects == ()
@@ -198,7 +198,7 @@ def test_a_list_that_is_empty_after_commits_stops_everything() -> None:
     world.wait(10 * DAY_SECONDS)
     with world.open() as catalog:
         plan = plan_collection(catalog)
-        catalog.parts.cells.node_list(4).change(
+        catalog.parts.keys.node_list(4).change(
             lambda now: replace(now, live=now.live[:0]) if now is not None and len(now.live) else None
         )
         before = world.object_ids()
@@ -333,7 +333,7 @@ def test_a_promise_whose_object_lies_in_a_bucket_is_forgotten_and_the_object_sta
         collect(catalog, plan_collection(catalog, allow_empty_nodes=frozenset({4})))
         assert object_id in world.object_ids()
         assert held(catalog, 1) == [(object_id, 0, 4)]
-        assert not len(catalog.parts.cells.node_list(4).change(lambda _: None).value.prepared)
+        assert not len(catalog.parts.keys.node_list(4).change(lambda _: None).value.prepared)
 
 
 def test_objects_that_could_not_be_deleted_stay_for_the_next_time() -> None:
@@ -382,7 +382,7 @@ def test_a_collection_that_is_refused_in_the_middle_tells_what_it_has_done() -> 
     with world.open() as catalog, world.open() as other:
 
         def damage(_: int) -> None:
-            other.parts.cells.node_list(4).change(
+            other.parts.keys.node_list(4).change(
                 lambda now: replace(now, live=now.live[:0]) if now is not None and len(now.live) else None
             )
 
@@ -441,7 +441,7 @@ def test_a_list_that_was_deleted_and_made_anew_stops_everything() -> None:
     [first, *_] = [info.key for info in world.memory.list("accel/tables/node-lists/") if "!" not in info.key]
     world.memory.delete(first)
     with world.open() as catalog:
-        catalog.parts.cells.node_list(4).create_if_absent(NodeList(4))  # no session does so
+        catalog.parts.keys.node_list(4).create_if_absent(NodeList(4))  # no session does so
         world.wait(10 * DAY_SECONDS)
         with pytest.raises(
             MaintenanceRefused, match="node 4: expected the 4 commits that its checkpoint knows, found 0"

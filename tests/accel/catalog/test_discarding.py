@@ -129,7 +129,7 @@ def test_ids_without_objects_and_ids_that_nobody_promised_are_given_up_without_a
         catalog.discard(4, [*ids, 1_000_000, *world.sources])
         assert all(map(world.exists, world.sources))
         assert not any(map(world.exists, ids))
-        assert not set(ids) & set(catalog.parts.cells.node_list(4).change(lambda _: None).value.prepared["object_id"])
+        assert not set(ids) & set(catalog.parts.keys.node_list(4).change(lambda _: None).value.prepared["object_id"])
         with pytest.raises(CatalogMissing):
             catalog.discard(5, ids)
 

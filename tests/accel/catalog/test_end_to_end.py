@@ -113,7 +113,7 @@ def compact(world: World, catalog: ObjectCatalog, node_id: int, count: int) -> t
     Raises:
         CommitRefused: a source has gone meanwhile.
     """
-    seen = catalog.parts.cells.node_list(node_id).read()
+    seen = catalog.parts.keys.node_list(node_id).read()
     assert seen is not None
     sources = refs_of(seen.value.live[:count])
     runs = coalesced([spans_of(each.ranges) for each in catalog.parts.open_all(node_id, sources)])

@@ -100,9 +100,9 @@ def facts(world: World) -> dict[str, object]:
     with world.open() as catalog:
         snapshot = catalog.refresh_snapshot()
         checkpoints = {
-            node_id: catalog.parts.cells.checkpoint(node_id).read() for node_id in sorted(snapshot.node_lists())
+            node_id: catalog.parts.keys.checkpoint(node_id).read() for node_id in sorted(snapshot.node_lists())
         }
-        counter = catalog.parts.cells.object_ids().read()
+        counter = catalog.parts.keys.object_ids().read()
         return {
             "directory": snapshot.directory.value.node_ids.tolist(),
             "lists": {
@@ -328,7 +328,7 @@ def test_an_import_that_died_can_be_abandoned_until_a_list_is_written() -> None:
                     abandon_import(catalog)
             else:
                 assert abandon_import(catalog) == is_under_way
-            assert is_listed or catalog.parts.cells.checkpoint(4).read() is None
+            assert is_listed or catalog.parts.keys.checkpoint(4).read() is None
         assert is_listed or facts(world) == empty, f"crash before write {number}"
         if not store.has_crashed:
             assert outcomes == {(False, False), (False, True), (True, True), (True, False)}
@@ -337,10 +337,10 @@ def test_an_import_that_died_can_be_abandoned_until_a_list_is_written() -> None:
 
 
 def _lists(catalog: ObjectCatalog) -> Iterable[NodeList]:
-    table = catalog.parts.cells.tables.table(NODE_LISTS)
+    table = catalog.parts.keys.tables.table(NODE_LISTS)
     for key in list(table.keys()):
         node_id = parse_node_key(key)
-        seen = None if node_id is None else catalog.parts.cells.node_list(node_id).read()
+        seen = None if node_id is None else catalog.parts.keys.node_list(node_id).read()
         if seen is not None:
             yield seen.value
 
@@ -433,7 +433,7 @@ def test_a_bucket_that_changed_after_a_crash_is_imported_as_it_is_now() -> None:
         found = facts(world)
         assert found == facts(expected)
         with world.open() as catalog:
-            assert catalog.parts.cells.checkpoint(7).read() is None
+            assert catalog.parts.keys.checkpoint(7).read() is None
 
 
 def test_progress_tells_of_every_object() -> None:
@@ -573,7 +573,7 @@ def test_an_import_is_not_abandoned_when_ids_were_taken_since() -> None:
         with suppress(Crash):
             imported(world, store=CrashStore(world.store, number))
         with world.open() as catalog:
-            counter = catalog.parts.cells.object_ids().read()
+            counter = catalog.parts.keys.object_ids().read()
             if counter is not None and counter.value.next_object_id == 12:
                 assert catalog.parts.ids.take(1) == [12]
                 with pytest.raises(MaintenanceRefused, match="ids were taken since"):

@@ -180,7 +180,7 @@ def test_a_counter_that_is_gone_is_made_above_all_ids() -> None:
     report = world.restored()
     assert report.plan.next_object_id is None
     with world.open() as catalog:
-        counter = catalog.parts.cells.object_ids().read()
+        counter = catalog.parts.keys.object_ids().read()
         assert counter is not None
         assert counter.value == ObjectIdCounter(max(world.later) + 3 + IDS_PASSED_OVER)
         assert verify(catalog).outcome is Outcome.CLEAN
@@ -230,7 +230,7 @@ def test_a_directory_or_list_that_is_gone_is_put_back_first() -> None:
 
 
 def generation_of(catalog: ObjectCatalog) -> str:
-    directory = catalog.parts.cells.directory().read()
+    directory = catalog.parts.keys.directory().read()
     assert directory is not None
     return directory.value.generation
 
@@ -304,7 +304,7 @@ def test_sessions_and_imports_keep_the_generation() -> None:
     world = Restorable()
     generation = world.restored().generation
     with world.open() as catalog, catalog.open_node(9):
-        directory = catalog.parts.cells.directory().read()
+        directory = catalog.parts.keys.directory().read()
         assert directory is not None
         assert directory.value.generation == generation
         assert directory.value.node_ids.tolist() == [4, 9]

@@ -99,12 +99,12 @@ def test_a_refresh_asks_once_after_trimming_too() -> None:
 
 def test_a_commit_can_be_undone_until_its_sources_are_doomed() -> None:
     compacted = Compacted()
-    seen = compacted.catalog.parts.cells.node_list(4).read()
+    seen = compacted.catalog.parts.keys.node_list(4).read()
     assert seen is not None
     assert undoable_commits(seen.value).tolist() == [4]
     compacted.world.clock.seconds += FORMAT.retired_seconds + 1
     collect(compacted.catalog, plan_collection(compacted.catalog))
-    seen = compacted.catalog.parts.cells.node_list(4).read()
+    seen = compacted.catalog.parts.keys.node_list(4).read()
     assert seen is not None
     assert undoable_commits(seen.value).tolist() == []
 

@@ -10,7 +10,7 @@ import pytest
 from accel.catalog import ObjectCatalog, compact
 from accel.catalog.collect import collect, plan_collection
 from accel.catalog.shard_writes import move_stream_objects
-from accel.catalog.stream_shards import bucket_of
+from accel.catalog.stream_shards import shard_of
 from accel.catalog.undo import UndoReport, Way, plan_undo, undo, unfinished_commits, versions
 from accel.errors import CommitRefused, MaintenanceRefused
 from accel.image import StreamObject
@@ -181,7 +181,7 @@ def test_an_undo_may_end_before_any_write_and_be_repeated() -> None:
         with world.open() as catalog:
             undo(catalog, 4, only.sequence)
             assert contents(catalog) == expected(world)
-            assert not catalog.parts.cells.node_list(4).change(lambda _: None).value.withdrawn_commits
+            assert not catalog.parts.keys.node_list(4).change(lambda _: None).value.withdrawn_commits
 
 
 def test_a_plan_tells_what_an_undo_does_and_changes_nothing() -> None:
@@ -224,7 +224,7 @@ class Half(Compacted):
     def own_rows(self) -> tuple[list[int], list[int]]:
         """Ids of the objects of stream 2 in its bucket: live, and retired."""
         with self.open() as catalog:
-            seen = catalog.parts.cells.bucket(bucket_of(2, catalog.format.stream_buckets)).read()
+            seen = catalog.parts.keys.shard(shard_of(2, catalog.format.stream_buckets)).read()
         assert seen is not None
         return seen.value.stream_objects["object_id"].tolist(), seen.value.retired["object_id"].tolist()
 

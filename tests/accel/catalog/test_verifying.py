@@ -10,9 +10,9 @@ import pytest
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.problems import Kind, Severity
-from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.records import NodeList, StreamShard
 from accel.catalog.rows import joined
-from accel.catalog.stream_shards import bucket_of
+from accel.catalog.stream_shards import shard_of
 from accel.catalog.undo import undo
 from accel.catalog.verify import Outcome, Verification, verify
 from accel.testing import CrashStore
@@ -54,7 +54,7 @@ class Tidy(World):
                 done.append(1)
                 return change(found) if len(done) == 1 else None
 
-            catalog.parts.cells.node_list(4).change(once)
+            catalog.parts.keys.node_list(4).change(once)
 
 
 class Denying(CrashStore):
@@ -160,9 +160,9 @@ def test_a_stream_object_that_claims_what_another_object_holds_is_a_problem() ->
     world = Tidy()
     with world.open() as catalog:
         own = world.put_stream_object(catalog.parts.ids.take(1)[0], 2, 3, 4)
-        number = bucket_of(2, FORMAT.stream_buckets)
+        number = shard_of(2, FORMAT.stream_buckets)
 
-        def add(found: StreamBucket | None) -> StreamBucket | None:
+        def add(found: StreamShard | None) -> StreamShard | None:
             assert found is not None
             if own.ref.object_id in found.stream_objects["object_id"]:
                 return None
@@ -172,7 +172,7 @@ def test_a_stream_object_that_claims_what_another_object_holds_is_a_problem() ->
             rows = np.sort(joined(found.stream_objects, row), order=["stream_id", "start"])
             return replace(found, stream_objects=rows)
 
-        catalog.parts.cells.bucket(number).change(add)
+        catalog.parts.keys.shard(number).change(add)
     [problem] = world.verify().problems
     assert (problem.kind, problem.where) == (Kind.STREAM_OBJECT, "stream 2")
 

@@ -164,7 +164,7 @@ def test_advice_is_told_in_small_letters_and_ends_with_0(any_shop: Shop) -> None
 
 def test_damage_between_keys_ends_with_3_and_stops_the_collector(any_shop: Shop) -> None:
     with any_shop.open() as catalog:
-        earlier = catalog.parts.cells.object_ids().read()
+        earlier = catalog.parts.keys.object_ids().read()
         assert earlier is not None
     any_shop.store.delete("accel/tables/counters/object-ids")
     result = any_shop.run("verify")
@@ -296,7 +296,7 @@ def test_a_limit_bounds_what_is_shown_and_not_what_is_deleted(shop: Shop) -> Non
 
 def empty_the_list(shop: Shop) -> None:
     with shop.open() as catalog:
-        catalog.parts.cells.node_list(4).change(
+        catalog.parts.keys.node_list(4).change(
             lambda now: replace(now, live=now.live[:0]) if now is not None and len(now.live) else None
         )
 

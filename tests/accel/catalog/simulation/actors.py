@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from accel.catalog import NodeWriter, ObjectCatalog
-from accel.catalog.collect import collect, plan_collection
+from accel.catalog.collect import collect, plan_collection, tallies_of
 from accel.catalog.rows import refs_of
 from accel.errors import CommitRefused, MaintenanceRefused, MaintenanceStopped, SessionFenced
 from accel.image import MetadataImage, StreamObject
@@ -151,7 +151,7 @@ class Compactor:
             self.bucket.scheduler.sleep(self.bucket.random.uniform(0, 3))
 
     def _compact(self, catalog: ObjectCatalog, node_id: int) -> None:
-        seen = catalog.parts.cells.node_list(node_id).read()
+        seen = catalog.parts.keys.node_list(node_id).read()
         if seen is None or len(seen.value.live) < 2:
             return
         first = self.bucket.random.randrange(len(seen.value.live) - 1)
@@ -185,7 +185,7 @@ class Compactor:
                 catalog.discard(node_id, ids)
 
     def _merge(self, catalog: ObjectCatalog, number: int) -> None:
-        seen = catalog.parts.cells.bucket(number).read()
+        seen = catalog.parts.keys.shard(number).read()
         rows = [] if seen is None else seen.value.stream_objects[["stream_id", "start", "end", "object_id"]].tolist()
         pairs = [(first, second) for first, second in pairwise(rows) if (first[0], first[2]) == second[:2]]
         if not pairs:
@@ -335,6 +335,6 @@ class CollectorActor:
         except MaintenanceStopped as error:
             self.bucket.count("collections ended half-way")
             report = error.report
-        for reason, tally in report.tallies().items():
+        for reason, tally in tallies_of(report.deleted).items():
             self.bucket.oracle.counts[f"collected: {reason}"] += tally.objects
         self.bucket.oracle.counts["spared"] += len(report.spared)

@@ -16,12 +16,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from accel.catalog.cell import Cell, Seen
-from accel.catalog.keys import CatalogCells
+from accel.catalog.keys import CatalogKeys
 from accel.catalog.opening import catalog_tables
-from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.records import NodeList, StreamShard
 from loaders.errors import KeyMissing
 from loaders.tables import FormatRecord
+from loaders.tables.envelope import Versioned
+from loaders.tables.typed_key import TypedKey
 from tests.accel.catalog.simulation.bucket import (
     FORMAT,
     LAYOUT,
@@ -44,8 +45,8 @@ class Invariants:
     def __init__(self, bucket: Bucket, record: FormatRecord = FORMAT) -> None:
         self._bucket = bucket
         self._memory = bucket.memory
-        self._cells = CatalogCells(catalog_tables(bucket.memory, record, bucket.system, InlineExecutor(1)))
-        self._seen: dict[str, Seen[Any]] = {}
+        self._keys = CatalogKeys(catalog_tables(bucket.memory, record, bucket.system, InlineExecutor(1)))
+        self._seen: dict[str, Versioned[Any]] = {}
         self._contents: dict[int, list[Span]] = {}
         self._checked_writes = -1
 
@@ -58,8 +59,8 @@ class Invariants:
         if self._bucket.store.writes == self._checked_writes:
             return
         self._checked_writes = self._bucket.store.writes
-        lists = [found for node in NODES if (found := self._read(self._cells.node_list(node))) is not None]
-        buckets = [self._read(self._cells.bucket(each)) or StreamBucket(each) for each in range(FORMAT.stream_buckets)]
+        lists = [found for node in NODES if (found := self._read(self._keys.node_list(node))) is not None]
+        buckets = [self._read(self._keys.shard(each)) or StreamShard(each) for each in range(FORMAT.stream_buckets)]
         self._check_presence(lists, buckets)
         starts = {row["stream_id"]: int(row["start_offset"]) for bucket in buckets for row in bucket.streams}
         claims: dict[int, list[tuple[int, int, int]]] = {each: [] for each in STREAMS}
@@ -68,15 +69,15 @@ class Invariants:
         for stream_id in STREAMS:
             self._check_stream(stream_id, starts.get(stream_id, 0), sorted(claims[stream_id]))
 
-    def _read(self, cell: Cell[T]) -> T | None:
-        before = self._seen.get(cell.where)
-        seen = cell.read() if before is None else cell.read_newer(before)
+    def _read(self, key: TypedKey[T]) -> T | None:
+        before = self._seen.get(key.where)
+        seen = key.read() if before is None else key.read_newer(before)
         if seen is None:
             return None
-        self._seen[cell.where] = seen
+        self._seen[key.where] = seen
         return seen.value
 
-    def _check_presence(self, lists: list[NodeList], buckets: list[StreamBucket]) -> None:
+    def _check_presence(self, lists: list[NodeList], buckets: list[StreamShard]) -> None:
         for rows in [each.live for each in lists] + [each.stream_objects for each in buckets]:
             for object_id, size_bytes in rows[["object_id", "size_bytes"]].tolist():
                 self._check_there(object_id, size_bytes)
@@ -94,7 +95,7 @@ class Invariants:
         return body
 
     def _claims(
-        self, lists: list[NodeList], buckets: list[StreamBucket], starts: dict[int, int]
+        self, lists: list[NodeList], buckets: list[StreamShard], starts: dict[int, int]
     ) -> Iterator[tuple[int, int, int, int]]:
         for node_list in lists:
             for object_id in node_list.live["object_id"].tolist():
