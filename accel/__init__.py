@@ -6,8 +6,9 @@
     with ReadAccelerator(StaticImages(image), open_store("s3://bucket")) as accelerator:
         answer = accelerator.get_objects(stream_id=420000, start=1000, end=1600, limit=4)
 
-These are the public names. Start with `ReadAccelerator`; README.md has a tour, docs/how-it-works.md the reasons. Those
-of the object catalog are loaded when they are first asked for: who pushes images in needs none of it.
+These are the names that a user needs; what is rarer is reached by its module, as the other errors by `accel.errors`.
+Start with `ReadAccelerator`; README.md has a tour, docs/how-it-works.md the reasons. What belongs to the catalog, to
+histories and to streams is loaded when it is first asked for: to push images in takes none of it.
 """
 
 from importlib import import_module
@@ -15,63 +16,39 @@ from typing import TYPE_CHECKING, Any
 
 from accel.errors import (
     AccelError,
-    AccessDenied,
-    BucketMissing,
-    CatalogDamaged,
-    CatalogError,
-    CatalogMissing,
-    CatalogWentBack,
     CommitRefused,
     CorruptObject,
-    FormatError,
-    FormatLimit,
+    HistoryError,
+    IllegalState,
     ImageRefused,
     ImageTooOld,
-    InconsistentAnswer,
     InvalidRequest,
-    KeyMissing,
-    MissingExtra,
-    ObjectExists,
+    NotInHistory,
     ObjectLost,
-    PreconditionFailed,
-    RangeInvalid,
-    RequestRefused,
+    OperationNotAllowed,
+    PositionTruncated,
     SessionFenced,
     StillPending,
     StoreError,
     StoreUnavailable,
-    WriteConflict,
+    StreamDeleted,
+    UnknownStream,
 )
-from accel.image import (
-    ImageVersion,
-    MetadataImage,
-    NodeChange,
-    NodeImage,
-    ObjectRef,
-    OwnershipRange,
-    StreamImage,
-    StreamObject,
-    VersionVector,
-    is_newer,
-)
-from accel.image_source import ImageSource, JsonFile, PolledImages, PollingSource, StaticImages, load_image_file
-from accel.lookup.accelerator import ReadAccelerator, Reading
-from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request, check_ranges
-from accel.lookup.async_accelerator import AsyncReadAccelerator, AsyncReading
-from accel.lookup.explain import Explanation
-from accel.lookup.shadow import Difference, accelerate
-from accel.lookup.stats import AcceleratorStats, HintStats, LookupStats
-from accel.lookup.warming import WarmReport
+from accel.image import MetadataImage, ObjectRef
+from accel.image_source import ImageSource, PolledImages, StaticImages, load_image_file
+from accel.lookup.accelerator import ReadAccelerator
+from accel.lookup.answer import Answer, Ending
+from accel.lookup.async_accelerator import AsyncReadAccelerator
+from accel.lookup.shadow import accelerate
 from accel.settings import Settings
-from accel.system import SYSTEM, Components
 from loaders.store import S3Settings, open_store
 
 if TYPE_CHECKING:
     from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
-    from accel.history.rules.configuration import StreamConfiguration
-    from accel.history.store import HistorySettings, Stream, StreamStore
+    from accel.history.rules.configuration import RetentionPolicy, StreamConfiguration
+    from accel.history.store import Stream, StreamStore
     from accel.streams.groups import GroupReader, ReaderGroup
-    from accel.streams.reader import AsyncStreamReader, Order, StreamReader
+    from accel.streams.reader import AsyncStreamReader, StreamReader
     from accel.streams.rules.events import Event
     from accel.streams.rules.reader_core import ReaderSettings
     from accel.streams.segment_source import ObjectSegmentSource
@@ -80,67 +57,38 @@ if TYPE_CHECKING:
     from loaders.tables import FormatRecord
 
 __all__ = [
-    "SYSTEM",
     "AccelError",
-    "AcceleratorStats",
-    "AccessDenied",
     "Answer",
     "AsyncReadAccelerator",
-    "AsyncReading",
     "AsyncStreamReader",
-    "BucketMissing",
-    "CatalogDamaged",
-    "CatalogError",
-    "CatalogMissing",
     "CatalogSettings",
-    "CatalogWentBack",
     "CommitRefused",
-    "Components",
     "CorruptObject",
-    "Difference",
     "Ending",
     "Event",
-    "Explanation",
-    "FormatError",
-    "FormatLimit",
     "FormatRecord",
-    "FoundObject",
     "GroupReader",
-    "HintStats",
-    "HistorySettings",
+    "HistoryError",
+    "IllegalState",
     "ImageRefused",
     "ImageSource",
     "ImageTooOld",
-    "ImageVersion",
-    "InconsistentAnswer",
     "InvalidRequest",
-    "JsonFile",
-    "KeyMissing",
-    "Kind",
-    "LookupStats",
     "MetadataImage",
-    "MissingExtra",
-    "NodeChange",
-    "NodeImage",
     "NodeWriter",
+    "NotInHistory",
     "ObjectCatalog",
-    "ObjectExists",
     "ObjectLost",
     "ObjectRef",
     "ObjectSegmentSource",
     "ObjectSegments",
-    "Order",
-    "OwnershipRange",
+    "OperationNotAllowed",
     "PolledImages",
-    "PollingSource",
-    "PreconditionFailed",
-    "RangeInvalid",
+    "PositionTruncated",
     "ReadAccelerator",
     "ReaderGroup",
     "ReaderSettings",
-    "Reading",
-    "Request",
-    "RequestRefused",
+    "RetentionPolicy",
     "S3Settings",
     "SessionFenced",
     "Settings",
@@ -150,17 +98,12 @@ __all__ = [
     "StoreUnavailable",
     "Stream",
     "StreamConfiguration",
-    "StreamImage",
-    "StreamObject",
+    "StreamDeleted",
     "StreamReader",
     "StreamStore",
     "StreamWriter",
-    "VersionVector",
-    "WarmReport",
-    "WriteConflict",
+    "UnknownStream",
     "accelerate",
-    "check_ranges",
-    "is_newer",
     "load_image_file",
     "open_store",
 ]
@@ -171,14 +114,13 @@ _LOADED_WHEN_ASKED_FOR = {
     "Event": "accel.streams.rules.events",
     "FormatRecord": "loaders.tables",
     "GroupReader": "accel.streams.groups",
-    "HistorySettings": "accel.history.store",
     "NodeWriter": "accel.catalog",
     "ObjectCatalog": "accel.catalog",
     "ObjectSegmentSource": "accel.streams.segment_source",
     "ObjectSegments": "accel.streams.segments_host",
-    "Order": "accel.streams.reader",
     "ReaderGroup": "accel.streams.groups",
     "ReaderSettings": "accel.streams.rules.reader_core",
+    "RetentionPolicy": "accel.history.rules.configuration",
     "Stream": "accel.history.store",
     "StreamConfiguration": "accel.history.rules.configuration",
     "StreamReader": "accel.streams.reader",
@@ -191,8 +133,8 @@ if not TYPE_CHECKING:  # a checker that saw this would take any name for a publi
     def __getattr__(name: str) -> Any:
         if name not in _LOADED_WHEN_ASKED_FOR:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(import_module(_LOADED_WHEN_ASKED_FOR[name]), name)
-        return found
+        value = globals()[name] = getattr(import_module(_LOADED_WHEN_ASKED_FOR[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:

@@ -22,22 +22,22 @@ from rich.table import Table
 from benchmarks.harness import AnswersDiffer, Comparison, Spread
 
 BENCHMARKS: Final = {
-    "parse": "benchmarks.parse",
-    "ingest": "benchmarks.ingest",
-    "filter_build": "benchmarks.filter_build",
-    "filter_probe": "benchmarks.filter_probe",
-    "index_memory": "benchmarks.index_memory",
-    "floor": "benchmarks.floor",
-    "warm_lookup": "benchmarks.warm_lookup",
-    "cold_requests": "benchmarks.cold_requests",
-    "cold_hints": "benchmarks.cold_hints",
-    "catalog_refresh": "benchmarks.catalog_refresh",
-    "compaction_copy": "benchmarks.compaction_copy",
-    "history_year": "benchmarks.history_year",
-    "time_order": "benchmarks.time_order",
-    "stream_read": "benchmarks.stream_read",
+    "parse": "ingest.run_parse",
+    "ingest": "ingest.run_ingest",
+    "filter_build": "filters.run_build",
+    "filter_probe": "filters.run_probe",
+    "index_memory": "range_index.run_memory",
+    "floor": "range_index.run_floor",
+    "warm_lookup": "warm_lookup.run",
+    "cold_requests": "cold_requests.run",
+    "cold_hints": "cold_hints.run",
+    "catalog_refresh": "catalog_refresh.run",
+    "compaction_copy": "compaction_copy.run",
+    "history_year": "history_year.run",
+    "time_order": "time_order.run",
+    "stream_read": "stream_read.run",
 }
-"""name -> module with ``run(rounds) -> list[Comparison]``, imported when it is asked for."""
+"""name -> module and function, which takes the number of rounds; imported when it is asked for."""
 
 ROUNDS: Final = 7
 
@@ -64,13 +64,19 @@ def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
         Console().print(_table(comparisons))
 
 
+def find_benchmark(name: str) -> Callable[[int], list[Comparison]]:
+    """The function of a benchmark."""
+    module, _, function = BENCHMARKS[name].partition(".")
+    benchmark: Callable[[int], list[Comparison]] = getattr(importlib.import_module(f"benchmarks.{module}"), function)
+    return benchmark
+
+
 def _run(name: str, rounds: int) -> list[Comparison]:
     # What a library prints on the way must not end up in the JSON.
     with contextlib.redirect_stdout(sys.stderr):
         click.echo(f"{name} ...", err=True)
         try:
-            run: Callable[[int], list[Comparison]] = importlib.import_module(BENCHMARKS[name]).run
-            return run(rounds)
+            return find_benchmark(name)(rounds)
         except AnswersDiffer as error:
             raise click.ClickException(f"{name}: {error}") from error
 

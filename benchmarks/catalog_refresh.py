@@ -13,9 +13,9 @@ import numpy as np
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.node_list import with_prepared, with_upload
-from accel.catalog.records import NodeDirectory, NodeList, StreamBucket
+from accel.catalog.records import NodeDirectory, NodeList, StreamShard
 from accel.catalog.rows import LIVE, OWNED_RANGE, STREAM, ObjectFacts, make_rows
-from accel.catalog.stream_shards import buckets_of
+from accel.catalog.stream_shards import shards_of
 from accel.system import SYSTEM
 from benchmarks.harness import AnswersDiffer, Comparison
 from loaders.store import CountingStore, MemoryStore
@@ -73,7 +73,7 @@ def _fill(catalog: ObjectCatalog) -> None:
         keys.node_list(node_id).create_if_absent(_list(node_id, rng))
     keys.directory().change(lambda _: NodeDirectory(np.arange(NODES, dtype=np.int64)))
     ids = np.arange(STREAMS, dtype=np.int64)
-    numbers = buckets_of(ids, FORMAT.stream_buckets)
+    numbers = shards_of(ids, FORMAT.stream_buckets)
     for number in range(FORMAT.stream_buckets):
         bucket = _bucket(number, ids[numbers == number], rng)
         keys.shard(number).change(lambda _, bucket=bucket: bucket)  # type: ignore[misc]  # bound now, not later
@@ -97,12 +97,12 @@ def _list(node_id: int, rng: np.random.Generator) -> NodeList:
     return NodeList(node_id, epoch=1, next_order_id=OBJECTS, live=live)
 
 
-def _bucket(number: int, ids: np.ndarray[tuple[int], np.dtype[np.int64]], rng: np.random.Generator) -> StreamBucket:
+def _bucket(number: int, ids: np.ndarray[tuple[int], np.dtype[np.int64]], rng: np.random.Generator) -> StreamShard:
     starts = rng.integers(0, 10_000_000, len(ids))
     ranges = make_rows(
         OWNED_RANGE, stream_id=ids, range_index=0, epoch=1, start=0, end=-1, node_id=rng.integers(0, NODES, len(ids))
     )
-    return StreamBucket(number, make_rows(STREAM, stream_id=ids, start_offset=starts), ranges)
+    return StreamShard(number, make_rows(STREAM, stream_id=ids, start_offset=starts), ranges)
 
 
 def _upload(catalog: ObjectCatalog, node_id: int) -> None:

@@ -26,7 +26,7 @@ from accel.lookup.hints import HintLoader, HintStore
 from accel.lookup.index_cache import SharedIndexCache
 from accel.lookup.search import search
 from accel.lookup.steps import ReadEntries, ReadRoot, Reply, Sent
-from benchmarks.cold_nodes import (
+from benchmarks.cold_requests import (
     CONNECTIONS,
     NODE_ID,
     OBJECTS_MAX,

@@ -1,6 +1,6 @@
 """The history of a stream that was scaled once a second for a year: 31,536,000 epochs, asked through `Stream`.
 
-Values are made as they are asked for (`synthetic_year`), so seconds contain what making them takes: for a history chunk
+Values are made as they are asked for (`YearStore`), so seconds contain what making them takes: for a history chunk
 about as much as reading it. Every answer is compared with what follows from the epochs' numbers.
 
     lines                       the peer
@@ -9,16 +9,31 @@ about as much as reading it. Every answer is compared with what follows from the
     segments, size between      the records of the epochs in between, one after the other
     cut before a position       looking at all recorded cuts
     a run of retention          the size counted from the stream's beginning, a chunk and a shard for each 1,000 epochs
+
+A stream that was scaled once a second for a year, in a store that makes each value when it is asked for.
+
+Four segments; epoch e seals the one that is four epochs old and creates another one with its keys:
+
+    epoch    0         1         2         3         4         5
+    keys     0 1 2 3   . . . .   . . . .   . . . .   . . . .   . . . .
+    new                4@1       5@2       6@3       7@4       8@5        number e + 3, quarter (e - 1) mod 4
+
+Epochs begin a second apart, give or take 200 ms. Each segment's size, and so the size before any epoch, follows from
+its epoch too. Nothing of the 31,536,000 epochs is kept: what never changes is computed from its key, and what was
+written since the benchmark began lies in a store in memory.
 """
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 import tracemalloc
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,26 +41,228 @@ from numpy.typing import NDArray
 from accel.history import records as codecs
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.rules.cuts import CutOrder
-from accel.history.rules.retention import RetentionEntry
-from accel.history.store import GivenSizes, Stream, StreamStore
+from accel.history.rules.epochs import EpochRecord, HistoryChunk
+from accel.history.rules.ids import NUMBER_BITS, IdMap
+from accel.history.rules.retention import RetentionEntry, RetentionSet, StreamCutRecord
+from accel.history.rules.segments import Segments
+from accel.history.store import GivenSizes, Stream, StreamStore, keys
 from benchmarks.harness import AnswersDiffer, Comparison
-from benchmarks.synthetic_year import (
-    CHUNK,
-    CUT_EPOCHS,
-    CUTS,
-    EPOCHS,
-    SECOND_MS,
-    START_MS,
-    YearStore,
-    cut_at,
-    cut_times,
-    ids_of,
-    size_till,
-    times_block,
-    times_of,
-    times_root,
-)
+from loaders.errors import KeyMissing
+from loaders.layout import TABLES_PREFIX
 from loaders.store import CountingStore, MemoryStore
+from loaders.store.base import Fetched
+from loaders.store.decorated import DecoratedStore
+from loaders.tables.envelope import Stored, Version, decode_stored, encode_stored
+from loaders.tables.names import decode_name, place_of
+from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, BlockTimes, EpochTimesRoot
+
+EPOCHS: Final = 31_536_000
+SEGMENTS: Final = 4
+SECOND_MS: Final = 1_000
+JITTER_MS: Final = 200
+START_MS: Final = 1_760_000_000_000
+CHUNK: Final = 1_000
+CUT_EPOCHS: Final = 1_800
+"""A cut is recorded each half hour."""
+
+CUTS: Final = EPOCHS // CUT_EPOCHS
+SIZES: Final = 7
+
+Integers = NDArray[np.int64]
+
+_MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+"""The rounds of SplitMix64, which leave nothing that could be compressed."""
+
+_LEAF_EPOCHS = PART_EPOCHS * LEAF_PARTS
+_NUMBERED = re.compile(r"([A-Za-z-]+?)-(\d+)")
+
+
+def times_of(epochs: Integers) -> Integers:
+    """When epochs began, milliseconds since 1970; the jitter of each follows from its number."""
+    mixed = (epochs.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in _MIXING:
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    jitter = ((mixed >> np.uint64(40)) % np.uint64(2 * JITTER_MS + 1)).astype(np.int64) - JITTER_MS
+    times: Integers = START_MS + epochs * SECOND_MS + jitter
+    return times
+
+
+def ids_of(created: Integers) -> Integers:
+    """The segments that epochs created; numbers up to 0 stand for those of epoch 0."""
+    return np.where(created > 0, (created << NUMBER_BITS) + created + SEGMENTS - 1, created + SEGMENTS - 1)
+
+
+def sizes_of(created: Integers) -> Integers:
+    """Sizes of the segments that epochs created, once they are sealed."""
+    return SECOND_MS + created % SIZES
+
+
+def size_before(created: int) -> int:
+    """The sizes of all segments that were created before one, those of epoch 0 (numbers -3 to 0) included."""
+    whole, rest = divmod(created + SEGMENTS - 1, SIZES)
+    first = 1 - SEGMENTS
+    around = int(sizes_of(np.arange(first, first + SIZES)).sum())
+    return whole * around + int(sizes_of(np.arange(first, first + rest)).sum())
+
+
+def rows_of(created: Integers) -> Segments:
+    """The segments that epochs created."""
+    quarter = (created - 1) % SEGMENTS / SEGMENTS
+    times = times_of(np.maximum(created, 0))
+    return Segments.make(ids_of(created), times, quarter, quarter + 1 / SEGMENTS)
+
+
+def active_in(epoch: int) -> Integers:
+    """In which epochs the segments of one were created."""
+    return np.arange(epoch - SEGMENTS + 1, epoch + 1, dtype=np.int64)
+
+
+def epoch_record(epoch: int) -> EpochRecord:
+    """An epoch."""
+    return EpochRecord(epoch, epoch, rows_of(active_in(epoch)), int(times_of(np.array([epoch]))[0]), 0, 0)
+
+
+def cut_at(epoch: int) -> dict[int, int]:
+    """A cut through the middle of all segments of an epoch."""
+    created = active_in(epoch)
+    return dict(zip(ids_of(created).tolist(), (sizes_of(created) // 2).tolist(), strict=True))
+
+
+def size_till(epoch: int) -> int:
+    """How much lies before that cut."""
+    return size_before(epoch - SEGMENTS + 1) + sum(cut_at(epoch).values())
+
+
+def cut_epoch(number: int) -> int:
+    """Through which epoch a recorded cut goes."""
+    return number * CUT_EPOCHS
+
+
+def cut_times() -> Integers:
+    """When cuts were recorded: as their epochs began."""
+    return times_of(np.arange(CUTS, dtype=np.int64) * CUT_EPOCHS)
+
+
+def chunk_of(number: int) -> HistoryChunk:
+    """What changed in a thousand epochs."""
+    epochs = np.arange(number * CHUNK, (number + 1) * CHUNK, dtype=np.int64)
+    sealed = epochs[epochs > 0] - SEGMENTS
+    created = epochs if number else np.concatenate((active_in(0), epochs[1:]))
+    return HistoryChunk(
+        number * CHUNK,
+        epochs,
+        times_of(epochs),
+        sealed=rows_of(sealed),
+        sealed_stops=np.cumsum(epochs > 0),
+        created=rows_of(created),
+        created_stops=np.cumsum(np.where(epochs > 0, 1, SEGMENTS)),
+    )
+
+
+def shard_of(number: int) -> IdMap:
+    """Sealed sizes of the segments that a thousand epochs created."""
+    created = np.arange(number * CHUNK, (number + 1) * CHUNK, dtype=np.int64)
+    if not number:
+        created = np.concatenate((active_in(0), created[1:]))
+    created = created[created <= EPOCHS - 1 - SEGMENTS]
+    return IdMap(ids_of(created), sizes_of(created))
+
+
+def times_block(root: EpochTimesRoot, kind: str, number: int) -> BlockTimes:
+    """A block of the index of times."""
+    block = root.leaf(number) if kind == "leaf" else root.part(number)
+    epochs = np.arange(block.first_epoch, block.first_epoch + block.epochs, dtype=np.int64)
+    return BlockTimes(block, _column(times_of(epochs)))
+
+
+def times_root() -> EpochTimesRoot:
+    """The root as appends would have left it: the tail is never empty."""
+    leaves, rest = divmod(EPOCHS - 1, _LEAF_EPOCHS)
+    parts, tail = divmod(rest, PART_EPOCHS)
+    first_part = leaves * _LEAF_EPOCHS
+    first_tail = first_part + parts * PART_EPOCHS
+    return EpochTimesRoot(
+        _column(times_of(np.arange(first_tail, first_tail + tail + 1, dtype=np.int64))),
+        _column(times_of(np.arange(first_part, first_tail, PART_EPOCHS, dtype=np.int64))),
+        _column(times_of(np.arange(0, first_part, _LEAF_EPOCHS, dtype=np.int64))),
+        visible_epochs=EPOCHS,
+    )
+
+
+def _column(times: Integers) -> array[int]:
+    return array("q", times.tobytes())
+
+
+class YearStore(DecoratedStore):
+    """A bucket with one stream that is a year old. Threads: one.
+
+    Args:
+        store: in memory, with a stream that was created.
+        metadata_prefix: what the keys of that stream's table begin with.
+    """
+
+    def __init__(self, store: MemoryStore, metadata_prefix: str) -> None:
+        super().__init__(store)
+        self._prefix = metadata_prefix
+        self._gone: set[str] = set()
+        self.root = times_root()
+        cuts = np.arange(CUTS, dtype=np.int64) * CUT_EPOCHS
+        self._cut_numbers = {time: number for number, time in enumerate(cut_times().tolist())}
+        recorded = [size_till(epoch) for epoch in cuts.tolist()]
+        self._overwrite(keys.CURRENT_EPOCH, codecs.EPOCH_RECORD.encode(epoch_record(EPOCHS - 1)))
+        self._overwrite(keys.TIMES_ROOT, codecs.EPOCH_TIMES.encode(self.root))
+        self._overwrite(keys.RETENTION, codecs.RETENTION_SET.encode(RetentionSet(cut_times(), recorded)))
+        for key in (keys.epoch_key(0), keys.chunk_key(0), keys.shard_key(0)):
+            self._store.delete(self._prefix + key)
+
+    def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
+        """What was written, or what is computed."""
+        try:
+            return super().get(key, size_bytes_max=size_bytes_max)
+        except KeyMissing:
+            made = None if key in self._gone else self._made(key)
+            if made is None:
+                raise
+            stored = encode_stored(
+                Stored(made, Version("", 1, b"made for reading", final=True)), place_of(key, TABLES_PREFIX)
+            )
+            return Fetched(stored, "made", len(stored))
+
+    def delete(self, key: str) -> None:
+        """Of a computed value nothing remains either."""
+        self._gone.add(key)
+        super().delete(key)
+
+    def _made(self, key: str) -> bytes | None:
+        if not key.startswith(self._prefix):
+            return None
+        match = _NUMBERED.fullmatch(decode_name(key.removeprefix(self._prefix)))
+        return None if match is None else self._numbered(match[1], int(match[2]))
+
+    def _numbered(self, kind: str, number: int) -> bytes | None:
+        makers: dict[str, Callable[[], bytes | None]] = {
+            "epochRecord": lambda: codecs.EPOCH_RECORD.encode(epoch_record(number)) if number < EPOCHS else None,
+            "historyTimeSeriesChunk": lambda: codecs.HISTORY_CHUNK.encode(chunk_of(number)),
+            "historyIndex-leaf": lambda: codecs.EPOCH_TIMES_BLOCK.encode(times_block(self.root, "leaf", number)),
+            "historyIndex-part": lambda: codecs.EPOCH_TIMES_BLOCK.encode(times_block(self.root, "part", number)),
+            "segmentsSealedSizeMapShard": lambda: codecs.SEALED_SIZES.encode(shard_of(number)),
+            "retentionCuts": lambda: self._cut(number),
+        }
+        return makers[kind]() if kind in makers else None
+
+    def _cut(self, time_ms: int) -> bytes | None:
+        number = self._cut_numbers.get(time_ms)
+        if number is None:
+            return None
+        epoch = cut_epoch(number)
+        return codecs.STREAM_CUT.encode(StreamCutRecord(time_ms, size_till(epoch), IdMap.of(cut_at(epoch))))
+
+    def _overwrite(self, name: str, value: bytes) -> None:
+        key = self._prefix + name
+        before = self._store.get(key)
+        version = decode_stored(before.body, place_of(key, TABLES_PREFIX), etag=before.etag, where=key).version
+        self._store.put(key, encode_stored(Stored(value, version), place_of(key, TABLES_PREFIX)))
+
 
 SCOPE, NAME = "bench", "year"
 SEED = 20261121
@@ -56,7 +273,6 @@ MEMORY_MAX_BYTES = 64 * 2**20
 MEGABYTE = 1e6
 CURRENT_EPOCH = "currentEpochRecord"
 PLACES = {"head": 0, "middle": EPOCHS // 2, "tail": EPOCHS - 1 - WALK_EPOCHS}
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.order_world import World
-from benchmarks.time_order import PERCENTILES, SCENARIOS, SECONDS, SEEDS, both
+from benchmarks.time_order import PERCENTILES, SCENARIOS, SECONDS, SEEDS, World, both
 
 PANEL: Final = (230, 240)
 LEFT, TOP, GAP = 62, 62, 14

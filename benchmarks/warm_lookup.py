@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import islice, pairwise
 
 from accel import ObjectRef, ReadAccelerator, Settings, StaticImages
-from benchmarks.cold_nodes import NODE_ID, OBJECTS_MAX, STREAM_ID, Node, make_cold_node
+from benchmarks.cold_requests import NODE_ID, OBJECTS_MAX, STREAM_ID, Node, make_cold_node
 from benchmarks.harness import Comparison, Timings, interleave
 from loaders.store import MemoryStore
 

@@ -48,7 +48,7 @@ def run_bounded(
     Items are taken from their iterable as calls end. Left early, it cancels what did not begin.
 
     Args:
-        begin: starts the call for an item, as ``partial(executor.submit, work)``.
+        begin: starts the call for an item, as ``lambda item: executor.submit(work, item)``.
         items: what to call it with.
         at_once_max: calls that were begun and not given, at least 1.
         in_order: give the futures in the order of the items, done or not; otherwise give each once it is done.

@@ -92,6 +92,11 @@ def any_will_do(_: object) -> bool:
     return True
 
 
+def nothing_will_do(_: object) -> bool:
+    """Of questions that only a load answers."""
+    return False
+
+
 class _State(Generic[K, V]):
     """What one process has. All of it is touched within the lock."""
 
@@ -156,6 +161,13 @@ class SharedLoads(Generic[K, V]):
             result.set_running_or_notify_cancel()  # from here on nobody who waits can cancel it
             return Flight(result, started=True, kept=kept)
 
+    def join(self, key: K) -> Flight[V]:
+        """Join the load that is under way, or be told to make it, whatever is kept."""
+        asked = self.ask(key, nothing_will_do)
+        if not isinstance(asked, Flight):
+            raise TypeError(f"expected a load, found {asked!r}")
+        return asked
+
     def get(self, key: K, load: Callable[[], V], suits: Callable[[V], bool] = any_will_do) -> V:
         """Get it: from memory, from the load of another thread, or by making that load here.
 
@@ -177,11 +189,15 @@ class SharedLoads(Generic[K, V]):
         if not isinstance(asked, Flight):
             return done_future(asked), False
         if asked.started:
-            try:
-                executor.submit(self._lead_quietly, key, asked.result, load)
-            except (AccelError, RuntimeError) as error:  # the executor is shut down
-                self.fail(key, asked.result, error)
+            self.submit(executor, key, asked.result, load)
         return asked.result, asked.started
+
+    def submit(self, executor: Executor, key: K, result: Future[V], load: Callable[[], V]) -> None:
+        """Make a load that was started, in the executor; one that takes no more work ends it with an error."""
+        try:
+            executor.submit(self._lead_quietly, key, result, load)
+        except (AccelError, RuntimeError) as error:  # the executor is shut down
+            self.fail(key, result, error)
 
     def _lead_quietly(self, key: K, result: Future[V], load: Callable[[], V]) -> None:
         with suppress(BaseException):  # those who wait are told

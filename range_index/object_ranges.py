@@ -21,7 +21,7 @@ prove that the object holds an offset, hence the mark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -109,6 +109,18 @@ class ObjectRanges:
             raise ValueError(f"expected numbers of 64 bits: {error}") from error
         return cls.from_columns(table[:, 0], table[:, 1], table[:, 2])
 
+    @classmethod
+    def of(cls, ranges: RangesGiven) -> ObjectRanges:
+        """The ranges in whichever form they are given; those that are arrays already are given back as they are.
+
+        Raises:
+            ValueError: ranges that repeat a stream or are inverted.
+        """
+        if isinstance(ranges, ObjectRanges):
+            return ranges
+        rows = [(key, *span) for key, span in ranges.items()] if isinstance(ranges, Mapping) else ranges
+        return cls.from_ranges((stream_id, start, end) for stream_id, start, end in rows)
+
     @property
     def ends(self) -> NDArray[np.int64]:
         """One past the last offset of each stream; computed anew on each call, in O(streams)."""
@@ -142,6 +154,10 @@ class ObjectRanges:
             return False
         place = int(self.holed.searchsorted(position))
         return place < len(self.holed) and int(self.holed[place]) == position
+
+
+RangesGiven = ObjectRanges | Mapping[int, tuple[int, int]] | Iterable[tuple[int, int, int]]
+"""What an object holds: ready, {stream id: (start, end)}, or (stream id, start, end) rows."""
 
 
 def _check(stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:

@@ -16,16 +16,16 @@ the tasks of one process, which Spark keeps, share one.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import count, islice
+from itertools import count
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from accel.errors import AccelError
 from accel.system import SYSTEM
+from loaders.parallel import run_bounded
 from loaders.store import CountingStore, ObjectStore, S3Settings, open_store
 
 if TYPE_CHECKING:
@@ -137,16 +137,9 @@ def run_tasks(
     """
     if at_once < 1:
         raise ValueError(f"expected at least 1 task at once, found {at_once}")
-    left = iter(values)
     with _Runner(spark, function, at_once, label) as runner:
-        running: set[Future[Outcome[Value, Result]]] = set()
-        while True:
-            running |= {runner.start(value) for value in islice(left, at_once - len(running))}
-            if not running:
-                return
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield runner.finish(future)
+        for future in run_bounded(runner.start, values, at_once, in_order=False):
+            yield runner.finish(future)
 
 
 def run_tasks_in_order(
@@ -164,14 +157,9 @@ def run_tasks_in_order(
     """
     if at_once < 1:
         raise ValueError(f"expected at least 1 task at once, found {at_once}")
-    left = iter(values)
     with _Runner(spark, function, at_once, label) as runner:
-        begun: deque[Future[Outcome[Value, Result]]] = deque()
-        while True:
-            begun.extend(map(runner.start, islice(left, 2 * at_once - len(begun))))
-            if not begun:
-                return
-            yield runner.finish(begun.popleft())
+        for future in run_bounded(runner.start, values, 2 * at_once):
+            yield runner.finish(future)
 
 
 def failed_attempts(context: SparkContext, group: str) -> int:

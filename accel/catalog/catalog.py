@@ -26,12 +26,12 @@ from accel.catalog.keys import require
 from accel.catalog.node_list import with_extended, with_prepared
 from accel.catalog.opening import catalog_parts, existing_format, make_catalog
 from accel.catalog.parts import MILLISECONDS, CatalogParts, CatalogSettings
-from accel.catalog.records import NodeList, StreamBucket, highest_id
+from accel.catalog.records import NodeList, StreamShard, highest_id
 from accel.catalog.refresh import Snapshot, Watch
 from accel.catalog.rows import OPEN, stream_object_rows
 from accel.catalog.session import open_session, recover_ends
 from accel.catalog.shard_writes import read_list, refuse_undoable, trim_streams
-from accel.catalog.stream_shards import bucket_of, with_replacement
+from accel.catalog.stream_shards import shard_of, with_replacement
 from accel.catalog.writer import NodeWriter, first_unproven, refuse_misplaced
 from accel.errors import CatalogMissing, Closed, CommitRefused
 from accel.image import MetadataImage, StreamImage, StreamObject
@@ -303,11 +303,11 @@ class ObjectCatalog:
         rows = stream_object_rows([(stream_id, stream_object)], 0, self._parts.now_ms())
         unproven = first_unproven(self._parts, [stream_object.ref])
         gone = list(replaces)
-        number = bucket_of(stream_id, self.format.stream_buckets)
+        number = shard_of(stream_id, self.format.stream_buckets)
 
         key = self._parts.keys.shard(number)
 
-        def change(now: StreamBucket | None) -> StreamBucket | None:
+        def change(now: StreamShard | None) -> StreamShard | None:
             bucket = require(now, key.where)
             changed = with_replacement(bucket, stream_id, rows, gone, self._parts.now_ms())
             if changed is not None:

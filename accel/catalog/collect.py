@@ -35,12 +35,12 @@ import numpy as np
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.consistency import find_contradictions
 from accel.catalog.keys import NODE_LISTS, STREAM_BUCKETS
-from accel.catalog.node_list import with_doomed, without_collected, without_expired
+from accel.catalog.node_list import with_delete_pending, without_collected, without_expired
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.problems import Severity
-from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.records import NodeList, StreamShard
 from accel.catalog.rows import Rows
-from accel.catalog.stream_shards import with_doomed_stream_objects, without_collected_stream_objects
+from accel.catalog.stream_shards import with_delete_pending_stream_objects, without_collected_stream_objects
 from accel.catalog.survey import BulkScan, Ids, Progress, StoredObjects, Survey, must_read, read_survey
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
 from loaders.layout import JOURNAL_PREFIX
@@ -352,11 +352,11 @@ def _let_go(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
         if node_list is None:
             return None
         freed, _ = without_expired(node_list, plan.planned_at_ms)
-        pending, _ = with_doomed(freed or node_list, plan.retired_before_ms)
+        pending, _ = with_delete_pending(freed or node_list, plan.retired_before_ms)
         return pending or freed
 
-    def from_bucket(bucket: StreamBucket | None) -> StreamBucket | None:
-        return None if bucket is None else with_doomed_stream_objects(bucket, plan.retired_before_ms)[0]
+    def from_bucket(bucket: StreamShard | None) -> StreamShard | None:
+        return None if bucket is None else with_delete_pending_stream_objects(bucket, plan.retired_before_ms)[0]
 
     for node_id, node in survey.lists.items():
         parts.keys.node_list(node_id).change(from_list, seen=node)
@@ -390,7 +390,7 @@ def _without(ids: Ids, node_list: NodeList | None) -> NodeList | None:
     return None if node_list is None else without_collected(node_list, ids)
 
 
-def _without_stream_objects(ids: Ids, bucket: StreamBucket | None) -> StreamBucket | None:
+def _without_stream_objects(ids: Ids, bucket: StreamShard | None) -> StreamShard | None:
     return None if bucket is None else without_collected_stream_objects(bucket, ids)
 
 

@@ -39,10 +39,10 @@ from numpy.typing import NDArray
 from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix, require
 from accel.catalog.node_list import STREAM_OBJECTS_A_COMMIT_MAX, with_compaction
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import ListVersion, NodeList, StreamBucket
+from accel.catalog.records import ListVersion, NodeList, StreamShard
 from accel.catalog.rows import STREAMS_AN_OBJECT_MAX, Rows, by_stream, facts_of, starts_of, stream_object_rows
 from accel.catalog.shard_writes import move_stream_objects, read_list
-from accel.catalog.stream_shards import buckets_of
+from accel.catalog.stream_shards import shards_of
 from accel.errors import AccelError, CatalogDamaged, CommitRefused
 from accel.image import StreamObject
 from loaders.object_ref import ObjectRef
@@ -136,9 +136,9 @@ def _check_outputs(parts: CatalogParts, compaction: Compaction, rows: Rows) -> N
     held = _opened(parts, compaction) if compaction.ranges is None else _given(compaction, compaction.ranges)
     none = np.empty(0, dtype=np.int64)
     ids = np.unique(np.concatenate([none, *(source.stream_ids for source in held.sources)]))
-    numbers = np.unique(buckets_of(ids, parts.format.stream_buckets)).tolist()
+    numbers = np.unique(shards_of(ids, parts.format.stream_buckets)).tolist()
     streams = [bucket.streams for bucket in parts.executor.map(partial(_read_bucket, parts), numbers)]
-    known = np.concatenate([StreamBucket(0).streams, *streams])
+    known = np.concatenate([StreamShard(0).streams, *streams])
     refuse_lossy_compaction(held.sources, held.output, rows, known[np.isin(known["stream_id"], ids)])
 
 
@@ -157,7 +157,7 @@ def _given(compaction: Compaction, ranges: CompactionRanges) -> CompactionRanges
     return ranges
 
 
-def _read_bucket(parts: CatalogParts, number: int) -> StreamBucket:
+def _read_bucket(parts: CatalogParts, number: int) -> StreamShard:
     seen = parts.keys.shard(number).read()
     if seen is None:
         raise CatalogDamaged(f"expected bucket {number} of streams, found none: it was deleted")

@@ -33,7 +33,7 @@ from accel.catalog.problems import Kind, Problem
 from accel.catalog.records import Checkpoint, NodeList, ids_of
 from accel.catalog.rows import OPEN, highest_of_each, some
 from accel.catalog.shard_writes import kept_places
-from accel.catalog.stream_shards import buckets_of, check_bucket
+from accel.catalog.stream_shards import check_shard, shards_of
 from accel.catalog.survey import Survey, joined_ids, must_read
 from loaders.errors import FormatError, TableMissing
 
@@ -72,7 +72,7 @@ def contradictions_within(parts: CatalogParts, survey: Survey) -> Iterator[Probl
     for number, bucket in enumerate(survey.buckets):
         if is_whole and bucket.value.bucket != number:
             yield Problem(Kind.BUCKET, f"bucket {number}", "its own rows", f"those of bucket {bucket.value.bucket}")
-        yield from check_bucket(bucket.value, parts.format.stream_buckets)
+        yield from check_shard(bucket.value, parts.format.stream_buckets)
 
 
 def contradictions_of_places(survey: Survey) -> Iterator[Problem]:
@@ -160,7 +160,7 @@ def _forgotten_streams(parts: CatalogParts, survey: Survey, checkpoints: dict[in
     ends = joined_ids(checkpoint.ends["stream_id"] for checkpoint in checkpoints.values())
     known = joined_ids(seen.value.streams["stream_id"] for seen in survey.buckets)
     missing = np.setdiff1d(ends, known)
-    numbers = buckets_of(missing, parts.format.stream_buckets)
+    numbers = shards_of(missing, parts.format.stream_buckets)
     for number in np.unique(numbers).tolist():
         now = must_read(parts.keys.shard(number)).value.streams["stream_id"]
         forgotten = np.setdiff1d(missing[numbers == number], now)

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from accel.catalog.keys import require
 from accel.catalog.node_list import without_prepared
 from accel.catalog.parts import CatalogParts, open_bounded
-from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.records import NodeList, StreamShard
 from accel.catalog.shard_writes import read_list
-from accel.catalog.stream_shards import bucket_of
+from accel.catalog.stream_shards import shard_of
 from accel.catalog.survey import must_read
 from accel.errors import FormatError, KeyMissing
 from loaders.object_ref import ObjectRef
@@ -88,7 +88,7 @@ def _registered(parts: CatalogParts, streams: dict[int, int | None]) -> set[int]
     by_bucket: dict[int, list[int]] = {}
     for object_id, stream_id in streams.items():
         if stream_id is not None and stream_id != _MANY:
-            by_bucket.setdefault(bucket_of(stream_id, parts.format.stream_buckets), []).append(object_id)
+            by_bucket.setdefault(shard_of(stream_id, parts.format.stream_buckets), []).append(object_id)
     registered: set[int] = set()
     for number, object_ids in by_bucket.items():
         registered |= _registered_in(parts, number, np.array(object_ids, dtype=np.int64))
@@ -101,7 +101,7 @@ def _registered_in(parts: CatalogParts, number: int, ids: NDArray[np.int64]) -> 
     registered: set[int] = set()
     key = parts.keys.shard(number)
 
-    def change(now: StreamBucket | None) -> StreamBucket | None:
+    def change(now: StreamShard | None) -> StreamShard | None:
         nonlocal registered
         bucket = require(now, key.where)
         registered = _known(bucket, ids)
@@ -111,6 +111,6 @@ def _registered_in(parts: CatalogParts, number: int, ids: NDArray[np.int64]) -> 
     return registered
 
 
-def _known(bucket: StreamBucket, ids: NDArray[np.int64]) -> set[int]:
+def _known(bucket: StreamShard, ids: NDArray[np.int64]) -> set[int]:
     known = np.concatenate((bucket.stream_objects["object_id"], bucket.retired["object_id"]))
     return set(ids[np.isin(ids, known)].tolist())

@@ -36,7 +36,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.records import INT64_MAX, Checkpoint, NodeList, StreamBucket
+from accel.catalog.records import INT64_MAX, Checkpoint, NodeList, StreamShard
 from accel.catalog.rows import (
     LIVE,
     NO_COMMIT,
@@ -50,7 +50,7 @@ from accel.catalog.rows import (
     make_rows,
     no_rows,
 )
-from accel.catalog.stream_shards import buckets_of
+from accel.catalog.stream_shards import shards_of
 from accel.errors import MaintenanceRefused
 from loaders.object_ref import UNKNOWN
 
@@ -185,7 +185,7 @@ class ImportPlan:
 
     report: ImportReport
     lists: dict[int, NodeList]
-    buckets: tuple[StreamBucket, ...]
+    buckets: tuple[StreamShard, ...]
     checkpoints: dict[int, Checkpoint]
     next_object_id: int
 
@@ -231,7 +231,7 @@ def make_plan(found: FoundObjects, bucket_count: int, *, skip_bad: bool) -> Impo
     spans = spans_of_nodes(runs)
     report = _report(found, runs, spans, order, skip_bad=skip_bad)
     if report.hindrances:
-        return ImportPlan(report, {}, tuple(map(StreamBucket, range(bucket_count))), {}, found.next_object_id)
+        return ImportPlan(report, {}, tuple(map(StreamShard, range(bucket_count))), {}, found.next_object_id)
     lists = dict(_lists(found, order))
     return ImportPlan(
         report, lists, tuple(_buckets(spans, bucket_count)), dict(_checkpoints(lists, spans)), found.next_object_id
@@ -330,7 +330,7 @@ def _live(mine: Rows) -> Rows:
     )
 
 
-def _buckets(spans: Rows, bucket_count: int) -> Iterator[StreamBucket]:
+def _buckets(spans: Rows, bucket_count: int) -> Iterator[StreamShard]:
     is_first = np.roll(_is_last(spans), 1)  # one stream's first span follows the last one of the stream before
     heads = np.flatnonzero(is_first)
     ends = np.where(_is_last(spans), OPEN, spans["end"])
@@ -345,10 +345,10 @@ def _buckets(spans: Rows, bucket_count: int) -> Iterator[StreamBucket]:
         node_id=spans["node_id"],
     )
     streams = make_rows(STREAM, stream_id=spans["stream_id"][heads], start_offset=spans["start"][heads])
-    of_ranges = buckets_of(ranges["stream_id"], bucket_count)
-    of_streams = buckets_of(streams["stream_id"], bucket_count)
+    of_ranges = shards_of(ranges["stream_id"], bucket_count)
+    of_streams = shards_of(streams["stream_id"], bucket_count)
     for number in range(bucket_count):
-        yield StreamBucket(number, streams[of_streams == number], ranges[of_ranges == number])
+        yield StreamShard(number, streams[of_streams == number], ranges[of_ranges == number])
 
 
 def _checkpoints(lists: dict[int, NodeList], spans: Rows) -> Iterator[tuple[int, Checkpoint]]:

@@ -33,14 +33,14 @@ from accel.catalog.keys import (
     NODE_CHECKPOINTS,
     NODES,
     STREAM_BUCKETS,
-    bucket_key,
     node_key,
     parse_node_key,
     require,
+    shard_key,
 )
 from accel.catalog.object_ids import check_counter
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import Checkpoint, NodeDirectory, NodeList, ObjectIdCounter, StreamBucket
+from accel.catalog.records import Checkpoint, NodeDirectory, NodeList, ObjectIdCounter, StreamShard
 from accel.catalog.rows import Rows
 from accel.catalog.survey import Progress, StoredObjects, list_node_ids, list_objects, must_read
 from accel.errors import MaintenanceRefused
@@ -242,9 +242,9 @@ def _write_buckets(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> No
     list(parts.executor.map(write, range(parts.format.stream_buckets)))
 
 
-def _check_bucket(bucket: StreamBucket | None, *, wanted: StreamBucket, is_new: bool) -> StreamBucket | None:
-    now = require(bucket, f"table {STREAM_BUCKETS!r}, key {bucket_key(wanted.bucket)!r}")
-    leveled = StreamBucket(now.bucket, now.streams, _without_epochs(now.ranges), now.stream_objects, now.retired)
+def _check_bucket(bucket: StreamShard | None, *, wanted: StreamShard, is_new: bool) -> StreamShard | None:
+    now = require(bucket, f"table {STREAM_BUCKETS!r}, key {shard_key(wanted.bucket)!r}")
+    leveled = StreamShard(now.bucket, now.streams, _without_epochs(now.ranges), now.stream_objects, now.retired)
     if _same(leveled, wanted, _BUCKET_ROWS):
         return None
     by_sessions = bool(now.ranges["epoch"].any()) or len(now.stream_objects) or len(now.retired)

@@ -35,7 +35,7 @@ from accel.catalog.records import (
     NodeList,
     ObjectIdCounter,
     ReadBatch,
-    StreamBucket,
+    StreamShard,
 )
 from accel.errors import CatalogDamaged, CatalogWentBack
 from loaders.tables import FormatRecord, Tables
@@ -106,10 +106,10 @@ def parse_list_version_key(key: str) -> tuple[int, int] | None:
     return None if node_id is None or sequence is None else (node_id, sequence)
 
 
-def bucket_key(bucket: int) -> str:
+def shard_key(bucket: int) -> str:
     """The key of a bucket of streams.
 
-    >>> bucket_key(31)
+    >>> shard_key(31)
     '00031'
 
     Raises:
@@ -170,9 +170,9 @@ class CatalogKeys:
         """A node's list as it stood at one of its sequence numbers."""
         return self._key(NODE_LIST_HISTORY, list_version_key(node_id, sequence), LIST_VERSION, is_final=always)
 
-    def shard(self, number: int) -> TypedKey[StreamBucket]:
+    def shard(self, number: int) -> TypedKey[StreamShard]:
         """A part of the streams."""
-        return self._key(STREAM_BUCKETS, bucket_key(number), STREAM_BUCKET)
+        return self._key(STREAM_BUCKETS, shard_key(number), STREAM_BUCKET)
 
     def checkpoint(self, node_id: int) -> TypedKey[Checkpoint]:
         """Where a node's streams ended some commits ago."""

@@ -4,14 +4,14 @@ An object's way through a list:
 
     (an id) -> prepared -> live -> retired -> delete pending -> (gone)
                   |          ^---------|
-                  |             undo
+                  |            undone
                   '-> (gone)
 
     sessions      with_new_session
     writers       with_prepared, with_extended, with_upload, with_compaction
     leaving       without_expired, without_prepared, with_delete_pending, without_collected, without_stream_objects,
                   without_withdrawn
-    undoing       undo, undoable_commits, is_led_back
+    undoing       undone, undoable_commits, is_led_back
     checking      check_list
 
 All rules are pure: a list and facts in, the next list out, or None where the work is done already. A writer whose reply
@@ -57,7 +57,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.problems import Kind, Mismatches, Problem
-from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.records import NodeList, StreamShard
 from accel.catalog.rows import (
     CHECKSUM_MAX,
     LIVE,
@@ -398,7 +398,7 @@ def without_prepared(now: NodeList, object_ids: Iterable[int] | NDArray[np.int64
     return replace(now, prepared=now.prepared[~given_back]) if given_back.any() else None
 
 
-def with_doomed(now: NodeList, retired_before_ms: int) -> tuple[NodeList | None, NDArray[np.int64]]:
+def with_delete_pending(now: NodeList, retired_before_ms: int) -> tuple[NodeList | None, NDArray[np.int64]]:
     """Doom what was retired before a time: from then on it cannot come back.
 
     Args:
@@ -574,7 +574,7 @@ def undoable_commits(now: NodeList) -> NDArray[np.int64]:
     return numbers
 
 
-def is_led_back(lists: Mapping[int, NodeList], bucket: StreamBucket) -> bool:
+def is_led_back(lists: Mapping[int, NodeList], bucket: StreamShard) -> bool:
     """Whether an undo has reached a bucket and is not to be seen in the lists yet: they were read too early.
 
     Then an object of one stream is retired in the bucket, although the commit that made it stands in its list and can

@@ -23,7 +23,7 @@ import msgspec
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogKeys, parse_node_key, require
 from accel.catalog.object_ids import ObjectIds, check_counter
 from accel.catalog.parts import CatalogParts, CatalogSettings
-from accel.catalog.records import NodeDirectory, ObjectIdCounter, StreamBucket, highest_id
+from accel.catalog.records import NodeDirectory, ObjectIdCounter, StreamShard, highest_id
 from accel.errors import CatalogDamaged, CatalogMissing, CommitRefused
 from accel.system import Components
 from loaders.errors import TableMissing
@@ -141,7 +141,7 @@ def _make_tables(keys: CatalogKeys, shared: SystemCells, record: FormatRecord, e
     make_system_tables(shared)
 
     def make_bucket(number: int) -> None:
-        keys.shard(number).create_if_absent(StreamBucket(number))
+        keys.shard(number).create_if_absent(StreamShard(number))
 
     list(executor.map(make_bucket, range(record.stream_buckets)))
 

@@ -2,7 +2,7 @@
 
     NodeList            what a node has: live objects in order, prepared ids, retired objects
     ListVersion         a node's list as it was, so that a bad commit can be undone
-    StreamBucket        a part of all streams: first offsets, owners, objects of their own
+    StreamShard        a part of all streams: first offsets, owners, objects of their own
     Checkpoint          where a node's streams ended some commits ago
     NodeDirectory       which nodes have a list
     ObjectIdCounter     the next id that no object has
@@ -12,7 +12,7 @@
 A record holds arrays of rows (see `rows`). It takes them over and makes them read-only; a change of a list or a bucket
 makes a new one (`node_list`, `stream_shards`). Making a record checks that its rows stand in their order, because all
 searches rely on it. That is O(n), and checks order and types only; what else must be true, `check_list` and
-`check_bucket` look at.
+`check_shard` look at.
 
 The bytes follow from the annotations (`loaders.tables.records`): numbers and names stand as MessagePack fields, rows
 as packed columns. Every field with its unit, and which release writes which version: docs/formats.md, "Records". A list
@@ -121,7 +121,7 @@ class ListVersion:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StreamBucket:
+class StreamShard:
     """The streams whose ids hash to one bucket.
 
     Args:
@@ -227,7 +227,7 @@ class ObjectIdCounter:
         _check_least("counter of object ids", 0, next_object_id=self.next_object_id)
 
 
-def ids_of(record: NodeList | StreamBucket) -> NDArray[np.int64]:
+def ids_of(record: NodeList | StreamShard) -> NDArray[np.int64]:
     """All object ids that stand in a list or a bucket, in no order. O(rows)."""
     rows = [record.stream_objects, record.retired]
     if isinstance(record, NodeList):
@@ -235,7 +235,7 @@ def ids_of(record: NodeList | StreamBucket) -> NDArray[np.int64]:
     return np.concatenate([some_rows["object_id"] for some_rows in rows])
 
 
-def highest_id(*records: NodeList | StreamBucket) -> int:
+def highest_id(*records: NodeList | StreamShard) -> int:
     """The highest object id that stands anywhere in lists and buckets; -1 if none does. O(rows)."""
     return max((int(ids_of(record).max(initial=-1)) for record in records), default=-1)
 
@@ -297,7 +297,7 @@ class ImportRun:
 
 NODE_LIST: Final = RecordForm("node-list", 1, NodeList)
 LIST_VERSION: Final = RecordForm("list-version", 1, ListVersion)
-STREAM_BUCKET: Final = RecordForm("stream-bucket", 1, StreamBucket)
+STREAM_BUCKET: Final = RecordForm("stream-bucket", 1, StreamShard)
 CHECKPOINT: Final = RecordForm("node-checkpoint", 1, Checkpoint)
 NODE_DIRECTORY: Final = RecordForm("node-directory", 1, NodeDirectory)
 OBJECT_ID_COUNTER: Final = RecordForm("object-id-counter", 1, ObjectIdCounter)

@@ -52,9 +52,9 @@ from numpy.typing import NDArray
 
 from accel.catalog.keys import CatalogKeys
 from accel.catalog.node_list import is_led_back
-from accel.catalog.records import NodeDirectory, NodeList, StreamBucket
+from accel.catalog.records import NodeDirectory, NodeList, StreamShard
 from accel.catalog.rows import OPEN, STREAM_OBJECT, Columns, Rows, by_stream, highest_of_each, no_rows
-from accel.catalog.stream_shards import bucket_of, buckets_of
+from accel.catalog.stream_shards import shard_of, shards_of
 from accel.errors import CatalogDamaged, CatalogWentBack, ImageRefused
 from accel.image import (
     ImageVersion,
@@ -87,7 +87,7 @@ class Snapshot:
 
     directory: Versioned[NodeDirectory]
     lists: Mapping[int, Versioned[NodeList]]
-    buckets: tuple[Versioned[StreamBucket], ...]
+    buckets: tuple[Versioned[StreamShard], ...]
     version: VersionVector
     built: BuiltImage
 
@@ -182,7 +182,7 @@ class Watch:
         key = self._keys.directory()
         return _there(key) if before is None else key.read_newer(before.directory)
 
-    def _read_buckets(self, before: Snapshot | None) -> list[Versioned[StreamBucket]]:
+    def _read_buckets(self, before: Snapshot | None) -> list[Versioned[StreamShard]]:
         keys = [self._keys.shard(number) for number in range(self._bucket_count)]
         if before is None:
             return self._all(_there, keys)
@@ -228,14 +228,14 @@ def _behind(after: Snapshot, before: Snapshot | None) -> str | None:
     return None
 
 
-def _epochs(buckets: Iterable[StreamBucket]) -> Columns:
+def _epochs(buckets: Iterable[StreamShard]) -> Columns:
     return [
         (bucket.ranges["node_id"], np.where(bucket.ranges["end"] == OPEN, bucket.ranges["epoch"], 0))
         for bucket in buckets
     ]
 
 
-def _commits(buckets: Iterable[StreamBucket]) -> Columns:
+def _commits(buckets: Iterable[StreamShard]) -> Columns:
     rows = (rows for bucket in buckets for rows in (bucket.stream_objects, bucket.retired))
     return [(some_rows["node_id"], some_rows["added_by"] + 1) for some_rows in rows if len(some_rows)]
 
@@ -243,7 +243,7 @@ def _commits(buckets: Iterable[StreamBucket]) -> Columns:
 def _version(
     directory: Versioned[NodeDirectory],
     lists: Mapping[int, Versioned[NodeList]],
-    buckets: tuple[Versioned[StreamBucket], ...],
+    buckets: tuple[Versioned[StreamShard], ...],
 ) -> VersionVector:
     parts = {"directory": directory.version.sequence}
     parts |= {f"node/{node_id}": seen.version.sequence for node_id, seen in lists.items()}
@@ -272,7 +272,7 @@ class BuiltImage:
 def build_image(
     namespace: str,
     lists: Mapping[int, NodeList],
-    buckets: Sequence[StreamBucket],
+    buckets: Sequence[StreamShard],
     version: ImageVersion,
     previous: BuiltImage | None = None,
 ) -> BuiltImage:
@@ -321,7 +321,7 @@ def _node(now: NodeList, previous: BuiltImage | None) -> NodeImage:
 
 
 def _parts(
-    lists: Iterable[NodeList], buckets: Sequence[StreamBucket], previous: BuiltImage | None
+    lists: Iterable[NodeList], buckets: Sequence[StreamShard], previous: BuiltImage | None
 ) -> tuple[BucketStreams, ...]:
     lists = list(lists)
     late = _late_rows(lists, len(buckets))
@@ -334,7 +334,7 @@ def _parts(
     )
 
 
-def _part(bucket: StreamBucket, late: Rows, withdrawn: Commits, before: BucketStreams | None) -> BucketStreams:
+def _part(bucket: StreamShard, late: Rows, withdrawn: Commits, before: BucketStreams | None) -> BucketStreams:
     unchanged = before is not None and before.bucket is bucket and before.withdrawn == withdrawn
     if before is not None and unchanged and np.array_equal(before.late, late):
         return before
@@ -347,7 +347,7 @@ def _late_rows(lists: Iterable[NodeList], bucket_count: int) -> dict[int, Rows]:
     if not waiting or not bucket_count:
         return {}
     rows = by_stream(np.concatenate(waiting), "start")
-    numbers = buckets_of(rows["stream_id"], bucket_count)
+    numbers = shards_of(rows["stream_id"], bucket_count)
     return {int(number): rows[numbers == number] for number in np.unique(numbers)}
 
 
@@ -371,7 +371,7 @@ class BucketStreams:
         withdrawn: commits whose rows in the bucket do not count.
     """
 
-    def __init__(self, bucket: StreamBucket, late: Rows, withdrawn: Commits) -> None:
+    def __init__(self, bucket: StreamShard, late: Rows, withdrawn: Commits) -> None:
         self.stream_ids = _stream_ids(bucket.streams)
         self.bucket = bucket
         self.late = late
@@ -464,7 +464,7 @@ class BucketedStreams(Mapping[int, StreamImage]):
 
     def _part(self, stream_id: int) -> BucketStreams | None:
         is_possible = 0 <= stream_id <= INT64_MAX and self._parts
-        return self._parts[bucket_of(int(stream_id), len(self._parts))] if is_possible else None
+        return self._parts[shard_of(int(stream_id), len(self._parts))] if is_possible else None
 
 
 def _stream_ids(rows: Rows) -> NDArray[np.int64]:

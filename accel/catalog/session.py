@@ -42,9 +42,9 @@ from numpy.typing import NDArray
 from accel.catalog.keys import require
 from accel.catalog.node_list import with_new_session
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import NodeDirectory, NodeList, StreamBucket, highest_id
+from accel.catalog.records import NodeDirectory, NodeList, StreamShard, highest_id
 from accel.catalog.rows import OPEN, refs_of, some
-from accel.catalog.stream_shards import buckets_of
+from accel.catalog.stream_shards import shards_of
 from accel.catalog.survey import joined_ids, must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused
 from loaders.tables.envelope import Versioned
@@ -172,7 +172,7 @@ def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList]
     return seen, *recover_ends(parts, seen.value, buckets)
 
 
-def with_epoch(bucket: StreamBucket, node_id: int, epoch: int) -> StreamBucket | None:
+def with_epoch(bucket: StreamShard, node_id: int, epoch: int) -> StreamShard | None:
     """A bucket whose open ranges of this node are of this epoch; None if they are so already, or of a newer one."""
     ranges = bucket.ranges
     older = (ranges["node_id"] == node_id) & (ranges["end"] == OPEN) & (ranges["epoch"] < epoch)
@@ -180,7 +180,7 @@ def with_epoch(bucket: StreamBucket, node_id: int, epoch: int) -> StreamBucket |
         return None
     raised = ranges.copy()
     raised["epoch"][older] = epoch
-    return StreamBucket(bucket.bucket, bucket.streams, raised, bucket.stream_objects, bucket.retired)
+    return StreamShard(bucket.bucket, bucket.streams, raised, bucket.stream_objects, bucket.retired)
 
 
 def _opened_list(parts: CatalogParts, node_id: int) -> Versioned[NodeList]:
@@ -232,13 +232,13 @@ def _with_node(known: NodeDirectory, node_id: int) -> NodeDirectory | None:
     return replace(known, node_ids=np.union1d(known.node_ids, np.array([node_id], dtype=np.int64)))
 
 
-def _adopt(parts: CatalogParts, node_id: int, epoch: int, number: int) -> Versioned[StreamBucket]:
+def _adopt(parts: CatalogParts, node_id: int, epoch: int, number: int) -> Versioned[StreamShard]:
     seen = _bucket(parts, number)
     key = parts.keys.shard(number)
     return key.change(lambda now: with_epoch(require(now, key.where), node_id, epoch), seen=seen)
 
 
-def _bucket(parts: CatalogParts, number: int) -> Versioned[StreamBucket]:
+def _bucket(parts: CatalogParts, number: int) -> Versioned[StreamShard]:
     key = parts.keys.shard(number)
     return require(key.read(), key.where)
 
@@ -246,7 +246,7 @@ def _bucket(parts: CatalogParts, number: int) -> Versioned[StreamBucket]:
 # Recovering the ends
 
 
-def recover_ends(parts: CatalogParts, node_list: NodeList, buckets: Sequence[StreamBucket]) -> tuple[StreamEnds, int]:
+def recover_ends(parts: CatalogParts, node_list: NodeList, buckets: Sequence[StreamShard]) -> tuple[StreamEnds, int]:
     """Where the node's open streams end, and how many indexes had to be opened to learn it.
 
     Requests: one for the checkpoint, and one an object committed since (two if its index is large).
@@ -309,7 +309,7 @@ def _refuse_strangers(
         CatalogDamaged: they do not.
     """
     strangers = np.setdiff1d(stream_ids, known)
-    numbers = np.unique(buckets_of(strangers, parts.format.stream_buckets)).tolist()
+    numbers = np.unique(shards_of(strangers, parts.format.stream_buckets)).tolist()
     now = [must_read(parts.keys.shard(number)).value.streams["stream_id"] for number in numbers]
     strangers = np.setdiff1d(strangers, joined_ids(now))  # a newer session may have opened some just now
     if len(strangers):
@@ -317,7 +317,7 @@ def _refuse_strangers(
         raise CatalogDamaged(f"buckets of streams: expected {expected}, found none of them: put back?")
 
 
-def _open_streams(node_id: int, buckets: Sequence[StreamBucket]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _open_streams(node_id: int, buckets: Sequence[StreamShard]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     rows = np.concatenate([bucket.ranges for bucket in buckets])
     mine = rows[(rows["node_id"] == node_id) & (rows["end"] == OPEN)]
     return mine["stream_id"], mine["start"]

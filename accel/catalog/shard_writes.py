@@ -40,10 +40,10 @@ from numpy.typing import NDArray
 from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix, parse_list_version_key, require
 from accel.catalog.node_list import undoable_commits, without_stream_objects, without_withdrawn
 from accel.catalog.parts import MILLISECONDS, CatalogParts
-from accel.catalog.records import ListVersion, NodeList, StreamBucket
+from accel.catalog.records import ListVersion, NodeList, StreamShard
 from accel.catalog.rows import OPEN, STREAM_OBJECT, Rows, no_rows, some
 from accel.catalog.stream_shards import (
-    buckets_of,
+    shards_of,
     with_closed_ranges,
     with_open_ranges,
     with_starts,
@@ -62,7 +62,7 @@ from loaders.tables.typed_key import TypedKey
 
 
 Ids = NDArray[np.int64]
-EditRule = Callable[[StreamBucket, Ids, Ids], StreamBucket | None]
+EditRule = Callable[[StreamShard, Ids, Ids], StreamShard | None]
 """(bucket, stream ids, an offset for each) -> the bucket that follows, or None."""
 
 
@@ -73,12 +73,12 @@ def open_ranges(parts: CatalogParts, node_id: int, epoch: int, wanted: Mapping[i
         CommitRefused: see `stream_shards.with_open_ranges`.
     """
 
-    def rule(bucket: StreamBucket, ids: Ids, offsets: Ids) -> StreamBucket | None:
+    def rule(bucket: StreamShard, ids: Ids, offsets: Ids) -> StreamShard | None:
         return with_open_ranges(bucket, ids, node_id, epoch, offsets)
 
     asked = {stream_id: OPEN if start is None else start for stream_id, start in wanted.items()}
     buckets = edit_buckets(parts, asked, rule)
-    rows = np.concatenate([bucket.ranges for bucket in buckets]) if buckets else StreamBucket(0).ranges
+    rows = np.concatenate([bucket.ranges for bucket in buckets]) if buckets else StreamShard(0).ranges
     rows = rows[(rows["end"] == OPEN) & np.isin(rows["stream_id"], np.fromiter(asked, dtype=np.int64))]
     return rows["stream_id"], rows["start"]
 
@@ -91,7 +91,7 @@ def close_ranges(parts: CatalogParts, node_id: int, epoch: int, ends: Mapping[in
         CommitRefused: see `stream_shards.with_closed_ranges`.
     """
 
-    def rule(bucket: StreamBucket, ids: Ids, offsets: Ids) -> StreamBucket | None:
+    def rule(bucket: StreamShard, ids: Ids, offsets: Ids) -> StreamShard | None:
         _refuse_fenced(bucket, ids, node_id, epoch)
         return with_closed_ranges(bucket, ids, node_id, offsets)
 
@@ -105,27 +105,27 @@ def trim_streams(parts: CatalogParts, offsets: Mapping[int, int]) -> None:
         CommitRefused: an unknown stream, or an offset beyond the end of a closed one.
     """
 
-    def rule(bucket: StreamBucket, ids: Ids, starts: Ids) -> StreamBucket | None:
+    def rule(bucket: StreamShard, ids: Ids, starts: Ids) -> StreamShard | None:
         return with_starts(bucket, ids, starts, parts.now_ms())
 
     edit_buckets(parts, offsets, rule)
 
 
-def edit_buckets(parts: CatalogParts, offsets: Mapping[int, int], rule: EditRule) -> list[StreamBucket]:
+def edit_buckets(parts: CatalogParts, offsets: Mapping[int, int], rule: EditRule) -> list[StreamShard]:
     """Apply a rule to the streams of each bucket; gives these buckets as they are then.
 
     Requests: two a bucket that is touched.
     """
     ids = np.fromiter(offsets.keys(), dtype=np.int64)
     values = np.fromiter(offsets.values(), dtype=np.int64)
-    numbers = buckets_of(ids, parts.format.stream_buckets)
+    numbers = shards_of(ids, parts.format.stream_buckets)
 
-    def edit(number: int) -> StreamBucket:
+    def edit(number: int) -> StreamShard:
         here = numbers == number
 
         key = parts.keys.shard(number)
 
-        def change(now: StreamBucket | None) -> StreamBucket | None:
+        def change(now: StreamShard | None) -> StreamShard | None:
             return rule(require(now, key.where), ids[here], values[here])
 
         return key.change(change).value
@@ -133,7 +133,7 @@ def edit_buckets(parts: CatalogParts, offsets: Mapping[int, int], rule: EditRule
     return list(parts.executor.map(edit, np.unique(numbers).tolist()))
 
 
-def _refuse_fenced(bucket: StreamBucket, ids: Ids, node_id: int, epoch: int) -> None:
+def _refuse_fenced(bucket: StreamShard, ids: Ids, node_id: int, epoch: int) -> None:
     ranges = bucket.ranges
     taken = (ranges["node_id"] == node_id) & (ranges["end"] == OPEN) & (ranges["epoch"] > epoch)
     taken &= np.isin(ranges["stream_id"], ids)
@@ -164,7 +164,7 @@ def move_stream_objects(parts: CatalogParts, node_id: int) -> Versioned[NodeList
         seen = _withdraw(parts, key, seen)
     waiting = seen.value.stream_objects
     if len(waiting):
-        numbers = np.unique(buckets_of(waiting["stream_id"], parts.format.stream_buckets)).tolist()
+        numbers = np.unique(shards_of(waiting["stream_id"], parts.format.stream_buckets)).tolist()
         list(parts.executor.map(partial(_move_into, parts, key, node_id), numbers))
         ids = waiting["object_id"]
         seen = key.change(lambda now: without_stream_objects(require(now, key.where), ids), seen=seen)
@@ -186,9 +186,9 @@ def read_list(key: TypedKey[NodeList], node_id: int) -> Versioned[NodeList]:
 def _move_into(parts: CatalogParts, key: TypedKey[NodeList], node_id: int, number: int) -> None:
     bucket = parts.keys.shard(number)
 
-    def change(now: StreamBucket | None) -> StreamBucket | None:
+    def change(now: StreamShard | None) -> StreamShard | None:
         waiting = read_list(key, node_id).value.stream_objects  # after the bucket was read: see the module
-        here = buckets_of(waiting["stream_id"], parts.format.stream_buckets) == number
+        here = shards_of(waiting["stream_id"], parts.format.stream_buckets) == number
         return with_stream_objects(require(now, bucket.where), waiting[here], parts.now_ms())
 
     bucket.change(change)
@@ -198,12 +198,12 @@ def _withdraw(parts: CatalogParts, key: TypedKey[NodeList], seen: Versioned[Node
     """Retire in all buckets what undone commits had made, so that none of it lies there or comes there as live."""
     node_id, commits = seen.value.node_id, seen.value.withdrawn_commits
     waited = waited_for(kept_lists(parts, node_id), commits)
-    numbers = buckets_of(waited["stream_id"], parts.format.stream_buckets)
+    numbers = shards_of(waited["stream_id"], parts.format.stream_buckets)
 
     def change(number: int) -> None:
         shard_key = parts.keys.shard(number)
 
-        def rule(now: StreamBucket | None) -> StreamBucket | None:
+        def rule(now: StreamShard | None) -> StreamShard | None:
             bucket, now_ms = require(now, shard_key.where), parts.now_ms()
             barred = with_withdrawn(bucket, waited[numbers == number], now_ms)
             return without_commits(barred or bucket, node_id, commits, now_ms) or barred

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accel.catalog.problems import Kind, Mismatches, Problem
-from accel.catalog.records import StreamBucket
+from accel.catalog.records import StreamShard
 from accel.catalog.rows import (
     NO_COMMIT,
     OPEN,
@@ -69,10 +69,10 @@ _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _MASK = 2**64 - 1
 
 
-def bucket_of(stream_id: int, buckets: int) -> int:
+def shard_of(stream_id: int, buckets: int) -> int:
     """The bucket of one stream, 0 to buckets - 1. Complexity: O(1).
 
-    >>> [bucket_of(stream_id, 32) for stream_id in (0, 1, 2, 420_000)]
+    >>> [shard_of(stream_id, 32) for stream_id in (0, 1, 2, 420_000)]
     [15, 1, 14, 1]
 
     Args:
@@ -92,8 +92,8 @@ def bucket_of(stream_id: int, buckets: int) -> int:
     return (mixed ^ mixed >> 31) % buckets
 
 
-def buckets_of(stream_ids: NDArray[np.int64], buckets: int) -> NDArray[np.int64]:
-    """The bucket of each of many streams; see `bucket_of`. Complexity: O(n), no loop in Python.
+def shards_of(stream_ids: NDArray[np.int64], buckets: int) -> NDArray[np.int64]:
+    """The bucket of each of many streams; see `shard_of`. Complexity: O(n), no loop in Python.
 
     Args:
         stream_ids: n ids of at least 0.
@@ -128,8 +128,8 @@ Column = NDArray[np.int64]
 
 
 def with_open_ranges(
-    now: StreamBucket, stream_ids: ArrayLike, node_id: int, epoch: int, starts: ArrayLike = OPEN
-) -> StreamBucket | None:
+    now: StreamShard, stream_ids: ArrayLike, node_id: int, epoch: int, starts: ArrayLike = OPEN
+) -> StreamShard | None:
     """Open streams on a node: it may write them from where they end.
 
     A stream that is open on this node already stays as it is. A new stream begins at the start that is asked for, or 0.
@@ -173,7 +173,7 @@ def with_open_ranges(
     return replace(now, streams=streams, ranges=by_stream(joined(now.ranges, opened), "range_index"))
 
 
-def with_closed_ranges(now: StreamBucket, stream_ids: ArrayLike, node_id: int, ends: ArrayLike) -> StreamBucket | None:
+def with_closed_ranges(now: StreamShard, stream_ids: ArrayLike, node_id: int, ends: ArrayLike) -> StreamShard | None:
     """Close streams on a node: it has written them up to these ends, and writes no more.
 
     Args:
@@ -202,7 +202,7 @@ def with_closed_ranges(now: StreamBucket, stream_ids: ArrayLike, node_id: int, e
     return replace(now, ranges=closed)
 
 
-def with_starts(now: StreamBucket, stream_ids: ArrayLike, offsets: ArrayLike, now_ms: int) -> StreamBucket | None:
+def with_starts(now: StreamShard, stream_ids: ArrayLike, offsets: ArrayLike, now_ms: int) -> StreamShard | None:
     """Trim streams: offsets below these are not needed any more. A start never falls.
 
     Stream objects wholly below go to the retired ones, ranges wholly below are forgotten; the last one stays.
@@ -251,7 +251,7 @@ def _last_ranges(ranges: Rows, stream_ids: Column) -> Column:
     return np.where(ranges["stream_id"][np.maximum(last, 0)] == stream_ids, last, -1)
 
 
-def _refuse_unless_closed(now: StreamBucket, stream_id: int, node_id: int, end: int) -> None:
+def _refuse_unless_closed(now: StreamShard, stream_id: int, node_id: int, end: int) -> None:
     # Only for streams that are not open on the node: an end that is told twice, perhaps after others have opened them.
     first, stop = np.searchsorted(now.ranges["stream_id"], [stream_id, stream_id + 1])
     ranges = now.ranges[first:stop]
@@ -291,7 +291,7 @@ def _refuse(where: str, ids: Column, wrong: NDArray[np.bool_], expected: str, **
 _IDENTITY = ("stream_id", "start", "end", "size_bytes")
 
 
-def with_stream_objects(now: StreamBucket, rows: Rows, now_ms: int) -> StreamBucket | None:
+def with_stream_objects(now: StreamShard, rows: Rows, now_ms: int) -> StreamShard | None:
     """Add objects; those that lie here already, live or retired, are skipped.
 
     An object wholly below its stream's first kept offset is retired at once.
@@ -319,8 +319,8 @@ def with_stream_objects(now: StreamBucket, rows: Rows, now_ms: int) -> StreamBuc
 
 
 def with_replacement(
-    now: StreamBucket, stream_id: int, added: Rows, removed: Iterable[int], now_ms: int
-) -> StreamBucket | None:
+    now: StreamShard, stream_id: int, added: Rows, removed: Iterable[int], now_ms: int
+) -> StreamShard | None:
     """Swap neighbouring objects of a stream for one that holds just what they hold.
 
     Undoing a commit that had made one of them would not take the merged object away; so they are looked at before (see
@@ -361,7 +361,7 @@ def with_replacement(
     return replace(swapped, stream_objects=by_stream(joined(swapped.stream_objects, merged), "start"))
 
 
-def without_commits(now: StreamBucket, node_id: int, commits: Iterable[int], now_ms: int) -> StreamBucket | None:
+def without_commits(now: StreamShard, node_id: int, commits: Iterable[int], now_ms: int) -> StreamShard | None:
     """Retire what undone commits of a node's list had made (see `node_list`).
 
     Args:
@@ -378,7 +378,7 @@ def without_commits(now: StreamBucket, node_id: int, commits: Iterable[int], now
     return _retire(now, made, now_ms) if made.any() else None
 
 
-def with_withdrawn(now: StreamBucket, rows: Rows, now_ms: int) -> StreamBucket | None:
+def with_withdrawn(now: StreamShard, rows: Rows, now_ms: int) -> StreamShard | None:
     """Retire objects that undone commits had made and that may not have come here yet.
 
     Those that come late are known as retired then, and are not listed. See `node_list`.
@@ -401,10 +401,10 @@ def with_withdrawn(now: StreamBucket, rows: Rows, now_ms: int) -> StreamBucket |
     return _retire(replace(now, retired=_retired_with(now, new, now_ms)), live, now_ms)
 
 
-def with_doomed_stream_objects(
-    now: StreamBucket, retired_before_ms: int
-) -> tuple[StreamBucket | None, NDArray[np.int64]]:
-    """Doom what was retired before a time; see `node_list.with_doomed`.
+def with_delete_pending_stream_objects(
+    now: StreamShard, retired_before_ms: int
+) -> tuple[StreamShard | None, NDArray[np.int64]]:
+    """Doom what was retired before a time; see `node_list.with_delete_pending`.
 
     Args:
         now: the bucket.
@@ -418,8 +418,8 @@ def with_doomed_stream_objects(
 
 
 def without_collected_stream_objects(
-    now: StreamBucket, object_ids: Iterable[int] | NDArray[np.int64]
-) -> StreamBucket | None:
+    now: StreamShard, object_ids: Iterable[int] | NDArray[np.int64]
+) -> StreamShard | None:
     """Forget doomed objects that are deleted. Ids that do not lie here any more count as done; None if all do.
 
     Raises:
@@ -429,23 +429,23 @@ def without_collected_stream_objects(
     return None if retired is None else replace(now, retired=retired)
 
 
-def retire_trimmed(now: StreamBucket, now_ms: int) -> StreamBucket:
+def retire_trimmed(now: StreamShard, now_ms: int) -> StreamShard:
     """Retire the objects that lie wholly below the first kept offsets of their streams; the same bucket without any."""
     below = now.stream_objects["end"] <= starts_of(now.streams, now.stream_objects["stream_id"])
     return _retire(now, below, now_ms) if below.any() else now
 
 
-def _retire(now: StreamBucket, going: NDArray[np.bool_], now_ms: int) -> StreamBucket:
+def _retire(now: StreamShard, going: NDArray[np.bool_], now_ms: int) -> StreamShard:
     retired = _retired_with(now, now.stream_objects[going], now_ms)
     return replace(now, stream_objects=now.stream_objects[~going], retired=retired)
 
 
-def _retired_with(now: StreamBucket, going: Rows, now_ms: int) -> Rows:
+def _retired_with(now: StreamShard, going: Rows, now_ms: int) -> Rows:
     rows = retyped(going, RETIRED_STREAM_OBJECT, {"retired_at_ms": now_ms, "doomed": 0})
     return by_stream(joined(now.retired, rows), "object_id")
 
 
-def _lie_here(now: StreamBucket, rows: Rows) -> NDArray[np.bool_]:
+def _lie_here(now: StreamShard, rows: Rows) -> NDArray[np.bool_]:
     kept = joined(now.stream_objects, retyped(now.retired, STREAM_OBJECT))
     positions = positions_of(kept["object_id"], rows["object_id"])
     here = positions >= 0
@@ -458,7 +458,7 @@ def _lie_here(now: StreamBucket, rows: Rows) -> NDArray[np.bool_]:
     return here
 
 
-def _refuse_unknown_streams(now: StreamBucket, rows: Rows) -> None:
+def _refuse_unknown_streams(now: StreamShard, rows: Rows) -> None:
     unknown = ~np.isin(rows["stream_id"], now.streams["stream_id"])
     if unknown.any():
         found = described(rows[int(unknown.argmax())])
@@ -476,7 +476,7 @@ def _refuse_other_coverage(sources: Rows, added: np.void, where: str) -> None:
 # Checking: the rules keep this true, foreign hands may not
 
 
-def check_bucket(bucket: StreamBucket, buckets: int | None = None) -> list[Problem]:
+def check_shard(bucket: StreamShard, buckets: int | None = None) -> list[Problem]:
     """What is wrong with a bucket; empty if nothing is. Complexity: O(n log n).
 
     Args:
@@ -490,14 +490,14 @@ def check_bucket(bucket: StreamBucket, buckets: int | None = None) -> list[Probl
     return [Problem(Kind.BUCKET, where, *mismatch) for mismatch in mismatches]
 
 
-def _placement(bucket: StreamBucket, buckets: int) -> Mismatches:
+def _placement(bucket: StreamShard, buckets: int) -> Mismatches:
     ids = bucket.streams["stream_id"]
-    strangers = ids[buckets_of(ids, buckets) != bucket.bucket]
+    strangers = ids[shards_of(ids, buckets) != bucket.bucket]
     if len(strangers):
         yield "streams that hash to it", some(strangers)
 
 
-def _known_streams(bucket: StreamBucket) -> Mismatches:
+def _known_streams(bucket: StreamShard) -> Mismatches:
     places = {"ranges": bucket.ranges, "stream objects": bucket.stream_objects, "retired": bucket.retired}
     known = bucket.streams["stream_id"]
     for name, rows in places.items():
@@ -509,7 +509,7 @@ def _known_streams(bucket: StreamBucket) -> Mismatches:
         yield "an ownership range for each stream", f"none for {some(ownerless)}"
 
 
-def _ranges(bucket: StreamBucket) -> Mismatches:
+def _ranges(bucket: StreamShard) -> Mismatches:
     rows = bucket.ranges
     yield from _first(rows, rows["start"] < 0, "starts of at least 0")
     yield from _first(rows, (rows["end"] != OPEN) & (rows["end"] < rows["start"]), "ranges that end after they start")
@@ -528,7 +528,7 @@ def _first(rows: Rows, wrong: NDArray[np.bool_], expected: str) -> Mismatches:
         yield expected, f"range {row['range_index']} of stream {row['stream_id']}: {range_text}"
 
 
-def _objects(bucket: StreamBucket) -> Mismatches:
+def _objects(bucket: StreamShard) -> Mismatches:
     rows = bucket.stream_objects
     for at in overlapping(rows):
         pair = f"{described(rows[at])} and {described(rows[at + 1])}"
@@ -539,7 +539,7 @@ def _objects(bucket: StreamBucket) -> Mismatches:
         yield "objects above the first kept offset", described(row)
 
 
-def _one_place_each(bucket: StreamBucket) -> Mismatches:
+def _one_place_each(bucket: StreamShard) -> Mismatches:
     both = np.intersect1d(bucket.stream_objects["object_id"], bucket.retired["object_id"])
     if len(both):
         yield "each object live or retired", f"{some(both)} both"

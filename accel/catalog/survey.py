@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
 from accel.catalog.parts import CatalogParts, open_each
-from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.records import NodeList, StreamShard
 from accel.catalog.rows import Rows
 from accel.errors import AccelError, CatalogDamaged, MaintenanceRefused
 from loaders.object_index import OpenedObject
@@ -52,7 +52,7 @@ class Survey:
     """
 
     lists: dict[int, Versioned[NodeList]]
-    buckets: tuple[Versioned[StreamBucket], ...]
+    buckets: tuple[Versioned[StreamShard], ...]
 
     def kept_ids(self) -> Ids:
         """Ids of all that must not be deleted: live, prepared, waiting for a bucket, retired and not delete pending."""

@@ -38,7 +38,7 @@ from accel.catalog.keys import TABLES
 from accel.catalog.opening import are_same_choices
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.problems import Kind, Problem, Severity
-from accel.catalog.records import Checkpoint, NodeList, StreamBucket
+from accel.catalog.records import Checkpoint, NodeList, StreamShard
 from accel.catalog.rows import NO_COMMIT, OPEN, STREAM_OBJECT, Rows, highest_of_each, joined, no_rows, refs_of, some
 from accel.catalog.shard_writes import kept_places
 from accel.catalog.survey import (
@@ -503,7 +503,7 @@ class Spans:
             yield Problem(Kind.STREAM_OBJECT, f"stream {streams[at]}", "each offset in one live object", seen)
 
 
-def strangers(all_ends: Iterable[Ends], buckets: Iterable[StreamBucket]) -> Iterator[Problem]:
+def strangers(all_ends: Iterable[Ends], buckets: Iterable[StreamShard]) -> Iterator[Problem]:
     """Streams of which a list has data, and that no bucket knows. O(n log n)."""
     known = joined_ids(bucket.streams["stream_id"] for bucket in buckets)
     for ends in all_ends:
@@ -513,7 +513,7 @@ def strangers(all_ends: Iterable[Ends], buckets: Iterable[StreamBucket]) -> Iter
 
 
 def unreached(
-    all_ends: Iterable[Ends], rows: Rows, buckets: Iterable[StreamBucket], checkpoints: Iterable[Checkpoint]
+    all_ends: Iterable[Ends], rows: Rows, buckets: Iterable[StreamShard], checkpoints: Iterable[Checkpoint]
 ) -> Iterator[Problem]:
     """Streams that end before the end that a checkpoint or a closed range knows. O(n log n).
 
@@ -544,7 +544,7 @@ def unreached(
             yield Problem(Kind.END, where, expected, f"data up to {reached[at[place]]}")
 
 
-def holes(ends: Ends, rows: Rows, buckets: Iterable[StreamBucket]) -> Iterator[Problem]:
+def holes(ends: Ends, rows: Rows, buckets: Iterable[StreamShard]) -> Iterator[Problem]:
     """Offsets within a range of the node that its list passes over, and that no object of one stream holds.
 
     A gap between two ranges is none: another node wrote there, or nobody. An import may bring holes; no writer does.

@@ -60,7 +60,6 @@ from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_r
 from accel.catalog.survey import list_node_ids
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced
 from accel.image import StreamObject
-from accel.lookup.ranges_given import RangesGiven, ranges_of
 from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import StoreError, TableError
 from loaders.format import RecordBatch
@@ -68,7 +67,7 @@ from loaders.lifetime import Lifetime
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import ObjectWriter, stored_size_bytes
 from loaders.tables.envelope import Versioned
-from range_index import ObjectRanges
+from range_index import ObjectRanges, RangesGiven
 
 DOUBTFUL_MAX = 1000
 """Commits of unknown outcome that a session remembers."""
@@ -226,7 +225,7 @@ class NodeWriter:
         unproven = first_unproven(
             self._parts, [*([] if ref is None else [ref]), *(stream_object.ref for stream_object in own.values())]
         )
-        claims = make_claims(ref, ranges_of(ranges), own, self.node_id, time_ms, unproven)
+        claims = make_claims(ref, ObjectRanges.of(ranges), own, self.node_id, time_ms, unproven)
         with self._turn():
             self._commit(claims)
 

@@ -34,7 +34,6 @@ from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Ending, Request
 from accel.lookup.engine import Engine
 from accel.lookup.explain import Explanation, Trace
-from accel.lookup.ranges_given import RangesGiven, ranges_of
 from accel.lookup.reading import BYTES_MAX, Batches, Ranges, ReadEnd, ReadSteps
 from accel.lookup.search import unconfirmed
 from accel.lookup.stats import AcceleratorStats
@@ -55,6 +54,7 @@ from accel.system import SYSTEM, Components
 from loaders.format import RecordBatch
 from loaders.lifetime import PerProcess
 from loaders.store import ObjectStore
+from range_index import ObjectRanges, RangesGiven
 
 T = TypeVar("T")
 
@@ -153,7 +153,7 @@ class AcceleratorBase:
         Raises:
             ValueError: ranges that repeat a stream or are inverted.
         """
-        self._engine.commit(node_id, ref, ranges_of(ranges))
+        self._engine.commit(node_id, ref, ObjectRanges.of(ranges))
 
     def replace_image(self, image: MetadataImage) -> bool:
         """Install an image if it is newer than the present one, and drop what it no longer lists.

@@ -43,6 +43,7 @@ from loaders.hints import (
     read_span,
 )
 from loaders.layout import HintKind, hint_root_key
+from loaders.shared_loads import SharedLoads, done_future
 from loaders.store import ObjectStore
 
 BAD_SPANS_MAX = 1024
@@ -209,6 +210,8 @@ def snapshot_root_key(node_id: int) -> str:
 K = TypeVar("K")
 V = TypeVar("V")
 
+BodyOrProblem = bytes | HintProblem | AccelError
+
 logger = logging.getLogger(__name__)
 
 OnEntries = Callable[[int, SnapshotKnown, StreamEntries], None]
@@ -240,53 +243,29 @@ class HintLoader:
         self._hints = hints
         self._executor = executor
         self._on_entries = on_entries
-        self._lock = threading.Lock()
-        self._roots: dict[int, Future[HintReply]] = {}
-        self._bodies: dict[ByteSpan, Future[bytes | HintProblem | AccelError]] = {}
+        # What comes is kept by the hints; here it is only joined, until those who waited have kept it.
+        self._roots: SharedLoads[int, HintReply] = SharedLoads(0, lambda _: 1, told_first=True)
+        self._bodies: SharedLoads[ByteSpan, BodyOrProblem] = SharedLoads(0, lambda _: 1, told_first=True)
 
     def read_root(self, node_id: int) -> HintLoad:
         """Start to read a node's root, or join who is reading it."""
         if (known := self._hints.root(node_id)) is not None:
-            return HintLoad(_done(HintReply(known, None, known.problem)), started=False)
-        flight, new = self._join(self._roots, node_id)
-        if new:
-            self._submit(self._roots, node_id, partial(self._fetch_root, node_id))
-        return HintLoad(flight, new)
+            return HintLoad(done_future(HintReply(known, None, known.problem)), started=False)
+        return HintLoad(*self._roots.start(node_id, self._executor, partial(self._fetch_root, node_id)))
 
     def read_entries(self, step: ReadEntries) -> HintLoad:
         """Start to read a stream's entries; who wants another stream of the same bytes joins."""
         held = self._hints.held(step.node.node_id, step.stream_id, step.known)
         if held is not None and held.complete:  # somebody else's request came just now
-            return HintLoad(_done(HintReply(step.known, held, None)), started=False)
+            return HintLoad(done_future(HintReply(step.known, held, None)), started=False)
         result: Future[HintReply] = Future()
         result.set_running_or_notify_cancel()  # from here on nobody who waits can cancel it
-        flight, new = self._join(self._bodies, step.span)
-        flight.add_done_callback(lambda body: _land(result, partial(self._outcome, step, body, started=new)))
-        if new:
-            self._submit(self._bodies, step.span, partial(self._fetch_body, step.span))
-        return HintLoad(result, new)
-
-    def _join(self, flights: dict[K, Future[V]], key: K) -> tuple[Future[V], bool]:
-        with self._lock:
-            if (flight := flights.get(key)) is not None:
-                return flight, False
-            flight = flights[key] = Future()
-            flight.set_running_or_notify_cancel()
-            return flight, True
-
-    def _submit(self, flights: dict[K, Future[V]], key: K, work: Callable[[], V]) -> None:
-        try:
-            self._executor.submit(self._fly, flights, key, work)
-        except (AccelError, RuntimeError) as error:  # the executor is shut down
-            with self._lock:
-                flight = flights.pop(key)
-            flight.set_exception(error)
-
-    def _fly(self, flights: dict[K, Future[V]], key: K, work: Callable[[], V]) -> None:
-        _land(flights[key], work)
-        # Only now, when all who waited have taken and kept what came: whoever asks next finds it in memory.
-        with self._lock:
-            del flights[key]
+        flight = self._bodies.join(step.span)
+        outcome = partial(self._outcome, step, started=flight.started)
+        flight.result.add_done_callback(lambda body: _land(result, partial(outcome, body)))
+        if flight.started:
+            self._bodies.submit(self._executor, step.span, flight.result, partial(self._fetch_body, step.span))
+        return HintLoad(result, flight.started)
 
     def _fetch_root(self, node_id: int) -> HintReply:
         counters = self._hints.counters
@@ -311,9 +290,7 @@ class HintLoader:
         self._hints.counters.add(bytes_read=len(body))
         return body
 
-    def _outcome(
-        self, step: ReadEntries, done: Future[bytes | HintProblem | AccelError], *, started: bool
-    ) -> HintReply:
+    def _outcome(self, step: ReadEntries, done: Future[BodyOrProblem], *, started: bool) -> HintReply:
         body = done.result()
         size_bytes = len(body) if isinstance(body, bytes) else 0
         entries = _decoded(step, body) if isinstance(body, bytes) else body
@@ -334,12 +311,6 @@ class HintLoader:
             self._hints.give_up(step.node.node_id, problem)
         else:
             self._hints.note_bad(step.known, step.span)
-
-
-def _done(outcome: HintReply) -> Future[HintReply]:
-    future: Future[HintReply] = Future()
-    future.set_result(outcome)
-    return future
 
 
 def _decoded(step: ReadEntries, body: bytes) -> StreamEntries | HintProblem:

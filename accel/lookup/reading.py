@@ -9,7 +9,7 @@ without I/O; besides steps (`steps.py`) it yields `Batches`: here are records, a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from accel.lookup.answer import Answer, Ending, FoundObject, Request
 from accel.lookup.search import lookup, lost
 from accel.lookup.steps import CurrentImage, FetchSpan, Inputs, NeedImage, OpenObject, ReadSent, RefreshFailed, Step
 from loaders.format import BlockRow, RecordBatch, decode_block_bytes, find
+from loaders.format.spans import block_spans
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 
@@ -208,7 +209,8 @@ class _Reader:
     def _read_rows(
         self, opened: OpenedObject, numbers: tuple[int, ...], node_id: int
     ) -> Generator[Step | Batches, ReadSent, None]:
-        for span in _spans(opened, numbers, self.span_size_bytes_max):
+        spans = block_spans(opened.index, opened.composite, numbers, self.span_size_bytes_max)
+        for span in (_span(opened.ref.object_id if link is None else link, rows) for link, rows in spans):
             body = yield FetchSpan(span.object_id, span.start, span.end)
             if isinstance(body, AccelError):
                 raise _failure(body, span.object_id, node_id)
@@ -281,23 +283,6 @@ def _bytes(body: ReadSent) -> bytes | memoryview:
     if not isinstance(body, bytes | memoryview):
         raise TypeError(f"expected bytes, found {type(body).__name__}")
     return body
-
-
-def _spans(opened: OpenedObject, numbers: tuple[int, ...], size_bytes_max: int) -> Iterator[_Span]:
-    """The rows as few spans; a span is longer than the maximum only if one row is."""
-    pending: list[BlockRow] = []
-    object_id = -1
-    for number in numbers:
-        row = opened.index.row(number)
-        holder = opened.composite.locate(number).object_id if opened.composite else opened.ref.object_id
-        joins = pending and holder == object_id and pending[-1].position + pending[-1].size_bytes == row.position
-        if pending and not (joins and row.position + row.size_bytes - pending[0].position <= size_bytes_max):
-            yield _span(object_id, pending)
-            pending = []
-        object_id = holder
-        pending.append(row)
-    if pending:
-        yield _span(object_id, pending)
 
 
 def _span(object_id: int, rows: list[BlockRow]) -> _Span:

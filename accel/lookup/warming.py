@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from accel.lookup.hints import HintLoader, HintStore
 from accel.lookup.stats import count_problem, trouble_of
 from bloom import StreamFilter
 from loaders.hints import ByteSpan, HintProblem, PackRoot, decode_pack_span, plan_pack_reads, read_pack_root, read_span
+from loaders.parallel import run_bounded
 from loaders.store import ObjectStore
 
 T = TypeVar("T")
@@ -142,13 +143,8 @@ class Warming:
 
     def _some_at_once(self, items: Iterable[T], work: Callable[[T], V]) -> Iterator[V]:
         """What work makes of the items, in any order; a few of them under way at a time."""
-        pending: set[Future[V]] = set()
-        for item in items:
-            pending.add(self._executor.submit(work, item))
-            if len(pending) >= READS_AT_ONCE:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                yield from (each.result() for each in done)
-        yield from (each.result() for each in pending)
+        begun = run_bounded(lambda item: self._executor.submit(work, item), items, READS_AT_ONCE, in_order=False)
+        return (future.result() for future in begun)
 
     def _asked(self) -> None:
         self._count(requests=1)

@@ -25,7 +25,7 @@ import numpy as np
 from accel.catalog import NodeWriter, ObjectCatalog
 from accel.catalog.parts import CatalogParts
 from accel.catalog.rows import OPEN
-from accel.catalog.stream_shards import buckets_of
+from accel.catalog.stream_shards import shards_of
 from accel.errors import CommitRefused, IllegalState, InconsistentAnswer, NotInHistory, SegmentsElsewhere
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.ids import Integers, segment_text, some_ids
@@ -338,7 +338,7 @@ def stream_spans(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, 
     ids = np.fromiter(stream_ids, dtype=np.int64)
     if not len(ids):
         return {}
-    numbers = np.unique(buckets_of(ids, parts.format.stream_buckets)).tolist()
+    numbers = np.unique(shards_of(ids, parts.format.stream_buckets)).tolist()
     spans: dict[int, StreamSpan] = {}
     for seen in parts.executor.map(lambda number: parts.keys.shard(number).read(), numbers):
         if seen is None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from loaders.format import decode_block_bytes
+from loaders.format.spans import join_spans
 from loaders.layout import ObjectLayout
 from loaders.object_index import OpenedObject
 from loaders.store import ObjectStore
@@ -204,20 +205,11 @@ def _holders(opened: OpenedObject) -> NDArray[np.int64]:
 
 def _spans(opened: OpenedObject, numbers: NDArray[np.int64], holders: NDArray[np.int64]) -> Iterator[list[int]]:
     """Rows that follow one another in one object, together up to the size of a span (or one row, if that is larger)."""
-    span: list[int] = []
-    begin = end = 0
-    for number in numbers.tolist():
-        row = opened.index.row(number)
-        joins = bool(span) and holders[number] == holders[span[-1]] and row.position == end
-        if span and not (joins and row.position + row.size_bytes - begin <= SPAN_SIZE_BYTES):
-            yield span
-            span = []
-        if not span:
-            begin = row.position
-        end = row.position + row.size_bytes
-        span.append(number)
-    if span:
-        yield span
+    rows = opened.index.rows[numbers]
+    starts = rows["position"].astype(np.int64)
+    ends = starts + rows["size_bytes"]
+    for first, stop in join_spans(starts, ends, holders[numbers], span_size_bytes_max=SPAN_SIZE_BYTES):
+        yield numbers[first:stop].tolist()
 
 
 def _sums(column: NDArray[np.int32], begins: NDArray[np.int64]) -> NDArray[np.int64]:

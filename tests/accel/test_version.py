@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel import ImageVersion, ReadAccelerator, StaticImages, VersionVector, is_newer
+from accel import ReadAccelerator, StaticImages
 from accel.errors import ImageRefused, InvalidRequest
-from accel.image import MetadataImage, version_number
+from accel.image import ImageVersion, MetadataImage, VersionVector, is_newer, version_number
 from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
 
 vectors = st.builds(VersionVector, st.dictionaries(st.sampled_from("abcd"), st.integers(0, 3)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.cold_nodes import (
+from benchmarks.cold_requests import (
     OBJECTS_MAX,
+    SEED,
     STREAM_ID,
     Node,
     empty_knowledge,
@@ -16,7 +17,6 @@ from benchmarks.cold_nodes import (
     offsets,
     production_cost,
 )
-from benchmarks.cold_requests import SEED
 from loaders.plan import LoadAll, Spread
 
 QUERIES = 40

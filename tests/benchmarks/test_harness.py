@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 
 import pytest
 from click.testing import CliRunner
 
 from benchmarks import __main__ as command
-from benchmarks import parse
+from benchmarks import ingest
 from benchmarks.harness import AnswersDiffer, Comparison, Spread, Timings, interleave
 
 
@@ -84,12 +83,12 @@ def test_different_answers_end_the_command_with_an_error(monkeypatch: pytest.Mon
     def disagree(rounds: int) -> list[Comparison]:
         raise AnswersDiffer(f"round {rounds}")
 
-    monkeypatch.setattr(parse, "run", disagree)
+    monkeypatch.setattr(ingest, "run_parse", disagree)
     result = CliRunner().invoke(command.main, ["parse", "--json"])
     assert (result.exit_code, result.stdout) == (1, "")
     assert "parse: round 7" in result.stderr
 
 
-@pytest.mark.parametrize("name", ["parse", "filter_build", "filter_probe"])
+@pytest.mark.parametrize("name", command.BENCHMARKS)
 def test_each_benchmark_can_be_found(name: str) -> None:
-    assert callable(importlib.import_module(command.BENCHMARKS[name]).run)
+    assert callable(command.find_benchmark(name))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from accel.history.rules.epochs import delta_of
-from benchmarks.synthetic_year import (
+from benchmarks.history_year import (
     CHUNK,
     EPOCHS,
     chunk_of,

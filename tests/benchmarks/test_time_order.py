@@ -7,8 +7,20 @@ import pytest
 
 from accel.streams.rules.reader_core import ReaderCore, ReaderSettings
 from benchmarks.order_picture import picture
-from benchmarks.order_world import SCALE_MS, SEGMENTS, World
-from benchmarks.time_order import GOAL, SCENARIOS, FullestFirst, Given, Scenario, both, compare, ratio, read
+from benchmarks.time_order import (
+    GOAL,
+    SCALE_MS,
+    SCENARIOS,
+    SEGMENTS,
+    FullestFirst,
+    Given,
+    Scenario,
+    World,
+    both,
+    compare,
+    ratio,
+    read,
+)
 
 SEED = 3
 SECONDS = 25

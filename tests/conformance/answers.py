@@ -6,15 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from accel import (
-    InconsistentAnswer,
-    InvalidRequest,
-    Kind,
-    MetadataImage,
-    ReadAccelerator,
-    Settings,
-    StaticImages,
-)
+from accel import InvalidRequest, MetadataImage, ReadAccelerator, Settings, StaticImages
+from accel.errors import InconsistentAnswer
+from accel.lookup.answer import Kind
 from loaders.layout import ObjectLayout
 from loaders.store import MemoryStore
 from tests.conformance.get_objects import POLICIES

@@ -7,17 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from accel import (
-    Answer,
-    InconsistentAnswer,
-    InvalidRequest,
-    MetadataImage,
-    ReadAccelerator,
-    Settings,
-    StaticImages,
-    StillPending,
-    check_ranges,
-)
+from accel import Answer, InvalidRequest, MetadataImage, ReadAccelerator, Settings, StaticImages, StillPending
+from accel.errors import InconsistentAnswer
+from accel.lookup.answer import check_ranges
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef
 from loaders.store import MemoryStore

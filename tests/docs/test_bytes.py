@@ -9,8 +9,8 @@ import pytest
 import zstandard
 
 from accel.catalog import keys, records, rows
-from accel.catalog.keys import bucket_key
-from accel.catalog.stream_shards import bucket_of, buckets_of
+from accel.catalog.keys import shard_key
+from accel.catalog.stream_shards import shard_of, shards_of
 from accel.history.records import ALL_FORMS
 from accel.streams.groups import READER_GROUP
 from accel.streams.rules import events, transaction_data
@@ -105,9 +105,9 @@ def test_examples_of_the_hash_are_true() -> None:
     for stream_id, final, *buckets in examples:
         mixed = int(final.strip("`"), 16)
         assert [int(each) for each in buckets] == [mixed % count for count in (8, 32, 1000)]
-        assert [int(each) for each in buckets] == [bucket_of(int(stream_id), count) for count in (8, 32, 1000)]
+        assert [int(each) for each in buckets] == [shard_of(int(stream_id), count) for count in (8, 32, 1000)]
         for count in (8, 32, 1000):
-            assert buckets_of(np.array([int(stream_id)]), count).tolist() == [bucket_of(int(stream_id), count)]
+            assert shards_of(np.array([int(stream_id)]), count).tolist() == [shard_of(int(stream_id), count)]
 
 
 def test_the_hash_as_the_page_writes_it_gives_its_steps() -> None:
@@ -121,8 +121,8 @@ def test_the_hash_as_the_page_writes_it_gives_its_steps() -> None:
         names[name] = eval(expression.replace("mod", "%"), {}, dict(names)) & (2**64 - 1)  # noqa: S307
         steps.append(names["z"])
     assert f"In steps for stream 420000: {', '.join(f'`{each:016X}`' for each in steps[:4])}." in PAGE
-    assert names["bucket"] == bucket_of(420_000, 32)
-    assert f"`accel/tables/stream-buckets/{bucket_key(names['bucket'])}`" in section("Buckets of streams")
+    assert names["bucket"] == shard_of(420_000, 32)
+    assert f"`accel/tables/stream-buckets/{shard_key(names['bucket'])}`" in section("Buckets of streams")
 
 
 @pytest.mark.parametrize("kind", KINDS)

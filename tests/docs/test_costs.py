@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from accel.catalog import CatalogSettings, ObjectCatalog
-from accel.catalog.records import STREAM_BUCKET, StreamBucket
+from accel.catalog.records import STREAM_BUCKET, StreamShard
 from accel.catalog.rows import OWNED_RANGE, STREAM, make_rows
-from accel.catalog.stream_shards import buckets_of
+from accel.catalog.stream_shards import shards_of
 from benchmarks import catalog_refresh
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef, Proof
@@ -69,10 +69,10 @@ def bucket_bytes(streams: int, buckets: int) -> int:
     """What one of many buckets takes, envelope included; first offsets at random, one open range a stream."""
     chance = np.random.default_rng(1)
     ids = np.arange(streams)
-    mine = ids[buckets_of(ids, buckets) == 1]
+    mine = ids[shards_of(ids, buckets) == 1]
     starts, nodes = chance.integers(0, 10_000_000, len(mine)), chance.integers(0, NODES, len(mine))
     ranges = make_rows(OWNED_RANGE, stream_id=mine, range_index=0, epoch=1, start=0, end=-1, node_id=nodes)
-    bucket = StreamBucket(1, make_rows(STREAM, stream_id=mine, start_offset=starts), ranges)
+    bucket = StreamShard(1, make_rows(STREAM, stream_id=mine, start_offset=starts), ranges)
     return len(STREAM_BUCKET.encode(bucket)) + VALUE_START
 
 

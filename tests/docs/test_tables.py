@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import accel.errors
-from accel import AcceleratorStats, ReadAccelerator, S3Settings, Settings, StaticImages, open_store
+from accel import ReadAccelerator, S3Settings, Settings, StaticImages, open_store
 from accel.image import MetadataImage
+from accel.lookup.stats import AcceleratorStats
 from loaders.plan import POLICY_NAMES
 from tests.docs.pages import ROOT, table_rows
 

@@ -8,9 +8,8 @@ earlier one. The catalog guarantees it; a foreign image may break it for some st
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
@@ -26,7 +25,9 @@ from accel.rendering import Output, Shown
 from accel.units import count_text, size_text
 from loaders.errors import CorruptObject, KeyMissing, RangeInvalid
 from loaders.format import BlockRow, decode_block_bytes
+from loaders.format.spans import block_spans
 from loaders.object_ref import UNKNOWN
+from loaders.parallel import run_bounded
 from range_index import ObjectRanges
 
 Column = NDArray[np.int64]
@@ -242,7 +243,8 @@ class Verifier:
         return checked
 
     def _check_blocks(self, checked: Checked, opened: LookedInto) -> None:
-        for link_id, rows in _spans(opened):
+        numbers = range(len(opened.index))
+        for link_id, rows in block_spans(opened.index, opened.composite, numbers, SPAN_SIZE_BYTES):
             where = self._targets.of_id(link_id) if link_id is not None else checked.subject.target
             try:
                 body = _read_span(where.source, where.key, rows)
@@ -273,17 +275,6 @@ def add_up(results: Iterable[Checked], image: MetadataImage | None, found: Verif
                 found.disorders.append(each)
 
 
-def in_order(executor: Executor, work: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
-    """Results in the order of the items, worked on by many threads, at most ``ahead`` of them waiting."""
-    pending: deque[Future[R]] = deque()
-    for item in items:
-        pending.append(executor.submit(work, item))
-        if len(pending) >= ahead:
-            yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()
-
-
 def _compare_with_image(checked: Checked, opened: LookedInto) -> None:
     listed, holds = checked.subject.listed, checked.subject.holds
     # The image's size of a composite object is that of what it links, not its own.
@@ -302,22 +293,6 @@ def _compare_with_image(checked: Checked, opened: LookedInto) -> None:
 def _compare(checked: Checked, check: str, noun: str, expected: int, found: int) -> None:
     if expected not in (UNKNOWN, found):
         checked.problem(check, f"the image says {expected} {noun}, found {found}")
-
-
-def _spans(opened: LookedInto) -> Iterator[tuple[int | None, list[BlockRow]]]:
-    """Rows whose blocks lie end to end in one object, with the linked object's id where it is another one."""
-    pending: list[BlockRow] = []
-    holder: int | None = None
-    for number, row in enumerate(opened.index):
-        link_id = opened.composite.locate(number).object_id if opened.composite else None
-        joins = pending and link_id == holder and pending[-1].position + pending[-1].size_bytes == row.position
-        if pending and not (joins and row.position + row.size_bytes - pending[0].position <= SPAN_SIZE_BYTES):
-            yield holder, pending
-            pending = []
-        holder = link_id
-        pending.append(row)
-    if pending:
-        yield holder, pending
 
 
 def _read_span(source: Readable, key: str, rows: list[BlockRow]) -> memoryview:
@@ -425,7 +400,8 @@ def verify(
             tell()
             return checked
 
-        add_up(in_order(executor, check, subjects, parallel * AHEAD_PER_THREAD), place.image, found)
+        looked_at = run_bounded(lambda subject: executor.submit(check, subject), subjects, parallel * AHEAD_PER_THREAD)
+        add_up((future.result() for future in looked_at), place.image, found)
     found.requests, found.bytes_read = targets.reads
     output.show(_shown(found, is_quiet=output.is_quiet))
     end_with(EXIT_PROBLEMS if found.found_problems else int(bool(found.unchecked)))

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from accel.catalog.node_list import NO_STREAM_OBJECTS, with_compaction, with_new_session, with_prepared, with_upload
-from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.records import NodeList, StreamShard
 from accel.catalog.rows import NO_COMMIT, STREAM_OBJECT, ObjectFacts, Rows, make_rows, no_rows
 from accel.catalog.stream_shards import with_open_ranges
 
@@ -91,9 +91,9 @@ def list_of(*object_ids: int) -> NodeList:
     return now
 
 
-def bucket_of_streams(*stream_ids: int) -> StreamBucket:
+def bucket_of_streams(*stream_ids: int) -> StreamShard:
     """A bucket with these streams open on the node."""
-    return done(with_open_ranges(StreamBucket(0), stream_ids, NODE, EPOCH))
+    return done(with_open_ranges(StreamShard(0), stream_ids, NODE, EPOCH))
 
 
 def live_ids(now: NodeList) -> list[int]:
@@ -127,7 +127,7 @@ def same_list(first: NodeList, second: NodeList) -> bool:
     )
 
 
-def same_bucket(first: StreamBucket, second: StreamBucket) -> bool:
+def same_bucket(first: StreamShard, second: StreamShard) -> bool:
     """Whether two buckets say the same."""
     names = ("streams", "ranges", "stream_objects", "retired")
     return first.bucket == second.bucket and all(

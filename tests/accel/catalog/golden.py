@@ -20,7 +20,7 @@ from accel.catalog.records import (
     NodeList,
     ObjectIdCounter,
     ReadBatch,
-    StreamBucket,
+    StreamShard,
 )
 from accel.catalog.rows import (
     LIVE,
@@ -94,11 +94,11 @@ def golden_list() -> NodeList:
     )
 
 
-def golden_bucket() -> StreamBucket:
+def golden_bucket() -> StreamShard:
     """A bucket with rows of every kind."""
     facts = {"size_bytes": 5_000_000, "index_size_bytes": 36, "attributes": -1, "tail_checksum": 577_215_664}
     facts |= {"data_time_ms": 1_760_000_000_000}
-    return StreamBucket(
+    return StreamShard(
         bucket=5,
         streams=make_rows(STREAM, stream_id=[3, 420_000], start_offset=[100, 0]),
         ranges=make_rows(

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from accel.catalog.node_list import check_list
-from accel.catalog.records import Checkpoint, ListVersion, NodeDirectory, NodeList, ObjectIdCounter, StreamBucket
+from accel.catalog.records import Checkpoint, ListVersion, NodeDirectory, NodeList, ObjectIdCounter, StreamShard
 from accel.catalog.rows import LIVE, PREPARED, STREAM, STREAM_END, make_rows, no_rows, positions_of, retyped, some
-from accel.catalog.stream_shards import bucket_of, check_bucket
+from accel.catalog.stream_shards import check_shard, shard_of
 from tests.accel.catalog.building import (
     bucket_of_streams,
     compacted,
@@ -28,7 +28,7 @@ def test_rows_out_of_order_never_become_a_record() -> None:
     with pytest.raises(ValueError, match="prepared: expected ascending keys, each once, found 5 before 5"):
         NodeList(4, prepared=make_rows(PREPARED, object_id=[5, 5], deadline_ms=0))
     with pytest.raises(ValueError, match="bucket 0 of streams, streams: expected keys of at least 0, found -1"):
-        StreamBucket(0, make_rows(STREAM, stream_id=-1, start_offset=0))
+        StreamShard(0, make_rows(STREAM, stream_id=-1, start_offset=0))
     with pytest.raises(
         ValueError, match=r"stream objects: expected ascending \(stream_id, start\), found \(7, 5\) before \(7, 0\)"
     ):
@@ -110,14 +110,14 @@ def test_stream_objects_that_overlap_or_belong_elsewhere_are_named() -> None:
 
 def test_each_broken_rule_of_a_bucket_is_named() -> None:
     bucket = bucket_of_streams(3, 5)
-    assert check_bucket(bucket) == []
+    assert check_shard(bucket) == []
     broken = replace(
         bucket,
         ranges=bucket.ranges[:1],
         stream_objects=stream_objects((20, 3, 0, 5), (21, 3, 4, 6), (22, 9, 1, 1)),
         streams=make_rows(STREAM, stream_id=[3, 5], start_offset=[5, 0]),
     )
-    found = check_bucket(broken)
+    found = check_shard(broken)
     for message in (
         "expected stream objects of known streams, found some of 9",
         "expected an ownership range for each stream, found none for 5",
@@ -132,22 +132,22 @@ def test_ranges_that_overlap_are_named() -> None:
     bucket = bucket_of_streams(3)
     ranges = np.concatenate([bucket.ranges, bucket.ranges])
     ranges["range_index"] = [0, 1]
-    found = check_bucket(replace(bucket, ranges=ranges.copy()))
+    found = check_shard(replace(bucket, ranges=ranges.copy()))
     message = "expected only the last range of a stream to be open, found range 0 of stream 3: [0, -1) of node 4"
     assert list(map(str, found)) == [f"bucket 0: {message}"]
     ranges = ranges.copy()
     ranges["end"], ranges["start"] = [10, -1], [0, 9]
-    (problem,) = check_bucket(replace(bucket, ranges=ranges))
+    (problem,) = check_shard(replace(bucket, ranges=ranges))
     assert "expected each range to end at or before the start of the next one, found range 0 of stream 3" in str(
         problem
     )
 
 
 def test_streams_in_the_wrong_bucket_are_named() -> None:
-    stream_id = next(each for each in range(100) if bucket_of(each, 32) == 0)
-    assert check_bucket(bucket_of_streams(stream_id), buckets=32) == []
-    stranger = next(each for each in range(100) if bucket_of(each, 32) == 1)
-    (problem,) = check_bucket(bucket_of_streams(stranger), buckets=32)
+    stream_id = next(each for each in range(100) if shard_of(each, 32) == 0)
+    assert check_shard(bucket_of_streams(stream_id), buckets=32) == []
+    stranger = next(each for each in range(100) if shard_of(each, 32) == 1)
+    (problem,) = check_shard(bucket_of_streams(stranger), buckets=32)
     assert str(problem) == f"bucket 0: expected streams that hash to it, found {stranger}"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from accel.catalog import records
-from accel.catalog.records import Checkpoint, NodeList, StreamBucket
+from accel.catalog.records import Checkpoint, NodeList, StreamShard
 from accel.catalog.rows import LIVE, OWNED_RANGE, PREPARED, RETIRED, STREAM, STREAM_END, make_rows, retyped
 from loaders.errors import CorruptObject, FormatTooNew
 from loaders.tables.columns import pack_columns
@@ -109,7 +109,7 @@ def test_a_newer_version_is_refused_as_too_new(name: str) -> None:
 def test_empty_records_are_read_back() -> None:
     assert same_list(records.NODE_LIST.decode(records.NODE_LIST.encode(NodeList(0)), "here"), NodeList(0))
     assert same_bucket(
-        records.STREAM_BUCKET.decode(records.STREAM_BUCKET.encode(StreamBucket(3)), "here"), StreamBucket(3)
+        records.STREAM_BUCKET.decode(records.STREAM_BUCKET.encode(StreamShard(3)), "here"), StreamShard(3)
     )
 
 
@@ -127,7 +127,7 @@ def test_a_bucket_of_6000_streams_takes_less_than_10_bytes_a_stream() -> None:
         OWNED_RANGE, stream_id=ids, range_index=0, epoch=chance.integers(1, 4, len(ids)), start=starts, end=-1,
         node_id=chance.integers(0, 10, len(ids)),
     )  # fmt: skip
-    bucket = StreamBucket(0, make_rows(STREAM, stream_id=ids, start_offset=starts), ranges)
+    bucket = StreamShard(0, make_rows(STREAM, stream_id=ids, start_offset=starts), ranges)
     assert len(records.STREAM_BUCKET.encode(bucket)) < 10 * len(ids)
 
 

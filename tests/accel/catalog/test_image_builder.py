@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.records import NodeList, StreamShard
 from accel.catalog.refresh import BuiltImage, build_image
 from accel.catalog.rows import (
     LIVE,
@@ -26,7 +26,7 @@ from accel.catalog.rows import (
     by_stream,
     make_rows,
 )
-from accel.catalog.stream_shards import bucket_of, buckets_of
+from accel.catalog.stream_shards import shard_of, shards_of
 from accel.errors import ImageRefused
 from accel.image import MetadataImage, ObjectRef, StreamImage, VersionVector
 from tests.accel.lookup.driving import Driver, index_cache, ranges_of
@@ -44,7 +44,7 @@ class Records:
     """What a catalog holds."""
 
     lists: dict[int, NodeList]
-    buckets: list[StreamBucket]
+    buckets: list[StreamShard]
 
 
 def build(records: Records, version: int = 1, previous: BuiltImage | None = None) -> BuiltImage:
@@ -74,11 +74,11 @@ def node_list(node_id: int, *order_ids: int, stream_objects: Sequence[Mapping[st
     )
 
 
-def bucket(number: int, *stream_ids: int, start_offset: int = 0, **rows: Sequence[Mapping[str, int]]) -> StreamBucket:
+def bucket(number: int, *stream_ids: int, start_offset: int = 0, **rows: Sequence[Mapping[str, int]]) -> StreamShard:
     """A bucket of streams that node 0 owns."""
     owned = {"range_index": 0, "epoch": 1, "start": 0, "end": -1, "node_id": 0}
     retired = [{"retired_at_ms": 9, "doomed": 0, **row} for row in rows.get("retired", ())]
-    return StreamBucket(
+    return StreamShard(
         number,
         rows_of(STREAM, [{"stream_id": each} for each in stream_ids], start_offset=start_offset),
         rows_of(OWNED_RANGE, rows.get("ranges", [{"stream_id": each} for each in stream_ids]), **owned),
@@ -130,13 +130,13 @@ def _list_of(node: dict[str, Any], world: World, seed: int) -> NodeList:
     )
 
 
-def _bucket_of(number: int, world: World, seed: int) -> StreamBucket:
-    streams = [each for each in world.metadata["streams"] if bucket_of(each["stream_id"], BUCKETS) == number]
+def _bucket_of(number: int, world: World, seed: int) -> StreamShard:
+    streams = [each for each in world.metadata["streams"] if shard_of(each["stream_id"], BUCKETS) == number]
     streams.sort(key=lambda each: int(each["stream_id"]))
     ranges = [{"stream_id": each["stream_id"], "epoch": 1, **one} for each in streams for one in each["ranges"]]
-    rows = [row for row in _stream_rows(world) if bucket_of(row["stream_id"], BUCKETS) == number]
+    rows = [row for row in _stream_rows(world) if shard_of(row["stream_id"], BUCKETS) == number]
     in_bucket = [row for row in rows if _place(row, seed) != "list" or not world.metadata["nodes"]]
-    return StreamBucket(
+    return StreamShard(
         number,
         rows_of(STREAM, streams),
         rows_of(OWNED_RANGE, ranges),
@@ -255,7 +255,7 @@ def small() -> Records:
     lists = {node_id: node_list(node_id, *range(5)) for node_id in range(3)}
     parts: list[list[int]] = [[] for _ in range(BUCKETS)]
     for stream_id in range(40):
-        parts[bucket_of(stream_id, BUCKETS)].append(stream_id)
+        parts[shard_of(stream_id, BUCKETS)].append(stream_id)
     return Records(lists, [bucket(number, *ids) for number, ids in enumerate(parts)])
 
 
@@ -281,14 +281,14 @@ def test_a_change_to_one_bucket_leaves_the_streams_of_others_alone() -> None:
     records = small()
     before = build(records)
     old = dict(before.image.streams)
-    number = bucket_of(7, BUCKETS)
+    number = shard_of(7, BUCKETS)
     ids = records.buckets[number].streams["stream_id"].tolist()
     changed = [*records.buckets]
     changed[number] = bucket(number, *ids, start_offset=5)
     after = build(Records(records.lists, changed), 2, before)
     assert after.image.streams[7].start_offset == 5
     for stream_id, stream in old.items():
-        assert (after.image.streams[stream_id] is stream) == (bucket_of(stream_id, BUCKETS) != number)
+        assert (after.image.streams[stream_id] is stream) == (shard_of(stream_id, BUCKETS) != number)
     assert after.image.nodes[1] is before.image.nodes[1]
 
 
@@ -301,7 +301,7 @@ def test_a_stream_object_in_a_list_touches_only_its_bucket() -> None:
     after = build(changed, 2, before)
     assert [each.ref.object_id for each in after.image.streams[7].stream_objects] == [GONE_ID - 1]
     for stream_id, stream in old.items():
-        assert (after.image.streams[stream_id] is stream) == (bucket_of(stream_id, BUCKETS) != bucket_of(7, BUCKETS))
+        assert (after.image.streams[stream_id] is stream) == (shard_of(stream_id, BUCKETS) != shard_of(7, BUCKETS))
     again = build(Records({**changed.lists, 2: node_list(2, 1, 2)}, records.buckets), 3, after)
     assert again.image.streams is after.image.streams
 
@@ -334,7 +334,7 @@ def test_an_image_keeps_the_version_of_its_keys() -> None:
 @given(st.lists(st.integers(0, 2**63 - 1), max_size=20), st.integers(1, 100))
 def test_a_stream_is_looked_for_in_the_bucket_where_the_catalog_puts_it(stream_ids: list[int], buckets: int) -> None:
     columns = np.array(stream_ids, dtype=np.int64)
-    assert [bucket_of(each, buckets) for each in stream_ids] == buckets_of(columns, buckets).tolist()
+    assert [shard_of(each, buckets) for each in stream_ids] == shards_of(columns, buckets).tolist()
 
 
 def test_streams_are_made_when_they_are_asked_for_and_once() -> None:

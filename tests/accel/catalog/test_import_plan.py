@@ -24,7 +24,7 @@ from accel.catalog.import_plan import (
 )
 from accel.catalog.node_list import check_list
 from accel.catalog.rows import make_rows
-from accel.catalog.stream_shards import check_bucket
+from accel.catalog.stream_shards import check_shard
 from accel.errors import MaintenanceRefused
 
 BUCKETS = 3
@@ -150,7 +150,7 @@ def test_lists_take_the_first_order_by_id_in_which_all_streams_ascend(bucket: Bu
 def test_records_keep_the_rules_of_lists_and_buckets(bucket: Bucket, batches: list[int]) -> None:
     plan = plan_of(bucket, batches)
     assert [problem for each in plan.lists.values() for problem in check_list(each)] == []
-    assert [problem for each in plan.buckets for problem in check_bucket(each, BUCKETS)] == []
+    assert [problem for each in plan.buckets for problem in check_shard(each, BUCKETS)] == []
     assert plan.next_object_id == max(bucket) + 1
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from accel.catalog.node_list import (
-    with_doomed,
+    with_delete_pending,
     with_prepared,
     without_collected,
     without_expired,
@@ -36,23 +36,23 @@ def test_promises_can_be_given_back() -> None:
 
 def test_only_what_was_retired_long_enough_ago_is_doomed() -> None:
     now = compacted(compacted(list_of(10, 11), [10], 20, now_ms=5000), [11], 21, now_ms=6000)
-    assert with_doomed(now, 5000)[0] is None
-    doomed, ids = with_doomed(now, 5001)
+    assert with_delete_pending(now, 5000)[0] is None
+    doomed, ids = with_delete_pending(now, 5001)
     assert ids.tolist() == [10]
     assert done(doomed).retired[["object_id", "doomed"]].tolist() == [(10, 1), (11, 0)]
 
 
 def test_what_an_earlier_collector_doomed_is_found_again() -> None:
-    now = done(with_doomed(compacted(list_of(10, 11), [10], 20, now_ms=5000), 5001)[0])
-    again, ids = with_doomed(now, 5001)
+    now = done(with_delete_pending(compacted(list_of(10, 11), [10], 20, now_ms=5000), 5001)[0])
+    again, ids = with_delete_pending(now, 5001)
     assert again is None
     assert ids.tolist() == [10]
-    assert with_doomed(now, 0)[1].tolist() == [10]
+    assert with_delete_pending(now, 0)[1].tolist() == [10]
 
 
 def test_only_doomed_objects_are_forgotten() -> None:
     now = compacted(compacted(list_of(10, 11), [10], 20, now_ms=5000), [11], 21, now_ms=6000)
-    now = done(with_doomed(now, 5001)[0])
+    now = done(with_delete_pending(now, 5001)[0])
     left = done(without_collected(now, [10]))
     assert left.retired["object_id"].tolist() == [11]
     assert without_collected(left, [10]) is None

@@ -9,7 +9,7 @@ from accel.catalog.node_list import (
     PREPARED_MAX,
     check_list,
     with_compaction,
-    with_doomed,
+    with_delete_pending,
     with_extended,
     with_new_session,
     with_prepared,
@@ -201,7 +201,7 @@ def test_a_slow_compactor_never_lists_an_object_that_may_be_deleted() -> None:
 
 def test_an_output_that_was_replaced_and_collected_is_never_listed_again() -> None:
     now = compacted(compacted(list_of(10), [10], 20), [20], 21)
-    now = done(with_doomed(now, FAR_MS)[0])
+    now = done(with_delete_pending(now, FAR_MS)[0])
     gone = done(without_collected(now, [10, 20]))
     with pytest.raises(CommitRefused):
         with_compaction(gone, [(10, size_of(10))], facts(20), NO_STREAM_OBJECTS, 5000)

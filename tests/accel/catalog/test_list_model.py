@@ -18,7 +18,7 @@ from accel.catalog.node_list import (
     check_list,
     undone,
     with_compaction,
-    with_doomed,
+    with_delete_pending,
     with_new_session,
     with_prepared,
     with_upload,
@@ -30,8 +30,8 @@ from accel.catalog.node_list import (
 from accel.catalog.records import NodeList
 from accel.catalog.rows import ObjectFacts
 from accel.catalog.stream_shards import (
-    check_bucket,
-    with_doomed_stream_objects,
+    check_shard,
+    with_delete_pending_stream_objects,
     with_stream_objects,
     with_withdrawn,
     without_collected_stream_objects,
@@ -146,8 +146,8 @@ class ListHistory(RuleBasedStateMachine):
 
     @rule()
     def doom(self) -> None:
-        doomed, ids = with_doomed(self.now, self.clock_ms - RETENTION_MS)
-        doomed_bucket, own_ids = with_doomed_stream_objects(self.bucket, self.clock_ms - RETENTION_MS)
+        doomed, ids = with_delete_pending(self.now, self.clock_ms - RETENTION_MS)
+        doomed_bucket, own_ids = with_delete_pending_stream_objects(self.bucket, self.clock_ms - RETENTION_MS)
         self.now = self.now if doomed is None else doomed
         self.bucket = self.bucket if doomed_bucket is None else doomed_bucket
         self.doomed |= {*ids.tolist(), *own_ids.tolist()}
@@ -199,7 +199,7 @@ class ListHistory(RuleBasedStateMachine):
     @invariant()
     def list_and_bucket_keep_their_own_rules(self) -> None:
         assert check_list(self.now) == []
-        assert check_bucket(self.bucket) == []
+        assert check_shard(self.bucket) == []
 
     @invariant()
     def every_offset_is_found_in_exactly_one_live_place(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accel.catalog.node_list import Undo, check_list, undone, with_doomed, with_new_session, without_collected
+from accel.catalog.node_list import Undo, check_list, undone, with_delete_pending, with_new_session, without_collected
 from accel.catalog.records import NodeList
 from accel.catalog.rows import NO_COMMIT
 from accel.errors import CommitRefused
@@ -117,7 +117,7 @@ def test_a_commit_is_not_taken_back_twice() -> None:
 
 def test_a_doomed_object_is_never_revived() -> None:
     earlier = list_of(10, 11)
-    now = done(with_doomed(compacted(earlier, [10, 11], 20, now_ms=5000), 5001)[0])
+    now = done(with_delete_pending(compacted(earlier, [10, 11], 20, now_ms=5000), 5001)[0])
     with pytest.raises(CommitRefused, match="expected objects that nobody deletes yet, found 10, 11 being deleted"):
         undone(now, earlier, NOW_MS)
     with pytest.raises(CommitRefused, match="expected the objects that are to come back, found 10, 11 collected"):

@@ -11,7 +11,7 @@ from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.collect import plan_collection
 from accel.catalog.import_read import ImportChoice
 from accel.catalog.import_write import bucket_objects, commit_import, plan_import
-from accel.catalog.keys import bucket_key, list_version_key, node_key
+from accel.catalog.keys import list_version_key, node_key, shard_key
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
@@ -263,7 +263,7 @@ def test_a_bucket_that_was_deleted_is_not_made_anew() -> None:
     with world.open() as catalog:
         writer = catalog.open_node(NODE)
         for number in range(FORMAT.stream_buckets):
-            world.store.delete(f"{TABLES}stream-buckets/{bucket_key(number)}")
+            world.store.delete(f"{TABLES}stream-buckets/{shard_key(number)}")
         before = keys(world)
         with pytest.raises(CatalogDamaged, match="stream-buckets"):
             writer.open_streams([77])
@@ -313,7 +313,7 @@ LOST_WITH_THE_FORMAT = [
     f"{TABLES}nodes/format",
     f"{TABLES}nodes/!table",
     f"{TABLES}node-lists/!table",
-    f"{TABLES}stream-buckets/{bucket_key(2)}",
+    f"{TABLES}stream-buckets/{shard_key(2)}",
     f"{TABLES}_system%2Fcounters/segmentStreams",
     f"{TABLES}_system%2Fcounters/transactionIds",
     f"{TABLES}_system%2Fscopes/!table",

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel.catalog.keys import (
-    bucket_key,
     list_version_key,
     list_version_prefix,
     node_key,
     parse_list_version_key,
     parse_node_key,
+    shard_key,
 )
-from accel.catalog.stream_shards import bucket_of, buckets_of
+from accel.catalog.stream_shards import shard_of, shards_of
 
 NODES = st.integers(0, 10**10 - 1)
 SEQUENCES = st.integers(0, 2**64 - 1)
@@ -44,17 +44,17 @@ def test_other_keys_are_not_taken_for_ours(key: str) -> None:
 
 
 def test_numbers_that_the_digits_cannot_say_are_refused() -> None:
-    assert bucket_key(99_999) == "99999"
+    assert shard_key(99_999) == "99999"
     for node_id in (10**10, -1):
         with pytest.raises(ValueError, match=f"expected a node id of 0 to 9999999999, found {node_id}"):
             node_key(node_id)
     with pytest.raises(ValueError, match="expected a bucket of 0 to 99999, found 100000"):
-        bucket_key(10**5)
+        shard_key(10**5)
 
 
 def test_the_hash_of_streams_is_that_of_splitmix64() -> None:
     # The first number that the public generator gives for the seed 0.
-    assert bucket_of(0, 2**62) == 0xE220A8397B1DCDAF % 2**62
+    assert shard_of(0, 2**62) == 0xE220A8397B1DCDAF % 2**62
 
 
 @given(STREAMS, st.integers(1, 10**5))
@@ -62,15 +62,15 @@ def test_a_bucket_follows_from_the_published_formula(stream_id: int, buckets: in
     mixed = stream_id + 0x9E3779B97F4A7C15 & WORD
     mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & WORD
     mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & WORD
-    assert bucket_of(stream_id, buckets) == (mixed ^ mixed >> 31) % buckets
+    assert shard_of(stream_id, buckets) == (mixed ^ mixed >> 31) % buckets
 
 
 def test_neighbouring_streams_spread_evenly() -> None:
-    counts = np.bincount(buckets_of(np.arange(200_000, dtype=np.int64), 32), minlength=32)
+    counts = np.bincount(shards_of(np.arange(200_000, dtype=np.int64), 32), minlength=32)
     assert counts.min() > 0.95 * 200_000 / 32
     assert counts.max() < 1.05 * 200_000 / 32
 
 
 def test_there_is_at_least_one_bucket() -> None:
     with pytest.raises(ValueError, match="expected at least one bucket of streams, found 0"):
-        bucket_of(3, 0)
+        shard_of(3, 0)

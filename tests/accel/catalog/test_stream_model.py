@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from accel.catalog.records import StreamBucket
+from accel.catalog.records import StreamShard
 from accel.catalog.rows import OPEN, Rows
 from accel.catalog.stream_shards import (
-    check_bucket,
+    check_shard,
     with_closed_ranges,
-    with_doomed_stream_objects,
+    with_delete_pending_stream_objects,
     with_open_ranges,
     with_replacement,
     with_starts,
@@ -106,14 +106,14 @@ class BucketHistory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bucket = StreamBucket(0)
+        self.bucket = StreamShard(0)
         self.model: dict[int, Stream] = {}
         self.next_id = 1
         self.clock_ms = 100
 
     @rule(stream_id=STREAMS, node=NODES, start=st.one_of(st.just(OPEN), OFFSETS))
     def open_stream(self, stream_id: int, node: int, start: int) -> None:
-        def change() -> StreamBucket | None:
+        def change() -> StreamShard | None:
             return with_open_ranges(self.bucket, stream_id, node, 1, start)
 
         if self.agree(change, lambda: opened_in(self.model, stream_id, node, start)):
@@ -121,7 +121,7 @@ class BucketHistory(RuleBasedStateMachine):
 
     @rule(stream_id=STREAMS, node=NODES, end=OFFSETS)
     def close_stream(self, stream_id: int, node: int, end: int) -> None:
-        def change() -> StreamBucket | None:
+        def change() -> StreamShard | None:
             return with_closed_ranges(self.bucket, stream_id, node, end)
 
         if self.agree(change, lambda: closed_in(self.model, stream_id, node, end)):
@@ -129,7 +129,7 @@ class BucketHistory(RuleBasedStateMachine):
 
     @rule(stream_id=STREAMS, offset=OFFSETS)
     def trim(self, stream_id: int, offset: int) -> None:
-        def change() -> StreamBucket | None:
+        def change() -> StreamShard | None:
             return with_starts(self.bucket, stream_id, offset, self.clock_ms)
 
         if self.agree(change, lambda: trimmed_in(self.model, stream_id, offset)):
@@ -141,7 +141,7 @@ class BucketHistory(RuleBasedStateMachine):
         rows = stream_objects(facts)
         self.next_id += 1
 
-        def change() -> StreamBucket | None:
+        def change() -> StreamShard | None:
             return with_stream_objects(self.bucket, rows, self.clock_ms)
 
         if self.agree(change, lambda: added_in(self.model, *facts)):
@@ -167,7 +167,7 @@ class BucketHistory(RuleBasedStateMachine):
             stream.retired |= set(ids)
             stream.objects[self.next_id] = (start, end)
 
-        def change() -> StreamBucket | None:
+        def change() -> StreamShard | None:
             return with_replacement(self.bucket, stream_id, rows, ids, self.clock_ms)
 
         if self.agree(change, replaced):
@@ -177,7 +177,7 @@ class BucketHistory(RuleBasedStateMachine):
     @rule(passed_ms=st.integers(0, 4))
     def collect(self, passed_ms: int) -> None:
         self.clock_ms += passed_ms
-        doomed, ids = with_doomed_stream_objects(self.bucket, self.clock_ms - RETENTION_MS)
+        doomed, ids = with_delete_pending_stream_objects(self.bucket, self.clock_ms - RETENTION_MS)
         self.bucket = self.bucket if doomed is None else doomed
         if len(ids):
             self.bucket = done(without_collected_stream_objects(self.bucket, ids))
@@ -187,7 +187,7 @@ class BucketHistory(RuleBasedStateMachine):
 
     @invariant()
     def bucket_and_model_say_the_same(self) -> None:
-        assert check_bucket(self.bucket) == []
+        assert check_shard(self.bucket) == []
         assert dict(self.bucket.streams.tolist()) == {key: each.start for key, each in self.model.items()}
         for stream_id, stream in self.model.items():
             live, retired = (of_stream(rows, stream_id) for rows in (self.bucket.stream_objects, self.bucket.retired))
@@ -197,7 +197,7 @@ class BucketHistory(RuleBasedStateMachine):
             kept = list(zip(ranges["start"].tolist(), ranges["end"].tolist(), ranges["node_id"].tolist(), strict=True))
             assert kept == stream.ranges
 
-    def agree(self, change: Callable[[], StreamBucket | None], model: Callable[[], None]) -> bool:
+    def agree(self, change: Callable[[], StreamShard | None], model: Callable[[], None]) -> bool:
         """Apply a rule to both; they must both refuse, or neither."""
         try:
             model()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from accel.catalog.records import StreamBucket
+from accel.catalog.records import StreamShard
 from accel.catalog.rows import NO_COMMIT, Rows
 from accel.catalog.stream_shards import (
-    check_bucket,
-    with_doomed_stream_objects,
+    check_shard,
+    with_delete_pending_stream_objects,
     with_replacement,
     with_starts,
     with_stream_objects,
@@ -31,7 +31,7 @@ def added_by(rows: Rows, *commits: int) -> Rows:
     return named
 
 
-def filled() -> StreamBucket:
+def filled() -> StreamShard:
     """Stream 3: objects 20 [0, 5) and 21 [5, 15); stream 5: object 22 [0, 4)."""
     rows = added_by(stream_objects((22, 5, 0, 4), (21, 3, 5, 15), (20, 3, 0, 5)), 8, 8, 7)
     return done(with_stream_objects(bucket_of_streams(3, 5), rows, 500))
@@ -39,7 +39,7 @@ def filled() -> StreamBucket:
 
 def test_objects_stand_by_stream_and_offset() -> None:
     assert ids(filled().stream_objects) == [20, 21, 22]
-    assert check_bucket(filled()) == []
+    assert check_shard(filled()) == []
 
 
 def test_what_lies_here_already_is_skipped_live_or_retired() -> None:
@@ -86,7 +86,7 @@ def test_neighbours_are_merged_into_one() -> None:
     assert ids(bucket.retired) == [20, 21]
     assert bucket.stream_objects[["added_by", "node_id"]][0].tolist() == (NO_COMMIT, NODE)
     assert with_replacement(bucket, 3, merged, [21, 20], 950) is None
-    assert check_bucket(bucket) == []
+    assert check_shard(bucket) == []
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_a_withdrawn_object_is_not_listed_when_it_comes_late() -> None:
 
 def test_retired_objects_are_doomed_before_they_are_forgotten() -> None:
     bucket = done(with_replacement(filled(), 3, stream_objects((30, 3, 0, 15)), [21, 20], 900))
-    assert with_doomed_stream_objects(bucket, 900)[0] is None
+    assert with_delete_pending_stream_objects(bucket, 900)[0] is None
     with pytest.raises(CommitRefused, match="expected deleted objects to be doomed before, found 20, 21 that are not"):
         without_collected_stream_objects(bucket, [20, 21])
-    doomed, found = with_doomed_stream_objects(bucket, 901)
+    doomed, found = with_delete_pending_stream_objects(bucket, 901)
     assert found.tolist() == [20, 21]
-    assert with_doomed_stream_objects(done(doomed), 901)[0] is None
+    assert with_delete_pending_stream_objects(done(doomed), 901)[0] is None
     left = done(without_collected_stream_objects(done(doomed), [20]))
     assert ids(left.retired) == [21]
     assert without_collected_stream_objects(left, [20]) is None

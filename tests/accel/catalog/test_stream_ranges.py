@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accel.catalog.records import StreamBucket
+from accel.catalog.records import StreamShard
 from accel.catalog.rows import OPEN
 from accel.catalog.stream_shards import (
-    check_bucket,
+    check_shard,
     with_closed_ranges,
     with_open_ranges,
     with_starts,
@@ -20,18 +20,18 @@ from tests.accel.catalog.building import bucket_of_streams, done, stream_objects
 NODE, OTHER = 4, 7
 
 
-def ranges_of(bucket: StreamBucket, stream_id: int) -> list[tuple[int, int, int, int]]:
+def ranges_of(bucket: StreamShard, stream_id: int) -> list[tuple[int, int, int, int]]:
     """(index, start, end, node) of each range of a stream."""
     rows = bucket.ranges[bucket.ranges["stream_id"] == stream_id]
     return [tuple(row) for row in rows[["range_index", "start", "end", "node_id"]].tolist()]
 
 
-def starts(bucket: StreamBucket) -> dict[int, int]:
+def starts(bucket: StreamShard) -> dict[int, int]:
     """Stream id -> first kept offset."""
     return dict(bucket.streams.tolist())
 
 
-def moved_twice() -> StreamBucket:
+def moved_twice() -> StreamShard:
     """Stream 3 on node 4 up to 10, on node 7 up to 25, on node 4 again; stream 5 on node 4."""
     bucket = bucket_of_streams(3, 5)
     bucket = done(with_closed_ranges(bucket, 3, NODE, 10))
@@ -41,7 +41,7 @@ def moved_twice() -> StreamBucket:
 
 
 def test_a_new_stream_begins_at_0_or_where_it_is_told_to() -> None:
-    bucket = done(with_open_ranges(StreamBucket(0), [8, 3], NODE, 1, [100, OPEN]))
+    bucket = done(with_open_ranges(StreamShard(0), [8, 3], NODE, 1, [100, OPEN]))
     assert starts(bucket) == {3: 0, 8: 100}
     assert ranges_of(bucket, 8) == [(0, 100, OPEN, NODE)]
     assert bucket.ranges["epoch"].tolist() == [1, 1]
@@ -49,7 +49,7 @@ def test_a_new_stream_begins_at_0_or_where_it_is_told_to() -> None:
 
 def test_a_stream_continues_on_the_next_node_where_it_ended() -> None:
     assert ranges_of(moved_twice(), 3) == [(0, 0, 10, NODE), (1, 10, 25, OTHER), (2, 25, OPEN, NODE)]
-    assert check_bucket(moved_twice()) == []
+    assert check_shard(moved_twice()) == []
 
 
 def test_opening_again_on_the_same_node_changes_nothing() -> None:
@@ -140,18 +140,18 @@ def test_a_start_beyond_the_end_of_a_closed_stream_is_refused() -> None:
 
 def test_a_stream_is_named_once_in_a_call_and_its_numbers_are_not_negative() -> None:
     with pytest.raises(CommitRefused, match="expected each stream once, found 3 twice"):
-        with_open_ranges(StreamBucket(0), [3, 5, 3], NODE, 1)
+        with_open_ranges(StreamShard(0), [3, 5, 3], NODE, 1)
     with pytest.raises(CommitRefused, match="expected stream ids of at least 0, found -3"):
-        with_open_ranges(StreamBucket(0), [-3], NODE, 1)
+        with_open_ranges(StreamShard(0), [-3], NODE, 1)
     with pytest.raises(CommitRefused, match="expected an offset of at least 0, found offset -7"):
-        with_open_ranges(StreamBucket(0), [3], NODE, 1, -7)
+        with_open_ranges(StreamShard(0), [3], NODE, 1, -7)
 
 
 def test_nine_thousand_streams_are_opened_closed_and_trimmed_as_columns() -> None:
     ids = np.arange(9_000, dtype=np.int64) * 3
-    bucket = done(with_open_ranges(StreamBucket(0), ids, NODE, 1))
+    bucket = done(with_open_ranges(StreamShard(0), ids, NODE, 1))
     bucket = done(with_closed_ranges(bucket, ids, NODE, ids + 5))
     bucket = done(with_open_ranges(bucket, ids[::-1], OTHER, 1, (ids + 5)[::-1]))
     bucket = done(with_starts(bucket, ids, ids + 5, 1000))
     assert len(bucket.ranges) == len(ids)
-    assert check_bucket(bucket) == []
+    assert check_shard(bucket) == []

@@ -10,7 +10,7 @@ import pytest
 from accel.catalog import ObjectCatalog, compact
 from accel.catalog.collect import collect, plan_collection
 from accel.catalog.shard_writes import move_stream_objects
-from accel.catalog.stream_shards import bucket_of
+from accel.catalog.stream_shards import shard_of
 from accel.catalog.undo import UndoReport, Way, plan_undo, undo, unfinished_commits, versions
 from accel.errors import CommitRefused, MaintenanceRefused
 from accel.image import StreamObject
@@ -224,7 +224,7 @@ class Half(Compacted):
     def own_rows(self) -> tuple[list[int], list[int]]:
         """Ids of the objects of stream 2 in its bucket: live, and retired."""
         with self.open() as catalog:
-            seen = catalog.parts.keys.shard(bucket_of(2, catalog.format.stream_buckets)).read()
+            seen = catalog.parts.keys.shard(shard_of(2, catalog.format.stream_buckets)).read()
         assert seen is not None
         return seen.value.stream_objects["object_id"].tolist(), seen.value.retired["object_id"].tolist()
 

@@ -10,9 +10,9 @@ import pytest
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.problems import Kind, Severity
-from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.records import NodeList, StreamShard
 from accel.catalog.rows import joined
-from accel.catalog.stream_shards import bucket_of
+from accel.catalog.stream_shards import shard_of
 from accel.catalog.undo import undo
 from accel.catalog.verify import Outcome, Verification, verify
 from accel.testing import CrashStore
@@ -160,9 +160,9 @@ def test_a_stream_object_that_claims_what_another_object_holds_is_a_problem() ->
     world = Tidy()
     with world.open() as catalog:
         own = world.put_stream_object(catalog.parts.ids.take(1)[0], 2, 3, 4)
-        number = bucket_of(2, FORMAT.stream_buckets)
+        number = shard_of(2, FORMAT.stream_buckets)
 
-        def add(found: StreamBucket | None) -> StreamBucket | None:
+        def add(found: StreamShard | None) -> StreamShard | None:
             assert found is not None
             if own.ref.object_id in found.stream_objects["object_id"]:
                 return None

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from accel import (
     Ending,
     ImageRefused,
-    ImageVersion,
     InvalidRequest,
-    KeyMissing,
     MetadataImage,
     ObjectLost,
     ObjectRef,
@@ -24,6 +22,8 @@ from accel import (
     StaticImages,
     StillPending,
 )
+from accel.errors import KeyMissing
+from accel.image import ImageVersion
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, Fetched, MemoryStore, PrefixedStore
 from tests.accel.lookup.cluster import NODE, STREAM, accelerator, line_image, line_store, put, store_of, system

@@ -8,16 +8,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from accel import (
-    AsyncReadAccelerator,
-    CorruptObject,
-    Ending,
-    ImageVersion,
-    MetadataImage,
-    ObjectLost,
-    StaticImages,
-    StillPending,
-)
+from accel import AsyncReadAccelerator, CorruptObject, Ending, MetadataImage, ObjectLost, StaticImages, StillPending
+from accel.image import ImageVersion
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore
 from tests.accel.lookup.cluster import STREAM, line_image, line_store, system

@@ -8,7 +8,7 @@ import pytest
 from accel import MetadataImage
 from accel.image import make_node
 from benchmarks.cold_hints import PERSISTED, PERSISTED_OLDER, PLACES, SNAPSHOT_OLDER, Means, measure_node, nodes
-from benchmarks.cold_nodes import OBJECTS_MAX
+from benchmarks.cold_requests import OBJECTS_MAX
 from bloom import StreamFilter
 from loaders.hints import write_pack
 from loaders.object_ref import ObjectRef

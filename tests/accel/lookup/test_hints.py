@@ -13,7 +13,7 @@ from accel.image import ObjectRef
 from accel.lookup.explain import WIDTH
 from accel.lookup.hints import HintStore
 from benchmarks.cold_hints import NEWER_OBJECTS, PLACES, persisted_cost, snapshot_cost, with_snapshot
-from benchmarks.cold_nodes import Node, make_cold_node, offsets
+from benchmarks.cold_requests import Node, make_cold_node, offsets
 from loaders.errors import StoreUnavailable
 from loaders.format import ObjectEncoder, RecordBatch
 from loaders.hints import HintTrouble, SnapshotReader

@@ -7,15 +7,8 @@ import pickle
 
 import pytest
 
-from accel import (
-    AsyncReadAccelerator,
-    Components,
-    MetadataImage,
-    ObjectLost,
-    PolledImages,
-    ReadAccelerator,
-    StoreUnavailable,
-)
+from accel import AsyncReadAccelerator, MetadataImage, ObjectLost, PolledImages, ReadAccelerator, StoreUnavailable
+from accel.system import Components
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore
 from tests.accel.lookup.cluster import STREAM, line_image, line_store, system

@@ -9,16 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel import (
-    AccessDenied,
-    AsyncReadAccelerator,
-    Ending,
-    InvalidRequest,
-    MetadataImage,
-    ObjectLost,
-    ReadAccelerator,
-    StaticImages,
-)
+from accel import AsyncReadAccelerator, Ending, InvalidRequest, MetadataImage, ObjectLost, ReadAccelerator, StaticImages
+from accel.errors import AccessDenied
 from loaders.errors import KeyMissing
 from loaders.format import BlockIndex, LinkedObject, ObjectEncoder, RecordBatch, encode_composite
 from loaders.layout import ObjectLayout

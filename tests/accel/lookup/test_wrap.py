@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from accel import Answer, Difference, ReadAccelerator, accelerate
-from accel.lookup.shadow import Mode
+from accel import Answer, ReadAccelerator, accelerate
+from accel.lookup.shadow import Difference, Mode
 from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store
 
 Ids = list[int]

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.node_list import with_doomed, without_collected, without_expired
-from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.node_list import with_delete_pending, without_collected, without_expired
+from accel.catalog.records import NodeList, StreamShard
 from accel.catalog.shard_writes import move_stream_objects
-from accel.catalog.stream_shards import with_doomed_stream_objects, without_collected_stream_objects
+from accel.catalog.stream_shards import with_delete_pending_stream_objects, without_collected_stream_objects
 from tests.accel.catalog.simulation.bucket import LAYOUT, NODES, Bucket
 
 MILLISECONDS = 1000
@@ -68,7 +68,7 @@ class Collector:
         kept |= {*listed.stream_objects["object_id"].tolist()}
         for number in range(self.catalog.format.stream_buckets):  # merged stream objects leave their promise behind
             seen = self.catalog.parts.keys.shard(number).read()
-            bucket = StreamBucket(number) if seen is None else seen.value
+            bucket = StreamShard(number) if seen is None else seen.value
             kept |= {*bucket.stream_objects["object_id"].tolist(), *bucket.retired["object_id"].tolist()}
         self._delete(expired if not self.rules.takes_promises_back else [each for each in expired if each not in kept])
         if expired:
@@ -78,7 +78,7 @@ class Collector:
         doomed: list[int] = []
 
         def doom(now: NodeList | None) -> NodeList | None:
-            changed, ids = with_doomed(now or NodeList(node_id), self._before_ms())
+            changed, ids = with_delete_pending(now or NodeList(node_id), self._before_ms())
             doomed[:] = ids.tolist()
             return changed
 
@@ -92,13 +92,13 @@ class Collector:
     def _collect_bucket(self, number: int) -> None:
         doomed: list[int] = []
 
-        def doom(now: StreamBucket | None) -> StreamBucket | None:
-            changed, ids = with_doomed_stream_objects(now or StreamBucket(number), self._before_ms())
+        def doom(now: StreamShard | None) -> StreamShard | None:
+            changed, ids = with_delete_pending_stream_objects(now or StreamShard(number), self._before_ms())
             doomed[:] = ids.tolist()
             return changed
 
-        def forget(now: StreamBucket | None) -> StreamBucket | None:
-            return without_collected_stream_objects(now or StreamBucket(number), doomed)
+        def forget(now: StreamShard | None) -> StreamShard | None:
+            return without_collected_stream_objects(now or StreamShard(number), doomed)
 
         key = self.catalog.parts.keys.shard(number)
         seen = key.change(doom)

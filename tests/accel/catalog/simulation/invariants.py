@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from accel.catalog.keys import CatalogKeys
 from accel.catalog.opening import catalog_tables
-from accel.catalog.records import NodeList, StreamBucket
+from accel.catalog.records import NodeList, StreamShard
 from loaders.errors import KeyMissing
 from loaders.tables import FormatRecord
 from loaders.tables.envelope import Versioned
@@ -60,7 +60,7 @@ class Invariants:
             return
         self._checked_writes = self._bucket.store.writes
         lists = [found for node in NODES if (found := self._read(self._keys.node_list(node))) is not None]
-        buckets = [self._read(self._keys.shard(each)) or StreamBucket(each) for each in range(FORMAT.stream_buckets)]
+        buckets = [self._read(self._keys.shard(each)) or StreamShard(each) for each in range(FORMAT.stream_buckets)]
         self._check_presence(lists, buckets)
         starts = {row["stream_id"]: int(row["start_offset"]) for bucket in buckets for row in bucket.streams}
         claims: dict[int, list[tuple[int, int, int]]] = {each: [] for each in STREAMS}
@@ -77,7 +77,7 @@ class Invariants:
         self._seen[key.where] = seen
         return seen.value
 
-    def _check_presence(self, lists: list[NodeList], buckets: list[StreamBucket]) -> None:
+    def _check_presence(self, lists: list[NodeList], buckets: list[StreamShard]) -> None:
         for rows in [each.live for each in lists] + [each.stream_objects for each in buckets]:
             for object_id, size_bytes in rows[["object_id", "size_bytes"]].tolist():
                 self._check_there(object_id, size_bytes)
@@ -95,7 +95,7 @@ class Invariants:
         return body
 
     def _claims(
-        self, lists: list[NodeList], buckets: list[StreamBucket], starts: dict[int, int]
+        self, lists: list[NodeList], buckets: list[StreamShard], starts: dict[int, int]
     ) -> Iterator[tuple[int, int, int, int]]:
         for node_list in lists:
             for object_id in node_list.live["object_id"].tolist():

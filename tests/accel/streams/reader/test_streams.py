@@ -10,12 +10,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from accel import AsyncStreamReader, Event, Order, StreamReader, StreamWriter
+from accel import AsyncStreamReader, Event, StreamReader, StreamWriter
 from accel.compaction import CompactionSettings, compact, plan_compaction
 from accel.errors import InvalidArgument, PositionTruncated, ReaderStalled
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.ids import IdMap
 from accel.history.store import StreamStore
+from accel.streams.reader import Order
 from accel.streams.rules.events import EventBatch
 from accel.streams.rules.reader_core import Fill, Learn, ReaderSettings, SegmentEnd, SegmentEvents
 from accel.streams.segment_source import ObjectSegmentSource

@@ -1,0 +1,251 @@
+"""The range index against what one writes first: how quickly it answers, and how many bytes an entry takes.
+
+Both are fed objects of many streams, as uploads leave them: each stream lies in some of a node's objects. A node
+uploads an object of about 9,000 streams at a time, so the entries of one stream come far apart from each other. That
+matters: whatever an index keeps for a stream is scattered over memory unless it packs it.
+
+`floor`: which object holds this offset of this stream? 40,000 random questions about warm streams.
+
+Both sides are fed the same objects in the same order, and are asked for a node, a stream and an offset. The peer is
+what one writes first: dictionaries that lead to a sorted list of (start, end, object id) for each stream, and bisect.
+The second peer keeps the starts in a list of their own beside the entries, so that bisect compares plain numbers.
+
+Ours does more for each answer: it looks at the time, asks whether the node changed since, notes the use and counts it.
+It makes up for that by packing, which only shows when streams are many: on a handful of streams, where everything lies
+in the processor's cache, the dictionary of lists answers in half the time.
+
+`index_memory`: bytes an entry takes: 200,000 streams with 20 entries each, from 440 objects of about 9,000 streams. The
+peer is a dictionary that has a SortedDict for each stream, start -> (end, object id): what a tree map per stream is in
+Python. Both sides are counted by tracemalloc, so that every container counts with all that it takes; our own count,
+``nbytes``, must agree with it.
+
+The first line is the index as it stands after the objects came: their packed arrays. The second adds the view of a
+stream, as if every stream had been asked for within the time to live; it is measured on every fortieth.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+import tracemalloc
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sortedcontainers import SortedDict
+
+from benchmarks.harness import AnswersDiffer, Comparison, interleave
+from range_index import ObjectRanges, StreamRangeIndex
+
+STREAMS_OF_OBJECT = 9_000
+NODE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MadeObject:
+    """One object: its id and its rows, ascending by stream."""
+
+    object_id: int
+    stream_ids: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    def ranges(self) -> ObjectRanges:
+        """The same as arrays of its own, as a parser makes them."""
+        return ObjectRanges.from_columns(self.stream_ids.copy(), self.starts.copy(), self.ends.copy())
+
+    def rows(self) -> Iterator[tuple[int, int, int]]:
+        """Stream id, start, end of each row, as a loop over rows reads them."""
+        return zip(self.stream_ids.tolist(), self.starts.tolist(), self.ends.tolist(), strict=True)
+
+
+def make_objects(streams: int, entries_of_stream: int, *, seed: int = 20) -> Iterator[MadeObject]:
+    """Objects in order of upload, so that each stream is in ``entries_of_stream`` of them, offsets without gaps."""
+    generator = np.random.default_rng(seed)
+    next_offsets = generator.integers(0, 1000, streams)
+    object_id = 0
+    for _ in range(entries_of_stream):
+        for group in np.array_split(generator.permutation(streams), max(1, round(streams / STREAMS_OF_OBJECT))):
+            stream_ids = np.sort(group)
+            starts = next_offsets[stream_ids]
+            ends = starts + generator.integers(1, 200, len(stream_ids))
+            next_offsets[stream_ids] = ends
+            yield MadeObject(object_id, stream_ids, starts, ends)
+            object_id += 1
+
+
+FLOOR_STREAMS = 50_000
+ENTRIES_OF_STREAM = 20
+QUESTIONS = 40_000
+INFINITY = float("inf")
+
+Row = tuple[int, int, int]
+Lists = dict[int, dict[int, list[Row]]]
+Floor = Callable[[int, int, int], tuple[int, ...] | None]
+
+
+def run_floor(rounds: int = 7) -> list[Comparison]:
+    """Against dictionaries of lists, and against dictionaries of pairs of lists."""
+    objects = list(make_objects(FLOOR_STREAMS, ENTRIES_OF_STREAM))
+    questions = _make_questions(objects)
+    ours = _our_index(objects).floor
+    lists = _lists(objects)
+    peer = _compare_floor("floor", ours, "dict of lists with bisect", _floor_in(lists), questions, rounds)
+    split = _compare_floor(
+        "floor_split", ours, "... starts in lists of their own", _floor_in_split(lists), questions, rounds
+    )
+    return [peer, split]
+
+
+def _compare_floor(
+    name: str, ours: Floor, peer_name: str, peer: Floor, questions: list[tuple[int, int]], rounds: int
+) -> Comparison:
+    for stream_id, offset in questions:
+        entry, row = ours(NODE, stream_id, offset), peer(NODE, stream_id, offset)
+        if (entry and entry[:3]) != row:
+            raise AnswersDiffer(f"floor of {offset} in stream {stream_id}: ours {entry}, the peer {row}")
+    timings = interleave(_asker(ours, questions), _asker(peer, questions), rounds=rounds)
+    return timings.compare(name, peer=peer_name, unit="us", calls=len(questions), goal=1 if name == "floor" else None)
+
+
+def _asker(floor: Floor, questions: list[tuple[int, int]]) -> Callable[[], int]:
+    # The answers have been compared one by one; their sum shows that they stay the same, without keeping them.
+    def ask() -> int:
+        total = 0
+        for stream_id, offset in questions:
+            entry = floor(NODE, stream_id, offset)
+            if entry is not None:
+                total += entry[2]
+        return total
+
+    return ask
+
+
+def _make_questions(objects: list[MadeObject]) -> list[tuple[int, int]]:
+    generator = np.random.default_rng(40_000)
+    offset_max = max(int(one.ends.max()) for one in objects)
+    stream_ids = generator.integers(0, FLOOR_STREAMS, QUESTIONS).tolist()
+    return list(zip(stream_ids, generator.integers(0, offset_max, QUESTIONS).tolist(), strict=True))
+
+
+def _our_index(objects: list[MadeObject]) -> StreamRangeIndex:
+    index = StreamRangeIndex(timer=time.monotonic, jitter=lambda: 0.5, ttl_seconds=3600)  # noqa: TID251 - a timer passed in
+    for one in objects:
+        index.insert(NODE, one.object_id, one.ranges())
+    for stream_id in range(FLOOR_STREAMS):
+        index.view(NODE, stream_id)
+    return index
+
+
+def _lists(objects: list[MadeObject]) -> Lists:
+    lists: Lists = {NODE: {}}
+    for one in objects:
+        for stream_id, start, end in one.rows():
+            insort(lists[NODE].setdefault(stream_id, []), (start, end, one.object_id))
+    return lists
+
+
+def _floor_in(lists: Lists) -> Floor:
+    def floor(node_id: int, stream_id: int, offset: int) -> Row | None:
+        entries = lists[node_id][stream_id]
+        position = bisect_right(entries, (offset, INFINITY))
+        return entries[position - 1] if position else None
+
+    return floor
+
+
+def _floor_in_split(lists: Lists) -> Floor:
+    split = {
+        node_id: {stream_id: ([row[0] for row in entries], entries) for stream_id, entries in streams.items()}
+        for node_id, streams in lists.items()
+    }
+
+    def floor(node_id: int, stream_id: int, offset: int) -> Row | None:
+        starts, entries = split[node_id][stream_id]
+        position = bisect_right(starts, offset)
+        return entries[position - 1] if position else None
+
+    return floor
+
+
+MEMORY_STREAMS = 200_000
+VIEWED_STREAMS = range(0, MEMORY_STREAMS, 40)
+ARRAY_BYTES_MAX = 128 * 1024 * 1024
+
+Trees = dict[int, SortedDict]
+
+
+def run_memory(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - bytes do not vary, so there is one round
+    """Without views, and with a view of every stream."""
+    objects = list(make_objects(MEMORY_STREAMS, ENTRIES_OF_STREAM))
+    index = StreamRangeIndex(timer=lambda: 0.0, jitter=lambda: 0.5, array_bytes_max=ARRAY_BYTES_MAX)
+    array_bytes = _bytes_of(lambda: _insert(index, objects))
+    view_bytes = _bytes_of(lambda: _ask(index))
+    _compare_counts(index, array_bytes + view_bytes)
+    trees: Trees = {}
+    peer_bytes = _bytes_of(lambda: _plant(trees, objects))
+    _compare_answers(index, trees)
+    all_views_bytes = view_bytes * MEMORY_STREAMS // len(VIEWED_STREAMS)
+    return [
+        _line("index_memory", array_bytes, peer_bytes, goal=4),
+        _line("index_memory_all_views", array_bytes + all_views_bytes, peer_bytes, goal=None),
+    ]
+
+
+def _line(name: str, our_bytes: int, peer_bytes: int, goal: float | None) -> Comparison:
+    entries = MEMORY_STREAMS * ENTRIES_OF_STREAM
+    return Comparison(
+        name=name,
+        value=our_bytes / entries,
+        unit="B an entry",
+        peer="dict of SortedDict",
+        peer_value=peer_bytes / entries,
+        ratio=peer_bytes / our_bytes,
+        runs=1,
+        goal=goal,
+    )
+
+
+def _bytes_of(work: Callable[[], None]) -> int:
+    gc.collect()
+    tracemalloc.start()
+    work()
+    gc.collect()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return kept
+
+
+def _insert(index: StreamRangeIndex, objects: list[MadeObject]) -> None:
+    for one in objects:
+        index.insert(NODE, one.object_id, one.ranges())
+
+
+def _ask(index: StreamRangeIndex) -> None:
+    for stream_id in VIEWED_STREAMS:
+        index.view(NODE, stream_id)
+
+
+def _plant(trees: Trees, objects: list[MadeObject]) -> None:
+    for one in objects:
+        for stream_id, start, end in one.rows():
+            tree = trees.get(stream_id)
+            if tree is None:
+                tree = trees[stream_id] = SortedDict()
+            tree[start] = (end, one.object_id)
+
+
+def _compare_counts(index: StreamRangeIndex, traced_bytes: int) -> None:
+    if not math.isclose(index.nbytes, traced_bytes, rel_tol=0.1):
+        raise AnswersDiffer(f"bytes of the index: it counts {index.nbytes}, and takes {traced_bytes}")
+
+
+def _compare_answers(index: StreamRangeIndex, trees: Trees) -> None:
+    for stream_id in range(0, MEMORY_STREAMS, 997):
+        ours = [entry[:3] for entry in index.view(NODE, stream_id)]
+        theirs = [(start, *value) for start, value in trees[stream_id].items()]
+        if ours != theirs:
+            raise AnswersDiffer(f"entries of stream {stream_id}: ours {ours}, the peer {theirs}")
