@@ -42,9 +42,9 @@ from accel.history import records as codecs
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.rules.cuts import CutOrder
 from accel.history.rules.epochs import EpochRecord, HistoryChunk
-from accel.history.rules.ids import NUMBER_BITS, IdMap
 from accel.history.rules.retention import RetentionEntry, RetentionSet, StreamCutRecord
 from accel.history.rules.segments import Segments
+from accel.history.rules.values import NUMBER_BITS, IdMap
 from accel.history.store import GivenSizes, Stream, StreamStore, keys
 from benchmarks.harness import AnswersDiffer, Comparison
 from loaders.errors import KeyMissing

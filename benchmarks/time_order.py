@@ -50,8 +50,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.history.rules.configuration import StreamConfiguration
-from accel.history.rules.ids import make_id
 from accel.history.rules.segments import SegmentRecord
+from accel.history.rules.values import make_id
 from accel.history.store import Stream, StreamStore
 from accel.streams.reader import StreamReader
 from accel.streams.rules.events import EventBatch

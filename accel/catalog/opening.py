@@ -36,7 +36,7 @@ from loaders.tables.names import table_folder
 from loaders.tables.typed_key import TypedKey
 
 if TYPE_CHECKING:
-    from accel.history.store.keys import SystemCells
+    from accel.history.store.keys import SystemKeys
 
 T = TypeVar("T")
 
@@ -49,14 +49,14 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
         CatalogDamaged: a catalog lies here whose format record is gone, and with it other keys that must be there.
         RequestRefused: the endpoint does not keep its word on conditional writes.
     """
-    from accel.history.store.keys import SystemCells  # noqa: PLC0415 - a lookup needs no history
+    from accel.history.store.keys import SystemKeys  # noqa: PLC0415 - a lookup needs no history
 
     record = read_format(store)
     if record is None:
         wanted = msgspec.structs.replace(wanted, if_match_quotes=probe_conditions(store, system.nonce))
         with ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-init") as executor:
             keys = CatalogKeys(catalog_tables(store, wanted, system, executor))
-            shared = SystemCells(keys.tables)
+            shared = SystemKeys(keys.tables)
             if _is_in_use(store, keys):
                 wanted = _of_its_life(store, keys, shared, wanted)
             else:
@@ -130,8 +130,8 @@ def catalog_parts(
     )
 
 
-def _make_tables(keys: CatalogKeys, shared: SystemCells, record: FormatRecord, executor: ThreadPoolExecutor) -> None:
-    from accel.history.store.id_blocks import make_system_tables  # noqa: PLC0415 - a lookup needs no history
+def _make_tables(keys: CatalogKeys, shared: SystemKeys, record: FormatRecord, executor: ThreadPoolExecutor) -> None:
+    from accel.history.store.keys import make_system_tables  # noqa: PLC0415 - a lookup needs no history
 
     list(executor.map(keys.tables.create_table, TABLES))
     choices = keys.format_copy()
@@ -160,14 +160,14 @@ def _is_in_use(store: ObjectStore, keys: CatalogKeys) -> bool:
     return keys.tables.table_exists(IMPORT_PROGRESS)
 
 
-def _of_its_life(store: ObjectStore, keys: CatalogKeys, shared: SystemCells, wanted: FormatRecord) -> FormatRecord:
+def _of_its_life(store: ObjectStore, keys: CatalogKeys, shared: SystemKeys, wanted: FormatRecord) -> FormatRecord:
     """The format record that a catalog in use has lost, in the generation that its directory names.
 
     Raises:
         CommitRefused: other choices.
         CatalogDamaged: more than that record is gone, or the counter is not above the ids in use.
     """
-    from accel.history.store.id_blocks import make_system_tables  # noqa: PLC0415 - a lookup needs no history
+    from accel.history.store.keys import make_system_tables  # noqa: PLC0415 - a lookup needs no history
 
     choices = keys.format_copy()
     _refuse_other_choices(require(_value(choices), choices.where), wanted, f"in use, in {choices.where}")

@@ -594,11 +594,10 @@ def history_counter_problems(parts: CatalogParts) -> Iterator[Problem]:
     Raises:
         StoreError: a counter could not be read.
     """
-    from accel.history.store.id_blocks import COUNTERS  # noqa: PLC0415 - a lookup needs no history
-    from accel.history.store.keys import SystemCells  # noqa: PLC0415 - a lookup needs no history
+    from accel.history.store.keys import ID_COUNTERS, SystemKeys  # noqa: PLC0415 - a lookup needs no history
 
-    shared = SystemCells(parts.keys.tables)
-    for what in COUNTERS:
+    shared = SystemKeys(parts.keys.tables)
+    for what in ID_COUNTERS:
         counter = shared.counter(what)
         try:
             if counter.read() is None:

@@ -53,10 +53,18 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accel.history.rules.checks import check_epoch
 from accel.history.rules.epochs import HistoryChunk
-from accel.history.rules.ids import EPOCH_MAX, NUMBER_BITS, NUMBER_MASK, NUMBER_MAX, IdMap, IdSet, Integers
 from accel.history.rules.segments import Keys, Segments
+from accel.history.rules.values import (
+    EPOCH_MAX,
+    NUMBER_BITS,
+    NUMBER_MASK,
+    NUMBER_MAX,
+    IdMap,
+    IdSet,
+    Integers,
+    check_epoch,
+)
 from loaders.tables.columns import ROWS_MAX, pack_columns, unpack_columns
 
 ROW: Final = np.dtype([(name, "<i8") for name in ("number", "creation_epoch", "creation_time_ms", "start", "span")])

@@ -52,7 +52,6 @@ from accel.history.columns import (
     unpacked_map,
     unpacked_set,
 )
-from accel.history.rules.checks import INT64_MAX, checked_integer
 from accel.history.rules.configuration import (
     SEGMENTS_MAX,
     ConfigurationRecord,
@@ -64,10 +63,8 @@ from accel.history.rules.configuration import (
     ScalingPolicy,
     StreamConfiguration,
 )
-from accel.history.rules.creation import ScopeEntry, StreamEntry
 from accel.history.rules.cuts import CutSpan
 from accel.history.rules.epochs import EpochRecord, EpochTransition, HistoryChunk
-from accel.history.rules.ids import EPOCH_MAX, NOTHING, NUMBER_MAX, IdMap, IdSet, segment_text
 from accel.history.rules.requests import (
     REASON_SIZE_MAX,
     CommitPlan,
@@ -80,12 +77,22 @@ from accel.history.rules.requests import (
 )
 from accel.history.rules.retention import RetentionSet, StreamCutRecord, TruncationRecord
 from accel.history.rules.segments import KeyRanges, Segments
-from accel.history.rules.states import StreamState, StreamStatus
+from accel.history.rules.states import ScopeEntry, StreamEntry, StreamState, StreamStatus
 from accel.history.rules.transactions import (
     ActiveTransaction,
     CommitOrder,
     CommittingTransactions,
     CompletedTransaction,
+)
+from accel.history.rules.values import (
+    EPOCH_MAX,
+    INT64_MAX,
+    NOTHING,
+    NUMBER_MAX,
+    IdMap,
+    IdSet,
+    checked_integer,
+    segment_text,
 )
 from loaders.errors import CorruptObject, FormatLimit
 from loaders.tables.columns import ROWS_MAX, pack_columns, unpack_columns

@@ -62,11 +62,10 @@ from accel.history.columns import (
 )
 from accel.history.records import HistoryForm, plain
 from accel.history.rules import retention
-from accel.history.rules.checks import checked_id, checked_integer
 from accel.history.rules.cuts import PlacedCut
 from accel.history.rules.epochs import offsets_at_start
-from accel.history.rules.ids import NOTHING, IdMap
 from accel.history.rules.segments import SegmentRecord
+from accel.history.rules.values import NOTHING, IdMap, checked_id, checked_integer
 from accel.history.store import Stream, keys
 from accel.history.store.cut_reading import as_cut
 from accel.history.store.parts import StoreParts
@@ -157,12 +156,12 @@ class ReaderGroup:
     Args:
         stream: what it reads.
         name: of the group.
-        cell: where its state lies; `ReaderGroup.open` knows.
+        key: where its state lies; `ReaderGroup.open` knows.
     """
 
-    def __init__(self, stream: Stream, name: str, cell: TypedKey[GroupState]) -> None:
+    def __init__(self, stream: Stream, name: str, key: TypedKey[GroupState]) -> None:
         self._stream = stream
-        self._cell = cell
+        self._key = key
         self.name = name
 
     def __repr__(self) -> str:
@@ -185,16 +184,16 @@ class ReaderGroup:
         keys.checked_name("reader group", name)
         parts = _parts_of(stream)
         table = _table_of(stream)
-        cell = TypedKey(table, name, READER_GROUP)
+        key = TypedKey(table, name, READER_GROUP)
         try:
-            is_new = cell.read() is None
+            is_new = key.read() is None
         except TableMissing:
             is_new = True
         if is_new:
             begun = GroupState.at(_head(stream) if from_cut is None else stream.cuts.place_valid(from_cut))
             parts.tables.create_table(table.name)
-            cell.create_if_absent(begun)
-        return cls(stream, name, cell)
+            key.create_if_absent(begun)
+        return cls(stream, name, key)
 
     @staticmethod
     def names(stream: Stream) -> Iterator[str]:
@@ -206,7 +205,7 @@ class ReaderGroup:
 
     def delete(self) -> None:
         """Delete the group; one that is not there counts as deleted. Its readers are told so by `NotInHistory`."""
-        self._cell.delete()
+        self._key.delete()
 
     # What a reader does
 
@@ -294,7 +293,7 @@ class ReaderGroup:
         Raises:
             NotInHistory: the group was deleted.
         """
-        seen = self._cell.read()
+        seen = self._key.read()
         return self._found(None if seen is None else seen.value)
 
     def position(self) -> IdMap:
@@ -323,7 +322,7 @@ class ReaderGroup:
             then = step(state)
             return None if then == state else then
 
-        return self._cell.change(changed).value
+        return self._key.change(changed).value
 
     def _found(self, state: GroupState | None) -> GroupState:
         if state is None:

@@ -28,8 +28,8 @@ from accel.catalog.rows import OPEN
 from accel.catalog.stream_shards import shards_of
 from accel.errors import CommitRefused, IllegalState, InconsistentAnswer, NotInHistory, SegmentsElsewhere
 from accel.history.rules.configuration import OffsetUnit
-from accel.history.rules.ids import Integers, segment_text, some_ids
 from accel.history.rules.segments import SegmentRecord, Segments
+from accel.history.rules.values import Integers, segment_text, some_ids
 from accel.history.store import Stream, StreamStore
 from accel.history.store.hosts import StreamName
 from accel.lookup.accelerator import ReadAccelerator

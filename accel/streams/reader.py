@@ -24,7 +24,7 @@ from typing import Self, TypeAlias
 
 from accel.errors import ReaderStalled
 from accel.history.rules.cuts import refuse_unordered
-from accel.history.rules.ids import IdMap, segment_text
+from accel.history.rules.values import IdMap, segment_text
 from accel.history.store import Stream
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.reader_core import (

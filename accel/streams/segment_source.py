@@ -25,12 +25,11 @@ import numpy as np
 from cachetools import LRUCache
 
 from accel.errors import AccelError, InvalidRequest, PositionTruncated
-from accel.history.rules.checks import checked_id, checked_integer
 from accel.history.rules.configuration import OffsetUnit
-from accel.history.rules.ids import segment_text
 from accel.history.rules.retention import placed
 from accel.history.rules.segments import KeyProfile, KeyRanges
 from accel.history.rules.states import StreamState
+from accel.history.rules.values import checked_id, checked_integer, segment_text
 from accel.history.store import Stream
 from accel.image import OPEN_END, ImageVersion
 from accel.lookup.accelerator import ReadAccelerator

@@ -29,8 +29,8 @@ from uuid import UUID
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.shard_writes import trim_streams
-from accel.history.rules.ids import IdMap, Integers
 from accel.history.rules.segments import Segments
+from accel.history.rules.values import IdMap, Integers
 from accel.history.store.hosts import StreamName
 from accel.streams.open_segments import (
     AppendBuffer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from accel.history.rules.checks import check_settings
+from accel.history.rules.values import check_settings
 
 MIB = 1 << 20
 

@@ -30,10 +30,10 @@ from typing import Self
 from uuid import UUID
 
 from accel.errors import AccelError, IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
-from accel.history.rules.ids import segment_text
 from accel.history.rules.segments import Segments
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
+from accel.history.rules.values import segment_text
 from accel.history.store import Stream
 from accel.streams.open_segments import SegmentSealed
 from accel.streams.rules.routing import KeyRouter, OpenTransactions, PendingEvents, grouped, key_position

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from accel.history.rules.ids import IdMap, Integers
 from accel.history.rules.segments import Segments
+from accel.history.rules.values import IdMap, Integers
 from accel.history.store.hosts import StreamName
 from loaders.lifetime import ProcessLock
 

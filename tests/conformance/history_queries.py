@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from accel.history.rules.epochs import EpochRecord, HistoryChunk
-from accel.history.rules.ids import parse_segment, segment_text
 from accel.history.rules.retention import RetentionEntry
 from accel.history.rules.segments import Segments
 from accel.history.rules.transactions import CommittingTransactions
+from accel.history.rules.values import parse_segment, segment_text
 from accel.history.store import Stream
 from tests.conformance.history_world import World
 
@@ -248,7 +248,7 @@ def everything(world: World, *, with_times: bool = True) -> dict[str, object]:
 
 def _all_epochs(stream: Stream) -> list[EpochRecord]:
     records = [stream.epochs.epoch(0)]
-    while (seen := stream.parts.cells.epoch(len(records)).read()) is not None:
+    while (seen := stream.parts.keys.epoch(len(records)).read()) is not None:
         records.append(seen.value)
     return records
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from accel.history.rules.epochs import EpochTransition
-from accel.history.rules.ids import make_transaction_id
+from accel.history.rules.values import make_transaction_id
 from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
 from accel.system import Components
 from loaders.layout import TABLE_MARKER

@@ -11,10 +11,10 @@ from typing import Any
 from accel.errors import AccelError
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.epochs import EpochTransition
-from accel.history.rules.ids import segment_text, transaction_epoch
 from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import KeyRanges
 from accel.history.rules.states import StreamState
+from accel.history.rules.values import segment_text, transaction_epoch
 from accel.testing import Crash, CrashStore
 from loaders.store import ObjectStore
 from loaders.tables import Versioned

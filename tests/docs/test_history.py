@@ -11,8 +11,8 @@ import pytest
 
 from accel.history.records import EPOCH_TIMES_BLOCK, HISTORY_CHUNK, SEALED_SIZES
 from accel.history.rules.configuration import StreamConfiguration
-from accel.history.rules.ids import parse_segment
 from accel.history.rules.states import TRANSITIONS
+from accel.history.rules.values import parse_segment
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.testing import MemorySegments
 from loaders.store import CountingStore, MemoryStore

@@ -12,8 +12,8 @@ import zstandard
 
 from accel.history import columns, records
 from accel.history.records import ALL_FORMS, HISTORY_CHUNK, RETENTION_SET
-from accel.history.rules.ids import segment_text
 from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
+from accel.history.rules.values import segment_text
 from accel.history.store import keys
 from loaders.layout import TABLES_PREFIX
 from loaders.tables.names import table_folder, value_key

@@ -12,8 +12,8 @@ import pytest
 
 from accel.errors import NotInHistory
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
-from accel.history.rules.ids import Integers
 from accel.history.rules.states import StreamState
+from accel.history.rules.values import Integers
 from accel.history.store import GivenSizes, Retained, StreamStore
 from spark_jobs.retention import list_streams, retain_on_spark
 from spark_jobs.tasks import StoreSpec

@@ -184,10 +184,10 @@ def _shown_restore(plan: RestorePlan, generation: str, counters: dict[str, tuple
 def _history_counters(catalog: ObjectCatalog, least_stream_id: int) -> dict[str, tuple[int | None, int]]:
     """Raise the counters of streams and transactions; what is gone of them, the marker of their table too, is made."""
     from accel.history.store import keys  # noqa: PLC0415 - only for who needs it
-    from accel.history.store.id_blocks import pass_over_ids  # noqa: PLC0415 - likewise
+    from accel.history.store.keys import pass_over_ids  # noqa: PLC0415 - likewise
 
     tables = catalog.parts.keys.tables
     tables.create_table(keys.COUNTERS)
-    cells = keys.SystemCells(tables)
+    shared = keys.SystemKeys(tables)
     least = {keys.SEGMENT_STREAMS: least_stream_id, keys.TRANSACTION_IDS: 0}
-    return {name: pass_over_ids(cells.counter(name), each, IDS_PASSED_OVER) for name, each in least.items()}
+    return {name: pass_over_ids(shared.counter(name), each, IDS_PASSED_OVER) for name, each in least.items()}

@@ -22,7 +22,7 @@ from accel.cli.options import SIZE, Command, ReaderChoice, command, reader_optio
 from accel.cli.stream.notation import cut_text, moment_ms_text, numbers_by_segment, parse_number, read_cut
 from accel.cli.stream.options import ScopeChoice, StreamChoice, parse_name, read_by
 from accel.errors import PositionTruncated
-from accel.history.rules.ids import segment_text
+from accel.history.rules.values import segment_text
 from accel.lookup.accelerator import Reading
 from accel.lookup.answer import Ending
 from accel.rendering import Output, Shown, printable

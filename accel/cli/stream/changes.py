@@ -28,10 +28,10 @@ from accel.cli.stream.options import (
     stream_options,
 )
 from accel.errors import NotInHistory
-from accel.history.rules.ids import parse_segment, segment_text, some_ids
 from accel.history.rules.requests import RequestStatus, ScalePlan
 from accel.history.rules.retention import placed, refuse_truncation
 from accel.history.rules.states import refuse_undeletable
+from accel.history.rules.values import parse_segment, segment_text, some_ids
 from accel.rendering import Column, Output, Shown, said, table_of, word
 from accel.units import count_text
 

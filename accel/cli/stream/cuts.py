@@ -10,7 +10,7 @@ from accel.cli.options import command, limit_option
 from accel.cli.stream.notation import SEGMENT_COLUMNS, cut_text, moment_ms_text, numbers_by_segment, segment_data
 from accel.cli.stream.options import StreamChoice, cut_options, moment_option, stream_options
 from accel.errors import InvalidArgument
-from accel.history.rules.ids import segment_text
+from accel.history.rules.values import segment_text
 from accel.rendering import Column, Output, Shown, said, table_of, word
 from accel.units import count_text
 

@@ -16,7 +16,7 @@ from accel.cli.stream.notation import (
     segments_text,
 )
 from accel.cli.stream.options import StreamChoice, moment_option, read_by, stream_options
-from accel.history.rules.ids import parse_segment, segment_text
+from accel.history.rules.values import parse_segment, segment_text
 from accel.rendering import Column, Output, Shown, table_of
 from accel.units import count_text
 

@@ -21,8 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from accel.history.rules.checks import TIME_MS_END
-from accel.history.rules.ids import parse_segment, segment_text
+from accel.history.rules.values import TIME_MS_END, parse_segment, segment_text
 from accel.rendering import Column, word
 from accel.system import SYSTEM
 from accel.units import parse_time

@@ -10,8 +10,8 @@ import click
 from accel.cli.options import TIME, Command, command
 from accel.cli.stream.notation import moment_ms_text
 from accel.cli.stream.options import StreamChoice, holder_option, size_options, stream_options
-from accel.history.rules.ids import transaction_epoch
 from accel.history.rules.transactions import TransactionStatus
+from accel.history.rules.values import transaction_epoch
 from accel.rendering import Column, Output, Shown, said, table_of, word
 from accel.units import count_text
 

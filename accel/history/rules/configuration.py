@@ -15,7 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from accel.errors import InvalidArgument
-from accel.history.rules.checks import INT64_MAX, TIME_MS_END, checked_integer, checked_text
+from accel.history.rules.values import INT64_MAX, TIME_MS_END, checked_integer, checked_text
 
 SEGMENTS_MAX: Final = 750_000
 """Of one stream at one time; a limit against slips, far above what brokers run."""

@@ -28,7 +28,6 @@ from typing import Final
 import numpy as np
 
 from accel.errors import InvalidArgument
-from accel.history.rules.ids import EPOCH_MAX, NOTHING, IdMap
 from accel.history.rules.segments import (
     NO_SEGMENTS,
     NONE_HIGHEST,
@@ -38,6 +37,7 @@ from accel.history.rules.segments import (
     bounds_of,
     overlap_counts,
 )
+from accel.history.rules.values import EPOCH_MAX, NOTHING, IdMap
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accel.errors import NotInHistory, Sought
-from accel.history.rules.checks import check_epoch, check_least, integers
 from accel.history.rules.cuts import NO_CUT, CutSpan, PlacedCut
-from accel.history.rules.ids import (
+from accel.history.rules.segments import NO_SEGMENTS, KeyRanges, SegmentRecord, Segments, splits_and_merges
+from accel.history.rules.values import (
     NO_IDS,
     NUMBER_BITS,
     NUMBER_MAX,
@@ -50,12 +50,14 @@ from accel.history.rules.ids import (
     IdSet,
     Integers,
     check_ascending,
+    check_epoch,
+    check_least,
+    integers,
     make_id,
     positions_in,
     segment_text,
     some_ids,
 )
-from accel.history.rules.segments import NO_SEGMENTS, KeyRanges, SegmentRecord, Segments, splits_and_merges
 
 UNKNOWN_COUNT: Final = -1
 """As splits or merges: written by a release that did not count them."""

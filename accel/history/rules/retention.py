@@ -40,13 +40,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from accel.errors import InvalidArgument
-from accel.history.rules.checks import check_least, integers
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy, ShardBy
 from accel.history.rules.cuts import NO_SPAN, CutSpan, PlacedCut, is_equal_or_after
 from accel.history.rules.epochs import EpochRecord, offsets_at_start
-from accel.history.rules.ids import NOTHING, NUMBER_BITS, NUMBER_MASK, IdMap, Integers
 from accel.history.rules.segments import KeyProfile, Segments
 from accel.history.rules.states import StreamState, refuse_sealed_truncation
+from accel.history.rules.values import NOTHING, NUMBER_BITS, NUMBER_MASK, IdMap, Integers, check_least, integers
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,12 +42,23 @@ from typing import Final
 import numpy as np
 
 from accel.errors import IllegalState, ScaleConflict, ScaleInputInvalid, ScalePrecondition
-from accel.history.rules.checks import checked_id, checked_keys, checked_time
 from accel.history.rules.configuration import SEGMENTS_MAX
 from accel.history.rules.epochs import NO_TRANSITION, EpochRecord, EpochTransition, HistoryChunk, next_counts
-from accel.history.rules.ids import EPOCH_MAX, NUMBER_MASK, NUMBER_MAX, IdSet, Integers, make_id, positions_in, some_ids
 from accel.history.rules.segments import KeyRanges, Segments, replaces
 from accel.history.rules.states import StreamState, refuse_sealed
+from accel.history.rules.values import (
+    EPOCH_MAX,
+    NUMBER_MASK,
+    NUMBER_MAX,
+    IdSet,
+    Integers,
+    checked_id,
+    checked_keys,
+    checked_time,
+    make_id,
+    positions_in,
+    some_ids,
+)
 
 
 @dataclass(frozen=True, slots=True)

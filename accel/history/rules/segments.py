@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accel.history.rules.configuration import SEGMENTS_MAX
-from accel.history.rules.ids import (
+from accel.history.rules.values import (
     NUMBER_BITS,
     NUMBER_MASK,
     NUMBER_MAX,

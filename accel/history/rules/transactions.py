@@ -58,10 +58,9 @@ from typing import Final
 from uuid import UUID
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory, Sought
-from accel.history.rules.checks import check_epoch, check_least
 from accel.history.rules.epochs import EpochRecord, duplicate_of
-from accel.history.rules.ids import EPOCH_MAX, NOTHING, IdMap, transaction_epoch
 from accel.history.rules.states import StreamState, refuse_sealed
+from accel.history.rules.values import EPOCH_MAX, NOTHING, IdMap, check_epoch, check_least, transaction_epoch
 
 COMMITTED_AT_ONCE_MAX: Final = 10_000
 """Transactions in one `CommittingTransactions`; the rest waits for the next commit."""

@@ -28,7 +28,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from accel.errors import NotInHistory
-from accel.history.rules.checks import checked_integer, checked_time
 from accel.history.rules.epochs import EpochRecord
 from accel.history.rules.requests import CommitPlan, WorkflowRequest
 from accel.history.rules.states import StreamState
@@ -41,6 +40,7 @@ from accel.history.rules.transactions import (
     transaction_epoch_again,
     with_rolling,
 )
+from accel.history.rules.values import checked_integer, checked_time
 from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
@@ -69,14 +69,14 @@ class CommitWorkflow:
     ) -> None:
         self._parts = parts
         self._ownership = ownership
-        self._cells = parts.cells
+        self._keys = parts.keys
         self._epochs = epochs
         self._writing = writing
         self._transactions = transactions
 
     def stored(self) -> Versioned[CommittingTransactions]:
         """The commit that was started step by step, or the empty one. 1 call."""
-        return self._cells.committing().get()
+        return self._keys.committing().get()
 
     def start(self, limit: int | None = None) -> CommittingTransactions:
         """Choose what to commit, and store it, step by step; if one is stored, that one. Empty if there is nothing.
@@ -95,7 +95,7 @@ class CommitWorkflow:
             committing = order.next_commit(self._transactions.read_many, limit)
             if committing.is_empty:
                 return committing
-            seen = self._cells.committing().write(committing, seen)
+            seen = self._keys.committing().write(committing, seen)
         order.remove(seen.value.transaction_ids)
         return seen.value
 
@@ -109,7 +109,7 @@ class CommitWorkflow:
         def rolling(now: CommittingTransactions | None) -> CommittingTransactions | None:
             return with_rolling(now or NO_COMMIT, active_epoch)
 
-        return self._cells.committing().change(rolling).value
+        return self._keys.committing().change(rolling).value
 
     def create_duplicate_epochs(
         self, committing: CommittingTransactions, time_ms: int, sizes: Mapping[int, int]
@@ -196,7 +196,7 @@ class CommitWorkflow:
 
     def _empty(self, committing: CommittingTransactions) -> None:
         same = committing.transaction_ids
-        self._cells.committing().change(
+        self._keys.committing().change(
             lambda now: NO_COMMIT if now is not None and same and now.transaction_ids == same else None
         )
 

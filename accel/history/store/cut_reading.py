@@ -15,12 +15,11 @@ import numpy as np
 
 from accel.errors import InvalidArgument, NotInHistory, Sought
 from accel.history.rules import cuts, retention
-from accel.history.rules.checks import checked_id, checked_numbers
 from accel.history.rules.cuts import CutOrder, CutSpan, PlacedCut
 from accel.history.rules.epochs import creation_epochs, place, segments_of
-from accel.history.rules.ids import NOTHING, IdMap, Integers, some_ids
 from accel.history.rules.retention import TruncationRecord
 from accel.history.rules.segments import Segments
+from accel.history.rules.values import NOTHING, IdMap, Integers, checked_id, checked_numbers, some_ids
 from accel.history.store.epoch_store import EpochReading
 from accel.history.store.parts import StreamParts
 
@@ -175,7 +174,7 @@ class CutReading:
 
     def shard(self, number: int) -> IdMap:
         """A shard of sealed sizes; empty if nothing of it was sealed. 1 call."""
-        seen = self._parts.cells.shard(number).read()
+        seen = self._parts.keys.shard(number).read()
         return NOTHING if seen is None else seen.value
 
     def _sealed_sizes(self, ids: Integers, shards: dict[int, IdMap]) -> dict[int, int]:

@@ -14,9 +14,8 @@ from typing import Protocol
 from uuid import UUID
 
 from accel.errors import HostMissing
-from accel.history.rules.checks import checked_numbers
-from accel.history.rules.ids import IdMap, Integers
 from accel.history.rules.segments import Segments
+from accel.history.rules.values import IdMap, Integers, checked_numbers
 
 StreamName = tuple[str, str]
 """Scope and stream."""

@@ -1,4 +1,4 @@
-"""Every key of a stream's history: its table, its name, and the form of its records.
+"""Every key of a stream's history: its table, its name, and the form of its records; and ids that counters give out.
 
     | table                                                  | key                   | value                      |
     |--------------------------------------------------------|-----------------------|----------------------------|
@@ -10,7 +10,7 @@
     | _system/completedTransactionsBatch-<batch>             | scope/stream/id       | how the transaction ended  |
     | <scope>/streamsInScope.#.<scope id>                    | entry/stream          | which stream, its phase    |
     |                                                        | listed/stream/id      | nothing                    |
-    | <scope>/<stream>/metadata.#.<stream id>                | see `StreamCells`     |                            |
+    | <scope>/<stream>/metadata.#.<stream id>                | see `StreamKeys`      |                            |
     | <scope>/<stream>/epochsWithTransactions.#.<stream id>  | epoch                 | nothing                    |
     | <scope>/<stream>/readerGroups.#.<stream id>            | group                 | where its readers stand    |
     | <scope>/<stream>/transactionsInEpoch-<e>.#.<stream id> | transaction id        | the transaction            |
@@ -21,32 +21,42 @@ for the second. Keys with numbers are not padded: they are read one by one, and 
 An entry is written again when its name comes again, so it is deleted by a tombstone, and entries are never listed. A
 listed key has the unique id in its name: it is written once, and erased plainly.
 
+**Counters** hold the next id that nobody has. A process that needs ids raises a counter by a whole block (`IdBlocks`)
+and then gives them out from memory; when it dies the rest of its block is gone, which costs nothing. A process that is
+forked has no ids until it takes a block of its own: those in memory are its parent's.
+
+They are made together with the tables that all streams share (`make_system_tables`), and never anew: a counter that is
+not there was deleted, and one that is lower than an id in use was put back. Both are errors, because the ids that they
+would give belong to somebody. `pass_over_ids` mends them, if the caller says that the store was put back.
+
 Source: PDP-35.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final, TypeVar
 from uuid import UUID
 
-from accel.errors import InvalidArgument
+from accel.errors import CatalogDamaged, InvalidArgument
 from accel.history import records as forms
 from accel.history.rules.configuration import ConfigurationRecord, HistoryLayout
-from accel.history.rules.creation import ScopeEntry, StreamEntry
 from accel.history.rules.epochs import EpochRecord, EpochTransition, HistoryChunk
-from accel.history.rules.ids import IdMap
 from accel.history.rules.requests import WorkflowRequest
 from accel.history.rules.retention import RetentionSet, StreamCutRecord, TruncationRecord
-from accel.history.rules.states import StreamStatus
+from accel.history.rules.states import ScopeEntry, StreamEntry, StreamStatus
 from accel.history.rules.transactions import (
     ActiveTransaction,
     CommitOrder,
     CommittingTransactions,
     CompletedTransaction,
 )
+from accel.history.rules.values import IdMap
+from loaders.errors import TableMissing
+from loaders.lifetime import PerProcess
 from loaders.tables import Table, Tables
 from loaders.tables.records import Codec
 from loaders.tables.typed_key import RecordCache, TypedKey, always, never
@@ -246,7 +256,7 @@ class _Bytes:
 _BYTES: Final = _Bytes()
 
 
-class SystemCells:
+class SystemKeys:
     """Keys that streams share. Threads: any.
 
     Args:
@@ -294,7 +304,7 @@ class SystemCells:
         return TypedKey(table, key, forms.COMPLETED_TRANSACTION, is_final=always)
 
 
-class StreamCells:
+class StreamKeys:
     """The keys of one stream. Threads: any.
 
     Args:
@@ -319,15 +329,15 @@ class StreamCells:
 
     def configuration(self) -> TypedKey[ConfigurationRecord]:
         """What its owner wants."""
-        return self._cell(CONFIGURATION, forms.CONFIGURATION)
+        return self._key(CONFIGURATION, forms.CONFIGURATION)
 
     def state(self) -> TypedKey[StreamStatus]:
         """Where it stands, and which workflow has it."""
-        return self._cell(STATE, forms.STREAM_STATE)
+        return self._key(STATE, forms.STREAM_STATE)
 
     def request(self, workflow_id: UUID) -> TypedKey[WorkflowRequest]:
         """What a workflow is to do."""
-        return self._cell(request_key(workflow_id), forms.WORKFLOW_REQUEST)
+        return self._key(request_key(workflow_id), forms.WORKFLOW_REQUEST)
 
     def request_ids(self) -> list[UUID]:
         """The workflows that have a request, in the order of their ids. 1 call for 1,000 of them."""
@@ -336,19 +346,19 @@ class StreamCells:
 
     def transition(self) -> TypedKey[EpochTransition]:
         """The scale that was submitted step by step."""
-        return self._cell(TRANSITION, forms.EPOCH_TRANSITION)
+        return self._key(TRANSITION, forms.EPOCH_TRANSITION)
 
     def truncation(self) -> TypedKey[TruncationRecord]:
         """Where it begins."""
-        return self._cell(TRUNCATION, forms.TRUNCATION)
+        return self._key(TRUNCATION, forms.TRUNCATION)
 
     def committing(self) -> TypedKey[CommittingTransactions]:
         """The commit that was started step by step."""
-        return self._cell(COMMITTING, forms.COMMITTING_TRANSACTIONS)
+        return self._key(COMMITTING, forms.COMMITTING_TRANSACTIONS)
 
     def commit_order(self) -> TypedKey[CommitOrder]:
         """Transactions in the order in which they are to be committed."""
-        return self._cell(COMMIT_ORDER, forms.COMMIT_ORDER)
+        return self._key(COMMIT_ORDER, forms.COMMIT_ORDER)
 
     def current_epoch(self) -> TypedKey[EpochRecord]:
         """Its segments now."""
@@ -380,7 +390,7 @@ class StreamCells:
 
     def retention(self) -> TypedKey[RetentionSet]:
         """Which cuts were recorded."""
-        return self._cell(RETENTION, forms.RETENTION_SET)
+        return self._key(RETENTION, forms.RETENTION_SET)
 
     def cut(self, recording_time_ms: int) -> TypedKey[StreamCutRecord]:
         """A recorded cut."""
@@ -388,11 +398,11 @@ class StreamCells:
 
     def marker(self, segment_id: int) -> TypedKey[int]:
         """Until when a segment has little load."""
-        return self._cell(marker_key(segment_id), forms.COLD_MARKER)
+        return self._key(marker_key(segment_id), forms.COLD_MARKER)
 
     def waiting_processor(self) -> TypedKey[str]:
         """Who waits for the stream."""
-        return self._cell(WAITING_PROCESSOR, forms.WAITING_PROCESSOR)
+        return self._key(WAITING_PROCESSOR, forms.WAITING_PROCESSOR)
 
     def segment_stream(self, segment_id: int) -> TypedKey[int]:
         """Which stream of the object layer holds a segment's data."""
@@ -420,8 +430,151 @@ class StreamCells:
         """One of them."""
         return TypedKey(self.transactions(epoch), str(transaction_id), forms.ACTIVE_TRANSACTION)
 
-    def _cell(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> TypedKey[T]:
+    def _key(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> TypedKey[T]:
         return TypedKey(self._metadata, key, codec, is_final=is_final)
 
     def _kept(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> TypedKey[T]:
         return TypedKey(self._metadata, key, codec, is_final=is_final, cache=self._records)
+
+
+ID_COUNTERS: Final = (TRANSACTION_IDS, SEGMENT_STREAMS)
+"""The counters of histories, as keys of their table."""
+
+
+class _Free:
+    """What one process knows: the ids that it has taken and not given out, and the highest in use that it has seen."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.ids = range(0)
+        self.highest = -1
+
+
+class IdBlocks:
+    """Gives out ids of one counter. Threads: any; no lock is held over I/O.
+
+    Args:
+        counter: the counter.
+        block: how many ids one write takes at least.
+    """
+
+    def __init__(self, counter: TypedKey[int], block: int) -> None:
+        self._counter = counter
+        self._block = block
+        self._free = PerProcess("ids", _Free)
+
+    def note(self, ids: Iterable[int]) -> None:
+        """Take notice of ids in use: a counter that is not above them is refused from now on."""
+        highest = max(ids, default=-1)
+        with (free := self._free()).lock:
+            free.highest = max(free.highest, highest)
+
+    def take(self, count: int = 1) -> range:
+        """So many new ids, ascending. No call while the block lasts, else two.
+
+        Raises:
+            CatalogDamaged: the counter was deleted, or is not above the ids in use that were seen.
+            StoreError, TableError: the counter could not be raised.
+        """
+        while True:
+            free = self._free()
+            with free.lock:
+                if len(free.ids) >= count:
+                    taken, free.ids = free.ids[:count], free.ids[count:]
+                    return taken
+            block = self._allocate(max(count, self._block))
+            with free.lock:
+                free.ids = max(free.ids, block, key=len)
+
+    def _allocate(self, count: int) -> range:
+        with (free := self._free()).lock:
+            highest = free.highest
+
+        def raised(found: int | None) -> int:
+            if found is None:
+                raise CatalogDamaged(f"expected a counter in {self._counter.where}, found none: it was deleted")
+            if found <= highest:
+                raise CatalogDamaged(f"{self._counter.where}: expected a number above {highest}, found {found}")
+            # Asked again after a lost reply it takes another block: the first one is burnt, which is fine.
+            return found + count
+
+        try:
+            after = self._counter.change(raised).value
+        except TableMissing as error:
+            raise CatalogDamaged(f"expected a counter in {self._counter.where}, found no such table") from error
+        return range(after - count, after)
+
+
+def make_system_tables(shared: SystemKeys, *, is_initialised: bool = False) -> None:
+    """Make the tables that all streams share, and the counters in them. May be repeated, also after a crash.
+
+    The table of scopes is made last. While it is not there, nobody has a scope, so the rest may be made anew; once it
+    is there, what is missing was deleted.
+
+    Args:
+        shared: the keys of the store.
+        is_initialised: whether `accel catalog init` has made them before: then none may be missing.
+
+    Requests: 3 if all is there, else two, those of a listing of tables, and one for each table and counter.
+
+    Raises:
+        CatalogDamaged: some of it is gone.
+        StoreError, TableError.
+    """
+    tables = shared.tables
+    if tables.table_exists(SCOPES):
+        refuse_lost_counters(shared)
+        return
+    if is_initialised:
+        raise CatalogDamaged(f"expected table {SCOPES!r}, which is made with the bucket, found none")
+    owned = next((name for name in tables.table_names() if OWNED in name), None)
+    if owned is not None:
+        if tables.table_exists(SCOPES):  # made by another process meanwhile, and a scope after it
+            return
+        found = f"none, and table {owned!r}, which a scope or stream has"
+        raise CatalogDamaged(f"expected table {SCOPES!r}, found {found}")
+    for name in SYSTEM_TABLES:
+        tables.create_table(name)
+        for what in ID_COUNTERS if name == COUNTERS else ():
+            shared.counter(what).create_if_absent(0)
+
+
+def refuse_lost_counters(shared: SystemKeys) -> None:
+    """Look whether all counters are there. One request each.
+
+    Raises:
+        CatalogDamaged: one is not.
+        StoreError, CorruptObject, FormatTooNew: one cannot be read.
+    """
+    for what in ID_COUNTERS:
+        counter = shared.counter(what)
+        try:
+            seen = counter.read()
+        except TableMissing:
+            seen = None
+        if seen is None:
+            raise CatalogDamaged(f"expected a counter in {counter.where}, found none: it was deleted")
+
+
+def pass_over_ids(counter: TypedKey[int], least: int, count: int) -> tuple[int | None, int]:
+    """Raise a counter far above every id that is in use: after a store was put back from a copy. Two calls.
+
+    Args:
+        counter: the counter; one that is not there is made.
+        least: above every id that was found in use.
+        count: how many ids above that are passed over: processes of the lost time may have had them.
+
+    Returns:
+        What it said before, None if it was not there, and what it says now.
+
+    Raises:
+        StoreError, TableError: the counter could not be raised.
+    """
+    seen: list[int | None] = []
+
+    def raised(found: int | None) -> int:
+        seen.append(found)
+        return max(least, found or 0) + count
+
+    after = counter.change(raised).value
+    return seen[0], after

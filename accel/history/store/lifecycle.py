@@ -37,15 +37,23 @@ from contextlib import suppress
 from uuid import UUID
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
-from accel.history.rules.checks import checked_time
 from accel.history.rules.configuration import ConfigurationRecord, StreamConfiguration
-from accel.history.rules.creation import CreationOutcome, creation_outcome, first_epoch, last_number
 from accel.history.rules.epochs import NO_TRANSITION
-from accel.history.rules.ids import NOTHING, Integers
 from accel.history.rules.requests import UpdatePlan, WorkflowRequest
 from accel.history.rules.retention import NO_TRUNCATION, RetentionSet, placed
-from accel.history.rules.states import StreamState, StreamStatus, refuse_undeletable, sealed, sealing
+from accel.history.rules.states import (
+    CreationOutcome,
+    StreamState,
+    StreamStatus,
+    creation_outcome,
+    first_epoch,
+    last_number,
+    refuse_undeletable,
+    sealed,
+    sealing,
+)
 from accel.history.rules.transactions import NO_COMMIT, CommitOrder, TransactionStatus
+from accel.history.rules.values import NOTHING, Integers, checked_time
 from accel.history.store.commit_workflow import CommitWorkflow
 from accel.history.store.cut_reading import CutReading
 from accel.history.store.epoch_store import EpochReading, EpochWriting
@@ -65,7 +73,7 @@ class Creating:
 
     def __init__(self, parts: StreamParts, writing: EpochWriting) -> None:
         self._parts = parts
-        self._cells = parts.cells
+        self._keys = parts.keys
         self._writing = writing
 
     def run(
@@ -82,13 +90,13 @@ class Creating:
         Raises:
             InvalidArgument: numbers out of bounds.
         """
-        state = self._cells.state().read() if self._tables_exist() else None
+        state = self._keys.state().read() if self._tables_exist() else None
         if state is not None and state.value.state is not StreamState.CREATING:
-            stored_ms = self._cells.creation_time().get().value
+            stored_ms = self._keys.creation_time().get().value
             return creation_outcome(state.value.state, stored_ms, time_ms)
         first_epoch(segments or wanted.min_segments, time_ms, start_number)  # refused before anything is written
         self._make_tables()
-        stored_ms = self._cells.creation_time().create_if_absent(time_ms).value
+        stored_ms = self._keys.creation_time().create_if_absent(time_ms).value
         stored = self._create_records(wanted)
         self._create_epoch(segments or stored.min_segments, stored_ms, start_number)
         # Only from CREATING: a process that comes late must not end a workflow that has begun since.
@@ -102,8 +110,8 @@ class Creating:
             DataNotFound: that is not even what the owner wants.
         """
         self.run(
-            self._cells.configuration().get().value.configuration,
-            self._cells.creation_time().get().value,
+            self._keys.configuration().get().value.configuration,
+            self._keys.creation_time().get().value,
             start_number=start_number,
         )
 
@@ -115,24 +123,24 @@ class Creating:
             self._parts.store.tables.create_table(name)
 
     def _create_records(self, wanted: StreamConfiguration) -> StreamConfiguration:
-        cells = self._cells
-        cells.layout().create_if_absent(self._parts.store.settings.layout)
-        stored = cells.configuration().create_if_absent(ConfigurationRecord(wanted)).value.configuration
-        cells.transition().create_if_absent(NO_TRANSITION)
-        cells.truncation().create_if_absent(NO_TRUNCATION)
-        cells.committing().create_if_absent(NO_COMMIT)
-        cells.commit_order().create_if_absent(CommitOrder())
-        cells.retention().create_if_absent(RetentionSet())
-        cells.shard(0).create_if_absent(NOTHING)
-        cells.state().create_if_absent(StreamStatus(StreamState.CREATING))
+        keys = self._keys
+        keys.layout().create_if_absent(self._parts.store.settings.layout)
+        stored = keys.configuration().create_if_absent(ConfigurationRecord(wanted)).value.configuration
+        keys.transition().create_if_absent(NO_TRANSITION)
+        keys.truncation().create_if_absent(NO_TRUNCATION)
+        keys.committing().create_if_absent(NO_COMMIT)
+        keys.commit_order().create_if_absent(CommitOrder())
+        keys.retention().create_if_absent(RetentionSet())
+        keys.shard(0).create_if_absent(NOTHING)
+        keys.state().create_if_absent(StreamStatus(StreamState.CREATING))
         return stored
 
     def _create_epoch(self, segments: int, time_ms: int, start_number: int) -> None:
         wanted = first_epoch(segments, time_ms, start_number)
-        known = self._cells.epoch(0).read()
+        known = self._keys.epoch(0).read()
         record = wanted if known is None else known.value
         self._writing.create_segments(record)
-        self._cells.current_epoch().create_if_absent(self._writing.write(record, None))
+        self._keys.current_epoch().create_if_absent(self._writing.write(record, None))
 
 
 class Updating:
@@ -145,11 +153,11 @@ class Updating:
 
     def __init__(self, parts: StreamParts, ownership: Ownership) -> None:
         self._ownership = ownership
-        self._cell = parts.cells.configuration()
+        self._key = parts.keys.configuration()
 
     def read(self) -> ConfigurationRecord:
         """What the owner wants, and which change wrote it. 1 call."""
-        return self._cell.get().value
+        return self._key.get().value
 
     def run(self, wanted: StreamConfiguration) -> None:
         """Change the configuration. 10 calls. To be repeated as it is after a crash.
@@ -178,7 +186,7 @@ class Updating:
         """Write the configuration of a change that has the stream. May be repeated at any time. 5 calls."""
         plan = request.plan_of(UpdatePlan)
         wanted = ConfigurationRecord(plan.configuration, request.workflow_id)
-        self._cell.change(lambda now: wanted if now is not None and now.workflow_id == plan.base_id else None)
+        self._key.change(lambda now: wanted if now is not None and now.workflow_id == plan.base_id else None)
         self._ownership.end(request)
 
 
@@ -208,7 +216,7 @@ class Ending:
         commits: CommitWorkflow,
     ) -> None:
         self._parts = parts
-        self._cells = parts.cells
+        self._keys = parts.keys
         self._epochs = epochs
         self._cuts = cuts
         self._writing = writing
@@ -234,7 +242,7 @@ class Ending:
             current = self._epochs.current()
             self._writing.write_sizes(self._parts.host.seal(self._parts.name, current.segments.ids))
             self._writing.remove_markers(current.segments.ids)
-            status = self._cells.state().change(sealed).value
+            status = self._keys.state().change(sealed).value
             if status.workflow_id is None:
                 return
             # A commit of another process has not given the stream back: it is carried out, and given back, here.
@@ -248,7 +256,7 @@ class Ending:
             IllegalState: it is not.
         """
         try:
-            state = self._cells.state().read()
+            state = self._keys.state().read()
         except TableMissing:
             return
         if state is not None:
@@ -261,8 +269,8 @@ class Ending:
             first_ids: segments that its creation may have made before it was cut short.
         """
         try:
-            truncation = self._cells.truncation().read()
-            current = self._cells.current_epoch().read()
+            truncation = self._keys.truncation().read()
+            current = self._keys.current_epoch().read()
             if current is not None and truncation is not None:
                 for part in self._cuts.between(placed(truncation.value), None):
                     self._parts.host.delete(self._parts.name, part.ids)
@@ -274,7 +282,7 @@ class Ending:
     def last_number(self) -> int:
         """The highest number of its segments, as far as its records tell; -1 if they tell none. 1 call."""
         try:
-            seen = self._cells.current_epoch().read()
+            seen = self._keys.current_epoch().read()
         except TableMissing:
             return -1
         return -1 if seen is None else last_number(seen.value)
@@ -298,7 +306,7 @@ class Ending:
         def begun(now: StreamStatus | None) -> StreamStatus | None:
             return None if now is None else sealing(now)
 
-        return self._cells.state().change(begun).value.state is not StreamState.SEALED
+        return self._keys.state().change(begun).value.state is not StreamState.SEALED
 
     def _end_transactions(self, time_ms: int | None) -> None:
         for _ in range(SEAL_ROUNDS_MAX):

@@ -1,6 +1,6 @@
 """Names of scopes and streams, which scope or stream has each, and tables that no name leads to any more.
 
-A name has one entry (`accel.history.rules.creation`), written by compare-and-set, and the scope or stream that has the
+A name has one entry (`accel.history.rules.states`), written by compare-and-set, and the scope or stream that has the
 name is listed under a key of its own, with the unique id in it:
 
     entry/<name>         which one has the name, and its phase         written again and again, never listed
@@ -45,10 +45,9 @@ from uuid import UUID
 
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought, StreamDeleted
 from accel.history.rules.configuration import StreamConfiguration
-from accel.history.rules.creation import NamePhase, ScopeEntry, StreamEntry
+from accel.history.rules.states import NamePhase, ScopeEntry, StreamEntry
 from accel.history.store import keys
-from accel.history.store.id_blocks import make_system_tables
-from accel.history.store.keys import MARK
+from accel.history.store.keys import MARK, make_system_tables
 from accel.history.store.parts import StoreParts
 from loaders.errors import AmbiguousWrite, DataConflict, DataNotFound, TableMissing
 from loaders.tables import Table, TypedKey, Versioned
@@ -116,10 +115,10 @@ class Names:
         Raises:
             InvalidArgument: not a name.
         """
-        cell, drawn = self._parts.cells.scope(keys.checked_name("scope", scope)), self._drawn()
+        key, drawn = self._parts.keys.scope(keys.checked_name("scope", scope)), self._drawn()
         made = False
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            seen = self._with_tables(lambda: cell.create_if_absent(ScopeEntry(drawn)))
+            seen = self._with_tables(lambda: key.create_if_absent(ScopeEntry(drawn)))
             if seen.value.phase is NamePhase.LIVE:
                 return made or seen.value.unique_id == drawn
             if seen.value.phase is NamePhase.CREATING:
@@ -135,14 +134,14 @@ class Names:
         Raises:
             IllegalState: it has streams.
         """
-        cell = self._parts.cells.scope(keys.checked_name("scope", scope))
+        key = self._parts.keys.scope(keys.checked_name("scope", scope))
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            seen = self._with_tables(cell.read)
+            seen = self._with_tables(key.read)
             if seen is None:
                 return
             if seen.value.phase in (NamePhase.CREATING, NamePhase.LIVE):
                 self._refuse_streams(scope, seen.value)  # before anything is written
-                closing = _moved(cell, seen, seen.value.moved(NamePhase.CLOSING))
+                closing = _moved(key, seen, seen.value.moved(NamePhase.CLOSING))
                 if closing is None:
                     self._parts.backoff.pause(attempt)
                     continue
@@ -154,7 +153,7 @@ class Names:
 
     def settle_scope(self, scope: str) -> str | None:
         """Finish what somebody began with a scope and did not end; gives what that was. 1 call if it is nothing."""
-        seen = self._with_tables(self._parts.cells.scope(scope).read)
+        seen = self._with_tables(self._parts.keys.scope(scope).read)
         if seen is None or seen.value.phase is NamePhase.LIVE:
             return None
         if seen.value.phase is NamePhase.CREATING:
@@ -165,7 +164,7 @@ class Names:
 
     def scopes(self) -> Iterator[str]:
         """All scopes, in the order of their encoded names."""
-        return _listed_names(self._parts.cells.scopes)
+        return _listed_names(self._parts.keys.scopes)
 
     # Streams
 
@@ -175,7 +174,7 @@ class Names:
         Raises:
             NotInHistory: there is no such scope.
         """
-        return _listed_names(self._parts.cells.streams(scope, self._scope(scope).unique_id))
+        return _listed_names(self._parts.keys.streams(scope, self._scope(scope).unique_id))
 
     def look(self, scope: str, name: str) -> NamedStream | None:
         """Which stream has, or had, a name; None if none ever had. 2 calls.
@@ -185,7 +184,7 @@ class Names:
         """
         scope_id = self._scope(scope).unique_id
         try:
-            seen = self._parts.cells.stream(scope, scope_id, keys.checked_name("stream", name)).read()
+            seen = self._parts.keys.stream(scope, scope_id, keys.checked_name("stream", name)).read()
         except TableMissing:
             return None
         return None if seen is None else _named(scope, name, scope_id, seen)
@@ -226,7 +225,7 @@ class Names:
                 seen = self._entered(scope, scope_id, name, drawn, stream)
                 if seen is not None and seen.value.phase is NamePhase.CREATING:
                     listed = keys.listed_key(name, seen.value.unique_id)
-                    self._parts.cells.streams(scope, scope_id).create_if_absent(listed, MARK, final=True)
+                    self._parts.keys.streams(scope, scope_id).create_if_absent(listed, MARK, final=True)
             except TableMissing:  # the scope was deleted meanwhile
                 seen = None
             if self._is_still(scope, scope_id) and seen is not None:
@@ -236,36 +235,36 @@ class Names:
 
     def acknowledge(self, named: NamedStream) -> bool:
         """A creation is done: LIVE; False if somebody decided otherwise. 1 call."""
-        cell = self._cell(named)
-        if _moved(cell, named.seen, named.entry.moved(NamePhase.LIVE)) is not None:
+        key = self._entry(named)
+        if _moved(key, named.seen, named.entry.moved(NamePhase.LIVE)) is not None:
             return True
-        seen = self._read(cell)
+        seen = self._read(key)
         is_same = seen is not None and seen.value.unique_id == named.identity.unique_id
         return is_same and seen is not None and seen.value.phase is NamePhase.LIVE
 
     def delete(self, named: NamedStream) -> NamedStream | None:
         """A deletion is decided: DELETING; None if somebody wrote since. 1 call."""
-        seen = _moved(self._cell(named), named.seen, named.entry.moved(NamePhase.DELETING))
+        seen = _moved(self._entry(named), named.seen, named.entry.moved(NamePhase.DELETING))
         return None if seen is None else _named(named.identity.scope, named.identity.name, named.scope_id, seen)
 
     def remember(self, named: NamedStream, last_number: int) -> NamedStream | None:
         """Raise the number that stays when a stream is gone; None if somebody wrote since. 3 calls."""
         entry = named.entry.remembering(last_number)
-        kept = self._parts.cells.last_number(named.identity.scope, named.identity.name)
+        kept = self._parts.keys.last_number(named.identity.scope, named.identity.name)
         kept.change(lambda known: entry.last_number if known is None or entry.last_number > known else None)
         if entry == named.entry:
             return named
-        seen = _moved(self._cell(named), named.seen, entry)
+        seen = _moved(self._entry(named), named.seen, entry)
         return None if seen is None else _named(named.identity.scope, named.identity.name, named.scope_id, seen)
 
     def release(self, named: NamedStream) -> None:
         """Nothing of a stream is left: its key goes, and its name is free, unless somebody did that. 2 calls."""
         self.unlist(named)
-        _moved(self._cell(named), named.seen, named.entry.moved(NamePhase.FREE))
+        _moved(self._entry(named), named.seen, named.entry.moved(NamePhase.FREE))
 
     def unlist(self, named: NamedStream) -> None:
         """Erase the key of a stream that has its name no more. 1 call."""
-        table = self._parts.cells.streams(named.identity.scope, named.scope_id)
+        table = self._parts.keys.streams(named.identity.scope, named.scope_id)
         try:
             table.erase(keys.listed_key(named.identity.name, named.identity.unique_id))
         except TableMissing:
@@ -286,9 +285,9 @@ class Names:
 
     def drop_stale_scope(self, scope: str) -> None:
         """Erase keys of scopes that have a name no more. 2 calls, 1 for each."""
-        table = self._parts.cells.scopes
+        table = self._parts.keys.scopes
         found = list(table.keys(f"{keys.LISTED}{scope}/"))
-        seen = self._parts.cells.scope(scope).read()
+        seen = self._parts.keys.scope(scope).read()
         for each in found:
             if seen is None or seen.value.unique_id != keys.listed_name(each)[1]:
                 table.erase(each)
@@ -300,7 +299,7 @@ class Names:
             NotInHistory: there is no such scope.
         """
         keys.checked_name("stream", name)
-        table = self._parts.cells.streams(scope, self._scope(scope).unique_id)
+        table = self._parts.keys.streams(scope, self._scope(scope).unique_id)
         found = list(table.keys(f"{keys.LISTED}{name}/"))
         named = self.look(scope, name)
         stale = [each for each in found if named is None or not _gives(named.entry, keys.listed_name(each)[1])]
@@ -311,16 +310,16 @@ class Names:
     # Inside
 
     def _scope(self, scope: str) -> ScopeEntry:
-        seen = self._with_tables(self._parts.cells.scope(keys.checked_name("scope", scope)).read)
+        seen = self._with_tables(self._parts.keys.scope(keys.checked_name("scope", scope)).read)
         if seen is None:
             raise NotInHistory(f"expected a scope, found none named {scope!r}", Sought.SCOPE)
         return seen.value
 
     def _scope_to_create_in(self, scope: str) -> UUID:
         """The unique id of a scope that is LIVE, after whatever was begun with it is finished."""
-        cell = self._parts.cells.scope(keys.checked_name("scope", scope))
+        key = self._parts.keys.scope(keys.checked_name("scope", scope))
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            seen = self._with_tables(cell.read)
+            seen = self._with_tables(key.read)
             if seen is None:
                 raise NotInHistory(f"expected a scope, found none named {scope!r}", Sought.SCOPE)
             if seen.value.phase is NamePhase.LIVE:
@@ -341,18 +340,18 @@ class Names:
         return False
 
     def _finish_scope(self, scope: str, seen: Versioned[ScopeEntry]) -> Versioned[ScopeEntry] | None:
-        self._parts.cells.scopes.create_if_absent(keys.listed_key(scope, seen.value.unique_id), MARK, final=True)
+        self._parts.keys.scopes.create_if_absent(keys.listed_key(scope, seen.value.unique_id), MARK, final=True)
         self._tables.create_table(keys.streams_table(scope, seen.value.unique_id))
-        done = _moved(self._parts.cells.scope(scope), seen, seen.value.moved(NamePhase.LIVE))
+        done = _moved(self._parts.keys.scope(scope), seen, seen.value.moved(NamePhase.LIVE))
         if done is None:
             self._drop_if_gone(scope, seen.value.unique_id)
         return done
 
     def _drop_if_gone(self, scope: str, scope_id: UUID) -> None:
-        now = self._parts.cells.scope(scope).read()
+        now = self._parts.keys.scope(scope).read()
         if now is None or now.value.unique_id != scope_id:
             self._tables.drop_table(keys.streams_table(scope, scope_id))
-            self._parts.cells.scopes.erase(keys.listed_key(scope, scope_id))
+            self._parts.keys.scopes.erase(keys.listed_key(scope, scope_id))
 
     def _finish_deleting(self, scope: str, seen: Versioned[ScopeEntry]) -> bool:
         """Go on from CLOSING or DELETING; False if somebody wrote since.
@@ -360,22 +359,22 @@ class Names:
         Raises:
             IllegalState: the scope has streams, and is LIVE again.
         """
-        cell, scope_id = self._parts.cells.scope(scope), seen.value.unique_id
+        key, scope_id = self._parts.keys.scope(scope), seen.value.unique_id
         if seen.value.phase is NamePhase.CLOSING:
             first = self._first_stream(scope, scope_id)
             if first is not None:
-                _moved(cell, seen, seen.value.moved(NamePhase.LIVE))
+                _moved(key, seen, seen.value.moved(NamePhase.LIVE))
                 return False
-            deleting = _moved(cell, seen, seen.value.moved(NamePhase.DELETING))
+            deleting = _moved(key, seen, seen.value.moved(NamePhase.DELETING))
             if deleting is None:
                 return False
             seen = deleting
         self._tables.drop_table(keys.streams_table(scope, scope_id))
-        self._parts.cells.scopes.erase(keys.listed_key(scope, scope_id))
+        self._parts.keys.scopes.erase(keys.listed_key(scope, scope_id))
         try:
-            cell.delete(seen)
+            key.delete(seen)
         except (DataConflict, AmbiguousWrite):
-            return self._parts.cells.scope(scope).read() != seen
+            return self._parts.keys.scope(scope).read() != seen
         return True
 
     def _refuse_streams(self, scope: str, entry: ScopeEntry) -> None:
@@ -385,11 +384,11 @@ class Names:
 
     def _first_stream(self, scope: str, scope_id: UUID) -> str | None:
         """A stream of a scope; keys of such as are gone are erased on the way. 1 call for 1,000, 1 or 2 each."""
-        table = self._parts.cells.streams(scope, scope_id)
+        table = self._parts.keys.streams(scope, scope_id)
         try:
             for key in table.keys(keys.LISTED):
                 name, unique_id = keys.listed_name(key)
-                seen = self._parts.cells.stream(scope, scope_id, name).read()
+                seen = self._parts.keys.stream(scope, scope_id, name).read()
                 if seen is not None and _gives(seen.value, unique_id):
                     return name
                 table.erase(key)
@@ -401,32 +400,32 @@ class Names:
         self, scope: str, scope_id: UUID, name: str, drawn: UUID, stream: WantedStream
     ) -> Versioned[StreamEntry] | None:
         """The entry of a name, a new one where none has it; None if somebody wrote since."""
-        cell = self._parts.cells.stream(scope, scope_id, name)
-        seen = cell.read()
+        key = self._parts.keys.stream(scope, scope_id, name)
+        seen = key.read()
         if seen is not None and seen.value.phase is not NamePhase.FREE:
             return seen
         if seen is None:
             # Of a stream in an earlier scope of this name. One of this scope that is gone has left its entry.
-            kept = self._parts.cells.last_number(scope, name).read()
+            kept = self._parts.keys.last_number(scope, name).read()
             last = -1 if kept is None else kept.value
         else:
             last = seen.value.last_number
         first = max(stream.first_number, last + 1)
         entry = StreamEntry.new(drawn, stream.wanted, stream.time_ms, first, stream.segments)
         if seen is not None:
-            return _moved(cell, seen, entry)
+            return _moved(key, seen, entry)
         try:
-            seen = cell.create_if_absent(entry)
+            seen = key.create_if_absent(entry)
         except AmbiguousWrite:
             return None
         return None if seen.value.phase is NamePhase.FREE else seen
 
-    def _cell(self, named: NamedStream) -> TypedKey[StreamEntry]:
-        return self._parts.cells.stream(named.identity.scope, named.scope_id, named.identity.name)
+    def _entry(self, named: NamedStream) -> TypedKey[StreamEntry]:
+        return self._parts.keys.stream(named.identity.scope, named.scope_id, named.identity.name)
 
-    def _read(self, cell: TypedKey[StreamEntry]) -> Versioned[StreamEntry] | None:
+    def _read(self, key: TypedKey[StreamEntry]) -> Versioned[StreamEntry] | None:
         try:
-            return cell.read()
+            return key.read()
         except TableMissing:  # with its scope
             return None
 
@@ -438,14 +437,14 @@ class Names:
         try:
             return ask()
         except TableMissing:
-            make_system_tables(self._parts.cells, is_initialised=self._parts.is_initialised)
+            make_system_tables(self._parts.keys, is_initialised=self._parts.is_initialised)
         return ask()
 
 
-def _moved(cell: TypedKey[Entry], seen: Versioned[Entry], entry: Entry) -> Versioned[Entry] | None:
+def _moved(key: TypedKey[Entry], seen: Versioned[Entry], entry: Entry) -> Versioned[Entry] | None:
     """Write an entry over the one that was seen; None if another one stands there, or nobody can tell."""
     try:
-        return cell.write(entry, seen)
+        return key.write(entry, seen)
     except (DataConflict, DataNotFound, AmbiguousWrite):
         return None
 
@@ -511,12 +510,12 @@ class OrphanedTables:
 
     def _named(self, scope: str, stream: str | None) -> UUID | None:
         """The id behind a name; one that nothing has if there is none; None = that cannot be told."""
-        cells = self._parts.cells
+        shared = self._parts.keys
         with suppress(TableMissing):
-            found = cells.scope(scope).read()
+            found = shared.scope(scope).read()
             if found is None or stream is None:
                 return _NOBODY if found is None else found.value.unique_id
-            seen = cells.stream(scope, found.value.unique_id, stream).read()
+            seen = shared.stream(scope, found.value.unique_id, stream).read()
             return _NOBODY if seen is None or seen.value.phase is NamePhase.FREE else seen.value.unique_id
         return None
 

@@ -62,7 +62,7 @@ class Ownership:
 
     def __init__(self, parts: StreamParts) -> None:
         self._parts = parts
-        self._cells = parts.cells
+        self._keys = parts.keys
 
     def take(self, workflow: StreamState, plan: PlanMaker, adopt: Adopt) -> WorkflowRequest | None:
         """Take the stream for a workflow; or find one of its kind under way, to be carried out instead.
@@ -109,25 +109,25 @@ class Ownership:
 
     def read(self, workflow_id: UUID) -> WorkflowRequest | None:
         """A request; None if there is none, or it has ended and was not to be kept. 1 call."""
-        found = self._cells.request(workflow_id).read()
+        found = self._keys.request(workflow_id).read()
         return None if found is None else found.value
 
     def end(self, request: WorkflowRequest) -> None:
         """Give the stream back, if this workflow still has it. 3 calls; 2 more for a request that is kept."""
-        cell = self._cells.request(request.workflow_id)
+        key = self._keys.request(request.workflow_id)
         if request.is_kept:
-            cell.change(lambda now: None if now is None or now.has_ended else replace(now, status=RequestStatus.DONE))
-        self._cells.state().change(lambda now: None if now is None else given_back(now, request.workflow_id))
+            key.change(lambda now: None if now is None or now.has_ended else replace(now, status=RequestStatus.DONE))
+        self._keys.state().change(lambda now: None if now is None else given_back(now, request.workflow_id))
         if not request.is_kept:
             with suppress(StoreError):  # the stream is given back; what is left of the request, `recover` erases
-                cell.erase()
+                key.erase()
 
     # Requests that are carried out by another process
 
     def ask(self, plan: Plan) -> WorkflowRequest:
         """Leave a request for a process with a host. 1 call."""
         request = WorkflowRequest(self._parts.store.drawn_id(), plan, RequestStatus.WAITING, is_kept=True)
-        return self._cells.request(request.workflow_id).create_if_absent(request).value
+        return self._keys.request(request.workflow_id).create_if_absent(request).value
 
     def claim(self, workflow_id: UUID, plan: Callable[[WorkflowRequest], Plan | str]) -> tuple[WorkflowRequest, bool]:
         """Take the stream for a request that was left, unless it has ended. 4 calls, and those of the plan.
@@ -146,10 +146,10 @@ class Ownership:
             NotInHistory: there is no such request.
             OperationNotAllowed: another workflow has the stream.
         """
-        cell = self._cells.request(workflow_id)
+        key = self._keys.request(workflow_id)
         attempts = self._parts.store.backoff.settings.attempts
         for attempt in range(1, attempts + 1):
-            found = cell.read()
+            found = key.read()
             if found is None:
                 raise NotInHistory(f"expected a request of this stream, found none {workflow_id}", Sought.REQUEST)
             if found.value.has_ended:
@@ -179,7 +179,7 @@ class Ownership:
         now = self._parts.status()  # read after the request: see `is_spent`
         if found.is_kept or not is_spent(found, now.version.nonce, now.value.workflow_id):
             return False
-        self._cells.request(workflow_id).erase()
+        self._keys.request(workflow_id).erase()
         return True
 
     # Inside
@@ -200,23 +200,23 @@ class Ownership:
         else:
             wanted = replace(found.value, plan=plan, status=RequestStatus.CLAIMED, base=base)
         try:
-            return self._cells.request(found.value.workflow_id).write(wanted, found)
+            return self._keys.request(found.value.workflow_id).write(wanted, found)
         except DataConflict:
             return None
 
     def _is_taken(self, request: WorkflowRequest, status: StreamStatus, seen: Versioned[StreamStatus]) -> bool:
-        cell = self._cells.request(request.workflow_id)
-        cell.create_if_absent(request)
+        key = self._keys.request(request.workflow_id)
+        key.create_if_absent(request)
         if self._is_written(status, seen):
             return True
         # Only after a loss that is certain: a write in doubt may still take the stream for this request.
         with suppress(StoreError):  # left to `recover`
-            cell.erase()
+            key.erase()
         return False
 
     def _is_written(self, status: StreamStatus, seen: Versioned[StreamStatus]) -> bool:
         try:
-            self._cells.state().write(status, seen)
+            self._keys.state().write(status, seen)
         except DataConflict:
             return False
         return True

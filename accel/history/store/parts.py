@@ -1,4 +1,4 @@
-"""What the questions and workflows of one stream, and of one store, share: tables, settings, clock, cache and host.
+"""What the questions and workflows of one stream, and of one store, share: settings, tables, clock, cache and host.
 
 The cache of decoded records is bounded in bytes. The columns of a record count (`record_size_bytes`); the few objects
 around them are the overhead of keeping a record at all. A column that is a part of a larger array counts as the whole
@@ -19,25 +19,84 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.errors import HostMissing, InvalidArgument
-from accel.history.rules.checks import checked_time
-from accel.history.rules.configuration import HistoryLayout
-from accel.history.rules.creation import start_number
+from accel.history.rules.configuration import HistoryLayout, ShardBy
 from accel.history.rules.epochs import EpochRecord, HistoryChunk
-from accel.history.rules.ids import IdMap
 from accel.history.rules.retention import StreamCutRecord
 from accel.history.rules.segments import Segments
-from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, moved_by_hand
-from accel.history.store import keys
+from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, moved_by_hand, start_number
+from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
+from accel.history.rules.values import TIME_MS_END, IdMap, check_settings, checked_duration, checked_time
 from accel.history.store.hosts import NoHost, SegmentHost, StreamName
-from accel.history.store.id_blocks import IdBlocks
-from accel.history.store.keys import StreamCells, SystemCells
-from accel.history.store.settings import MILLISECONDS, HistorySettings
+from accel.history.store.keys import (
+    SEGMENT_STREAMS,
+    STATE,
+    TRANSACTION_IDS,
+    IdBlocks,
+    StreamIdentity,
+    StreamKeys,
+    SystemKeys,
+)
 from accel.system import Components
 from loaders.backoff import Backoff
 from loaders.errors import DataNotFound
 from loaders.lifetime import InlineElsewhere, Lazy
 from loaders.tables import RecordCache, RetrySettings, Tables, Versioned
-from range_index.epoch_times import BlockTimes, EpochTimesRoot
+from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, BlockTimes, EpochTimesRoot
+
+MILLISECONDS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistorySettings:
+    """How histories are kept. The first group holds for streams that are created; others keep what they have.
+
+    Attributes:
+        chunk_size: epochs in a chunk of the history.
+        shard_size: epochs, or segment numbers, whose sealed sizes lie in one shard.
+        shard_by: which of both.
+        part_epochs: times in a part of the index of times.
+        leaf_parts: parts that are merged into a leaf.
+
+        ids_block: ids that are taken from a counter at once.
+        committed_at_once_max: transactions of one commit.
+        lease_ms: how long a transaction lives unless somebody asks for more.
+        longest_ms: how long it lives at most.
+        completed_batch_seconds: ends of transactions are remembered for this long at least, and twice that at most.
+        records_cache_bytes: memory for decoded records, of all streams together: epochs, chunks, blocks of times. They
+            cost neither a call nor decoding when they are asked for again. 64 MiB; 0 = none is kept.
+
+    Raises:
+        ValueError: a number out of bounds.
+    """
+
+    chunk_size: int = 1000
+    shard_size: int = 1000
+    shard_by: ShardBy = ShardBy.EPOCH
+    part_epochs: int = PART_EPOCHS
+    leaf_parts: int = LEAF_PARTS
+    ids_block: int = 1000
+    committed_at_once_max: int = 1000
+    lease_ms: int = 60 * MILLISECONDS
+    longest_ms: int = 24 * 3600 * MILLISECONDS
+    completed_batch_seconds: float = 24 * 3600.0
+    records_cache_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        for name in ("lease_ms", "longest_ms"):
+            checked_duration(name, getattr(self, name))
+        if self.ids_block < 1 or not 1 <= self.committed_at_once_max <= COMMITTED_AT_ONCE_MAX:
+            raise ValueError(f"expected blocks of ids and commits of at least 1, found {self}")
+        if not 1 <= self.lease_ms <= self.longest_ms or not 1 <= self.completed_batch_seconds < TIME_MS_END:
+            raise ValueError(f"expected leases of at least 1 ms and batches of at least 1 s, found {self}")
+        if self.records_cache_bytes < 0:
+            raise ValueError(f"expected a cache of 0 or more bytes, found {self}")
+
+    @property
+    def layout(self) -> HistoryLayout:
+        """How the histories of new streams are cut into pieces."""
+        return HistoryLayout(self.chunk_size, self.shard_size, self.shard_by)
+
 
 Column: TypeAlias = "NDArray[Any] | array[int]"
 
@@ -110,19 +169,19 @@ class StoreParts:
         return Backoff(RetrySettings(), self.system.sleep, self.system.jitter)
 
     @Lazy
-    def cells(self) -> SystemCells:
+    def keys(self) -> SystemKeys:
         """Keys that streams share."""
-        return SystemCells(self.tables)
+        return SystemKeys(self.tables)
 
     @Lazy
     def transaction_counters(self) -> IdBlocks:
         """Gives out the lower parts of transaction ids."""
-        return IdBlocks(self.cells.counter(keys.TRANSACTION_IDS), self.settings.ids_block)
+        return IdBlocks(self.keys.counter(TRANSACTION_IDS), self.settings.ids_block)
 
     @Lazy
     def segment_streams(self) -> IdBlocks:
         """Gives out streams of the object layer."""
-        return IdBlocks(self.cells.counter(keys.SEGMENT_STREAMS), self.settings.ids_block)
+        return IdBlocks(self.keys.counter(SEGMENT_STREAMS), self.settings.ids_block)
 
     def drop_table(self, name: str) -> None:
         """Delete a table with all its keys; what was read of it before is not given out any more.
@@ -163,14 +222,14 @@ class StreamParts:
     """
 
     store: StoreParts
-    stream: keys.StreamIdentity
+    stream: StreamIdentity
     layout: HistoryLayout
     host: SegmentHost
 
     @Lazy
-    def cells(self) -> StreamCells:
+    def keys(self) -> StreamKeys:
         """Its keys."""
-        return StreamCells(self.store.tables, self.stream, self.store.records)
+        return StreamKeys(self.store.tables, self.stream, self.store.records)
 
     @property
     def name(self) -> StreamName:
@@ -183,7 +242,7 @@ class StreamParts:
         Raises:
             DataNotFound: it was never created, or is deleted.
         """
-        return self.cells.state().get()
+        return self.keys.state().get()
 
     def state(self) -> StreamState:
         """Where the stream stands. One call. Raises as `status`."""
@@ -199,14 +258,14 @@ class StreamParts:
 
         def step(now: StreamStatus | None) -> StreamStatus | None:
             if now is None:
-                raise DataNotFound(self.stream.metadata_table, keys.STATE, "expected a stream, found none")
+                raise DataNotFound(self.stream.metadata_table, STATE, "expected a stream, found none")
             return moved_by_hand(now, wanted)
 
-        self.cells.state().change(step)
+        self.keys.state().change(step)
 
     def leave_by_hand(self, workflow: StreamState) -> None:
         """End a workflow that its caller carries out step by step; nothing if another one has the stream. 2 calls."""
-        self.cells.state().change(lambda now: ACTIVE if now == StreamStatus(workflow) else None)
+        self.keys.state().change(lambda now: ACTIVE if now == StreamStatus(workflow) else None)
 
     @property
     def has_host(self) -> bool:
@@ -224,7 +283,7 @@ class StreamParts:
 
     def first_number(self) -> int:
         """The lowest number that its first segment may have: above those of earlier streams of its name. 1 call."""
-        seen = self.store.cells.last_number(*self.name).read()
+        seen = self.store.keys.last_number(*self.name).read()
         return start_number(None if seen is None else seen.value)
 
     def each(self, act: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:

@@ -158,7 +158,7 @@ class Recovering:
 
     def __init__(self, parts: StreamParts, workflows: Workflows) -> None:
         self._parts = parts
-        self._cells = parts.cells
+        self._keys = parts.keys
         self._workflows = workflows
         self.requested = Requested(parts, workflows, self.carry_out)
 
@@ -169,7 +169,7 @@ class Recovering:
             OperationNotAllowed: others begin one workflow after the other.
             HostMissing: something is to be carried out, and there is no host.
         """
-        seen = self._cells.state().read()
+        seen = self._keys.state().read()
         if seen is None or seen.value.state is StreamState.CREATING:
             self._workflows.creating.finish(self._parts.first_number())
             return ["create"]
@@ -268,7 +268,7 @@ class Recovering:
         """Carry out requests that wait, if there is a host; erase those of no effect, and the oldest that ended."""
         ended: list[tuple[int, UUID]] = []
         done: list[str] = []
-        for each in self._cells.request_ids():
+        for each in self._keys.request_ids():
             request = self._workflows.ownership.read(each)
             if request is None or self._workflows.ownership.erase_spent(each):
                 continue
@@ -279,7 +279,7 @@ class Recovering:
         for _, each in sorted(ended)[:-REQUESTS_KEPT_MAX]:
             # Its last step may be missing: it is done, and still has the stream.
             if self._parts.status().value.workflow_id != each:
-                self._cells.request(each).erase()
+                self._keys.request(each).erase()
         return done
 
 
@@ -320,7 +320,7 @@ class Requested:
             What the workflows raise, but that others have the stream, or its segments: that is left to the next look.
         """
         self._parts.require_host("carry out requests")
-        listed = self._parts.cells.request_ids()
+        listed = self._parts.keys.request_ids()
         with self._lock:
             known, ended = self._under_way, self._ended & set(listed)
         done: list[str] = []

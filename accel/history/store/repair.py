@@ -104,7 +104,7 @@ class Repairing:
         self._stream = stream
         self._sizes = sizes
         self._parts = StreamParts(store, stream, HistoryLayout(), NoHost())
-        self._cells = self._parts.cells
+        self._keys = self._parts.keys
 
     def run(self, *, apply: bool) -> Repair:
         """Find what is wrong, and with `apply` write what can be rebuilt.
@@ -118,13 +118,13 @@ class Repairing:
             StoreError: to be repeated as it is.
         """
         for _ in range(ROUNDS_MAX):
-            before = self._cells.state().inspect()
+            before = self._keys.state().inspect()
             findings, is_complete = Findings(), True
             try:
                 self._scan(before, findings)
             except RunIsFull:
                 is_complete = False
-            if self._cells.state().inspect().etag == before.etag:
+            if self._keys.state().inspect().etag == before.etag:
                 found = findings.written() if apply else findings.seen()
                 return Repair(str(self._stream), apply, found, is_complete)
         raise OperationNotAllowed("expected a moment without workflows, found one after the other: try again")
@@ -137,11 +137,11 @@ class Repairing:
             raise IllegalState(f"expected a stream that was created, found {self._stream} being created: recover it")
         if not self._check_layout(findings):
             return
-        truncation = self._cells.truncation().inspect()
+        truncation = self._keys.truncation().inspect()
         epochs = EpochsRepair(self._parts, findings, truncation.value, self._sizes)
         epochs.run(state)
         if truncation.value is None:
-            findings.lose(self._cells.truncation(), truncation, f"{_COPY}: where the stream begins stands nowhere else")
+            findings.lose(self._keys.truncation(), truncation, f"{_COPY}: where the stream begins stands nowhere else")
         self._check_creation(findings)
         self._check_retention(findings)
         self._check_transactions(findings, is_at_rest=state in AT_REST)
@@ -151,29 +151,29 @@ class Repairing:
             self._check_state(findings, status, epochs, requests)
 
     def _check_layout(self, findings: Findings) -> bool:
-        found = self._cells.layout().inspect()
+        found = self._keys.layout().inspect()
         if found.value is None:
-            findings.lose(self._cells.layout(), found, f"{_COPY}, and repair again: nothing else was looked at")
+            findings.lose(self._keys.layout(), found, f"{_COPY}, and repair again: nothing else was looked at")
             return False
         self._parts = StreamParts(self._store, self._stream, found.value, NoHost())
-        self._cells = self._parts.cells
+        self._keys = self._parts.keys
         return True
 
     def _check_creation(self, findings: Findings) -> None:
-        first, time = self._cells.epoch(0).inspect().value, self._cells.creation_time().inspect()
+        first, time = self._keys.epoch(0).inspect().value, self._keys.creation_time().inspect()
         if first is not None:
-            self._expect(self._cells.creation_time(), time, first.creation_time_ms, keys.epoch_key(0), findings)
+            self._expect(self._keys.creation_time(), time, first.creation_time_ms, keys.epoch_key(0), findings)
         elif time.value is None:
-            findings.lose(self._cells.creation_time(), time, f"repair again once {keys.epoch_key(0)} is there")
-        wanted = self._cells.configuration().inspect()
+            findings.lose(self._keys.creation_time(), time, f"repair again once {keys.epoch_key(0)} is there")
+        wanted = self._keys.configuration().inspect()
         if wanted.value is None:
             advice = f"{_COPY}; the stream's entry in its scope tells only how it was configured when it was created"
-            findings.lose(self._cells.configuration(), wanted, advice)
+            findings.lose(self._keys.configuration(), wanted, advice)
 
-    def _expect(self, cell: TypedKey[T], found: Inspected[T], value: T, source: str, findings: Findings) -> None:
+    def _expect(self, key: TypedKey[T], found: Inspected[T], value: T, source: str, findings: Findings) -> None:
         if found.value != value:
             problem = "" if found.value is None else f"expected {value}, found {found.value}"
-            findings.rebuild(cell, found, value, source, problem)
+            findings.rebuild(key, found, value, source, problem)
 
     # Recorded cuts and marks
 
@@ -181,28 +181,28 @@ class Repairing:
         prefix = keys.cut_key(0)[:-1]
         entries = []
         for time_ms in sorted(int(each) for each in self._numbered(prefix)):
-            cut = self._cells.cut(time_ms).inspect()
+            cut = self._keys.cut(time_ms).inspect()
             if cut.value is not None:
                 entries.append(cut.value.entry)
             elif not cut.is_missing:  # purged since it was listed
                 advice = f"{_COPY}, or erase the key: retention then goes on as if this cut had been purged"
-                findings.lose(self._cells.cut(time_ms), cut, advice)
-        found = self._cells.retention().inspect()
+                findings.lose(self._keys.cut(time_ms), cut, advice)
+        found = self._keys.retention().inspect()
         if found.value is None:
             known = RetentionSet([each.recording_time_ms for each in entries], [each.recorded_size for each in entries])
-            findings.rebuild(self._cells.retention(), found, known, "the recorded cuts that are there")
+            findings.rebuild(self._keys.retention(), found, known, "the recorded cuts that are there")
         for segment_id in map(int, self._numbered(keys.marker_key(0)[:-1])):
-            self._drop_unreadable(self._cells.marker(segment_id), findings)
-        self._drop_unreadable(self._cells.waiting_processor(), findings)
+            self._drop_unreadable(self._keys.marker(segment_id), findings)
+        self._drop_unreadable(self._keys.waiting_processor(), findings)
 
-    def _drop_unreadable(self, cell: TypedKey[T], findings: Findings) -> None:
-        found = cell.inspect()
+    def _drop_unreadable(self, key: TypedKey[T], findings: Findings) -> None:
+        found = key.inspect()
         if found.error is not None:
-            findings.rebuild(cell, found, None, NOTHING)
+            findings.rebuild(key, found, None, NOTHING)
 
     def _numbered(self, prefix: str) -> list[str]:
         """What follows a prefix in the keys that have it, where that is a number."""
-        ends = (key.removeprefix(prefix) for key in self._cells.metadata.keys(prefix))
+        ends = (key.removeprefix(prefix) for key in self._keys.metadata.keys(prefix))
         return [each for each in ends if each.isdecimal()]
 
     # Transactions
@@ -212,9 +212,9 @@ class Repairing:
         for epoch in self._epochs_with_transactions():
             self._check_mark(epoch, findings)
             with suppress(TableMissing):
-                for transaction_id in filter(None, map(_uuid, self._cells.transactions(epoch).keys())):
+                for transaction_id in filter(None, map(_uuid, self._keys.transactions(epoch).keys())):
                     self._look_at(epoch, transaction_id, committing, findings)
-        found = self._cells.commit_order().inspect()
+        found = self._keys.commit_order().inspect()
         known = CommitOrder() if found.value is None else found.value
         at = dict(zip(known.positions, known.transaction_ids, strict=True))
         lacking = {position: each for position, each in committing.items() if at.get(position) != each}
@@ -224,61 +224,61 @@ class Repairing:
             order = CommitOrder(after, tuple(each for each, _ in kept), tuple(each for _, each in kept))
             problem = "" if found.value is None else f"expected {len(lacking)} transactions that are to be committed"
             source = "the transactions that are to be committed, each with its position"
-            findings.rebuild(self._cells.commit_order(), found, order, source, problem)
+            findings.rebuild(self._keys.commit_order(), found, order, source, problem)
 
     def _epochs_with_transactions(self) -> list[int]:
         stream = self._stream
         names = self._store.tables.table_names(stream.transactions_prefix)
         with_table = {epoch for name in names if (epoch := stream.epoch_of_table(name)) is not None}
-        marked = map(int, filter(str.isdecimal, self._cells.epochs.keys()))
+        marked = map(int, filter(str.isdecimal, self._keys.epochs.keys()))
         return sorted(with_table.union(marked))
 
     def _check_mark(self, epoch: int, findings: Findings) -> None:
         key = str(epoch)
-        found = self._cells.epochs.inspect(key)
+        found = self._keys.epochs.inspect(key)
         if found is not None and not isinstance(found, Unreadable):
             return
-        cell = self._cells.epoch_mark(epoch)
-        findings.rebuild(cell, cell.inspect(), MARK, "the table of the epoch's transactions")
+        mark = self._keys.epoch_mark(epoch)
+        findings.rebuild(mark, mark.inspect(), MARK, "the table of the epoch's transactions")
 
     def _look_at(self, epoch: int, transaction_id: UUID, committing: dict[int, UUID], findings: Findings) -> None:
-        cell = self._cells.transaction(epoch, transaction_id)
-        found = cell.inspect()
+        key = self._keys.transaction(epoch, transaction_id)
+        found = key.inspect()
         value = found.value
         if value is not None and value.status is TransactionStatus.COMMITTING and value.commit_position is not None:
             committing[value.commit_position] = transaction_id
         elif found.error is not None:
             advice = f"{_COPY}: whether it is to be committed stands nowhere else, and nothing is committed on a guess"
-            findings.lose(cell, found, advice)
+            findings.lose(key, found, advice)
 
     # Workflows
 
     def _check_workflows(self, findings: Findings, state: StreamState | None) -> None:
         """Records of workflows that are carried out step by step; empty while none is under way."""
-        transition, committing = self._cells.transition(), self._cells.committing()
+        transition, committing = self._keys.transition(), self._keys.committing()
         self._check_empty(findings, transition, NO_TRANSITION, state)
         self._check_empty(findings, committing, NO_COMMIT, state)
 
-    def _check_empty(self, findings: Findings, cell: TypedKey[T], empty: T, state: StreamState | None) -> None:
-        found = cell.inspect()
+    def _check_empty(self, findings: Findings, key: TypedKey[T], empty: T, state: StreamState | None) -> None:
+        found = key.inspect()
         if found.value is not None:
             return
         if state in AT_REST:
             source = f"state {state.value}: no workflow has the stream; what was stored to begin one is asked for again"
-            findings.rebuild(cell, found, empty, source)
+            findings.rebuild(key, found, empty, source)
         else:
             held = "a state that cannot be read" if state is None else f"state {state.value}"
-            findings.lose(cell, found, f"{_COPY}; with {held} it may tell what is to be done")
+            findings.lose(key, found, f"{_COPY}; with {held} it may tell what is to be done")
 
     def _check_requests(self, findings: Findings, status: Inspected[StreamStatus]) -> str:
         """Look at the requests; gives why one of them may have the stream, empty if none can."""
         owner = None if status.value is None else status.value.workflow_id
         reason = ""
         prefix = keys.REQUESTS_PREFIX
-        names = [_uuid(each.removeprefix(prefix)) for each in self._cells.metadata.keys(prefix)]
+        names = [_uuid(each.removeprefix(prefix)) for each in self._keys.metadata.keys(prefix)]
         for workflow_id in filter(None, names):
-            cell = self._cells.request(workflow_id)
-            found = cell.inspect()
+            key = self._keys.request(workflow_id)
+            found = key.inspect()
             if found.value is not None:
                 if found.value.status is RequestStatus.CLAIMED:
                     reason = f"request {workflow_id} may have the stream"
@@ -287,54 +287,54 @@ class Repairing:
                 continue
             if status.value is None:
                 reason = f"request {workflow_id} cannot be read, and may have the stream"
-                findings.lose(cell, found, "first the state: it tells whether this workflow has the stream")
+                findings.lose(key, found, "first the state: it tells whether this workflow has the stream")
             elif owner != workflow_id:
                 findings.rebuild(
-                    cell, found, None, "the state, which does not name it; a request that waited is asked for again"
+                    key, found, None, "the state, which does not name it; a request that waited is asked for again"
                 )
             else:
-                self._lose_request(cell, found, findings)
+                self._lose_request(key, found, findings)
         if owner is not None and owner not in names:
-            cell = self._cells.request(owner)
-            found = cell.inspect()
+            key = self._keys.request(owner)
+            found = key.inspect()
             if found.is_missing:
-                self._lose_request(cell, found, findings)
+                self._lose_request(key, found, findings)
         return reason
 
-    def _lose_request(self, cell: TypedKey[T], found: Inspected[T], findings: Findings) -> None:
+    def _lose_request(self, key: TypedKey[T], found: Inspected[T], findings: Findings) -> None:
         advice = f"{_COPY}, and recover: the stream's state names this workflow, and nothing else tells its plan"
-        findings.lose(cell, found, advice)
+        findings.lose(key, found, advice)
 
     # The state
 
     def _check_state(
         self, findings: Findings, found: Inspected[StreamStatus], epochs: EpochsRepair, requests: str
     ) -> None:
-        cell = self._cells.state()
+        key = self._keys.state()
         reason = requests or self._unfinished(epochs)
         if reason:
-            findings.lose(cell, found, f"{_COPY}: {reason}")
+            findings.lose(key, found, f"{_COPY}: {reason}")
             return
         sizes = self._recorded_sizes(epochs)
         if sizes == 0:
             source = (
                 "no request, transition, commit or truncation is under way, and no active segment has a sealed size"
             )
-            findings.rebuild(cell, found, ACTIVE, source)
+            findings.rebuild(key, found, ACTIVE, source)
         elif epochs.current is not None and sizes == len(epochs.current.segments):
-            findings.rebuild(cell, found, StreamStatus(StreamState.SEALED), "the sealed sizes of all active segments")
+            findings.rebuild(key, found, StreamStatus(StreamState.SEALED), "the sealed sizes of all active segments")
         else:
-            findings.lose(cell, found, f"{_COPY}: some active segments have sealed sizes, others have not")
+            findings.lose(key, found, f"{_COPY}: some active segments have sealed sizes, others have not")
 
     def _unfinished(self, epochs: EpochsRepair) -> str:
         """Why the stream may be in the middle of a workflow; empty if it is not."""
-        current = self._cells.current_epoch().inspect().value
+        current = self._keys.current_epoch().inspect().value
         if current is None or current.epoch != epochs.last or not epochs.is_whole:
             return "the current epoch is not the last one that is recorded, or cannot be read; repair what can be first"
-        truncation = self._cells.truncation().inspect().value
+        truncation = self._keys.truncation().inspect().value
         if truncation is None or truncation.updating:
             return "a truncation may be under way"
-        transition, committing = self._cells.transition().inspect().value, self._cells.committing().inspect().value
+        transition, committing = self._keys.transition().inspect().value, self._keys.committing().inspect().value
         if transition is None or not transition.is_empty:
             return "a scale may be under way"
         if committing is None or not committing.is_empty:
@@ -351,7 +351,7 @@ class Repairing:
         for number in set(shard_numbers(ids, layout.shard_size, layout.shard_by).tolist()):
             if number in epochs.damaged_shards:
                 return -1
-            found = self._cells.shard(number).inspect()
+            found = self._keys.shard(number).inspect()
             count += 0 if found.value is None else int((found.value.positions_of(ids) >= 0).sum())
         return count
 

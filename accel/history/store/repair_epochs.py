@@ -41,9 +41,9 @@ from typing import Final, TypeAlias, TypeVar
 import numpy as np
 
 from accel.history.rules.epochs import EpochRecord, HistoryChunk, HistoryDelta, delta_of, record_of, sealed_by
-from accel.history.rules.ids import IdMap, Integers, segment_text
 from accel.history.rules.retention import TruncationRecord, shard_numbers
 from accel.history.rules.states import StreamState
+from accel.history.rules.values import IdMap, Integers, segment_text
 from accel.history.store import keys
 from accel.history.store.parts import StreamParts, record_size_bytes
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound
@@ -110,28 +110,26 @@ class Findings:
     _drafts: list[_Draft] = field(default_factory=list)
     _held_bytes: int = 0
 
-    def rebuild(self, cell: TypedKey[T], found: Inspected[T], value: T | None, source: str, problem: str = "") -> None:
+    def rebuild(self, key: TypedKey[T], found: Inspected[T], value: T | None, source: str, problem: str = "") -> None:
         """A record that follows from others; None as its value: it is to be deleted.
 
         Args:
-            cell: where it lies.
+            key: where it lies.
             found: what stands there.
             value: what is to stand there.
             source: what that follows from.
             problem: what is wrong with a record that can be read.
         """
         if found.is_newer:
-            self.lose(
-                cell, found, "upgrade this program; if no newer release has run here, restore the key from a copy"
-            )
+            self.lose(key, found, "upgrade this program; if no newer release has run here, restore the key from a copy")
             return
         self._held_bytes += record_size_bytes(value)
-        finding = Finding(cell.table_name, cell.key, problem or _problem(found), source, RepairOutcome.REBUILDABLE)
-        self._add(_Draft(finding, lambda: cell.restore(value, found)))
+        finding = Finding(key.table_name, key.key, problem or _problem(found), source, RepairOutcome.REBUILDABLE)
+        self._add(_Draft(finding, lambda: key.restore(value, found)))
 
-    def lose(self, cell: TypedKey[T], found: Inspected[T], advice: str, problem: str = "") -> None:
+    def lose(self, key: TypedKey[T], found: Inspected[T], advice: str, problem: str = "") -> None:
         """A record that follows from nothing that is known."""
-        self._add(_Draft(Finding(cell.table_name, cell.key, problem or _problem(found), advice, RepairOutcome.LOST)))
+        self._add(_Draft(Finding(key.table_name, key.key, problem or _problem(found), advice, RepairOutcome.LOST)))
 
     def seen(self) -> tuple[Finding, ...]:
         """All findings; nothing is written."""
@@ -182,7 +180,7 @@ class TimesRepair:
     """
 
     def __init__(self, parts: StreamParts, findings: Findings, found: Inspected[EpochTimesRoot], visible: int) -> None:
-        self._cells = parts.cells
+        self._keys = parts.keys
         self._findings = findings
         self._found = found
         root = found.value
@@ -237,7 +235,7 @@ class TimesRepair:
 
     def _rebuild_root(self, root: EpochTimesRoot) -> None:
         problem = "" if self._found.value is None else f"expected {root.epochs} epochs with their times, found others"
-        self._findings.rebuild(self._cells.times(), self._found, root, _SOURCE, problem)
+        self._findings.rebuild(self._keys.times(), self._found, root, _SOURCE, problem)
 
     def _expected(self, leaves: int, parts: int, epochs: int, visible: int) -> EpochTimesRoot:
         """The root with so many leaves and so many parts in all, for so many epochs."""
@@ -267,11 +265,11 @@ class TimesRepair:
         self._check(Block(BlockKind.PART, number, self._part_epochs), self._times[start : start + self._part_epochs])
 
     def _check(self, block: Block, times: array[int]) -> None:
-        cell, wanted = self._cells.times_block(block), BlockTimes(block, times)
-        found = cell.inspect()
+        key, wanted = self._keys.times_block(block), BlockTimes(block, times)
+        found = key.inspect()
         if found.value != wanted:
             problem = "" if found.value is None else "expected the times of its epochs, found others"
-            self._findings.rebuild(cell, found, wanted, _SOURCE, problem)
+            self._findings.rebuild(key, found, wanted, _SOURCE, problem)
 
 
 def _pieces(parts: StreamParts) -> tuple[int, int]:
@@ -285,9 +283,9 @@ def _pieces(parts: StreamParts) -> tuple[int, int]:
 def _block_epochs(parts: StreamParts, kind: BlockKind) -> int | None:
     """How many epochs a block of a kind has, as the first one says that can be read."""
     prefix = f"{keys.TIMES_ROOT}-{kind.value}-"
-    ends = (key.removeprefix(prefix) for key in parts.cells.metadata.keys(prefix))
+    ends = (key.removeprefix(prefix) for key in parts.keys.metadata.keys(prefix))
     for number in map(int, filter(str.isdecimal, ends)):
-        found = parts.cells.times_block(Block(kind, number, 0)).inspect().value
+        found = parts.keys.times_block(Block(kind, number, 0)).inspect().value
         if found is not None:
             return found.block.epochs
     return None
@@ -328,12 +326,12 @@ class EpochsRepair:
         self, parts: StreamParts, findings: Findings, truncation: TruncationRecord | None, sizes: Sizes
     ) -> None:
         self._parts = parts
-        self._cells = parts.cells
+        self._keys = parts.keys
         self._findings = findings
         self._truncation = truncation
         self._sizes = sizes
-        self._root = self._cells.times().inspect()  # before the current epoch, which is never behind it
-        self._found = self._cells.current_epoch().inspect()
+        self._root = self._keys.times().inspect()  # before the current epoch, which is never behind it
+        self._found = self._keys.current_epoch().inspect()
         self._rebuilt: dict[int, EpochRecord] = {}
         self._shards: dict[int, list[Integers]] = {}
         self._known_shards: set[int] = set()
@@ -362,7 +360,7 @@ class EpochsRepair:
         if self.is_whole and known >= 0:
             times.finish(known + 1)
         elif self._root.value is None:
-            self._findings.lose(self._cells.times(), self._root, f"{_FROM_COPY}, or first the other keys named here")
+            self._findings.lose(self._keys.times(), self._root, f"{_FROM_COPY}, or first the other keys named here")
         self._check_current(known)
         if state is StreamState.SEALED and self.current is not None:
             self._note_sizes(self.current.segments.ids)
@@ -376,7 +374,7 @@ class EpochsRepair:
 
     def _last(self) -> int:
         chunk = self._highest(keys.chunk_key(0)[:-1])
-        stored = self._cells.chunk(chunk, self._chunk_size).inspect().value if chunk >= 0 else None
+        stored = self._keys.chunk(chunk, self._chunk_size).inspect().value if chunk >= 0 else None
         return max(
             self._highest(keys.epoch_key(0)[:-1]),
             -1 if self.current is None else self.current.epoch,
@@ -390,7 +388,7 @@ class EpochsRepair:
         return max((each for each in self._numbers(prefix) if each < most), default=-1)
 
     def _numbers(self, prefix: str) -> Iterator[int]:
-        ends = (key.removeprefix(prefix) for key in self._cells.metadata.keys(prefix))
+        ends = (key.removeprefix(prefix) for key in self._keys.metadata.keys(prefix))
         return (int(each) for each in ends if each.isdecimal())
 
     def _settled(self, *, is_at_rest: bool) -> int:
@@ -407,8 +405,8 @@ class EpochsRepair:
 
     def _chunk(self, number: int, settled: int, before: EpochRecord | None, times: TimesRepair) -> EpochRecord | None:
         """Look at the epochs of one chunk; gives the record of the last one."""
-        cell = self._cells.chunk(number, self._chunk_size)
-        found = cell.inspect()
+        key = self._keys.chunk(number, self._chunk_size)
+        found = key.inspect()
         first = number * self._chunk_size
         deltas: list[HistoryDelta] = []
         is_known = True
@@ -429,14 +427,14 @@ class EpochsRepair:
         if is_known:
             self._check_chunk(number, found, deltas, settled)
         elif found.value is None:
-            self._findings.lose(cell, found, f"{_FROM_COPY}: records of its epochs are lost, too")
+            self._findings.lose(key, found, f"{_FROM_COPY}: records of its epochs are lost, too")
         return before
 
     def _epochs(self, first: int, last: int) -> Iterator[tuple[int, Inspected[EpochRecord]]]:
         for start in range(first, last + 1, EPOCHS_AT_ONCE):
             numbers = range(start, min(start + EPOCHS_AT_ONCE, last + 1))
             yield from zip(
-                numbers, self._parts.each(lambda each: self._cells.epoch(each).inspect(), numbers), strict=True
+                numbers, self._parts.each(lambda each: self._keys.epoch(each).inspect(), numbers), strict=True
             )
 
     def _record(
@@ -449,18 +447,16 @@ class EpochsRepair:
     ) -> EpochRecord | None:
         if found.value is not None and found.value.epoch == epoch:
             return found.value
-        cell = self._cells.epoch(epoch)
+        key = self._keys.epoch(epoch)
         problem = "" if found.value is None else f"expected epoch {epoch}, found epoch {found.value.epoch}"
         record = self._followed(epoch, before, chunk)
         if record is not None:
             self._rebuilt[epoch] = record
-            self._findings.rebuild(cell, found, record, self._source(record), problem)
+            self._findings.rebuild(key, found, record, self._source(record), problem)
         elif epoch > settled >= 0 and not found.is_missing:
-            self._findings.rebuild(
-                cell, found, None, "its workflow, which is not finished and writes it again", problem
-            )
+            self._findings.rebuild(key, found, None, "its workflow, which is not finished and writes it again", problem)
         elif epoch <= settled:
-            self._findings.lose(cell, found, f"{_FROM_COPY}: what changed in it is not known either", problem)
+            self._findings.lose(key, found, f"{_FROM_COPY}: what changed in it is not known either", problem)
         return record
 
     def _source(self, record: EpochRecord) -> str:
@@ -484,7 +480,7 @@ class EpochsRepair:
         if not delta.is_duplicate:
             return None
         known = self._rebuilt.get(delta.reference_epoch)
-        return self._cells.epoch(delta.reference_epoch).inspect().value if known is None else known
+        return self._keys.epoch(delta.reference_epoch).inspect().value if known is None else known
 
     def _delta(self, record: EpochRecord | None, before: EpochRecord | None) -> HistoryDelta | None:
         if record is None or (record.epoch and before is None):
@@ -493,9 +489,9 @@ class EpochsRepair:
             return delta_of(record, before)
         except ValueError as error:
             self.is_whole = False
-            cell = self._cells.epoch(record.epoch)
+            key = self._keys.epoch(record.epoch)
             problem = f"expected an epoch that follows the one before it, found: {error}"
-            self._findings.lose(cell, cell.inspect(), _FROM_COPY, problem)
+            self._findings.lose(key, key.inspect(), _FROM_COPY, problem)
             return None
 
     def _check_chunk(
@@ -512,29 +508,27 @@ class EpochsRepair:
             ):
                 return
         problem = "" if stored is None else "expected what changed between the records of its epochs, found otherwise"
-        cell = self._cells.chunk(number, self._chunk_size)
-        self._findings.rebuild(cell, found, wanted, "the records of its epochs", problem)
+        key = self._keys.chunk(number, self._chunk_size)
+        self._findings.rebuild(key, found, wanted, "the records of its epochs", problem)
 
     # Segments
 
     def _check_segments(self, record: EpochRecord, before: EpochRecord | None, settled: int) -> None:
         created = record.segments.ids[record.segments.epochs == record.epoch].tolist()
-        for segment_id, bound in self._inspected(lambda each: self._cells.segment_stream(each).inspect(), created):
+        for segment_id, bound in self._inspected(lambda each: self._keys.segment_stream(each).inspect(), created):
             if bound.value is None and (record.epoch <= settled or not bound.is_missing):
-                self._findings.lose(self._cells.segment_stream(segment_id), bound, _NO_STREAM)
+                self._findings.lose(self._keys.segment_stream(segment_id), bound, _NO_STREAM)
         if before is None or before.epoch + 1 != record.epoch:
             return
         sealed = sealed_by(record, before).ids
         if record.epoch <= settled:
             self._note_sizes(sealed)
-        for segment_id, found in self._inspected(
-            lambda each: self._cells.sealed_epoch(each).inspect(), sealed.tolist()
-        ):
+        for segment_id, found in self._inspected(lambda each: self._keys.sealed_epoch(each).inspect(), sealed.tolist()):
             if found.value == record.epoch or (record.epoch > settled and found.is_missing):
                 continue
             problem = "" if found.value is None else f"expected epoch {record.epoch}, found {found.value}"
             source = f"{keys.epoch_key(before.epoch)} and {keys.epoch_key(record.epoch)}"
-            self._findings.rebuild(self._cells.sealed_epoch(segment_id), found, record.epoch, source, problem)
+            self._findings.rebuild(self._keys.sealed_epoch(segment_id), found, record.epoch, source, problem)
 
     def _inspected(
         self, inspect: Callable[[int], Inspected[T]], ids: Sequence[int]
@@ -546,15 +540,15 @@ class EpochsRepair:
     # The current epoch
 
     def _check_current(self, settled: int) -> None:
-        now, cell = self.current, self._cells.current_epoch()
-        wanted = None if settled < 0 else self._rebuilt.get(settled) or self._cells.epoch(settled).inspect().value
+        now, key = self.current, self._keys.current_epoch()
+        wanted = None if settled < 0 else self._rebuilt.get(settled) or self._keys.epoch(settled).inspect().value
         if wanted is None:
             if now is None:
-                self._findings.lose(cell, self._found, "finish the workflow that has the stream, or restore the key")
+                self._findings.lose(key, self._found, "finish the workflow that has the stream, or restore the key")
             return
         if now != wanted:
             problem = "" if now is None else f"expected {keys.epoch_key(settled)}, found epoch {now.epoch}"
-            self._findings.rebuild(cell, self._found, wanted, keys.epoch_key(settled), problem)
+            self._findings.rebuild(key, self._found, wanted, keys.epoch_key(settled), problem)
             self.current = wanted
 
     # Sizes
@@ -563,7 +557,7 @@ class EpochsRepair:
         prefix = keys.shard_key(0)[:-1]
         for number in self._numbers(prefix):
             self._known_shards.add(number)
-            if self._cells.shard(number).inspect().value is None:
+            if self._keys.shard(number).inspect().value is None:
                 self._shards[number] = []
         if 0 not in self._known_shards:
             self._shards[0] = []
@@ -577,16 +571,16 @@ class EpochsRepair:
 
     def _check_shards(self, state: StreamState | None, *, is_known: bool) -> None:
         for number, parts in sorted(self._shards.items()):
-            cell = self._cells.shard(number)
-            found = cell.inspect()
+            key = self._keys.shard(number)
+            found = key.inspect()
             if found.value is not None:
                 continue
             self.damaged_shards.add(number)
             if state is None:
-                self._findings.lose(cell, found, "first the state: it tells whether active segments are sealed, too")
+                self._findings.lose(key, found, "first the state: it tells whether active segments are sealed, too")
                 continue
             if not is_known:
-                self._findings.lose(cell, found, "first the epochs: they tell which segments are sealed")
+                self._findings.lose(key, found, "first the epochs: they tell which segments are sealed")
                 continue
             ids = np.unique(np.concatenate([*parts, np.zeros(0, dtype=np.int64)]))
             needed = self._needed(ids)
@@ -595,11 +589,11 @@ class EpochsRepair:
             if lacking:
                 shown = ", ".join(map(segment_text, lacking[:IDS_SHOWN_MAX]))
                 more = f" and {len(lacking) - IDS_SHOWN_MAX} more" if len(lacking) > IDS_SHOWN_MAX else ""
-                self._findings.lose(cell, found, f"tell the sizes of {shown}{more}, which their host knows")
+                self._findings.lose(key, found, f"tell the sizes of {shown}{more}, which their host knows")
             else:
                 left = len(ids) - len(known)
                 gone = f"; the sizes of {left} deleted segments count 0 from now on" if left else ""
-                self._findings.rebuild(cell, found, known, f"sizes that were told{gone}")
+                self._findings.rebuild(key, found, known, f"sizes that were told{gone}")
 
     def _needed(self, ids: Integers) -> Integers:
         """Those whose sizes may be asked for: not what was deleted before the stream's beginning."""
@@ -609,5 +603,5 @@ class EpochsRepair:
         return kept
 
     def _ended_by(self, segment_id: int, epoch: int) -> bool:
-        sealing = self._cells.sealed_epoch(segment_id).inspect().value
+        sealing = self._keys.sealed_epoch(segment_id).inspect().value
         return sealing is not None and sealing <= epoch

@@ -26,10 +26,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed, Sought
-from accel.history.rules.checks import checked_integer, checked_numbers, checked_time
 from accel.history.rules.configuration import RetentionPolicy
 from accel.history.rules.cuts import PlacedCut, is_equal_or_after
-from accel.history.rules.ids import IdMap
 from accel.history.rules.retention import (
     RetentionEntry,
     RetentionSet,
@@ -44,6 +42,7 @@ from accel.history.rules.retention import (
     without_up_to,
 )
 from accel.history.rules.states import StreamState
+from accel.history.rules.values import IdMap, checked_integer, checked_numbers, checked_time
 from accel.history.store import keys
 from accel.history.store.cut_reading import CutReading, as_cut
 from accel.history.store.epoch_store import EpochReading
@@ -112,14 +111,14 @@ class RetentionWorkflow:
         self, parts: StreamParts, epochs: EpochReading, cuts: CutReading, truncations: TruncationWorkflow
     ) -> None:
         self._parts = parts
-        self._cells = parts.cells
+        self._keys = parts.keys
         self._epochs = epochs
         self._cuts = cuts
         self._truncations = truncations
 
     def read(self) -> RetentionSet:
         """When cuts were recorded, and the size before each. 1 call."""
-        return self._cells.retention().get().value
+        return self._keys.retention().get().value
 
     def cut(self, recording_time_ms: int) -> StreamCutRecord:
         """A recorded cut. 1 call.
@@ -128,7 +127,7 @@ class RetentionWorkflow:
             NotInHistory: there is none of that time.
         """
         recording_time_ms = checked_time("the time of a recorded cut", recording_time_ms)
-        seen = self._cells.cut(recording_time_ms).read()
+        seen = self._keys.cut(recording_time_ms).read()
         if seen is None:
             raise NotInHistory(f"expected a cut recorded at {recording_time_ms}, found none", Sought.CUT)
         return seen.value
@@ -147,11 +146,11 @@ class RetentionWorkflow:
         recording_time_ms = checked_time("the time of a recorded cut", recording_time_ms)
         size = checked_integer("the size before a cut", size, 0)
         record = (
-            self._cells.cut(recording_time_ms)
+            self._keys.cut(recording_time_ms)
             .create_if_absent(StreamCutRecord(recording_time_ms, size, as_cut(cut)))
             .value
         )
-        now = self._cells.retention().change(lambda now: with_entry(now or RetentionSet(), record.entry)).value
+        now = self._keys.retention().change(lambda now: with_entry(now or RetentionSet(), record.entry)).value
         self._erase_unlisted([recording_time_ms], now)
         return now
 
@@ -200,7 +199,7 @@ class RetentionWorkflow:
         is named by nobody, now or later. Calls: 1 for 1,000 recorded cuts, 1, and 1 for each that is erased.
         """
         prefix = keys.cut_key(0).removesuffix("0")
-        times = [int(key.removeprefix(prefix)) for key in self._cells.metadata.keys(prefix)]
+        times = [int(key.removeprefix(prefix)) for key in self._keys.metadata.keys(prefix)]
         return self._erase_unlisted(times, self.read()) if times else 0
 
     def _erase_unlisted(self, times_ms: list[int], now: RetentionSet) -> int:
@@ -208,7 +207,7 @@ class RetentionWorkflow:
         known = set(now.times_ms.tolist())
         last_ms = max(known, default=-1)
         gone = [each for each in times_ms if each < last_ms and each not in known]
-        self._parts.each(lambda time_ms: self._cells.cut(time_ms).erase(), gone)
+        self._parts.each(lambda time_ms: self._keys.cut(time_ms).erase(), gone)
         return len(gone)
 
     # A run
@@ -298,7 +297,7 @@ class RetentionWorkflow:
         """
         if state in _LEFT_ALONE:
             return _LEFT_ALONE[state]
-        policy = self._cells.configuration().get().value.configuration.retention
+        policy = self._keys.configuration().get().value.configuration.retention
         if policy is not None:
             self._parts.require_host("run retention")
         return policy or Retained.NO_POLICY
@@ -321,7 +320,7 @@ class RetentionWorkflow:
             recorded = self.read()
             if not len(recorded):
                 return None
-            seen = self._cells.cut(recorded[-1].recording_time_ms).read()
+            seen = self._keys.cut(recorded[-1].recording_time_ms).read()
             if seen is not None:
                 return seen.value
         return None
@@ -355,7 +354,7 @@ class RetentionWorkflow:
 
     def _place_of(self, entry: RetentionEntry) -> PlacedCut | None:
         """A recorded cut with its segments; None if its record is gone."""
-        seen = self._cells.cut(entry.recording_time_ms).read()
+        seen = self._keys.cut(entry.recording_time_ms).read()
         return None if seen is None else self._cuts.place(seen.value.cut)
 
     # Purging
@@ -391,16 +390,16 @@ class RetentionWorkflow:
 
     def _delete(self, time_ms: int, limit: int | None, each: Each) -> int:
         """Delete the first cuts that were recorded at or before a time; gives how many."""
-        seen = self._cells.retention().get()
+        seen = self._keys.retention().get()
         gone = up_to(seen.value, time_ms).times_ms[:limit].tolist()
         if not gone:
             return 0
-        each(lambda time_ms: self._cells.cut(time_ms).erase(), gone)
+        each(lambda time_ms: self._keys.cut(time_ms).erase(), gone)
 
         def shorter(now: RetentionSet | None) -> RetentionSet | None:
             return None if now is None else without_up_to(now, gone[-1])
 
-        self._cells.retention().change(shorter, seen=seen)
+        self._keys.retention().change(shorter, seen=seen)
         return len(gone)
 
 

@@ -61,13 +61,13 @@ class ScaleWorkflow:
     def __init__(self, parts: StreamParts, epochs: EpochReading, writing: EpochWriting, ownership: Ownership) -> None:
         self._parts = parts
         self._ownership = ownership
-        self._cells = parts.cells
+        self._keys = parts.keys
         self._epochs = epochs
         self._writing = writing
 
     def stored(self) -> Versioned[EpochTransition]:
         """The transition that was submitted step by step, or the empty one, and its version. 1 call."""
-        return self._cells.transition().get()
+        return self._keys.transition().get()
 
     def submit(
         self, request: ScaleRequest, seen: Versioned[EpochTransition] | None = None
@@ -84,19 +84,19 @@ class ScaleWorkflow:
             DataConflict: another version of the transition stands there.
             What `accel.history.rules.scaling.submitted` raises.
         """
-        cell = self._cells.transition()
+        key = self._keys.transition()
         state = self._parts.state()
-        seen = seen or cell.get()
+        seen = seen or key.get()
         current = self._epochs.current()
         try:
             transition = submitted(request, state, seen.value, current, self._least())
         except ScalePrecondition:
             if is_outdated(request, current):
-                cell.write(NO_TRANSITION, seen)  # others with the same old picture fail on its version
+                key.write(NO_TRANSITION, seen)  # others with the same old picture fail on its version
             raise
         if transition != seen.value:
             self._refuse_crowded(request, transition.new_epoch)
-        return seen if transition == seen.value else cell.write(transition, seen)
+        return seen if transition == seen.value else key.write(transition, seen)
 
     def start(self, seen: Versioned[EpochTransition], *, is_manual: bool = True) -> Versioned[EpochTransition]:
         """Whether a submitted transition is still wanted. What is returned is to be carried out, not what was given.
@@ -110,7 +110,7 @@ class ScaleWorkflow:
         """
         verdict, transition = started(seen.value, self._epochs.current(), self._epochs.epoch, is_manual=is_manual)
         if verdict is ScaleVerdict.MIGRATED:
-            return self._cells.transition().write(transition, seen)
+            return self._keys.transition().write(transition, seen)
         if verdict is ScaleVerdict.DROPPED:
             self.complete(seen.value)
             self._parts.leave_by_hand(StreamState.SCALING)
@@ -148,11 +148,11 @@ class ScaleWorkflow:
 
     def complete(self, transition: EpochTransition) -> None:
         """Empty a submitted transition; nothing if another one is stored by now. 2 calls."""
-        self._cells.transition().change(lambda now: NO_TRANSITION if now == transition else None)
+        self._keys.transition().change(lambda now: NO_TRANSITION if now == transition else None)
 
     def reset(self) -> None:
         """Drop whatever transition is stored."""
-        self._cells.transition().change(lambda now: None if now is not None and now.is_empty else NO_TRANSITION)
+        self._keys.transition().change(lambda now: None if now is not None and now.is_empty else NO_TRANSITION)
 
     def run(self, request: ScaleRequest, *, is_manual: bool = True) -> EpochRecord:
         """All of it. To be repeated as it is after a crash; the same scale that is under way is carried out.
@@ -218,7 +218,7 @@ class ScaleWorkflow:
             stored = self.stored()
             verdict, transition = started(stored.value, self._epochs.current(), self._epochs.epoch, is_manual=True)
             if verdict in (ScaleVerdict.PROCEED, ScaleVerdict.MIGRATED):
-                current = stored if transition == stored.value else self._cells.transition().write(transition, stored)
+                current = stored if transition == stored.value else self._keys.transition().write(transition, stored)
                 return ScalePlan(current.value, is_submitted=True)
             self.complete(stored.value)
             refuse_dropped(verdict, stored.value)
@@ -275,7 +275,7 @@ class ScaleWorkflow:
             if verdict is ScaleVerdict.PROCEED:
                 return ScalePlan(transition, is_manual=is_manual, is_submitted=True)
             if verdict is ScaleVerdict.MIGRATED:
-                written = self._cells.transition().write(transition, stored)
+                written = self._keys.transition().write(transition, stored)
                 return ScalePlan(written.value, is_manual=is_manual, is_submitted=True)
             self.complete(stored.value)
             refuse_dropped(verdict, stored.value)
@@ -285,12 +285,12 @@ class ScaleWorkflow:
         return ScalePlan(transition, is_manual=is_manual)
 
     def _least(self) -> int:
-        return self._cells.configuration().get().value.configuration.min_segments
+        return self._keys.configuration().get().value.configuration.min_segments
 
     def _refuse_crowded(self, request: ScaleRequest, epoch: int) -> None:
         size = self._parts.layout.chunk_size
         if needs_look(request, size):
-            seen = self._cells.chunk(epoch // size, size).read()
+            seen = self._keys.chunk(epoch // size, size).read()
             refuse_crowded(request, epoch, None if seen is None else seen.value, size)
 
 

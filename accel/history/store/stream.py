@@ -9,16 +9,15 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory, Sought, StreamDeleted
-from accel.history.rules.checks import checked_integer, checked_keys, checked_time, checked_uuid
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.epochs import EpochRecord
-from accel.history.rules.ids import IdMap, segment_text
 from accel.history.rules.requests import WorkflowRequest
 from accel.history.rules.retention import TruncationRecord
 from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import KeyRanges, Segments
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import CommittingTransactions
+from accel.history.rules.values import IdMap, checked_integer, checked_keys, checked_time, checked_uuid, segment_text
 from accel.history.store.cut_reading import as_cut
 from accel.history.store.parts import StreamParts
 from accel.history.store.recovering import Recovering, Workflows
@@ -106,7 +105,7 @@ class Stream:
     Every call asks the tables anew, except for what never changes. Cuts are offsets by segment id, in the stream's
     offset unit; times are milliseconds since 1970, 0 <= ms < 10^14.
 
-    Numbers and texts are checked before anything is written (`accel.history.rules.checks`): InvalidArgument. When the
+    Numbers and texts are checked before anything is written (`accel.history.rules.values`): InvalidArgument. When the
     stream was deleted, every method raises StreamDeleted, also when there is another one of its name. What never
     changes and was read before (an epoch, a segment, its predecessors, `creation_time_ms`, where cuts lie) is still
     answered from memory: it says what was, and stays true.
@@ -173,13 +172,13 @@ class Stream:
     @_asked
     def creation_time_ms(self) -> int:
         """When it was created. 1 call."""
-        return self.parts.cells.creation_time().get().value
+        return self.parts.keys.creation_time().get().value
 
     @_asked
     def segment_stream(self, segment_id: int) -> int:
         """Which stream of the object layer holds a segment's data; NotInHistory if there is no such segment. 1 call."""
         segment_id = checked_integer("a segment id", segment_id)
-        seen = self.parts.cells.segment_stream(segment_id).read()
+        seen = self.parts.keys.segment_stream(segment_id).read()
         if seen is None:
             raise NotInHistory(f"expected a segment of {self}, found {segment_text(segment_id)}", Sought.SEGMENT)
         self.parts.store.segment_streams.note([seen.value])
@@ -287,7 +286,7 @@ class Stream:
     @_asked
     def requests(self) -> list[WorkflowRequest]:
         """All requests: those that wait, that are being carried out, and the last that ended. 1 call, 1 each."""
-        found = map(self.workflows.ownership.read, self.parts.cells.request_ids())
+        found = map(self.workflows.ownership.read, self.parts.keys.request_ids())
         return [each for each in found if each is not None]
 
     @_asked

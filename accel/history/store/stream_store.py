@@ -21,19 +21,17 @@ from contextlib import suppress
 import numpy as np
 
 from accel.errors import HostMissing, InvalidArgument, NotInHistory, OperationNotAllowed, Sought, StreamDeleted
-from accel.history.rules.checks import checked_integer, checked_numbers, checked_time
 from accel.history.rules.configuration import SEGMENTS_MAX, HistoryLayout, StreamConfiguration
-from accel.history.rules.creation import NamePhase
-from accel.history.rules.ids import NUMBER_MAX, Integers
+from accel.history.rules.states import NamePhase
+from accel.history.rules.values import NUMBER_MAX, Integers, checked_integer, checked_numbers, checked_time
 from accel.history.store import keys
 from accel.history.store.hosts import GivenSizes, NoHost, SegmentHost
 from accel.history.store.lifecycle import Ending
 from accel.history.store.names import NamedStream, Names, OrphanedTables, WantedStream
-from accel.history.store.parts import StoreParts, StreamParts
+from accel.history.store.parts import HistorySettings, StoreParts, StreamParts
 from accel.history.store.recovering import Recovered, Workflows
 from accel.history.store.repair import Repair, Repairing
 from accel.history.store.retention_workflow import StreamRetention, retain
-from accel.history.store.settings import HistorySettings
 from accel.history.store.stream import Stream
 from accel.history.store.transaction_store import CompletedTransactions
 from accel.system import SYSTEM, Components
@@ -204,7 +202,7 @@ class StreamStore:
         identity = self._names.find(scope, name)
         parts = self._stream_parts(identity, HistoryLayout(), host)
         try:
-            layout = parts.cells.layout().get().value
+            layout = parts.keys.layout().get().value
         except TableMissing as error:
             raise StreamDeleted(str(identity), str(identity.unique_id)) from error
         except DataNotFound as error:
@@ -238,7 +236,7 @@ class StreamStore:
     def _layout_of(self, identity: keys.StreamIdentity) -> HistoryLayout:
         """How a stream's history is cut into pieces; of one that is half gone, as by default."""
         try:
-            seen = self._stream_parts(identity, HistoryLayout()).cells.layout().read()
+            seen = self._stream_parts(identity, HistoryLayout()).keys.layout().read()
         except TableMissing:
             return HistoryLayout()
         return HistoryLayout() if seen is None else seen.value

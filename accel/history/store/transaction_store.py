@@ -30,8 +30,6 @@ from uuid import UUID
 
 from accel.errors import CatalogDamaged, IllegalState, NotInHistory, Sought
 from accel.history.rules import transactions as rules
-from accel.history.rules.checks import checked_duration, checked_numbers, checked_text, checked_time, checked_uuid
-from accel.history.rules.ids import make_transaction_id, transaction_epoch
 from accel.history.rules.states import refuse_sealed
 from accel.history.rules.transactions import (
     ActiveTransaction,
@@ -45,11 +43,19 @@ from accel.history.rules.transactions import (
     with_transaction,
     without_positions,
 )
+from accel.history.rules.values import (
+    checked_duration,
+    checked_numbers,
+    checked_text,
+    checked_time,
+    checked_uuid,
+    make_transaction_id,
+    transaction_epoch,
+)
 from accel.history.store import keys
 from accel.history.store.epoch_store import EpochReading
 from accel.history.store.keys import MARK
-from accel.history.store.parts import StoreParts, StreamParts
-from accel.history.store.settings import MILLISECONDS
+from accel.history.store.parts import MILLISECONDS, StoreParts, StreamParts
 from loaders.errors import TableMissing
 
 
@@ -67,7 +73,7 @@ class CompletedTransactions:
         """How a transaction ended; None if it has not, or nobody knows it any more. 3 calls at most."""
         for batch in reversed(self.batches()):
             try:
-                seen = self._parts.cells.completed(batch, stream, transaction_id).read()
+                seen = self._parts.keys.completed(batch, stream, transaction_id).read()
             except TableMissing:
                 continue
             if seen is not None:
@@ -83,28 +89,28 @@ class CompletedTransactions:
         """
         period_ms = int(self._parts.settings.completed_batch_seconds * MILLISECONDS)
         batch = ended.complete_time_ms // period_ms
-        cell = self._parts.cells.completed(batch, stream, transaction_id)
+        key = self._parts.keys.completed(batch, stream, transaction_id)
         try:
-            return cell.create_if_absent(ended).value
+            return key.create_if_absent(ended).value
         except TableMissing:
             self._make(batch)
-        return cell.create_if_absent(ended).value
+        return key.create_if_absent(ended).value
 
     def batches(self) -> list[int]:
         """All batches, ascending. 1 call."""
-        return sorted(map(int, self._parts.cells.batches.keys()))
+        return sorted(map(int, self._parts.keys.batches.keys()))
 
     def drop_old(self) -> list[int]:
         """Drop all batches but the newest two; gives which. 1 call if there are none to drop."""
         dropped = droppable_batches(self.batches())
         for batch in dropped:
             self._parts.tables.drop_table(keys.completed_table(batch))
-            self._parts.cells.batches.erase(str(batch))
+            self._parts.keys.batches.erase(str(batch))
         return dropped
 
     def _make(self, batch: int) -> None:
         # The mark first: a table without one would never be dropped.
-        self._parts.cells.batches.create_if_absent(str(batch), MARK)
+        self._parts.keys.batches.create_if_absent(str(batch), MARK)
         self._parts.tables.create_table(keys.completed_table(batch))
         self.drop_old()
 
@@ -118,11 +124,11 @@ class CommitOrdering:
 
     def __init__(self, parts: StreamParts) -> None:
         self._parts = parts
-        self._cell = parts.cells.commit_order()
+        self._key = parts.keys.commit_order()
 
     def read(self) -> CommitOrder:
         """The order as it stands. 1 call."""
-        return self._cell.get().value
+        return self._key.get().value
 
     def add(self, transaction_id: UUID) -> int:
         """Give a transaction a position at the end; after a lost reply perhaps two, of which it names one. 2 calls."""
@@ -133,7 +139,7 @@ class CommitOrdering:
             changed, taken = with_transaction(order or CommitOrder(), transaction_id)
             return changed
 
-        self._cell.change(longer)
+        self._key.change(longer)
         return taken
 
     def next_commit(self, read: ReadTransactions, limit: int | None = None) -> CommittingTransactions:
@@ -159,7 +165,7 @@ class CommitOrdering:
 
     def _remove(self, positions: Collection[int]) -> None:
         if positions:
-            self._cell.change(lambda order: None if order is None else without_positions(order, positions))
+            self._key.change(lambda order: None if order is None else without_positions(order, positions))
 
 
 BEGIN_ATTEMPTS_MAX = 16
@@ -177,7 +183,7 @@ class TransactionStore:
 
     def __init__(self, parts: StreamParts, epochs: EpochReading) -> None:
         self._parts = parts
-        self._cells = parts.cells
+        self._keys = parts.keys
         self._epochs = epochs
         self.order = CommitOrdering(parts)
 
@@ -213,7 +219,7 @@ class TransactionStore:
     def read(self, transaction_id: UUID) -> ActiveTransaction | None:
         """A transaction that is not ended; None if it is, or never was. 1 call."""
         try:
-            seen = self._cells.transaction(transaction_epoch(transaction_id), transaction_id).read()
+            seen = self._keys.transaction(transaction_epoch(transaction_id), transaction_id).read()
         except TableMissing:
             return None
         return None if seen is None else seen.value
@@ -280,7 +286,7 @@ class TransactionStore:
     def each_active(self) -> Iterator[tuple[UUID, ActiveTransaction]]:
         """All that are not ended, ascending by id, a thousand held at a time. Calls as `active`."""
         for epoch in self.epochs():
-            ids = map(UUID, self._cells.transactions(epoch).keys())
+            ids = map(UUID, self._keys.transactions(epoch).keys())
             with suppress(TableMissing):
                 while some := list(islice(ids, READ_AT_ONCE_MAX)):
                     yield from self.read_many(some).items()
@@ -291,7 +297,7 @@ class TransactionStore:
 
     def epochs(self) -> list[int]:
         """Epochs that may have transactions, ascending. 1 call for 1,000 of them."""
-        return sorted(map(int, self._cells.epochs.keys()))
+        return sorted(map(int, self._keys.epochs.keys()))
 
     def epochs_with_table(self) -> list[int]:
         """Epochs whose transactions have a table. 1 call for 1,000 of them."""
@@ -370,7 +376,7 @@ class TransactionStore:
         for epoch in rules.droppable_epochs(self.epochs(), self._epochs.current()):
             if self._is_empty(epoch):
                 self._parts.store.tables.drop_table(self._parts.stream.transactions_table(epoch))
-                self._cells.epochs.erase(str(epoch))
+                self._keys.epochs.erase(str(epoch))
 
     def _end_aborting(self, transaction_id: UUID) -> TransactionStatus:
         if not self._parts.has_host:
@@ -383,14 +389,14 @@ class TransactionStore:
 
     def _begun(self, transaction_id: UUID, transaction: ActiveTransaction) -> bool:
         epoch = transaction_epoch(transaction_id)
-        cell = self._cells.transaction(epoch, transaction_id)
-        if not self._cells.epochs.exists(str(epoch)):
-            self._cells.epochs.create_if_absent(str(epoch), MARK)
+        key = self._keys.transaction(epoch, transaction_id)
+        if not self._keys.epochs.exists(str(epoch)):
+            self._keys.epochs.create_if_absent(str(epoch), MARK)
         try:
-            stands = cell.create_if_absent(transaction)
+            stands = key.create_if_absent(transaction)
         except TableMissing:
             self._parts.store.tables.create_table(self._parts.stream.transactions_table(epoch))
-            stands = cell.create_if_absent(transaction)
+            stands = key.create_if_absent(transaction)
         if stands.value != transaction:
             found = f"another that began at {stands.value.created_ms} ms: the counter of transactions went back"
             raise CatalogDamaged(f"transaction {transaction_id}: expected an id that no transaction has, found {found}")
@@ -408,11 +414,11 @@ class TransactionStore:
         # Ids never come again, and an entry that is to be removed is not changed any more: no tombstone is needed, and
         # listings stay as short as there are transactions.
         with suppress(TableMissing):
-            self._cells.transaction(transaction_epoch(transaction_id), transaction_id).erase()
+            self._keys.transaction(transaction_epoch(transaction_id), transaction_id).erase()
 
     def _is_empty(self, epoch: int) -> bool:
         try:
-            return next(self._cells.transactions(epoch).keys(), None) is None
+            return next(self._keys.transactions(epoch).keys(), None) is None
         except TableMissing:
             return True
 
@@ -426,9 +432,9 @@ class TransactionStore:
                 )
             return change(found)
 
-        cell = self._cells.transaction(transaction_epoch(transaction_id), transaction_id)
+        key = self._keys.transaction(transaction_epoch(transaction_id), transaction_id)
         try:
-            return cell.change(step).value
+            return key.change(step).value
         except TableMissing as error:
             raise NotInHistory(
                 f"expected a transaction that is not ended, found {transaction_id}", Sought.TRANSACTION

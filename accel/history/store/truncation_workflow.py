@@ -54,7 +54,7 @@ class TruncationWorkflow:
     def __init__(self, parts: StreamParts, cuts: CutReading, ownership: Ownership) -> None:
         self._parts = parts
         self._ownership = ownership
-        self._cell = parts.cells.truncation()
+        self._key = parts.keys.truncation()
         self._cuts = cuts
 
     def start(self, cut: Mapping[int, int]) -> TruncationRecord:
@@ -69,8 +69,8 @@ class TruncationWorkflow:
         if state is StreamState.SEALED:
             self.complete()
             refuse_sealed_truncation(state)
-        seen = self._cell.get()
-        return self._cell.write(self._begun(seen.value, cut, state, self._parts.store.drawn_id()), seen).value
+        seen = self._key.get()
+        return self._key.write(self._begun(seen.value, cut, state, self._parts.store.drawn_id()), seen).value
 
     def what_ends(self, last: PlacedCut | None, wanted: PlacedCut) -> tuple[int, int]:
         """How many segments end between the cut that the stream begins with and another, and how much lies there.
@@ -90,7 +90,7 @@ class TruncationWorkflow:
 
     def complete(self) -> TruncationRecord:
         """What was to be deleted is deleted; nothing if no truncation is under way. Step by step. 2 calls."""
-        return self._cell.change(lambda now: None if now is None else completed(now)).value
+        return self._key.change(lambda now: None if now is None else completed(now)).value
 
     def run(self, cut: Mapping[int, int]) -> TruncationRecord:
         """All of it. To be repeated as it is after a crash; the same truncation that is under way is carried out.
@@ -112,17 +112,17 @@ class TruncationWorkflow:
                 raise OperationNotAllowed(f"expected to truncate alone, found a truncation to {found} under way")
 
         taken = self._ownership.take(StreamState.TRUNCATING, lambda each: self._plan(cut, each), adopt)
-        return self._cell.get().value if taken is None else self.carry_out(taken)
+        return self._key.get().value if taken is None else self.carry_out(taken)
 
     def carry_out(self, request: WorkflowRequest) -> TruncationRecord:
         """All steps of a truncation that has the stream; gives its record. May be repeated at any time."""
         plan, workflow_id = request.plan_of(TruncationPlan), request.workflow_id
-        stands = self._cell.change(lambda now: None if now is None else begun_by(now, plan.record, plan.base_id)).value
+        stands = self._key.change(lambda now: None if now is None else begun_by(now, plan.record, plan.base_id)).value
         if stands.workflow_id == workflow_id and stands.updating:
             self._parts.host.truncate(self._parts.name, plan.record.cut)
             for part in self._cuts.being_deleted(plan.record):
                 self._parts.host.delete(self._parts.name, part.ids)
-            self._cell.change(lambda now: None if now is None else completed_by(now, workflow_id))
+            self._key.change(lambda now: None if now is None else completed_by(now, workflow_id))
         self._ownership.end(request)
         return completed(plan.record) or plan.record
 
@@ -136,7 +136,7 @@ class TruncationWorkflow:
         self._parts.require_host("truncate")
 
         def plan(workflow_id: UUID) -> TruncationPlan | None:
-            now = self._cell.get().value
+            now = self._key.get().value
             return self._adopted(now, workflow_id) if now.updating else None
 
         taken = self._ownership.take(StreamState.TRUNCATING, plan, lambda running: running)
@@ -147,7 +147,7 @@ class TruncationWorkflow:
     # Inside
 
     def _plan(self, cut: Mapping[int, int], workflow_id: UUID) -> TruncationPlan | None:
-        now = self._cell.get().value
+        now = self._key.get().value
         if len(now.cut) and now.cut == cut:
             return self._adopted(now, workflow_id) if now.updating else None
         return TruncationPlan(self._begun(now, cut, StreamState.ACTIVE, workflow_id), now.workflow_id)

@@ -51,8 +51,8 @@ from numpy.typing import NDArray
 
 from accel.errors import IllegalState, InvalidArgument
 from accel.history.rules.cuts import PlacedCut
-from accel.history.rules.ids import NOTHING, IdMap, Integers, segment_text
 from accel.history.rules.segments import NO_SEGMENTS, SegmentRecord, Segments
+from accel.history.rules.values import NOTHING, IdMap, Integers, segment_text
 from accel.streams.rules.reader_core import FUTURE, Frontier, later, placed
 
 FREE: Final = -1

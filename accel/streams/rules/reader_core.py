@@ -56,10 +56,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.errors import InvalidArgument
-from accel.history.rules.checks import check_settings
 from accel.history.rules.cuts import CutSpan, PlacedCut
-from accel.history.rules.ids import IdMap, segment_text
 from accel.history.rules.segments import KeyProfile, SegmentRecord, Segments
+from accel.history.rules.values import IdMap, check_settings, segment_text
 from accel.streams.rules.arrival_order import Lag
 from accel.streams.rules.events import EventBatch
 from range_index.segment_times import NO_TOKEN

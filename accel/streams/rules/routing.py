@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from accel.errors import InvalidArgument
-from accel.history.rules.ids import Integers
 from accel.history.rules.segments import Keys, Segments
+from accel.history.rules.values import Integers
 from accel.streams.rules.transaction_data import EVENT_OVERHEAD_BYTES, TransactionEvents
 from accel.streams.settings import StreamWriterSettings
 

@@ -23,10 +23,10 @@ from accel.cli.stream.notation import (
     parse_range,
     read_cut,
 )
-from accel.history.rules.ids import parse_segment
 from accel.history.rules.segments import Segments
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
+from accel.history.rules.values import parse_segment
 from accel.history.store import GivenSizes, Stream, StreamStore
 from accel.system import SYSTEM
 from loaders.store import open_store

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from accel.history.rules.ids import parse_segment
 from accel.history.rules.states import StreamState
+from accel.history.rules.values import parse_segment
 from accel.history.store import Stream, StreamStore
 from accel.testing import MemorySegments
 from loaders.store import open_store

@@ -21,7 +21,7 @@ from click.testing import Result
 from accel import StreamWriter
 from accel.cli.lookup.read import parse_cut
 from accel.cli.stream.notation import cut_text, parse_moment
-from accel.history.rules.ids import parse_segment
+from accel.history.rules.values import parse_segment
 from accel.system import SYSTEM
 from loaders.store import S3Settings, open_store
 from tests.accel.cli.worlds import run

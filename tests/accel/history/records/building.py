@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from accel.history.rules.epochs import HistoryChunk, HistoryDelta
-from accel.history.rules.ids import IdMap, make_id
 from accel.history.rules.segments import NO_SEGMENTS, SegmentRecord, Segments
+from accel.history.rules.values import IdMap, make_id
 
 START_MS = 1_760_000_000_000
 

@@ -25,14 +25,12 @@ from accel.history.rules.configuration import (
     ShardBy,
     StreamConfiguration,
 )
-from accel.history.rules.creation import NamePhase, ScopeEntry, StreamEntry
 from accel.history.rules.cuts import CutSpan
 from accel.history.rules.epochs import EpochRecord, EpochTransition, HistoryChunk, HistoryDelta
-from accel.history.rules.ids import IdMap, IdSet, make_id, make_transaction_id
 from accel.history.rules.requests import CommitPlan, WorkflowRequest
 from accel.history.rules.retention import RetentionSet, StreamCutRecord, TruncationRecord
 from accel.history.rules.segments import NO_SEGMENTS, KeyRanges, SegmentRecord, Segments
-from accel.history.rules.states import StreamState, StreamStatus
+from accel.history.rules.states import NamePhase, ScopeEntry, StreamEntry, StreamState, StreamStatus
 from accel.history.rules.transactions import (
     ActiveTransaction,
     CommitOrder,
@@ -40,6 +38,7 @@ from accel.history.rules.transactions import (
     CompletedTransaction,
     TransactionStatus,
 )
+from accel.history.rules.values import IdMap, IdSet, make_id, make_transaction_id
 from range_index.epoch_times import Block, BlockKind, BlockTimes, EpochTimesRoot
 
 FOLDER = Path(__file__).parents[3] / "data" / "history"

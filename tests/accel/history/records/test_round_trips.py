@@ -15,10 +15,10 @@ from accel.history import records as codecs
 from accel.history.records import HistoryForm
 from accel.history.rules.cuts import CutSpan
 from accel.history.rules.epochs import EpochRecord, EpochTransition, HistoryChunk, HistoryDelta
-from accel.history.rules.ids import EPOCH_MAX, NUMBER_MAX, IdMap, IdSet, make_id
 from accel.history.rules.retention import RetentionSet, StreamCutRecord, TruncationRecord
 from accel.history.rules.segments import KeyRanges, Segments
 from accel.history.rules.transactions import CommitOrder, CommittingTransactions
+from accel.history.rules.values import EPOCH_MAX, NUMBER_MAX, IdMap, IdSet, make_id
 from range_index.epoch_times import Block, BlockKind, BlockTimes, append, first_root, show_epochs
 from tests.accel.history.records.building import Story, by_id, chunk_of_scales
 

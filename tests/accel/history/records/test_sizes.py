@@ -16,9 +16,9 @@ from accel.history.records import (
     SEALED_SIZES,
 )
 from accel.history.rules.epochs import EpochRecord
-from accel.history.rules.ids import make_id
 from accel.history.rules.retention import RetentionSet
 from accel.history.rules.segments import Segments
+from accel.history.rules.values import make_id
 from range_index.epoch_times import Block, BlockKind, BlockTimes, EpochTimesRoot, append, show_epochs
 from tests.accel.history.records.building import START_MS, chunk_of_scales, jittered_times, shard_of_sizes
 

@@ -11,11 +11,11 @@ from accel.errors import AccelError, DataConflict, NotInHistory, ScalePreconditi
 from accel.history.rules import cuts, epochs, retention
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.epochs import EpochTransition
-from accel.history.rules.ids import IdMap, epoch_of, parse_segment, segment_text, transaction_epoch
 from accel.history.rules.retention import RetentionEntry, StreamCutRecord
 from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import KeyRanges
 from accel.history.rules.states import StreamState
+from accel.history.rules.values import IdMap, epoch_of, parse_segment, segment_text, transaction_epoch
 from tests.accel.history.rules.world import World
 
 Args = Mapping[str, Any]

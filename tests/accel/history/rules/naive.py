@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accel.history.rules.epochs import EpochRecord
-from accel.history.rules.ids import epoch_of
 from accel.history.rules.segments import SegmentRecord
+from accel.history.rules.values import epoch_of
 
 Cut = Mapping[int, int]
 

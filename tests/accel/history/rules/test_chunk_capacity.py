@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from accel.errors import ScalePrecondition
 from accel.history.rules.epochs import HistoryChunk
-from accel.history.rules.ids import make_id
 from accel.history.rules.scaling import CHUNK_ROWS_MAX, ScaleRequest, chunk_capacity_left, needs_look, refuse_crowded
 from accel.history.rules.segments import NO_SEGMENTS, KeyRanges, Segments
+from accel.history.rules.values import make_id
 from loaders.tables.columns import ROWS_MAX
 
 

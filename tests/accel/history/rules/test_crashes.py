@@ -8,11 +8,10 @@ import pytest
 
 from accel.errors import IllegalState
 from accel.history.rules import transactions
-from accel.history.rules.creation import first_epoch
 from accel.history.rules.epochs import EpochRecord
-from accel.history.rules.ids import make_transaction_id
 from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import split_range
+from accel.history.rules.states import first_epoch
 from accel.history.rules.transactions import (
     CommittingTransactions,
     active_epoch_again,
@@ -20,6 +19,7 @@ from accel.history.rules.transactions import (
     transaction_epoch_again,
     with_rolling,
 )
+from accel.history.rules.values import make_transaction_id
 from tests.accel.history.rules.interpreter import Interpreter, increases
 from tests.accel.history.rules.world import World
 

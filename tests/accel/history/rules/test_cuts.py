@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from accel.errors import InvalidArgument, NotInHistory
 from accel.history.rules import cuts
 from accel.history.rules.cuts import CutOrder
-from accel.history.rules.ids import make_id, parse_segment
 from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import split_range
+from accel.history.rules.values import make_id, parse_segment
 from tests.accel.history.rules import naive
 from tests.accel.history.rules.interpreter import by_id
 from tests.accel.history.rules.streams import Stream, streams

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from accel.history.rules.ids import (
+from accel.history.rules.values import (
     COUNTER_MAX,
     EPOCH_MAX,
     NUMBER_MAX,

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 
 from accel.history.rules.configuration import SEGMENTS_MAX
-from accel.history.rules.creation import first_epoch
 from accel.history.rules.segments import (
     NONE_HIGHEST,
     NONE_LOWEST,
@@ -25,6 +24,7 @@ from accel.history.rules.segments import (
     split_range,
     splits_and_merges,
 )
+from accel.history.rules.states import first_epoch
 from tests.accel.history.rules.world import World
 
 KEYS = st.integers(0, 12).map(lambda each: each / 12)

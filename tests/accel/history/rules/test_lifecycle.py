@@ -7,10 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from accel.errors import HistoryError, IllegalState, InvalidArgument, OperationNotAllowed
-from accel.history.rules import creation, states
-from accel.history.rules.creation import CreationOutcome
-from accel.history.rules.ids import NUMBER_MAX
-from accel.history.rules.states import StreamState
+from accel.history.rules import states
+from accel.history.rules.states import CreationOutcome, StreamState
+from accel.history.rules.values import NUMBER_MAX
 
 ALLOWED = {
     "UNKNOWN": {"CREATING"},
@@ -54,7 +53,7 @@ def test_what_may_be_done_depends_on_the_state() -> None:
 
 
 def test_who_came_first_created_the_stream() -> None:
-    outcome = creation.creation_outcome
+    outcome = states.creation_outcome
     assert outcome(StreamState.CREATING, 1000, 1000) is CreationOutcome.NEW
     assert outcome(StreamState.CREATING, 1000, 1001) is CreationOutcome.EXISTS_CREATING
     assert outcome(StreamState.ACTIVE, 1000, 1000) is CreationOutcome.EXISTS_ACTIVE
@@ -64,15 +63,15 @@ def test_streams_of_one_name_never_share_a_segment_number() -> None:
     recorded: int | None = None
     starts = []
     for _ in range(10):
-        starts.append(creation.start_number(recorded))
-        record = creation.first_epoch(2, 1000, starts[-1])
-        recorded = creation.last_number(record)
+        starts.append(states.start_number(recorded))
+        record = states.first_epoch(2, 1000, starts[-1])
+        recorded = states.last_number(record)
     assert starts == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]
 
 
 def test_segment_numbers_end_somewhere() -> None:
     with pytest.raises(InvalidArgument, match="room for 2"):
-        creation.first_epoch(2, 1000, NUMBER_MAX - 1)
+        states.first_epoch(2, 1000, NUMBER_MAX - 1)
 
 
 def test_every_kind_of_refusal_has_a_code_and_says_what_to_do() -> None:

@@ -19,12 +19,11 @@ from accel.history.rules.configuration import (
     ScalingPolicy,
     StreamConfiguration,
 )
-from accel.history.rules.creation import first_epoch
 from accel.history.rules.cuts import CutSpan
 from accel.history.rules.epochs import NO_TRANSITION, EpochRecord, EpochTransition, HistoryChunk, HistoryDelta
-from accel.history.rules.ids import IdMap, IdSet, make_id, make_transaction_id
 from accel.history.rules.retention import NO_TRUNCATION, RetentionEntry, RetentionSet, StreamCutRecord, TruncationRecord
 from accel.history.rules.segments import NO_SEGMENTS, KeyRanges, SegmentRecord, Segments
+from accel.history.rules.states import first_epoch
 from accel.history.rules.transactions import (
     NO_COMMIT,
     ActiveTransaction,
@@ -33,6 +32,7 @@ from accel.history.rules.transactions import (
     CompletedTransaction,
     TransactionStatus,
 )
+from accel.history.rules.values import IdMap, IdSet, make_id, make_transaction_id
 
 FIRST = first_epoch(2, 1000)
 HALVES = FIRST.segments

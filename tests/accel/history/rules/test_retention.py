@@ -8,8 +8,8 @@ from hypothesis import given
 
 from accel.history.rules import retention
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy
-from accel.history.rules.ids import IdMap
 from accel.history.rules.retention import RetentionEntry, RetentionSet, StreamCutRecord
+from accel.history.rules.values import IdMap
 from tests.accel.history.rules.world import World
 
 ENTRIES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), max_size=8, unique_by=lambda each: each[0])

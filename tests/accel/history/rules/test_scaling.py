@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from accel.errors import IllegalState, ScaleConflict, ScaleInputInvalid, ScalePrecondition
 from accel.history.rules import scaling
 from accel.history.rules.epochs import NO_TRANSITION
-from accel.history.rules.ids import make_id, parse_segment
 from accel.history.rules.scaling import ScaleRequest, ScaleVerdict
 from accel.history.rules.segments import KeyRanges, split_range
 from accel.history.rules.states import StreamState
+from accel.history.rules.values import make_id, parse_segment
 from tests.accel.history.rules.interpreter import by_id, increases
 from tests.accel.history.rules.streams import Stream, some_scale, streams
 from tests.accel.history.rules.world import World

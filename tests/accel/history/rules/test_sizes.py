@@ -7,8 +7,8 @@ import pytest
 from accel.errors import InvalidArgument
 from accel.history.rules import retention
 from accel.history.rules.configuration import ShardBy
-from accel.history.rules.ids import IdMap, make_id
 from accel.history.rules.segments import Segments
+from accel.history.rules.values import IdMap, make_id
 
 SEGMENTS = Segments.make([0, 1, 2, 3, 4], 0, 0.0, 1.0)
 

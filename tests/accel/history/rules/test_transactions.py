@@ -11,10 +11,9 @@ from hypothesis import given
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory
 from accel.history.rules import transactions
-from accel.history.rules.creation import first_epoch
-from accel.history.rules.ids import IdMap, make_transaction_id
-from accel.history.rules.states import StreamState
+from accel.history.rules.states import StreamState, first_epoch
 from accel.history.rules.transactions import ActiveTransaction, CommitOrder, CompletedTransaction, TransactionStatus
+from accel.history.rules.values import IdMap, make_transaction_id
 
 OPEN = transactions.opened(1000, 50, 200)
 COMMITTING = transactions.committing(OPEN, 0)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 
 from accel.errors import NotInHistory
 from accel.history.rules import epochs
-from accel.history.rules.creation import first_epoch
 from accel.history.rules.cuts import between
 from accel.history.rules.epochs import EpochRecord, HistoryChunk
-from accel.history.rules.ids import IdMap
 from accel.history.rules.segments import NO_SEGMENTS, Segments
+from accel.history.rules.states import first_epoch
+from accel.history.rules.values import IdMap
 from tests.accel.history.rules.interpreter import Interpreter
 from tests.accel.history.rules.streams import Stream, streams, whole
 from tests.accel.history.rules.world import World

@@ -13,14 +13,12 @@ from uuid import UUID
 from accel.errors import InvalidArgument, NotInHistory
 from accel.history.rules import cuts, epochs, retention, scaling, transactions
 from accel.history.rules.configuration import StreamConfiguration
-from accel.history.rules.creation import first_epoch
 from accel.history.rules.cuts import PlacedCut
 from accel.history.rules.epochs import NO_TRANSITION, EpochRecord, EpochTransition, HistoryChunk
-from accel.history.rules.ids import NO_IDS, NOTHING, IdMap, IdSet, Integers, epoch_of, make_transaction_id
 from accel.history.rules.retention import NO_TRUNCATION, RetentionEntry, RetentionSet, StreamCutRecord, TruncationRecord
 from accel.history.rules.scaling import ScaleRequest, ScaleVerdict
 from accel.history.rules.segments import Segments
-from accel.history.rules.states import StreamState, next_state
+from accel.history.rules.states import StreamState, first_epoch, next_state
 from accel.history.rules.transactions import (
     NO_COMMIT,
     ActiveTransaction,
@@ -29,6 +27,7 @@ from accel.history.rules.transactions import (
     CompletedTransaction,
     TransactionStatus,
 )
+from accel.history.rules.values import NO_IDS, NOTHING, IdMap, IdSet, Integers, epoch_of, make_transaction_id
 
 LEASE_MS = 1_000_000
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
-from accel.history.rules.ids import parse_segment
+from accel.history.rules.values import parse_segment
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.system import Components
 from accel.testing import MemorySegments

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.epochs import EpochRecord, HistoryChunk
-from accel.history.rules.ids import NUMBER_BITS
 from accel.history.rules.segments import Segments
+from accel.history.rules.values import NUMBER_BITS
 from accel.history.store import HistorySettings, Stream, StreamStore
-from accel.history.store.keys import StreamCells, StreamIdentity
+from accel.history.store.keys import StreamIdentity, StreamKeys
 from accel.history.store.parts import StoreParts
 from accel.system import SYSTEM
 from loaders.store import MemoryStore
@@ -54,13 +54,13 @@ class LongHistory:
         made = cls(epochs, segments, store)
         tables = Tables(store, nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
         parts = StoreParts(tables, HistorySettings(), SYSTEM)
-        cells = StreamCells(tables, StreamIdentity(SCOPE, NAME, unique_id), parts.records)
+        keys = StreamKeys(tables, StreamIdentity(SCOPE, NAME, unique_id), parts.records)
         for number in range(epochs // CHUNK):
             chunk = made.chunk(number)
-            cells.chunk(number, CHUNK).change(lambda _, chunk=chunk: chunk)  # type: ignore[misc]  # bound for the loop
+            keys.chunk(number, CHUNK).change(lambda _, chunk=chunk: chunk)  # type: ignore[misc]  # bound for the loop
         last = made.record(epochs - 1)
-        cells.epoch(last.epoch).create_if_absent(last)
-        cells.current_epoch().change(lambda _: last)
+        keys.epoch(last.epoch).create_if_absent(last)
+        keys.current_epoch().change(lambda _: last)
         return made
 
     def ids(self, first: int, last: int) -> Integers:

@@ -13,9 +13,9 @@ from uuid import UUID
 
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy
 from accel.history.rules.epochs import EpochRecord
-from accel.history.rules.ids import epoch_of, make_id, number_of
 from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.transactions import TransactionStatus
+from accel.history.rules.values import epoch_of, make_id, number_of
 from tests.accel.history.rules import naive
 from tests.accel.history.rules.naive import Cut, holds
 

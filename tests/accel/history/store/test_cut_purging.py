@@ -82,7 +82,7 @@ def records(bench: Bench) -> list[int]:
 def erase(bench: Bench, recording_time_ms: Iterable[int]) -> None:
     """What a purge does that dies before it writes the set."""
     for each in recording_time_ms:
-        bench.stream().parts.cells.cut(each).erase()
+        bench.stream().parts.keys.cut(each).erase()
 
 
 class Broken(DecoratedStore):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from accel.errors import HistoryError, InvalidArgument
-from accel.history.rules.checks import INT64_MAX, TIME_MS_END
 from accel.history.rules.configuration import (
     RetentionKind,
     RetentionPolicy,
@@ -20,10 +19,10 @@ from accel.history.rules.configuration import (
     ScalingPolicy,
     StreamConfiguration,
 )
-from accel.history.rules.ids import IdMap, Integers, make_transaction_id
 from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import KeyRanges, Segments
 from accel.history.rules.states import StreamState
+from accel.history.rules.values import INT64_MAX, TIME_MS_END, IdMap, Integers, make_transaction_id
 from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
 from accel.testing import MemorySegments
 from tests.accel.history.store.bench import START_MS, Bench, cut, ids

@@ -8,8 +8,8 @@ import pytest
 
 from accel.errors import InvalidArgument
 from accel.history.rules.epochs import EpochRecord
-from accel.history.rules.ids import segment_text
 from accel.history.rules.segments import split_range
+from accel.history.rules.values import segment_text
 from accel.history.store import HistorySettings
 from tests.accel.history.rules import naive
 from tests.accel.history.store.bench import NAME, Bench

@@ -17,8 +17,8 @@ import pytest
 from accel.errors import NotInHistory, StreamDeleted
 from accel.history import records as codecs
 from accel.history.rules.cuts import CutOrder
-from accel.history.rules.ids import IdMap
 from accel.history.rules.retention import StreamCutRecord
+from accel.history.rules.values import IdMap
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.parts import record_size_bytes
 from loaders.store import MemoryStore, ObjectStore

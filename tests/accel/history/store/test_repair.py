@@ -16,7 +16,7 @@ from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationN
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.states import StreamState
 from accel.history.store import StreamStore, repair_epochs
-from accel.history.store.keys import StreamCells
+from accel.history.store.keys import StreamKeys
 from accel.history.store.repair import Repair
 from accel.history.store.repair_epochs import RepairOutcome
 from loaders.errors import CorruptObject
@@ -203,27 +203,27 @@ def test_a_record_that_was_put_back_from_before_is_brought_forward(name: str) ->
     assert not repair(bench).findings
 
 
-def cells_of(bench: Bench) -> StreamCells:
-    return bench.stream().parts.cells
+def stream_keys_of(bench: Bench) -> StreamKeys:
+    return bench.stream().parts.keys
 
 
 @pytest.mark.parametrize("name", ["epochRecord-3", "historyTimeSeriesChunk-0", "segmentSealedEpochPath-0"])
 def test_a_final_record_that_contradicts_others_is_written_over(name: str) -> None:
     bench = grown()
-    before, cells = shown(bench), cells_of(bench)
-    all_cells: dict[str, TypedKey[Any]] = {
-        "epochRecord-3": cells.epoch(3),
-        "historyTimeSeriesChunk-0": cells.chunk(0, 2),
-        "segmentSealedEpochPath-0": cells.sealed_epoch(0),
+    before, keys = shown(bench), stream_keys_of(bench)
+    all_keys: dict[str, TypedKey[Any]] = {
+        "epochRecord-3": keys.epoch(3),
+        "historyTimeSeriesChunk-0": keys.chunk(0, 2),
+        "segmentSealedEpochPath-0": keys.sealed_epoch(0),
     }
-    cell = all_cells[name]
+    key = all_keys[name]
     wrong: Any = {
-        "epochRecord-3": cells.epoch(4).get().value,
-        "historyTimeSeriesChunk-0": cells.chunk(1, 2).get().value,
+        "epochRecord-3": keys.epoch(4).get().value,
+        "historyTimeSeriesChunk-0": keys.chunk(1, 2).get().value,
         "segmentSealedEpochPath-0": 7,
     }[name]
-    cell.erase()
-    cell.create_if_absent(wrong)
+    key.erase()
+    key.create_if_absent(wrong)
     done = repair(bench, apply=True)
     assert outcomes(done) == {name: RepairOutcome.REBUILT}
     assert "expected" in done.findings[0].problem

@@ -17,7 +17,7 @@ from accel.history.rules.configuration import (
     ShardBy,
     StreamConfiguration,
 )
-from accel.history.rules.ids import NOTHING
+from accel.history.rules.values import NOTHING
 from accel.history.store import HistorySettings, StreamStore
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
 from tests.conformance.history_world import SCOPE, STREAM

@@ -9,9 +9,9 @@ import pytest
 
 from accel.errors import NotInHistory
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
-from accel.history.rules.ids import Integers
 from accel.history.rules.retention import RetentionEntry
 from accel.history.rules.states import StreamState
+from accel.history.rules.values import Integers
 from accel.history.store import Retained, StreamRetention
 from accel.history.store.retention_workflow import ATTEMPTS_MAX, retain, totals
 from accel.testing import Crash, CrashStore, MemorySegments

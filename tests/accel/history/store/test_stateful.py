@@ -25,10 +25,10 @@ from hypothesis.stateful import (
 
 from accel.errors import AccelError, IllegalState, InvalidArgument, ScaleInputInvalid, ScalePrecondition
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
-from accel.history.rules.ids import make_id
 from accel.history.rules.segments import SegmentRecord, Segments, split_range
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
+from accel.history.rules.values import make_id
 from accel.history.store import HistorySettings, Stream
 from loaders.errors import DataNotFound
 from tests.accel.history.rules import naive

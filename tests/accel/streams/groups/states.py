@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from accel.history.rules.cuts import PlacedCut
-from accel.history.rules.ids import IdMap, make_id, parse_segment
 from accel.history.rules.segments import SegmentRecord, Segments
+from accel.history.rules.values import IdMap, make_id, parse_segment
 from accel.streams.rules.group_state import FREE, GroupState, Reader
 from accel.streams.rules.reader_core import placed
 

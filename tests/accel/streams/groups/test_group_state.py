@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from accel.errors import IllegalState, InvalidArgument
-from accel.history.rules.ids import parse_segment
+from accel.history.rules.values import parse_segment
 from accel.streams.rules import group_state
 from accel.streams.rules.group_state import ENDED, FREE, GroupState, Reader
 from tests.accel.streams.groups.states import cut, group, named, owners_of, segment, tiles

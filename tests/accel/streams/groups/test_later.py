@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.history.rules.cuts import CutOrder, PlacedCut, compare, is_valid
-from accel.history.rules.ids import make_id
 from accel.history.rules.segments import SegmentRecord, Segments
+from accel.history.rules.values import make_id
 from accel.streams.rules.reader_core import Frontier, later, placed
 from tests.accel.streams.groups.states import CREATED_MS, cut, named, segment
 from tests.examples import examples

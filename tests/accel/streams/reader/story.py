@@ -8,8 +8,8 @@ from random import Random
 
 import numpy as np
 
-from accel.history.rules.ids import make_id
 from accel.history.rules.segments import SegmentRecord, Segments
+from accel.history.rules.values import make_id
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.reader_core import (
     Fill,

@@ -14,7 +14,7 @@ from accel import AsyncStreamReader, Event, StreamReader, StreamWriter
 from accel.compaction import CompactionSettings, compact, plan_compaction
 from accel.errors import InvalidArgument, PositionTruncated, ReaderStalled
 from accel.history.rules.configuration import OffsetUnit
-from accel.history.rules.ids import IdMap
+from accel.history.rules.values import IdMap
 from accel.history.store import StreamStore
 from accel.streams.reader import Order
 from accel.streams.rules.events import EventBatch

@@ -9,7 +9,7 @@ from itertools import count
 from accel import ReadAccelerator
 from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.history.rules.configuration import OffsetUnit, StreamConfiguration
-from accel.history.rules.ids import parse_segment
+from accel.history.rules.values import parse_segment
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.hosts import StreamName
 from accel.streams.rules.events import EventBatch, decode_events
