@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from accel.errors import NotInHistory
 from accel.history.rules.epochs import EpochRecord
@@ -48,6 +49,7 @@ from accel.history.store.transaction_store import TransactionStore
 from loaders.tables import Versioned
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class CommitWorkflow:
     """Commits transactions of one stream. Threads: any.
 
@@ -59,24 +61,15 @@ class CommitWorkflow:
         ownership: takes the stream.
     """
 
-    def __init__(
-        self,
-        parts: StreamParts,
-        epochs: EpochReading,
-        writing: EpochWriting,
-        transactions: TransactionStore,
-        ownership: Ownership,
-    ) -> None:
-        self._parts = parts
-        self._ownership = ownership
-        self._keys = parts.keys
-        self._epochs = epochs
-        self._writing = writing
-        self._transactions = transactions
+    _parts: StreamParts
+    _epochs: EpochReading
+    _writing: EpochWriting
+    _transactions: TransactionStore
+    _ownership: Ownership
 
     def stored(self) -> Versioned[CommittingTransactions]:
         """The commit that was started step by step, or the empty one. 1 call."""
-        return self._keys.committing().get()
+        return self._parts.keys.committing().get()
 
     def start(self, limit: int | None = None) -> CommittingTransactions:
         """Choose what to commit, and store it, step by step; if one is stored, that one. Empty if there is nothing.
@@ -95,7 +88,7 @@ class CommitWorkflow:
             committing = order.next_commit(self._transactions.read_many, limit)
             if committing.is_empty:
                 return committing
-            seen = self._keys.committing().write(committing, seen)
+            seen = self._parts.keys.committing().write(committing, seen)
         order.remove(seen.value.transaction_ids)
         return seen.value
 
@@ -109,7 +102,7 @@ class CommitWorkflow:
         def rolling(now: CommittingTransactions | None) -> CommittingTransactions | None:
             return with_rolling(now or NO_COMMIT, active_epoch)
 
-        return self._keys.committing().change(rolling).value
+        return self._parts.keys.committing().change(rolling).value
 
     def create_duplicate_epochs(
         self, committing: CommittingTransactions, time_ms: int, sizes: Mapping[int, int]
@@ -196,7 +189,7 @@ class CommitWorkflow:
 
     def _empty(self, committing: CommittingTransactions) -> None:
         same = committing.transaction_ids
-        self._keys.committing().change(
+        self._parts.keys.committing().change(
             lambda now: NO_COMMIT if now is not None and same and now.transaction_ids == same else None
         )
 

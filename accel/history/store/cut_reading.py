@@ -10,6 +10,7 @@ Source: PDP-32.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,6 +28,7 @@ SHARDS_KEPT_MAX = 64
 """Segments come in the order of their epochs, so few shards are asked for twice."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class CutReading:
     """Asks the tables of one stream. Threads: any.
 
@@ -35,9 +37,8 @@ class CutReading:
         epochs: reads its epochs.
     """
 
-    def __init__(self, parts: StreamParts, epochs: EpochReading) -> None:
-        self._parts = parts
-        self._epochs = epochs
+    _parts: StreamParts
+    _epochs: EpochReading
 
     def place(self, cut: Mapping[int, int]) -> PlacedCut:
         """A cut with its segments.

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -95,6 +96,7 @@ class _BlockGone(Exception):
     """A block that the root names was merged away since."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class EpochReading:
     """Asks the tables of one stream. Threads: any.
 
@@ -102,9 +104,7 @@ class EpochReading:
         parts: of the stream.
     """
 
-    def __init__(self, parts: StreamParts) -> None:
-        self._parts = parts
-        self._keys = parts.keys
+    _parts: StreamParts
 
     def current(self) -> EpochRecord:
         """The current epoch. 1 call.
@@ -113,9 +113,9 @@ class EpochReading:
             IllegalState: the stream is still being created.
             DataNotFound: it is deleted.
         """
-        seen = self._keys.current_epoch().read()
+        seen = self._parts.keys.current_epoch().read()
         if seen is None:
-            state = self._keys.state().read()
+            state = self._parts.keys.state().read()
             refuse_uncreated(StreamState.UNKNOWN if state is None else state.value.state)
             raise IllegalState("expected a current epoch, found a stream without one")
         return seen.value
@@ -127,7 +127,7 @@ class EpochReading:
             NotInHistory: the stream has no such epoch.
         """
         number = checked_integer("an epoch", number)
-        seen = self._keys.epoch(number).read() if 0 <= number <= EPOCH_MAX else None
+        seen = self._parts.keys.epoch(number).read() if 0 <= number <= EPOCH_MAX else None
         if seen is None:
             raise NotInHistory(f"expected an epoch of stream {self._parts.stream}, found {number}")
         return seen.value
@@ -145,7 +145,7 @@ class EpochReading:
         reader: Reader[int, HistoryChunk] = Reader(
             read=lambda number: self._chunk(number, high),
             size_of=record_size_bytes,
-            has=lambda number: self._keys.chunk(number, self._chunk_size).has(self._reaching(number, high)),
+            has=lambda number: self._parts.keys.chunk(number, self._chunk_size).has(self._reaching(number, high)),
         )
         return read_ahead(reader, numbers, self._parts.store.executor)
 
@@ -155,7 +155,7 @@ class EpochReading:
         Raises:
             NotInHistory: in the place of an epoch that there is not.
         """
-        reader = Reader(self.epoch, record_size_bytes, lambda number: self._keys.epoch(number).has())
+        reader = Reader(self.epoch, record_size_bytes, lambda number: self._parts.keys.epoch(number).has())
         return read_ahead(reader, numbers.tolist(), self._parts.store.executor)
 
     def walk(self, low: int, high: int) -> EpochWalk:
@@ -173,7 +173,7 @@ class EpochReading:
 
     def sealed_epoch(self, segment_id: int) -> int | None:
         """Which epoch sealed a segment; None if it is active, or is none. 1 call."""
-        seen = self._keys.sealed_epoch(segment_id).read()
+        seen = self._parts.keys.sealed_epoch(segment_id).read()
         return None if seen is None else seen.value
 
     def successors(self, segment_id: int) -> dict[int, list[int]]:
@@ -220,7 +220,7 @@ class EpochReading:
 
     def truncation(self) -> TruncationRecord:
         """Where the stream begins. 1 call."""
-        return self._keys.truncation().get().value
+        return self._parts.keys.truncation().get().value
 
     def head(self) -> IdMap:
         """The cut that the stream begins with. 1 call, 2 if it was never truncated."""
@@ -257,7 +257,7 @@ class EpochReading:
         return self._parts.layout.chunk_size
 
     def _chunk(self, number: int, high: int) -> HistoryChunk:
-        seen = self._keys.chunk(number, self._chunk_size).read(self._reaching(number, high))
+        seen = self._parts.keys.chunk(number, self._chunk_size).read(self._reaching(number, high))
         if seen is None:
             raise NotInHistory(f"expected history up to epoch {high}, found none from {number * self._chunk_size} on")
         return seen.value
@@ -279,7 +279,7 @@ class EpochReading:
         # Blocks are merged now and then: who holds the root of before, and finds one gone, looks at the root again.
         for _ in range(ROOT_READS_MAX):
             try:
-                return ask(self._keys.times().get().value)
+                return ask(self._parts.keys.times().get().value)
             except _BlockGone:
                 continue
         detail = "expected the blocks of times that its root names, found one missing"
@@ -289,7 +289,7 @@ class EpochReading:
         found = locate(root, time_ms)
         if not isinstance(found, Block):
             return found
-        seen = self._keys.times_block(found).read()
+        seen = self._parts.keys.times_block(found).read()
         if seen is None:
             raise _BlockGone(f"{found.kind.value} {found.number}")
         return epoch_in_block(root, seen.value, time_ms)
@@ -339,6 +339,7 @@ class EpochWalk:
         return record if record is not None and record.epoch == number else self._source.epoch(number)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class EpochWriting:
     """Writes epochs of one stream. Threads: any.
 
@@ -346,9 +347,7 @@ class EpochWriting:
         parts: of the stream.
     """
 
-    def __init__(self, parts: StreamParts) -> None:
-        self._parts = parts
-        self._keys = parts.keys
+    _parts: StreamParts
 
     def bind(self, segments: Segments) -> dict[int, int]:
         """Give each segment a stream of the object layer, unless it has one; gives them by segment id.
@@ -357,7 +356,7 @@ class EpochWriting:
         """
         stream_ids = self._parts.store.segment_streams.take(len(segments)) if len(segments) else range(0)
         pairs = list(zip(segments.ids.tolist(), stream_ids, strict=True))
-        seen = self._parts.each(lambda pair: self._keys.segment_stream(pair[0]).create_if_absent(pair[1]), pairs)
+        seen = self._parts.each(lambda pair: self._parts.keys.segment_stream(pair[0]).create_if_absent(pair[1]), pairs)
         bound = {segment_id: each.value for (segment_id, _), each in zip(pairs, seen, strict=True)}
         self._parts.store.segment_streams.note(bound.values())
         return bound
@@ -378,10 +377,10 @@ class EpochWriting:
             What stands there, which another process may have written with another time. What follows is to follow from
             this one.
         """
-        known = self._keys.epoch(wanted.epoch).read()
+        known = self._parts.keys.epoch(wanted.epoch).read()
         if known is None:
             self.bind(wanted.segments.where(wanted.segments.epochs == wanted.epoch))
-            known = self._keys.epoch(wanted.epoch).create_if_absent(wanted)
+            known = self._parts.keys.epoch(wanted.epoch).create_if_absent(wanted)
         record = known.value
         self._append_history(delta_of(record, before))
         self._append_time(record)
@@ -390,7 +389,7 @@ class EpochWriting:
     def seal_epochs(self, record: EpochRecord, before: EpochRecord) -> None:
         """Step 5: which segments an epoch seals. 1 call each."""
         ids = sealed_by(record, before).ids.tolist()
-        self._parts.each(lambda each: self._keys.sealed_epoch(each).create_if_absent(record.epoch), ids)
+        self._parts.each(lambda each: self._parts.keys.sealed_epoch(each).create_if_absent(record.epoch), ids)
 
     def write_sizes(self, sizes: Mapping[int, int]) -> None:
         """Step 6. 2 calls a shard. A size that is known stays as it is.
@@ -401,11 +400,11 @@ class EpochWriting:
         known = checked_numbers("sizes that the host tells", sizes, 0)
         layout = self._parts.layout
         for number, part in by_shard(known, layout.shard_size, layout.shard_by).items():
-            self._keys.shard(number).change(partial(_with_sizes, part))
+            self._parts.keys.shard(number).change(partial(_with_sizes, part))
 
     def remove_markers(self, ids: Integers) -> None:
         """Sealed segments have no load. 1 call each."""
-        self._parts.each(lambda each: self._keys.marker(each).erase(), ids.tolist())
+        self._parts.each(lambda each: self._parts.keys.marker(each).erase(), ids.tolist())
 
     def advance(self, record: EpochRecord) -> None:
         """Steps 7 and 8."""
@@ -413,7 +412,7 @@ class EpochWriting:
         def moved(now: EpochRecord | None) -> EpochRecord | None:
             return record if now is None else advanced(now, record)
 
-        current = self._keys.current_epoch().change(moved).value
+        current = self._parts.keys.current_epoch().change(moved).value
         self.show(current)
 
     def show(self, current: EpochRecord) -> None:
@@ -425,7 +424,7 @@ class EpochWriting:
             changed = show_epochs(root, current.epoch + 1)
             return None if changed is root else changed
 
-        self._keys.times().change(shown)
+        self._parts.keys.times().change(shown)
 
     def merge_times(self) -> int:
         """Merge parts of the index of times into leaves, where enough stand there; gives how many leaves were made.
@@ -433,7 +432,7 @@ class EpochWriting:
         To be done between workflows; readers see the same times before and after. 1 call if nothing is due.
         """
         count = 0
-        while (merge := merge_due(self._keys.times().get().value)) is not None:
+        while (merge := merge_due(self._parts.keys.times().get().value)) is not None:
             self._merge(merge)
             count += 1
         return count
@@ -445,11 +444,11 @@ class EpochWriting:
 
     def erase_merged(self) -> bool:
         """Erase parts of the last leaf that a process left behind which died meanwhile. 2 calls if there are none."""
-        root = self._keys.times().get().value
+        root = self._parts.keys.times().get().value
         if not root.leaf_starts:
             return False
         parts = [root.part(root.first_part - behind) for behind in range(1, root.leaf_parts + 1)]
-        is_left = self._keys.times_block(parts[-1]).read() is not None
+        is_left = self._parts.keys.times_block(parts[-1]).read() is not None
         if is_left:
             self._erase(parts[::-1])
         return is_left
@@ -460,7 +459,7 @@ class EpochWriting:
         def longer(chunk: HistoryChunk | None) -> HistoryChunk | None:
             return HistoryChunk.of([delta]) if chunk is None else chunk.with_delta(delta)
 
-        self._keys.chunk(delta.epoch // size, size).change(longer)
+        self._parts.keys.chunk(delta.epoch // size, size).change(longer)
 
     def _append_time(self, record: EpochRecord) -> None:
         settings = self._parts.store.settings
@@ -471,19 +470,19 @@ class EpochWriting:
                 return first_root(record.creation_time_ms, **sizes)
             plan = append(root, record.epoch, record.creation_time_ms)
             if plan.part is not None:
-                self._keys.times_block(plan.part.block).create_if_absent(plan.part)
+                self._parts.keys.times_block(plan.part.block).create_if_absent(plan.part)
             return None if plan.root is root else plan.root
 
-        self._keys.times().change(longer)
+        self._parts.keys.times().change(longer)
 
     def _merge(self, merge: Merge) -> None:
         found: list[Versioned[BlockTimes] | None] = self._parts.each(
-            lambda block: self._keys.times_block(block).read(), merge.parts
+            lambda block: self._parts.keys.times_block(block).read(), merge.parts
         )
         parts = [each.value for each in found if each is not None]
         if len(parts) == len(merge.parts):
             leaf = merged(merge, parts)
-            self._keys.times_block(leaf.block).create_if_absent(leaf)
+            self._parts.keys.times_block(leaf.block).create_if_absent(leaf)
 
             def named(root: EpochTimesRoot | None) -> EpochTimesRoot | None:
                 if root is None:
@@ -491,14 +490,14 @@ class EpochWriting:
                 changed = with_leaf(root, merge)
                 return None if changed is root else changed
 
-            self._keys.times().change(named)
+            self._parts.keys.times().change(named)
         # Parts that are gone were merged by another process, and the root names the leaf by now.
         self._erase(merge.parts)
 
     def _erase(self, parts: Sequence[Block]) -> None:
         # The first goes last: while it is there, others may be.
         for part in reversed(parts):
-            self._keys.times_block(part).erase()
+            self._parts.keys.times_block(part).erase()
 
 
 def _with_sizes(part: IdMap, shard: IdMap | None) -> IdMap | None:

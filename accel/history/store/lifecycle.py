@@ -34,6 +34,7 @@ Source: PDP-35 and the upstream system; docs/history.md, "Creating, sealing, del
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from uuid import UUID
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
@@ -63,6 +64,7 @@ from accel.history.store.transaction_store import TransactionStore
 from loaders.errors import TableMissing
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Creating:
     """Creates one stream whose unique id stands in its scope. Threads: any.
 
@@ -71,10 +73,8 @@ class Creating:
         writing: writes its epochs.
     """
 
-    def __init__(self, parts: StreamParts, writing: EpochWriting) -> None:
-        self._parts = parts
-        self._keys = parts.keys
-        self._writing = writing
+    _parts: StreamParts
+    _writing: EpochWriting
 
     def run(
         self, wanted: StreamConfiguration, time_ms: int, *, segments: int | None = None, start_number: int = 0
@@ -90,13 +90,13 @@ class Creating:
         Raises:
             InvalidArgument: numbers out of bounds.
         """
-        state = self._keys.state().read() if self._tables_exist() else None
+        state = self._parts.keys.state().read() if self._tables_exist() else None
         if state is not None and state.value.state is not StreamState.CREATING:
-            stored_ms = self._keys.creation_time().get().value
+            stored_ms = self._parts.keys.creation_time().get().value
             return creation_outcome(state.value.state, stored_ms, time_ms)
         first_epoch(segments or wanted.min_segments, time_ms, start_number)  # refused before anything is written
         self._make_tables()
-        stored_ms = self._keys.creation_time().create_if_absent(time_ms).value
+        stored_ms = self._parts.keys.creation_time().create_if_absent(time_ms).value
         stored = self._create_records(wanted)
         self._create_epoch(segments or stored.min_segments, stored_ms, start_number)
         # Only from CREATING: a process that comes late must not end a workflow that has begun since.
@@ -110,8 +110,8 @@ class Creating:
             DataNotFound: that is not even what the owner wants.
         """
         self.run(
-            self._keys.configuration().get().value.configuration,
-            self._keys.creation_time().get().value,
+            self._parts.keys.configuration().get().value.configuration,
+            self._parts.keys.creation_time().get().value,
             start_number=start_number,
         )
 
@@ -123,7 +123,7 @@ class Creating:
             self._parts.store.tables.create_table(name)
 
     def _create_records(self, wanted: StreamConfiguration) -> StreamConfiguration:
-        keys = self._keys
+        keys = self._parts.keys
         keys.layout().create_if_absent(self._parts.store.settings.layout)
         stored = keys.configuration().create_if_absent(ConfigurationRecord(wanted)).value.configuration
         keys.transition().create_if_absent(NO_TRANSITION)
@@ -137,12 +137,13 @@ class Creating:
 
     def _create_epoch(self, segments: int, time_ms: int, start_number: int) -> None:
         wanted = first_epoch(segments, time_ms, start_number)
-        known = self._keys.epoch(0).read()
+        known = self._parts.keys.epoch(0).read()
         record = wanted if known is None else known.value
         self._writing.create_segments(record)
-        self._keys.current_epoch().create_if_absent(self._writing.write(record, None))
+        self._parts.keys.current_epoch().create_if_absent(self._writing.write(record, None))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Updating:
     """Changes the configuration of one stream. Threads: any.
 
@@ -151,13 +152,12 @@ class Updating:
         ownership: takes the stream.
     """
 
-    def __init__(self, parts: StreamParts, ownership: Ownership) -> None:
-        self._ownership = ownership
-        self._key = parts.keys.configuration()
+    _parts: StreamParts
+    _ownership: Ownership
 
     def read(self) -> ConfigurationRecord:
         """What the owner wants, and which change wrote it. 1 call."""
-        return self._key.get().value
+        return self._parts.keys.configuration().get().value
 
     def run(self, wanted: StreamConfiguration) -> None:
         """Change the configuration. 10 calls. To be repeated as it is after a crash.
@@ -186,7 +186,9 @@ class Updating:
         """Write the configuration of a change that has the stream. May be repeated at any time. 5 calls."""
         plan = request.plan_of(UpdatePlan)
         wanted = ConfigurationRecord(plan.configuration, request.workflow_id)
-        self._key.change(lambda now: wanted if now is not None and now.workflow_id == plan.base_id else None)
+        self._parts.keys.configuration().change(
+            lambda now: wanted if now is not None and now.workflow_id == plan.base_id else None
+        )
         self._ownership.end(request)
 
 
@@ -194,6 +196,7 @@ SEAL_ROUNDS_MAX = 100
 """Commits of one sealing; transactions do not begin any more, so that each round leaves fewer."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Ending:
     """Seals and deletes one stream. Threads: any.
 
@@ -206,22 +209,12 @@ class Ending:
         commits: commits them.
     """
 
-    def __init__(
-        self,
-        parts: StreamParts,
-        epochs: EpochReading,
-        cuts: CutReading,
-        writing: EpochWriting,
-        transactions: TransactionStore,
-        commits: CommitWorkflow,
-    ) -> None:
-        self._parts = parts
-        self._keys = parts.keys
-        self._epochs = epochs
-        self._cuts = cuts
-        self._writing = writing
-        self._transactions = transactions
-        self._commits = commits
+    _parts: StreamParts
+    _epochs: EpochReading
+    _cuts: CutReading
+    _writing: EpochWriting
+    _transactions: TransactionStore
+    _commits: CommitWorkflow
 
     def seal(self, time_ms: int | None = None) -> None:
         """Seal the stream. To be repeated as it is after a crash.
@@ -242,7 +235,7 @@ class Ending:
             current = self._epochs.current()
             self._writing.write_sizes(self._parts.host.seal(self._parts.name, current.segments.ids))
             self._writing.remove_markers(current.segments.ids)
-            status = self._keys.state().change(sealed).value
+            status = self._parts.keys.state().change(sealed).value
             if status.workflow_id is None:
                 return
             # A commit of another process has not given the stream back: it is carried out, and given back, here.
@@ -256,7 +249,7 @@ class Ending:
             IllegalState: it is not.
         """
         try:
-            state = self._keys.state().read()
+            state = self._parts.keys.state().read()
         except TableMissing:
             return
         if state is not None:
@@ -269,8 +262,8 @@ class Ending:
             first_ids: segments that its creation may have made before it was cut short.
         """
         try:
-            truncation = self._keys.truncation().read()
-            current = self._keys.current_epoch().read()
+            truncation = self._parts.keys.truncation().read()
+            current = self._parts.keys.current_epoch().read()
             if current is not None and truncation is not None:
                 for part in self._cuts.between(placed(truncation.value), None):
                     self._parts.host.delete(self._parts.name, part.ids)
@@ -282,7 +275,7 @@ class Ending:
     def last_number(self) -> int:
         """The highest number of its segments, as far as its records tell; -1 if they tell none. 1 call."""
         try:
-            seen = self._keys.current_epoch().read()
+            seen = self._parts.keys.current_epoch().read()
         except TableMissing:
             return -1
         return -1 if seen is None else last_number(seen.value)
@@ -306,7 +299,7 @@ class Ending:
         def begun(now: StreamStatus | None) -> StreamStatus | None:
             return None if now is None else sealing(now)
 
-        return self._keys.state().change(begun).value.state is not StreamState.SEALED
+        return self._parts.keys.state().change(begun).value.state is not StreamState.SEALED
 
     def _end_transactions(self, time_ms: int | None) -> None:
         for _ in range(SEAL_ROUNDS_MAX):

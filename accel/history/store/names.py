@@ -96,6 +96,7 @@ class WantedStream:
     first_number: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Names:
     """Scopes and streams by name. Threads: any; processes: any, decided by compare-and-set on entries.
 
@@ -103,9 +104,7 @@ class Names:
         parts: of the store.
     """
 
-    def __init__(self, parts: StoreParts) -> None:
-        self._parts = parts
-        self._tables = parts.tables
+    _parts: StoreParts
 
     # Scopes
 
@@ -334,14 +333,14 @@ class Names:
             if self._scope_to_create_in(scope) == scope_id:
                 return True
         except NotInHistory:
-            self._tables.drop_table(keys.streams_table(scope, scope_id))
+            self._parts.tables.drop_table(keys.streams_table(scope, scope_id))
             raise
-        self._tables.drop_table(keys.streams_table(scope, scope_id))
+        self._parts.tables.drop_table(keys.streams_table(scope, scope_id))
         return False
 
     def _finish_scope(self, scope: str, seen: Versioned[ScopeEntry]) -> Versioned[ScopeEntry] | None:
         self._parts.keys.scopes.create_if_absent(keys.listed_key(scope, seen.value.unique_id), MARK, final=True)
-        self._tables.create_table(keys.streams_table(scope, seen.value.unique_id))
+        self._parts.tables.create_table(keys.streams_table(scope, seen.value.unique_id))
         done = _moved(self._parts.keys.scope(scope), seen, seen.value.moved(NamePhase.LIVE))
         if done is None:
             self._drop_if_gone(scope, seen.value.unique_id)
@@ -350,7 +349,7 @@ class Names:
     def _drop_if_gone(self, scope: str, scope_id: UUID) -> None:
         now = self._parts.keys.scope(scope).read()
         if now is None or now.value.unique_id != scope_id:
-            self._tables.drop_table(keys.streams_table(scope, scope_id))
+            self._parts.tables.drop_table(keys.streams_table(scope, scope_id))
             self._parts.keys.scopes.erase(keys.listed_key(scope, scope_id))
 
     def _finish_deleting(self, scope: str, seen: Versioned[ScopeEntry]) -> bool:
@@ -369,7 +368,7 @@ class Names:
             if deleting is None:
                 return False
             seen = deleting
-        self._tables.drop_table(keys.streams_table(scope, scope_id))
+        self._parts.tables.drop_table(keys.streams_table(scope, scope_id))
         self._parts.keys.scopes.erase(keys.listed_key(scope, scope_id))
         try:
             key.delete(seen)
@@ -481,6 +480,7 @@ Owner = tuple[str, str | None]
 """A scope and one of its streams; None for the scope itself."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class OrphanedTables:
     """Finds and drops tables that nobody names. Threads: any.
 
@@ -488,8 +488,7 @@ class OrphanedTables:
         parts: of the store.
     """
 
-    def __init__(self, parts: StoreParts) -> None:
-        self._parts = parts
+    _parts: StoreParts
 
     def drop(self, scope: str | None = None) -> list[str]:
         """Drop them, in one scope or in all; gives their names. 1 call a table at most, 2 for each scope and stream.

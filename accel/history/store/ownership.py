@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 from uuid import UUID
 
@@ -53,6 +53,7 @@ Adopt: TypeAlias = Callable[[WorkflowRequest], object]
 """Looks at a workflow of the same kind that has the stream; raises unless this caller may carry that out instead."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Ownership:
     """Takes one stream for workflows, and gives it back. Threads and processes: any.
 
@@ -60,9 +61,7 @@ class Ownership:
         parts: of the stream.
     """
 
-    def __init__(self, parts: StreamParts) -> None:
-        self._parts = parts
-        self._keys = parts.keys
+    _parts: StreamParts
 
     def take(self, workflow: StreamState, plan: PlanMaker, adopt: Adopt) -> WorkflowRequest | None:
         """Take the stream for a workflow; or find one of its kind under way, to be carried out instead.
@@ -109,15 +108,15 @@ class Ownership:
 
     def read(self, workflow_id: UUID) -> WorkflowRequest | None:
         """A request; None if there is none, or it has ended and was not to be kept. 1 call."""
-        found = self._keys.request(workflow_id).read()
+        found = self._parts.keys.request(workflow_id).read()
         return None if found is None else found.value
 
     def end(self, request: WorkflowRequest) -> None:
         """Give the stream back, if this workflow still has it. 3 calls; 2 more for a request that is kept."""
-        key = self._keys.request(request.workflow_id)
+        key = self._parts.keys.request(request.workflow_id)
         if request.is_kept:
             key.change(lambda now: None if now is None or now.has_ended else replace(now, status=RequestStatus.DONE))
-        self._keys.state().change(lambda now: None if now is None else given_back(now, request.workflow_id))
+        self._parts.keys.state().change(lambda now: None if now is None else given_back(now, request.workflow_id))
         if not request.is_kept:
             with suppress(StoreError):  # the stream is given back; what is left of the request, `recover` erases
                 key.erase()
@@ -127,7 +126,7 @@ class Ownership:
     def ask(self, plan: Plan) -> WorkflowRequest:
         """Leave a request for a process with a host. 1 call."""
         request = WorkflowRequest(self._parts.store.drawn_id(), plan, RequestStatus.WAITING, is_kept=True)
-        return self._keys.request(request.workflow_id).create_if_absent(request).value
+        return self._parts.keys.request(request.workflow_id).create_if_absent(request).value
 
     def claim(self, workflow_id: UUID, plan: Callable[[WorkflowRequest], Plan | str]) -> tuple[WorkflowRequest, bool]:
         """Take the stream for a request that was left, unless it has ended. 4 calls, and those of the plan.
@@ -146,7 +145,7 @@ class Ownership:
             NotInHistory: there is no such request.
             OperationNotAllowed: another workflow has the stream.
         """
-        key = self._keys.request(workflow_id)
+        key = self._parts.keys.request(workflow_id)
         attempts = self._parts.store.backoff.settings.attempts
         for attempt in range(1, attempts + 1):
             found = key.read()
@@ -179,7 +178,7 @@ class Ownership:
         now = self._parts.status()  # read after the request: see `is_spent`
         if found.is_kept or not is_spent(found, now.version.nonce, now.value.workflow_id):
             return False
-        self._keys.request(workflow_id).erase()
+        self._parts.keys.request(workflow_id).erase()
         return True
 
     # Inside
@@ -200,12 +199,12 @@ class Ownership:
         else:
             wanted = replace(found.value, plan=plan, status=RequestStatus.CLAIMED, base=base)
         try:
-            return self._keys.request(found.value.workflow_id).write(wanted, found)
+            return self._parts.keys.request(found.value.workflow_id).write(wanted, found)
         except DataConflict:
             return None
 
     def _is_taken(self, request: WorkflowRequest, status: StreamStatus, seen: Versioned[StreamStatus]) -> bool:
-        key = self._keys.request(request.workflow_id)
+        key = self._parts.keys.request(request.workflow_id)
         key.create_if_absent(request)
         if self._is_written(status, seen):
             return True
@@ -216,7 +215,7 @@ class Ownership:
 
     def _is_written(self, status: StreamStatus, seen: Versioned[StreamStatus]) -> bool:
         try:
-            self._keys.state().write(status, seen)
+            self._parts.keys.state().write(status, seen)
         except DataConflict:
             return False
         return True

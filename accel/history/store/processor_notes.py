@@ -14,6 +14,7 @@ Source: PDP-35.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 from accel.errors import IllegalState
 from accel.history.rules.states import StreamState
@@ -22,6 +23,7 @@ from accel.history.store.parts import StreamParts
 from loaders.errors import DataConflict
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ProcessorNotes:
     """Cold markers of one stream, and its waiting processor. Threads: any.
 
@@ -29,13 +31,11 @@ class ProcessorNotes:
         parts: of the stream.
     """
 
-    def __init__(self, parts: StreamParts) -> None:
-        self._parts = parts
-        self._keys = parts.keys
+    _parts: StreamParts
 
     def cold_until(self, segment_id: int) -> int | None:
         """Until when a segment is cold, milliseconds since 1970; None = it has no marker. 1 call."""
-        seen = self._keys.marker(checked_id(segment_id)).read()
+        seen = self._parts.keys.marker(checked_id(segment_id)).read()
         return None if seen is None else seen.value
 
     def mark_cold(self, segment_id: int, until_ms: int) -> None:
@@ -46,22 +46,22 @@ class ProcessorNotes:
             IllegalState: the segment is not active; no marker stays.
         """
         until_ms, segment_id = checked_time("the end of a mark", until_ms), checked_id(segment_id)
-        if self._keys.current_epoch().get().value.find(segment_id) is None:
+        if self._parts.keys.current_epoch().get().value.find(segment_id) is None:
             raise IllegalState(f"expected an active segment, found {segment_text(segment_id)}")
-        self._keys.marker(segment_id).change(lambda now: None if now == until_ms else until_ms)
+        self._parts.keys.marker(segment_id).change(lambda now: None if now == until_ms else until_ms)
         if self._is_sealed(segment_id):
-            self._keys.marker(segment_id).erase()
+            self._parts.keys.marker(segment_id).erase()
             raise IllegalState(
                 f"expected an active segment, found {segment_text(segment_id)}, which was sealed just now"
             )
 
     def remove_cold(self, segment_id: int) -> None:
         """A segment is not cold any more. 1 call, 2 if it was."""
-        self._keys.marker(checked_id(segment_id)).delete()
+        self._parts.keys.marker(checked_id(segment_id)).delete()
 
     def awaited_by(self) -> str | None:
         """Who waits for the stream; any other processor lets that one go first. 1 call."""
-        seen = self._keys.waiting_processor().read()
+        seen = self._parts.keys.waiting_processor().read()
         return None if seen is None else seen.value
 
     def await_turn(self, processor: str) -> bool:
@@ -72,12 +72,12 @@ class ProcessorNotes:
         """
         checked_text("a processor's name", processor)
         self._parts.state()  # a name that is left with a stream which is gone would stay for ever
-        return self._keys.waiting_processor().create_if_absent(processor).value == processor
+        return self._parts.keys.waiting_processor().create_if_absent(processor).value == processor
 
     def end_turn(self, processor: str) -> bool:
         """Do not wait any longer; False if another one waits, who goes on waiting. 1 call, 2 if it was this one."""
         checked_text("a processor's name", processor)
-        key = self._keys.waiting_processor()
+        key = self._parts.keys.waiting_processor()
         seen = key.read()
         if seen is None:
             return True
@@ -89,6 +89,6 @@ class ProcessorNotes:
 
     def _is_sealed(self, segment_id: int) -> bool:
         # Both are written before the marker of a sealed segment is removed.
-        if self._keys.sealed_epoch(segment_id).read() is not None:
+        if self._parts.keys.sealed_epoch(segment_id).read() is not None:
             return True
         return self._parts.state() in (StreamState.SEALING, StreamState.SEALED)

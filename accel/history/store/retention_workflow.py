@@ -97,6 +97,7 @@ Each: TypeAlias = Callable[[Callable[[int], object], Iterable[int]], object]
 """Does something for each of several times."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class RetentionWorkflow:
     """Recorded cuts of one stream. Threads: any.
 
@@ -107,18 +108,14 @@ class RetentionWorkflow:
         truncations: truncates it.
     """
 
-    def __init__(
-        self, parts: StreamParts, epochs: EpochReading, cuts: CutReading, truncations: TruncationWorkflow
-    ) -> None:
-        self._parts = parts
-        self._keys = parts.keys
-        self._epochs = epochs
-        self._cuts = cuts
-        self._truncations = truncations
+    _parts: StreamParts
+    _epochs: EpochReading
+    _cuts: CutReading
+    _truncations: TruncationWorkflow
 
     def read(self) -> RetentionSet:
         """When cuts were recorded, and the size before each. 1 call."""
-        return self._keys.retention().get().value
+        return self._parts.keys.retention().get().value
 
     def cut(self, recording_time_ms: int) -> StreamCutRecord:
         """A recorded cut. 1 call.
@@ -127,7 +124,7 @@ class RetentionWorkflow:
             NotInHistory: there is none of that time.
         """
         recording_time_ms = checked_time("the time of a recorded cut", recording_time_ms)
-        seen = self._keys.cut(recording_time_ms).read()
+        seen = self._parts.keys.cut(recording_time_ms).read()
         if seen is None:
             raise NotInHistory(f"expected a cut recorded at {recording_time_ms}, found none", Sought.CUT)
         return seen.value
@@ -146,11 +143,11 @@ class RetentionWorkflow:
         recording_time_ms = checked_time("the time of a recorded cut", recording_time_ms)
         size = checked_integer("the size before a cut", size, 0)
         record = (
-            self._keys.cut(recording_time_ms)
+            self._parts.keys.cut(recording_time_ms)
             .create_if_absent(StreamCutRecord(recording_time_ms, size, as_cut(cut)))
             .value
         )
-        now = self._keys.retention().change(lambda now: with_entry(now or RetentionSet(), record.entry)).value
+        now = self._parts.keys.retention().change(lambda now: with_entry(now or RetentionSet(), record.entry)).value
         self._erase_unlisted([recording_time_ms], now)
         return now
 
@@ -199,7 +196,7 @@ class RetentionWorkflow:
         is named by nobody, now or later. Calls: 1 for 1,000 recorded cuts, 1, and 1 for each that is erased.
         """
         prefix = keys.cut_key(0).removesuffix("0")
-        times = [int(key.removeprefix(prefix)) for key in self._keys.metadata.keys(prefix)]
+        times = [int(key.removeprefix(prefix)) for key in self._parts.keys.metadata.keys(prefix)]
         return self._erase_unlisted(times, self.read()) if times else 0
 
     def _erase_unlisted(self, times_ms: list[int], now: RetentionSet) -> int:
@@ -207,7 +204,7 @@ class RetentionWorkflow:
         known = set(now.times_ms.tolist())
         last_ms = max(known, default=-1)
         gone = [each for each in times_ms if each < last_ms and each not in known]
-        self._parts.each(lambda time_ms: self._keys.cut(time_ms).erase(), gone)
+        self._parts.each(lambda time_ms: self._parts.keys.cut(time_ms).erase(), gone)
         return len(gone)
 
     # A run
@@ -297,7 +294,7 @@ class RetentionWorkflow:
         """
         if state in _LEFT_ALONE:
             return _LEFT_ALONE[state]
-        policy = self._keys.configuration().get().value.configuration.retention
+        policy = self._parts.keys.configuration().get().value.configuration.retention
         if policy is not None:
             self._parts.require_host("run retention")
         return policy or Retained.NO_POLICY
@@ -320,7 +317,7 @@ class RetentionWorkflow:
             recorded = self.read()
             if not len(recorded):
                 return None
-            seen = self._keys.cut(recorded[-1].recording_time_ms).read()
+            seen = self._parts.keys.cut(recorded[-1].recording_time_ms).read()
             if seen is not None:
                 return seen.value
         return None
@@ -354,7 +351,7 @@ class RetentionWorkflow:
 
     def _place_of(self, entry: RetentionEntry) -> PlacedCut | None:
         """A recorded cut with its segments; None if its record is gone."""
-        seen = self._keys.cut(entry.recording_time_ms).read()
+        seen = self._parts.keys.cut(entry.recording_time_ms).read()
         return None if seen is None else self._cuts.place(seen.value.cut)
 
     # Purging
@@ -390,16 +387,16 @@ class RetentionWorkflow:
 
     def _delete(self, time_ms: int, limit: int | None, each: Each) -> int:
         """Delete the first cuts that were recorded at or before a time; gives how many."""
-        seen = self._keys.retention().get()
+        seen = self._parts.keys.retention().get()
         gone = up_to(seen.value, time_ms).times_ms[:limit].tolist()
         if not gone:
             return 0
-        each(lambda time_ms: self._keys.cut(time_ms).erase(), gone)
+        each(lambda time_ms: self._parts.keys.cut(time_ms).erase(), gone)
 
         def shorter(now: RetentionSet | None) -> RetentionSet | None:
             return None if now is None else without_up_to(now, gone[-1])
 
-        self._keys.retention().change(shorter, seen=seen)
+        self._parts.keys.retention().change(shorter, seen=seen)
         return len(gone)
 
 

@@ -22,7 +22,7 @@ Source: PDP-32; which checks come in which order: `accel.history.rules.scaling`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from accel.errors import ScalePrecondition
@@ -48,6 +48,7 @@ from accel.history.store.parts import StreamParts
 from loaders.tables import Versioned
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ScaleWorkflow:
     """Scales one stream. Threads: any.
 
@@ -58,16 +59,14 @@ class ScaleWorkflow:
         ownership: takes the stream.
     """
 
-    def __init__(self, parts: StreamParts, epochs: EpochReading, writing: EpochWriting, ownership: Ownership) -> None:
-        self._parts = parts
-        self._ownership = ownership
-        self._keys = parts.keys
-        self._epochs = epochs
-        self._writing = writing
+    _parts: StreamParts
+    _epochs: EpochReading
+    _writing: EpochWriting
+    _ownership: Ownership
 
     def stored(self) -> Versioned[EpochTransition]:
         """The transition that was submitted step by step, or the empty one, and its version. 1 call."""
-        return self._keys.transition().get()
+        return self._parts.keys.transition().get()
 
     def submit(
         self, request: ScaleRequest, seen: Versioned[EpochTransition] | None = None
@@ -84,7 +83,7 @@ class ScaleWorkflow:
             DataConflict: another version of the transition stands there.
             What `accel.history.rules.scaling.submitted` raises.
         """
-        key = self._keys.transition()
+        key = self._parts.keys.transition()
         state = self._parts.state()
         seen = seen or key.get()
         current = self._epochs.current()
@@ -110,7 +109,7 @@ class ScaleWorkflow:
         """
         verdict, transition = started(seen.value, self._epochs.current(), self._epochs.epoch, is_manual=is_manual)
         if verdict is ScaleVerdict.MIGRATED:
-            return self._keys.transition().write(transition, seen)
+            return self._parts.keys.transition().write(transition, seen)
         if verdict is ScaleVerdict.DROPPED:
             self.complete(seen.value)
             self._parts.leave_by_hand(StreamState.SCALING)
@@ -148,11 +147,11 @@ class ScaleWorkflow:
 
     def complete(self, transition: EpochTransition) -> None:
         """Empty a submitted transition; nothing if another one is stored by now. 2 calls."""
-        self._keys.transition().change(lambda now: NO_TRANSITION if now == transition else None)
+        self._parts.keys.transition().change(lambda now: NO_TRANSITION if now == transition else None)
 
     def reset(self) -> None:
         """Drop whatever transition is stored."""
-        self._keys.transition().change(lambda now: None if now is not None and now.is_empty else NO_TRANSITION)
+        self._parts.keys.transition().change(lambda now: None if now is not None and now.is_empty else NO_TRANSITION)
 
     def run(self, request: ScaleRequest, *, is_manual: bool = True) -> EpochRecord:
         """All of it. To be repeated as it is after a crash; the same scale that is under way is carried out.
@@ -218,7 +217,9 @@ class ScaleWorkflow:
             stored = self.stored()
             verdict, transition = started(stored.value, self._epochs.current(), self._epochs.epoch, is_manual=True)
             if verdict in (ScaleVerdict.PROCEED, ScaleVerdict.MIGRATED):
-                current = stored if transition == stored.value else self._keys.transition().write(transition, stored)
+                current = (
+                    stored if transition == stored.value else self._parts.keys.transition().write(transition, stored)
+                )
                 return ScalePlan(current.value, is_submitted=True)
             self.complete(stored.value)
             refuse_dropped(verdict, stored.value)
@@ -275,7 +276,7 @@ class ScaleWorkflow:
             if verdict is ScaleVerdict.PROCEED:
                 return ScalePlan(transition, is_manual=is_manual, is_submitted=True)
             if verdict is ScaleVerdict.MIGRATED:
-                written = self._keys.transition().write(transition, stored)
+                written = self._parts.keys.transition().write(transition, stored)
                 return ScalePlan(written.value, is_manual=is_manual, is_submitted=True)
             self.complete(stored.value)
             refuse_dropped(verdict, stored.value)
@@ -285,12 +286,12 @@ class ScaleWorkflow:
         return ScalePlan(transition, is_manual=is_manual)
 
     def _least(self) -> int:
-        return self._keys.configuration().get().value.configuration.min_segments
+        return self._parts.keys.configuration().get().value.configuration.min_segments
 
     def _refuse_crowded(self, request: ScaleRequest, epoch: int) -> None:
         size = self._parts.layout.chunk_size
         if needs_look(request, size):
-            seen = self._keys.chunk(epoch // size, size).read()
+            seen = self._parts.keys.chunk(epoch // size, size).read()
             refuse_crowded(request, epoch, None if seen is None else seen.value, size)
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from uuid import UUID
 
@@ -59,6 +60,7 @@ from accel.history.store.parts import MILLISECONDS, StoreParts, StreamParts
 from loaders.errors import TableMissing
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class CompletedTransactions:
     """The ends of all streams' transactions. Threads: any.
 
@@ -66,8 +68,7 @@ class CompletedTransactions:
         parts: of the store.
     """
 
-    def __init__(self, parts: StoreParts) -> None:
-        self._parts = parts
+    _parts: StoreParts
 
     def find(self, stream: keys.StreamIdentity, transaction_id: UUID) -> CompletedTransaction | None:
         """How a transaction ended; None if it has not, or nobody knows it any more. 3 calls at most."""
@@ -115,6 +116,7 @@ class CompletedTransactions:
         self.drop_old()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class CommitOrdering:
     """The order of commits of one stream. Threads: any.
 
@@ -122,13 +124,11 @@ class CommitOrdering:
         parts: of the stream.
     """
 
-    def __init__(self, parts: StreamParts) -> None:
-        self._parts = parts
-        self._key = parts.keys.commit_order()
+    _parts: StreamParts
 
     def read(self) -> CommitOrder:
         """The order as it stands. 1 call."""
-        return self._key.get().value
+        return self._parts.keys.commit_order().get().value
 
     def add(self, transaction_id: UUID) -> int:
         """Give a transaction a position at the end; after a lost reply perhaps two, of which it names one. 2 calls."""
@@ -139,7 +139,7 @@ class CommitOrdering:
             changed, taken = with_transaction(order or CommitOrder(), transaction_id)
             return changed
 
-        self._key.change(longer)
+        self._parts.keys.commit_order().change(longer)
         return taken
 
     def next_commit(self, read: ReadTransactions, limit: int | None = None) -> CommittingTransactions:
@@ -165,7 +165,9 @@ class CommitOrdering:
 
     def _remove(self, positions: Collection[int]) -> None:
         if positions:
-            self._key.change(lambda order: None if order is None else without_positions(order, positions))
+            self._parts.keys.commit_order().change(
+                lambda order: None if order is None else without_positions(order, positions)
+            )
 
 
 BEGIN_ATTEMPTS_MAX = 16
@@ -173,6 +175,7 @@ READ_AT_ONCE_MAX = 1000
 """Transactions of a listing that are held at once."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TransactionStore:
     """Transactions of one stream. Threads: any.
 
@@ -181,11 +184,13 @@ class TransactionStore:
         epochs: reads its epochs.
     """
 
-    def __init__(self, parts: StreamParts, epochs: EpochReading) -> None:
-        self._parts = parts
-        self._keys = parts.keys
-        self._epochs = epochs
-        self.order = CommitOrdering(parts)
+    _parts: StreamParts
+    _epochs: EpochReading
+
+    @property
+    def order(self) -> CommitOrdering:
+        """Transactions in the order in which they are to be committed."""
+        return CommitOrdering(self._parts)
 
     def begin(
         self, *, lease_ms: int | None = None, longest_ms: int | None = None, writer_id: str | None = None
@@ -219,7 +224,7 @@ class TransactionStore:
     def read(self, transaction_id: UUID) -> ActiveTransaction | None:
         """A transaction that is not ended; None if it is, or never was. 1 call."""
         try:
-            seen = self._keys.transaction(transaction_epoch(transaction_id), transaction_id).read()
+            seen = self._parts.keys.transaction(transaction_epoch(transaction_id), transaction_id).read()
         except TableMissing:
             return None
         return None if seen is None else seen.value
@@ -286,7 +291,7 @@ class TransactionStore:
     def each_active(self) -> Iterator[tuple[UUID, ActiveTransaction]]:
         """All that are not ended, ascending by id, a thousand held at a time. Calls as `active`."""
         for epoch in self.epochs():
-            ids = map(UUID, self._keys.transactions(epoch).keys())
+            ids = map(UUID, self._parts.keys.transactions(epoch).keys())
             with suppress(TableMissing):
                 while some := list(islice(ids, READ_AT_ONCE_MAX)):
                     yield from self.read_many(some).items()
@@ -297,7 +302,7 @@ class TransactionStore:
 
     def epochs(self) -> list[int]:
         """Epochs that may have transactions, ascending. 1 call for 1,000 of them."""
-        return sorted(map(int, self._keys.epochs.keys()))
+        return sorted(map(int, self._parts.keys.epochs.keys()))
 
     def epochs_with_table(self) -> list[int]:
         """Epochs whose transactions have a table. 1 call for 1,000 of them."""
@@ -376,7 +381,7 @@ class TransactionStore:
         for epoch in rules.droppable_epochs(self.epochs(), self._epochs.current()):
             if self._is_empty(epoch):
                 self._parts.store.tables.drop_table(self._parts.stream.transactions_table(epoch))
-                self._keys.epochs.erase(str(epoch))
+                self._parts.keys.epochs.erase(str(epoch))
 
     def _end_aborting(self, transaction_id: UUID) -> TransactionStatus:
         if not self._parts.has_host:
@@ -389,9 +394,9 @@ class TransactionStore:
 
     def _begun(self, transaction_id: UUID, transaction: ActiveTransaction) -> bool:
         epoch = transaction_epoch(transaction_id)
-        key = self._keys.transaction(epoch, transaction_id)
-        if not self._keys.epochs.exists(str(epoch)):
-            self._keys.epochs.create_if_absent(str(epoch), MARK)
+        key = self._parts.keys.transaction(epoch, transaction_id)
+        if not self._parts.keys.epochs.exists(str(epoch)):
+            self._parts.keys.epochs.create_if_absent(str(epoch), MARK)
         try:
             stands = key.create_if_absent(transaction)
         except TableMissing:
@@ -414,11 +419,11 @@ class TransactionStore:
         # Ids never come again, and an entry that is to be removed is not changed any more: no tombstone is needed, and
         # listings stay as short as there are transactions.
         with suppress(TableMissing):
-            self._keys.transaction(transaction_epoch(transaction_id), transaction_id).erase()
+            self._parts.keys.transaction(transaction_epoch(transaction_id), transaction_id).erase()
 
     def _is_empty(self, epoch: int) -> bool:
         try:
-            return next(self._keys.transactions(epoch).keys(), None) is None
+            return next(self._parts.keys.transactions(epoch).keys(), None) is None
         except TableMissing:
             return True
 
@@ -432,7 +437,7 @@ class TransactionStore:
                 )
             return change(found)
 
-        key = self._keys.transaction(transaction_epoch(transaction_id), transaction_id)
+        key = self._parts.keys.transaction(transaction_epoch(transaction_id), transaction_id)
         try:
             return key.change(step).value
         except TableMissing as error:

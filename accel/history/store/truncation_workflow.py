@@ -18,7 +18,7 @@ Source: PDP-32.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 import numpy as np
@@ -40,8 +40,10 @@ from accel.history.rules.states import StreamState, refuse_sealed_truncation
 from accel.history.store.cut_reading import CutReading
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
+from loaders.tables import TypedKey
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TruncationWorkflow:
     """Truncates one stream. Threads: any.
 
@@ -51,11 +53,13 @@ class TruncationWorkflow:
         ownership: takes the stream.
     """
 
-    def __init__(self, parts: StreamParts, cuts: CutReading, ownership: Ownership) -> None:
-        self._parts = parts
-        self._ownership = ownership
-        self._key = parts.keys.truncation()
-        self._cuts = cuts
+    _parts: StreamParts
+    _cuts: CutReading
+    _ownership: Ownership
+
+    @property
+    def _key(self) -> TypedKey[TruncationRecord]:
+        return self._parts.keys.truncation()
 
     def start(self, cut: Mapping[int, int]) -> TruncationRecord:
         """Store where the stream is to begin, step by step.
