@@ -256,15 +256,17 @@ class _Bytes:
 _BYTES: Final = _Bytes()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class SystemKeys:
     """Keys that streams share. Threads: any.
 
     Args:
         tables: where they lie.
+        records: keeps their records; None = they are read and decoded each time.
     """
 
-    def __init__(self, tables: Tables) -> None:
-        self.tables = tables
+    tables: Tables
+    records: RecordCache | None = None
 
     @property
     def scopes(self) -> Table:
@@ -273,12 +275,12 @@ class SystemKeys:
 
     def scope(self, name: str) -> TypedKey[ScopeEntry]:
         """Which scope has a name."""
-        return TypedKey(self.scopes, entry_key(name), forms.SCOPE_ENTRY)
+        return TypedKey(self.scopes, entry_key(name), forms.SCOPE_ENTRY, cache=self.records)
 
     def stream(self, scope: str, scope_id: UUID, name: str) -> TypedKey[StreamEntry]:
         """Which stream has a name."""
         table = self.streams(scope, scope_id)
-        return TypedKey(table, entry_key(name), forms.STREAM_ENTRY)
+        return TypedKey(table, entry_key(name), forms.STREAM_ENTRY, cache=self.records)
 
     def streams(self, scope: str, scope_id: UUID) -> Table:
         """The streams of a scope."""
@@ -287,11 +289,11 @@ class SystemKeys:
     def last_number(self, scope: str, name: str) -> TypedKey[int]:
         """The last segment number of a deleted stream."""
         table = self.tables.table(DELETED_STREAMS)
-        return TypedKey(table, f"{scope}/{name}", forms.LAST_NUMBER)
+        return TypedKey(table, f"{scope}/{name}", forms.LAST_NUMBER, cache=self.records)
 
     def counter(self, what: str) -> TypedKey[int]:
         """The next id that nobody has."""
-        return TypedKey(self.tables.table(COUNTERS), what, forms.ID_COUNTER)
+        return TypedKey(self.tables.table(COUNTERS), what, forms.ID_COUNTER, cache=self.records)
 
     @property
     def batches(self) -> Table:
@@ -301,7 +303,7 @@ class SystemKeys:
     def completed(self, batch: int, stream: StreamIdentity, transaction_id: UUID) -> TypedKey[CompletedTransaction]:
         """How a transaction ended, in one of the batches."""
         table, key = self.tables.table(completed_table(batch)), completed_key(stream, transaction_id)
-        return TypedKey(table, key, forms.COMPLETED_TRANSACTION, is_final=always)
+        return TypedKey(table, key, forms.COMPLETED_TRANSACTION, is_final=always, cache=self.records)
 
 
 class StreamKeys:
@@ -310,7 +312,7 @@ class StreamKeys:
     Args:
         tables: where they lie.
         stream: which one.
-        records: reads and keeps the records of its history.
+        records: keeps its records, decoded.
     """
 
     def __init__(self, tables: Tables, stream: StreamIdentity, records: RecordCache) -> None:
@@ -321,11 +323,11 @@ class StreamKeys:
 
     def creation_time(self) -> TypedKey[int]:
         """When the stream was created."""
-        return self._kept(CREATION_TIME, forms.CREATION_TIME, always)
+        return self._key(CREATION_TIME, forms.CREATION_TIME, always)
 
     def layout(self) -> TypedKey[HistoryLayout]:
         """How its history is cut into pieces."""
-        return self._kept(LAYOUT, forms.HISTORY_LAYOUT, always)
+        return self._key(LAYOUT, forms.HISTORY_LAYOUT, always)
 
     def configuration(self) -> TypedKey[ConfigurationRecord]:
         """What its owner wants."""
@@ -362,31 +364,31 @@ class StreamKeys:
 
     def current_epoch(self) -> TypedKey[EpochRecord]:
         """Its segments now."""
-        return self._kept(CURRENT_EPOCH, forms.EPOCH_RECORD)
+        return self._key(CURRENT_EPOCH, forms.EPOCH_RECORD)
 
     def epoch(self, number: int) -> TypedKey[EpochRecord]:
         """Its segments in one epoch."""
-        return self._kept(epoch_key(number), forms.EPOCH_RECORD, always)
+        return self._key(epoch_key(number), forms.EPOCH_RECORD, always)
 
     def chunk(self, number: int, chunk_size: int) -> TypedKey[HistoryChunk]:
         """What changed in the epochs of one chunk; immutable once it is full."""
-        return self._kept(chunk_key(number), forms.HISTORY_CHUNK, lambda chunk: len(chunk) == chunk_size)
+        return self._key(chunk_key(number), forms.HISTORY_CHUNK, lambda chunk: len(chunk) == chunk_size)
 
     def times(self) -> TypedKey[EpochTimesRoot]:
         """The root of the index of times."""
-        return self._kept(TIMES_ROOT, forms.EPOCH_TIMES)
+        return self._key(TIMES_ROOT, forms.EPOCH_TIMES)
 
     def times_block(self, block: Block) -> TypedKey[BlockTimes]:
         """A block of it."""
-        return self._kept(times_key(block), forms.EPOCH_TIMES_BLOCK, always)
+        return self._key(times_key(block), forms.EPOCH_TIMES_BLOCK, always)
 
     def sealed_epoch(self, segment_id: int) -> TypedKey[int]:
         """Which epoch sealed a segment."""
-        return self._kept(sealed_epoch_key(segment_id), forms.SEALED_EPOCH, always)
+        return self._key(sealed_epoch_key(segment_id), forms.SEALED_EPOCH, always)
 
     def shard(self, number: int) -> TypedKey[IdMap]:
         """Sealed sizes."""
-        return self._kept(shard_key(number), forms.SEALED_SIZES)
+        return self._key(shard_key(number), forms.SEALED_SIZES)
 
     def retention(self) -> TypedKey[RetentionSet]:
         """Which cuts were recorded."""
@@ -394,11 +396,12 @@ class StreamKeys:
 
     def cut(self, recording_time_ms: int) -> TypedKey[StreamCutRecord]:
         """A recorded cut."""
-        return self._kept(cut_key(recording_time_ms), forms.STREAM_CUT, always)
+        return self._key(cut_key(recording_time_ms), forms.STREAM_CUT, always)
 
     def marker(self, segment_id: int) -> TypedKey[int]:
         """Until when a segment has little load."""
-        return self._key(marker_key(segment_id), forms.COLD_MARKER)
+        # Not kept: of a deleted one the tombstone must be known, or marking anew takes a call more.
+        return TypedKey(self._metadata, marker_key(segment_id), forms.COLD_MARKER)
 
     def waiting_processor(self) -> TypedKey[str]:
         """Who waits for the stream."""
@@ -406,7 +409,7 @@ class StreamKeys:
 
     def segment_stream(self, segment_id: int) -> TypedKey[int]:
         """Which stream of the object layer holds a segment's data."""
-        return self._kept(segment_stream_key(segment_id), forms.SEGMENT_STREAM, always)
+        return self._key(segment_stream_key(segment_id), forms.SEGMENT_STREAM, always)
 
     @property
     def metadata(self) -> Table:
@@ -428,12 +431,9 @@ class StreamKeys:
 
     def transaction(self, epoch: int, transaction_id: UUID) -> TypedKey[ActiveTransaction]:
         """One of them."""
-        return TypedKey(self.transactions(epoch), str(transaction_id), forms.ACTIVE_TRANSACTION)
+        return TypedKey(self.transactions(epoch), str(transaction_id), forms.ACTIVE_TRANSACTION, cache=self._records)
 
     def _key(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> TypedKey[T]:
-        return TypedKey(self._metadata, key, codec, is_final=is_final)
-
-    def _kept(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> TypedKey[T]:
         return TypedKey(self._metadata, key, codec, is_final=is_final, cache=self._records)
 
 

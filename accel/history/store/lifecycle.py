@@ -282,16 +282,16 @@ class Ending:
 
     def drop_tables(self) -> None:
         """Drop all tables of the stream; those of transactions first, that of everything else last."""
-        tables, stream = self._parts.store.tables, self._parts.stream
+        store, stream = self._parts.store, self._parts.stream
         try:
             epochs = self._transactions.epochs()
         except TableMissing:
             epochs = self._transactions.epochs_with_table()  # dropped by a process that died before it was done
         for epoch in epochs:
-            tables.drop_table(stream.transactions_table(epoch))
-        tables.drop_table(stream.epochs_table)
-        tables.drop_table(stream.reader_groups_table)
-        self._parts.store.drop_table(stream.metadata_table)
+            store.drop_table(stream.transactions_table(epoch))
+        store.drop_table(stream.epochs_table)
+        store.drop_table(stream.reader_groups_table)
+        store.drop_table(stream.metadata_table)
 
     def _is_sealing(self) -> bool:
         """Bring the stream to SEALING; False if it is sealed already."""

@@ -333,9 +333,9 @@ class Names:
             if self._scope_to_create_in(scope) == scope_id:
                 return True
         except NotInHistory:
-            self._parts.tables.drop_table(keys.streams_table(scope, scope_id))
+            self._parts.drop_table(keys.streams_table(scope, scope_id))
             raise
-        self._parts.tables.drop_table(keys.streams_table(scope, scope_id))
+        self._parts.drop_table(keys.streams_table(scope, scope_id))
         return False
 
     def _finish_scope(self, scope: str, seen: Versioned[ScopeEntry]) -> Versioned[ScopeEntry] | None:
@@ -349,7 +349,7 @@ class Names:
     def _drop_if_gone(self, scope: str, scope_id: UUID) -> None:
         now = self._parts.keys.scope(scope).read()
         if now is None or now.value.unique_id != scope_id:
-            self._parts.tables.drop_table(keys.streams_table(scope, scope_id))
+            self._parts.drop_table(keys.streams_table(scope, scope_id))
             self._parts.keys.scopes.erase(keys.listed_key(scope, scope_id))
 
     def _finish_deleting(self, scope: str, seen: Versioned[ScopeEntry]) -> bool:
@@ -368,7 +368,7 @@ class Names:
             if deleting is None:
                 return False
             seen = deleting
-        self._parts.tables.drop_table(keys.streams_table(scope, scope_id))
+        self._parts.drop_table(keys.streams_table(scope, scope_id))
         self._parts.keys.scopes.erase(keys.listed_key(scope, scope_id))
         try:
             key.delete(seen)
@@ -504,7 +504,7 @@ class OrphanedTables:
             named = self._named(*owner) if owner else None
             dropped += [each for each in found if named is not None and not each.endswith(str(named))]
         for each in dropped:
-            self._parts.tables.drop_table(each)
+            self._parts.drop_table(each)
         return dropped
 
     def _named(self, scope: str, stream: str | None) -> UUID | None:

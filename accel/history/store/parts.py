@@ -1,8 +1,8 @@
 """What the questions and workflows of one stream, and of one store, share: settings, tables, clock, cache and host.
 
-The cache of decoded records is bounded in bytes. The columns of a record count (`record_size_bytes`); the few objects
-around them are the overhead of keeping a record at all. A column that is a part of a larger array counts as the whole
-array, since that stays in memory for it.
+The cache of decoded records is bounded in bytes. Columns and tuples of a record count (`record_size_bytes`); the few
+objects around them are the overhead of keeping a record at all. A column that is a part of a larger array counts as
+the whole array, since that stays in memory for it.
 """
 
 from __future__ import annotations
@@ -12,20 +12,16 @@ from array import array
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accel.errors import HostMissing, InvalidArgument
 from accel.history.rules.configuration import HistoryLayout, ShardBy
-from accel.history.rules.epochs import EpochRecord, HistoryChunk
-from accel.history.rules.retention import StreamCutRecord
-from accel.history.rules.segments import Segments
 from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, moved_by_hand, start_number
 from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
-from accel.history.rules.values import TIME_MS_END, IdMap, check_settings, checked_duration, checked_time
+from accel.history.rules.values import TIME_MS_END, check_settings, checked_duration, checked_time
 from accel.history.store.hosts import NoHost, SegmentHost, StreamName
 from accel.history.store.keys import (
     SEGMENT_STREAMS,
@@ -41,7 +37,7 @@ from loaders.backoff import Backoff
 from loaders.errors import DataNotFound
 from loaders.lifetime import InlineElsewhere, Lazy
 from loaders.tables import RecordCache, RetrySettings, Tables, Versioned
-from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, BlockTimes, EpochTimesRoot
+from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS
 
 MILLISECONDS = 1000
 
@@ -62,8 +58,9 @@ class HistorySettings:
         lease_ms: how long a transaction lives unless somebody asks for more.
         longest_ms: how long it lives at most.
         completed_batch_seconds: ends of transactions are remembered for this long at least, and twice that at most.
-        records_cache_bytes: memory for decoded records, of all streams together: epochs, chunks, blocks of times. They
-            cost neither a call nor decoding when they are asked for again. 64 MiB; 0 = none is kept.
+        records_cache_bytes: memory for decoded records, of all streams together. Those that never change (epochs, full
+            chunks, blocks of times) cost neither a call nor decoding when they are asked for again, the others a call
+            without a body. 64 MiB; 0 = none is kept.
 
     Raises:
         ValueError: a number out of bounds.
@@ -98,37 +95,23 @@ class HistorySettings:
         return HistoryLayout(self.chunk_size, self.shard_size, self.shard_by)
 
 
-Column: TypeAlias = "NDArray[Any] | array[int]"
+ITEM_SIZE_BYTES: Final = 120
+"""Of what a tuple holds: an id or a short text."""
 
 
 def record_size_bytes(record: object) -> int:
-    """Memory that a record's columns take; 0 for one without columns. O(1)."""
-    return sum(map(_held_bytes, _columns(record)))
-
-
-def _columns(record: object) -> tuple[Column, ...]:
+    """Memory that the columns and tuples of a record take; 0 for one without any. O(fields)."""
     match record:
-        case EpochRecord(segments=Segments(rows=rows)):
-            return (rows,)
-        case HistoryChunk():
-            stops = record.sealed_stops, record.created_stops
-            return record.sealed.rows, record.created.rows, record.reference_epochs, record.times_ms, *stops
-        case BlockTimes():
-            return (record.times,)
-        case EpochTimesRoot():
-            return record.tail, record.part_starts, record.leaf_starts
-        case IdMap() | StreamCutRecord(cut=IdMap()):
-            numbers = record if isinstance(record, IdMap) else record.cut
-            return numbers.ids, numbers.values_array
+        case array():
+            return len(record) * record.itemsize
+        case np.ndarray():
+            # A view keeps alive what it was cut from.
+            return record.base.nbytes if isinstance(record.base, np.ndarray) else record.nbytes
+        case tuple():
+            return ITEM_SIZE_BYTES * len(record)
         case _:
-            return ()
-
-
-def _held_bytes(column: Column) -> int:
-    if isinstance(column, array):
-        return len(column) * column.itemsize
-    # A view keeps alive what it was cut from.
-    return column.base.nbytes if isinstance(column.base, np.ndarray) else column.nbytes
+            names = getattr(type(record), "__slots__", ())
+            return sum(record_size_bytes(getattr(record, name, None)) for name in names)
 
 
 Item = TypeVar("Item")
@@ -147,7 +130,7 @@ class StoreParts:
         is_initialised: whether the tables that all streams share were made with the bucket: then none may be missing.
 
     Attributes:
-        records: reads records that never change, and keeps them.
+        records: the records of all streams, decoded: one cache for every key.
     """
 
     tables: Tables
@@ -171,7 +154,7 @@ class StoreParts:
     @Lazy
     def keys(self) -> SystemKeys:
         """Keys that streams share."""
-        return SystemKeys(self.tables)
+        return SystemKeys(self.tables, self.records)
 
     @Lazy
     def transaction_counters(self) -> IdBlocks:

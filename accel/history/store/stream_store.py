@@ -37,9 +37,8 @@ from accel.history.store.transaction_store import CompletedTransactions
 from accel.system import SYSTEM, Components
 from loaders.errors import DataNotFound, TableMissing
 from loaders.store import ObjectStore
-from loaders.tables import Tables, ValueCache, read_format
+from loaders.tables import Tables, read_format
 
-CACHE_SIZE_BYTES = 64 * 2**20
 CREATE_ATTEMPTS_MAX = 8
 
 
@@ -95,7 +94,6 @@ class StreamStore:
             nonce=system.nonce,
             sleep=system.sleep,
             jitter=system.jitter,
-            cache=ValueCache(CACHE_SIZE_BYTES),
             executor=executor,
             if_match_quotes=None if record is None else record.if_match_quotes,
         )

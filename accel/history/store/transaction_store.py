@@ -105,7 +105,7 @@ class CompletedTransactions:
         """Drop all batches but the newest two; gives which. 1 call if there are none to drop."""
         dropped = droppable_batches(self.batches())
         for batch in dropped:
-            self._parts.tables.drop_table(keys.completed_table(batch))
+            self._parts.drop_table(keys.completed_table(batch))
             self._parts.keys.batches.erase(str(batch))
         return dropped
 
@@ -380,7 +380,7 @@ class TransactionStore:
         """Drop tables of older epochs that have no transactions any more. 1 call if there are none."""
         for epoch in rules.droppable_epochs(self.epochs(), self._epochs.current()):
             if self._is_empty(epoch):
-                self._parts.store.tables.drop_table(self._parts.stream.transactions_table(epoch))
+                self._parts.store.drop_table(self._parts.stream.transactions_table(epoch))
                 self._parts.keys.epochs.erase(str(epoch))
 
     def _end_aborting(self, transaction_id: UUID) -> TransactionStatus:
