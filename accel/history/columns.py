@@ -126,7 +126,7 @@ def segments_of_rows(rows: NDArray[np.void], keys: Integers) -> Segments:
 
 def key_table(*parts: Segments) -> Integers:
     """The bits of all keys of some segments, ascending, each once."""
-    columns = [key_bits(column) for each in parts for column in (each.key_starts, each.key_ends)]
+    columns = [key_bits(column) for part in parts for column in (part.key_starts, part.key_ends)]
     return np.unique(np.concatenate(columns))
 
 
@@ -295,9 +295,9 @@ def _back(chunk: HistoryChunk) -> Integers:
     """How many created segments to go back from its epoch to each sealed one; 0 for those that are not found there."""
     first = np.repeat(chunk.created_stops - _counts(chunk.created_stops), _counts(chunk.sealed_stops))
     at = chunk.created.positions_of(chunk.sealed.ids)
-    found = (at >= 0) & (at < first)
-    found[found] = chunk.created.rows[at[found]] == chunk.sealed.rows[found]
-    return np.where(found, first - at, 0)
+    inside = (at >= 0) & (at < first)
+    inside[inside] = chunk.created.rows[at[inside]] == chunk.sealed.rows[inside]
+    return np.where(inside, first - at, 0)
 
 
 def restored_chunk(fields: StoredChunk, where: str) -> HistoryChunk:

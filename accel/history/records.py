@@ -185,8 +185,8 @@ def _placed(value: object, views: list[RowsView]) -> object:
     if isinstance(value, dict):
         if _VIEW in value:
             return views[value[_VIEW]]
-        return {name: _placed(each, views) for name, each in value.items()}
-    return [_placed(each, views) for each in value] if isinstance(value, list) else value
+        return {name: _placed(item, views) for name, item in value.items()}
+    return [_placed(item, views) for item in value] if isinstance(value, list) else value
 
 
 def _view(rows: object) -> RowsView:
@@ -203,9 +203,9 @@ def _shown_rows(value: object, count: int | None = None) -> object:
     if isinstance(value, Segments):
         return [_segment(*row) for row in value.rows[:count].tolist()]
     if isinstance(value, IdMap):
-        return {segment_text(each): number for each, number in islice(value.items(), count)}
+        return {segment_text(item): number for item, number in islice(value.items(), count)}
     if isinstance(value, IdSet):
-        return [segment_text(each) for each in islice(value, count)]
+        return [segment_text(item) for item in islice(value, count)]
     if isinstance(value, KeyRanges | HistoryChunk | RetentionSet | array):
         return list(islice(value, count))
     raise TypeError(f"expected a value that JSON can say, found {type(value).__name__}")

@@ -129,14 +129,14 @@ class StreamConfiguration:
         _check_member(ScalingPolicy, self.scaling)
         _check_member((RetentionPolicy, type(None)), self.retention)
         _check_member((tuple, list), self.tags)
-        object.__setattr__(self, "tags", tuple(checked_text("a tag", each, low=0) for each in self.tags))
+        object.__setattr__(self, "tags", tuple(checked_text("a tag", tag, low=0) for tag in self.tags))
         if list(self.tags) != sorted(set(self.tags)):
             raise ValueError(f"expected tags in order, each once, found {self.tags}")
 
 
 def _check_member(kinds: type | tuple[type, ...], value: object) -> None:
     if not isinstance(value, kinds):
-        names = " or ".join(each.__name__ for each in (kinds if isinstance(kinds, tuple) else (kinds,)))
+        names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
         raise InvalidArgument(f"expected a {names}, found {value!r}")
 
 

@@ -264,17 +264,17 @@ class HistoryChunk:
         Raises:
             ValueError: none, or epochs that do not follow each other.
         """
-        epochs = [each.epoch for each in deltas]
+        epochs = [delta.epoch for delta in deltas]
         if not epochs or epochs != list(range(epochs[0], epochs[0] + len(epochs))):
             raise ValueError(f"expected epochs in a row, found {epochs[:5]}")
         return cls(
             epochs[0],
-            [each.reference_epoch for each in deltas],
-            [each.time_ms for each in deltas],
-            sealed=Segments.joined(each.sealed for each in deltas),
-            sealed_stops=np.cumsum([len(each.sealed) for each in deltas]),
-            created=Segments.joined(each.created for each in deltas),
-            created_stops=np.cumsum([len(each.created) for each in deltas]),
+            [delta.reference_epoch for delta in deltas],
+            [delta.time_ms for delta in deltas],
+            sealed=Segments.joined(delta.sealed for delta in deltas),
+            sealed_stops=np.cumsum([len(delta.sealed) for delta in deltas]),
+            created=Segments.joined(delta.created for delta in deltas),
+            created_stops=np.cumsum([len(delta.created) for delta in deltas]),
         )
 
     @property
@@ -290,8 +290,8 @@ class HistoryChunk:
     @property
     def duplicates(self) -> Integers:
         """Those that repeat an older one, ascending."""
-        found: Integers = self.epochs[self.reference_epochs != self.epochs]
-        return found
+        duplicates: Integers = self.epochs[self.reference_epochs != self.epochs]
+        return duplicates
 
     @property
     def sealing_epochs(self) -> Integers:
@@ -337,7 +337,7 @@ class HistoryChunk:
         return len(self.times_ms)
 
     def __iter__(self) -> Iterator[HistoryDelta]:
-        return (each for epoch in self.epochs.tolist() if (each := self.delta(epoch)) is not None)
+        return (delta for epoch in self.epochs.tolist() if (delta := self.delta(epoch)) is not None)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HistoryChunk):
@@ -510,12 +510,12 @@ def segment_in(record: EpochRecord, segment_id: int) -> SegmentRecord:
     Raises:
         NotInHistory: it does not belong to it.
     """
-    found = record.find(segment_id)
-    if found is None:
+    segment = record.find(segment_id)
+    if segment is None:
         raise NotInHistory(
             f"expected a segment of epoch {record.epoch}, found {segment_text(segment_id)}", Sought.SEGMENT
         )
-    return found
+    return segment
 
 
 def successors(segment_id: int, sealing: EpochRecord, before: EpochRecord) -> dict[int, list[int]]:
@@ -570,7 +570,7 @@ def _related(segment: SegmentRecord, others: Segments, own: Segments) -> dict[in
         return {}
     # One segment may be split into thousands: each is compared with those around it, not with all of the epoch.
     near = _overlapping(own, float(related.key_starts.min()), float(related.key_ends.max()))
-    return {each.id: _overlapping(near, each.key_start, each.key_end).ids.tolist() for each in related}
+    return {segment.id: _overlapping(near, segment.key_start, segment.key_end).ids.tolist() for segment in related}
 
 
 def _overlapping(segments: Segments, start: float, end: float) -> Segments:
@@ -648,14 +648,14 @@ def place(cut: IdMap, first: EpochRecord, chunks: Iterable[HistoryChunk], epochs
         return NO_CUT
     created = cut.ids >> NUMBER_BITS
     last = int(created[-1])
-    found = [_named(first.segments, cut.ids)]
+    parts = [_named(first.segments, cut.ids)]
     sealing = np.full(len(cut), last + 1, dtype=np.int64)
     for chunk in chunks:
-        found.append(_named(chunk.created, cut.ids))
+        parts.append(_named(chunk.created, cut.ids))
         repeated = np.intersect1d(chunk.duplicates, created).tolist()
-        found += [_named(epochs(number).segments, cut.ids) for number in repeated]
+        parts += [_named(epochs(number).segments, cut.ids) for number in repeated]
         sealing = np.minimum(sealing, _sealing(chunk, cut.ids, created, last + 1))
-    segments = Segments.joined(found).ascending()
+    segments = Segments.joined(parts).ascending()
     missing = positions_in(segments.ids, cut.ids) < 0
     if missing.any():
         raise NotInHistory(f"expected segments of this stream, found {some_ids(cut.ids[missing])}", Sought.SEGMENT)

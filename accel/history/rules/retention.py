@@ -263,7 +263,7 @@ def truncation_point(
     newest = find(now, end - policy.minimum)
     if newest is None or not has_readers:
         return newest
-    wanted = [each for each in (read_by_all, _limit(policy, now, end, find_first)) if each is not None]
+    wanted = [cut for cut in (read_by_all, _limit(policy, now, end, find_first)) if cut is not None]
     return min(newest, max(wanted)) if wanted else None
 
 

@@ -123,7 +123,7 @@ class KeyRanges:
     @classmethod
     def of(cls, ranges: Iterable[Sequence[float]]) -> KeyRanges:
         """From pairs of start and end."""
-        pairs = np.array([tuple(each) for each in ranges], dtype=np.float64).reshape(-1, 2)
+        pairs = np.array([tuple(key_range) for key_range in ranges], dtype=np.float64).reshape(-1, 2)
         return cls(pairs[:, 0].copy(), pairs[:, 1].copy())
 
     def __len__(self) -> int:
@@ -178,7 +178,7 @@ class Segments(Sequence[SegmentRecord]):
     @classmethod
     def of(cls, segments: Iterable[SegmentRecord]) -> Segments:
         """From single records."""
-        rows = [(each.id, each.creation_time_ms, each.key_start, each.key_end) for each in segments]
+        rows = [(part.id, part.creation_time_ms, part.key_start, part.key_end) for part in segments]
         return cls(np.array(rows, dtype=SEGMENT))
 
     @classmethod

@@ -381,10 +381,12 @@ def with_transaction(order: CommitOrder, transaction_id: UUID) -> tuple[CommitOr
 def without_positions(order: CommitOrder, positions: Collection[int]) -> CommitOrder | None:
     """The order without some positions; None if it has none of them. The next position stays as it is."""
     known = frozenset(positions)
-    kept = [each for each in zip(order.positions, order.transaction_ids, strict=True) if each[0] not in known]
+    kept = [entry for entry in zip(order.positions, order.transaction_ids, strict=True) if entry[0] not in known]
     if len(kept) == len(order.positions):
         return None
-    return CommitOrder(order.next_position, tuple(at for at, _ in kept), tuple(each for _, each in kept))
+    return CommitOrder(
+        order.next_position, tuple(at for at, _ in kept), tuple(transaction_id for _, transaction_id in kept)
+    )
 
 
 def next_commit(order: CommitOrder, read: ReadTransactions, limit: int = COMMITTED_AT_ONCE_MAX) -> NextCommit:

@@ -260,9 +260,9 @@ def positions_in(ascending: Integers, wanted: Integers) -> Integers:
     """Where ids stand among ascending ones, -1 for those that do not. O(m log n)."""
     if not len(ascending):
         return np.full(len(wanted), -1, dtype=np.int64)
-    found = np.searchsorted(ascending, wanted)
-    found[found == len(ascending)] = 0
-    return np.where(ascending[found] == wanted, found, -1)
+    positions = np.searchsorted(ascending, wanted)
+    positions[positions == len(ascending)] = 0
+    return np.where(ascending[positions] == wanted, positions, -1)
 
 
 def check_ascending(ids: Integers) -> None:
@@ -285,7 +285,7 @@ def check_ascending(ids: Integers) -> None:
 def some_ids(ids: ArrayLike) -> str:
     """The first few ids, as people read them, for messages."""
     known = np.asarray(ids, dtype=np.int64)
-    shown = ", ".join(segment_text(each) for each in known[:5].tolist())
+    shown = ", ".join(segment_text(segment_id) for segment_id in known[:5].tolist())
     return f"{shown}, ..." if len(known) > 5 else shown or "none"
 
 
@@ -317,12 +317,12 @@ def checked_integer(what: str, value: object, low: int = INT64_MIN, high: int = 
     if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
         raise InvalidArgument(f"expected an integer as {what}, found {value!r} of type {type(value).__name__}")
     try:
-        found = operator.index(value)
+        number = operator.index(value)
     except TypeError as error:  # arrays have the method, and refuse
         raise InvalidArgument(f"expected an integer as {what}, found {type(value).__name__}") from error
-    if not low <= found <= high:
-        raise InvalidArgument(f"expected {what} of {low} to {high}, found {found}")
-    return found
+    if not low <= number <= high:
+        raise InvalidArgument(f"expected {what} of {low} to {high}, found {number}")
+    return number
 
 
 def checked_time(what: str, time_ms: object) -> int:
@@ -349,10 +349,10 @@ def checked_id(segment_id: object) -> int:
     Raises:
         InvalidArgument: it is none.
     """
-    found = checked_integer("a segment id", segment_id)
-    if not is_segment_id(found):
-        raise InvalidArgument(f"expected a segment id, found {found}")
-    return found
+    number = checked_integer("a segment id", segment_id)
+    if not is_segment_id(number):
+        raise InvalidArgument(f"expected a segment id, found {number}")
+    return number
 
 
 def checked_uuid(what: str, value: object) -> UUID:
@@ -396,10 +396,10 @@ def checked_numbers(what: str, values: object, low: int = INT64_MIN) -> IdMap:
     """
     if not isinstance(values, Mapping):
         raise InvalidArgument(f"expected {what} by segment id, found {type(values).__name__}")
-    found = values
+    numbers = values
     if not isinstance(values, IdMap):
-        found = {checked_id(each): checked_integer(what, value, low) for each, value in values.items()}
-    columns = IdMap.of(found)
+        numbers = {checked_id(segment_id): checked_integer(what, value, low) for segment_id, value in values.items()}
+    columns = IdMap.of(numbers)
     if len(columns) and int(columns.values_array.min()) < low:
         raise InvalidArgument(f"expected {what} of at least {low}, found {int(columns.values_array.min())}")
     return columns
@@ -412,12 +412,12 @@ def checked_keys(ranges: Iterable[Sequence[float]]) -> list[tuple[float, float]]
         InvalidArgument: no pairs, or a key that is no finite number.
     """
     try:
-        pairs = [tuple(each) for each in ranges]
+        pairs = [tuple(pair) for pair in ranges]
     except TypeError as error:
         raise InvalidArgument(f"expected pairs of keys, found {type(ranges).__name__}: {error}") from error
-    for each in pairs:
-        if len(each) != 2 or not all(map(_is_key, each)):
-            raise InvalidArgument(f"expected pairs of finite keys, found {each}")
+    for pair in pairs:
+        if len(pair) != 2 or not all(map(_is_key, pair)):
+            raise InvalidArgument(f"expected pairs of finite keys, found {pair}")
     return [(float(start), float(end)) for start, end in pairs]
 
 
@@ -427,12 +427,12 @@ def check_settings(settings: object) -> None:
     Raises:
         InvalidArgument: the first of them.
     """
-    for each in fields(settings):  # type: ignore[arg-type]  # an instance of a dataclass
-        value = getattr(settings, each.name)
-        if each.type == "int":
-            checked_integer(each.name, value)
-        elif each.type == "float" and not _is_key(value):
-            raise InvalidArgument(f"expected a finite number as {each.name}, found {value!r}")
+    for setting in fields(settings):  # type: ignore[arg-type]  # an instance of a dataclass
+        value = getattr(settings, setting.name)
+        if setting.type == "int":
+            checked_integer(setting.name, value)
+        elif setting.type == "float" and not _is_key(value):
+            raise InvalidArgument(f"expected a finite number as {setting.name}, found {value!r}")
 
 
 def check_epoch(where: str, epoch: int, reference_epoch: int) -> None:

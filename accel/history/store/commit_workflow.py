@@ -82,15 +82,15 @@ class CommitWorkflow:
         """
         if limit is not None:
             limit = checked_integer("a limit", limit, 1)
-        seen = self.stored()
+        versioned = self.stored()
         order = self._transactions.order
-        if seen.value.is_empty:
+        if versioned.value.is_empty:
             committing = order.next_commit(self._transactions.read_many, limit)
             if committing.is_empty:
                 return committing
-            seen = self._parts.keys.committing().write(committing, seen)
-        order.remove(seen.value.transaction_ids)
-        return seen.value
+            versioned = self._parts.keys.committing().write(committing, versioned)
+        order.remove(versioned.value.transaction_ids)
+        return versioned.value
 
     def start_rolling(self, active_epoch: int) -> CommittingTransactions:
         """Store that the commit rolls from an epoch. 2 calls.
@@ -123,7 +123,7 @@ class CommitWorkflow:
         again = self._writing.write(active_epoch_again(active, merged), merged)
         self._writing.seal_epochs(merged, active)
         self._writing.seal_epochs(again, merged)
-        self._writing.write_sizes({each: sizes.get(each, 0) for each in merged.segments.ids.tolist()})
+        self._writing.write_sizes({segment_id: sizes.get(segment_id, 0) for segment_id in merged.segments.ids.tolist()})
 
     def complete_rolling(self, committing: CommittingTransactions, sizes: Mapping[int, int]) -> None:
         """The stream moves on to the second epoch of a rolling commit.
@@ -133,7 +133,7 @@ class CommitWorkflow:
             sizes: of the segments that were active before, by id; those that are missing count 0.
         """
         active = self._epochs.epoch(_active_epoch(committing))
-        self._writing.write_sizes({each: sizes.get(each, 0) for each in active.segments.ids.tolist()})
+        self._writing.write_sizes({segment_id: sizes.get(segment_id, 0) for segment_id in active.segments.ids.tolist()})
         self._writing.remove_markers(active.segments.ids)
         self._writing.advance(self._epochs.epoch(active.epoch + 2))
 
@@ -182,9 +182,9 @@ class CommitWorkflow:
         return committing
 
     def _end_all(self, committing: CommittingTransactions) -> None:
-        for each in committing.transaction_ids:
+        for transaction_id in committing.transaction_ids:
             with suppress(NotInHistory):  # ended so long ago that nobody remembers
-                self._transactions.end(each)
+                self._transactions.end(transaction_id)
         self._transactions.drop_epochs()
 
     def _empty(self, committing: CommittingTransactions) -> None:

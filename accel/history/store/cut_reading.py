@@ -175,8 +175,8 @@ class CutReading:
 
     def shard(self, number: int) -> IdMap:
         """A shard of sealed sizes; empty if nothing of it was sealed. 1 call."""
-        seen = self._parts.keys.shard(number).read()
-        return NOTHING if seen is None else seen.value
+        versioned = self._parts.keys.shard(number).read()
+        return NOTHING if versioned is None else versioned.value
 
     def _sealed_sizes(self, ids: Integers, shards: dict[int, IdMap]) -> dict[int, int]:
         layout = self._parts.layout
@@ -185,12 +185,12 @@ class CutReading:
             shards.clear()
         wanted = sorted(set(numbers.tolist()) - shards.keys())
         shards.update(zip(wanted, self._parts.each(self.shard, wanted), strict=True))
-        found: dict[int, int] = {}
+        sizes: dict[int, int] = {}
         for number in set(numbers.tolist()):
             asked = ids[numbers == number]
             known = shards[number].positions_of(asked) >= 0
-            found.update(zip(asked[known].tolist(), shards[number].get_many(asked[known], 0).tolist(), strict=True))
-        return found
+            sizes.update(zip(asked[known].tolist(), shards[number].get_many(asked[known], 0).tolist(), strict=True))
+        return sizes
 
     def _bound(self, cut: Mapping[int, int]) -> PlacedCut | None:
         columns = as_cut(cut)

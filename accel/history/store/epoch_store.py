@@ -113,12 +113,12 @@ class EpochReading:
             IllegalState: the stream is still being created.
             DataNotFound: it is deleted.
         """
-        seen = self._parts.keys.current_epoch().read()
-        if seen is None:
+        versioned = self._parts.keys.current_epoch().read()
+        if versioned is None:
             state = self._parts.keys.state().read()
             refuse_uncreated(StreamState.UNKNOWN if state is None else state.value.state)
             raise IllegalState("expected a current epoch, found a stream without one")
-        return seen.value
+        return versioned.value
 
     def epoch(self, number: int) -> EpochRecord:
         """An epoch. 1 call.
@@ -127,10 +127,10 @@ class EpochReading:
             NotInHistory: the stream has no such epoch.
         """
         number = checked_integer("an epoch", number)
-        seen = self._parts.keys.epoch(number).read() if 0 <= number <= EPOCH_MAX else None
-        if seen is None:
+        versioned = self._parts.keys.epoch(number).read() if 0 <= number <= EPOCH_MAX else None
+        if versioned is None:
             raise NotInHistory(f"expected an epoch of stream {self._parts.stream}, found {number}")
-        return seen.value
+        return versioned.value
 
     def chunks(self, low: int, high: int) -> Iterator[HistoryChunk]:
         """What changed after one epoch, up to another. 1 call a chunk.
@@ -173,8 +173,8 @@ class EpochReading:
 
     def sealed_epoch(self, segment_id: int) -> int | None:
         """Which epoch sealed a segment; None if it is active, or is none. 1 call."""
-        seen = self._parts.keys.sealed_epoch(segment_id).read()
-        return None if seen is None else seen.value
+        versioned = self._parts.keys.sealed_epoch(segment_id).read()
+        return None if versioned is None else versioned.value
 
     def successors(self, segment_id: int) -> dict[int, list[int]]:
         """The segments that follow one, each with all that it follows; none of an active one. 3 calls, 2 if active.
@@ -257,10 +257,10 @@ class EpochReading:
         return self._parts.layout.chunk_size
 
     def _chunk(self, number: int, high: int) -> HistoryChunk:
-        seen = self._parts.keys.chunk(number, self._chunk_size).read(self._reaching(number, high))
-        if seen is None:
+        versioned = self._parts.keys.chunk(number, self._chunk_size).read(self._reaching(number, high))
+        if versioned is None:
             raise NotInHistory(f"expected history up to epoch {high}, found none from {number * self._chunk_size} on")
-        return seen.value
+        return versioned.value
 
     def _reaching(self, number: int, high: int) -> Callable[[HistoryChunk], bool]:
         last = min(high, (number + 1) * self._chunk_size - 1)
@@ -286,13 +286,13 @@ class EpochReading:
         raise DataNotFound(self._parts.stream.metadata_table, keys.TIMES_ROOT, detail)
 
     def _located(self, root: EpochTimesRoot, time_ms: int) -> int:
-        found = locate(root, time_ms)
-        if not isinstance(found, Block):
-            return found
-        seen = self._parts.keys.times_block(found).read()
-        if seen is None:
-            raise _BlockGone(f"{found.kind.value} {found.number}")
-        return epoch_in_block(root, seen.value, time_ms)
+        block = locate(root, time_ms)
+        if not isinstance(block, Block):
+            return block
+        versioned = self._parts.keys.times_block(block).read()
+        if versioned is None:
+            raise _BlockGone(f"{block.kind.value} {block.number}")
+        return epoch_in_block(root, versioned.value, time_ms)
 
 
 class EpochSource(Protocol):
@@ -356,8 +356,10 @@ class EpochWriting:
         """
         stream_ids = self._parts.store.segment_streams.take(len(segments)) if len(segments) else range(0)
         pairs = list(zip(segments.ids.tolist(), stream_ids, strict=True))
-        seen = self._parts.each(lambda pair: self._parts.keys.segment_stream(pair[0]).create_if_absent(pair[1]), pairs)
-        bound = {segment_id: each.value for (segment_id, _), each in zip(pairs, seen, strict=True)}
+        versioned = self._parts.each(
+            lambda pair: self._parts.keys.segment_stream(pair[0]).create_if_absent(pair[1]), pairs
+        )
+        bound = {segment_id: stored.value for (segment_id, _), stored in zip(pairs, versioned, strict=True)}
         self._parts.store.segment_streams.note(bound.values())
         return bound
 
@@ -389,7 +391,9 @@ class EpochWriting:
     def seal_epochs(self, record: EpochRecord, before: EpochRecord) -> None:
         """Step 5: which segments an epoch seals. 1 call each."""
         ids = sealed_by(record, before).ids.tolist()
-        self._parts.each(lambda each: self._parts.keys.sealed_epoch(each).create_if_absent(record.epoch), ids)
+        self._parts.each(
+            lambda segment_id: self._parts.keys.sealed_epoch(segment_id).create_if_absent(record.epoch), ids
+        )
 
     def write_sizes(self, sizes: Mapping[int, int]) -> None:
         """Step 6. 2 calls a shard. A size that is known stays as it is.
@@ -404,7 +408,7 @@ class EpochWriting:
 
     def remove_markers(self, ids: Integers) -> None:
         """Sealed segments have no load. 1 call each."""
-        self._parts.each(lambda each: self._parts.keys.marker(each).erase(), ids.tolist())
+        self._parts.each(lambda segment_id: self._parts.keys.marker(segment_id).erase(), ids.tolist())
 
     def advance(self, record: EpochRecord) -> None:
         """Steps 7 and 8."""
@@ -476,10 +480,10 @@ class EpochWriting:
         self._parts.keys.times().change(longer)
 
     def _merge(self, merge: Merge) -> None:
-        found: list[Versioned[BlockTimes] | None] = self._parts.each(
+        blocks: list[Versioned[BlockTimes] | None] = self._parts.each(
             lambda block: self._parts.keys.times_block(block).read(), merge.parts
         )
-        parts = [each.value for each in found if each is not None]
+        parts = [block.value for block in blocks if block is not None]
         if len(parts) == len(merge.parts):
             leaf = merged(merge, parts)
             self._parts.keys.times_block(leaf.block).create_if_absent(leaf)

@@ -119,7 +119,7 @@ class GivenSizes:
 
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:  # noqa: ARG002 - sizes of one stream
         """The sizes that were given."""
-        return {each: self._sizes.get(each, 0) for each in ids.tolist()}
+        return {segment_id: self._sizes.get(segment_id, 0) for segment_id in ids.tolist()}
 
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
         """Nothing to do."""

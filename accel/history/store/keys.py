@@ -490,13 +490,13 @@ class IdBlocks:
         with (free := self._free()).lock:
             highest = free.highest
 
-        def raised(found: int | None) -> int:
-            if found is None:
+        def raised(now: int | None) -> int:
+            if now is None:
                 raise CatalogDamaged(f"expected a counter in {self._counter.where}, found none: it was deleted")
-            if found <= highest:
-                raise CatalogDamaged(f"{self._counter.where}: expected a number above {highest}, found {found}")
+            if now <= highest:
+                raise CatalogDamaged(f"{self._counter.where}: expected a number above {highest}, found {now}")
             # Asked again after a lost reply it takes another block: the first one is burnt, which is fine.
-            return found + count
+            return now + count
 
         try:
             after = self._counter.change(raised).value
@@ -549,10 +549,10 @@ def refuse_lost_counters(shared: SystemKeys) -> None:
     for what in ID_COUNTERS:
         counter = shared.counter(what)
         try:
-            seen = counter.read()
+            versioned = counter.read()
         except TableMissing:
-            seen = None
-        if seen is None:
+            versioned = None
+        if versioned is None:
             raise CatalogDamaged(f"expected a counter in {counter.where}, found none: it was deleted")
 
 
@@ -570,11 +570,11 @@ def pass_over_ids(counter: TypedKey[int], least: int, count: int) -> tuple[int |
     Raises:
         StoreError, TableError: the counter could not be raised.
     """
-    seen: list[int | None] = []
+    before: list[int | None] = []
 
-    def raised(found: int | None) -> int:
-        seen.append(found)
-        return max(least, found or 0) + count
+    def raised(now: int | None) -> int:
+        before.append(now)
+        return max(least, now or 0) + count
 
     after = counter.change(raised).value
-    return seen[0], after
+    return before[0], after

@@ -275,10 +275,10 @@ class Ending:
     def last_number(self) -> int:
         """The highest number of its segments, as far as its records tell; -1 if they tell none. 1 call."""
         try:
-            seen = self._parts.keys.current_epoch().read()
+            versioned = self._parts.keys.current_epoch().read()
         except TableMissing:
             return -1
-        return -1 if seen is None else last_number(seen.value)
+        return -1 if versioned is None else last_number(versioned.value)
 
     def drop_tables(self) -> None:
         """Drop all tables of the stream; those of transactions first, that of everything else last."""
@@ -304,11 +304,11 @@ class Ending:
     def _end_transactions(self, time_ms: int | None) -> None:
         for _ in range(SEAL_ROUNDS_MAX):
             active = self._transactions.active()
-            for each, value in active.items():
+            for transaction_id, value in active.items():
                 if value.status is TransactionStatus.OPEN:
                     # Sealed by its writer or ended meanwhile: the next round sees that.
                     with suppress(IllegalState, NotInHistory):
-                        self._transactions.seal(each, commit=False)
+                        self._transactions.seal(transaction_id, commit=False)
             self._transactions.end_aborting()
             committing = self._commits.run(time_ms)
             if committing.is_empty and not self._transactions.active():

@@ -117,13 +117,13 @@ class Names:
         key, drawn = self._parts.keys.scope(keys.checked_name("scope", scope)), self._drawn()
         made = False
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            seen = self._with_tables(lambda: key.create_if_absent(ScopeEntry(drawn)))
-            if seen.value.phase is NamePhase.LIVE:
-                return made or seen.value.unique_id == drawn
-            if seen.value.phase is NamePhase.CREATING:
-                made = self._finish_scope(scope, seen) is not None
+            versioned = self._with_tables(lambda: key.create_if_absent(ScopeEntry(drawn)))
+            if versioned.value.phase is NamePhase.LIVE:
+                return made or versioned.value.unique_id == drawn
+            if versioned.value.phase is NamePhase.CREATING:
+                made = self._finish_scope(scope, versioned) is not None
                 continue
-            self._finish_deleting(scope, seen)
+            self._finish_deleting(scope, versioned)
             self._parts.backoff.pause(attempt)
         raise _busy(f"scope {scope!r}")
 
@@ -135,30 +135,30 @@ class Names:
         """
         key = self._parts.keys.scope(keys.checked_name("scope", scope))
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            seen = self._with_tables(key.read)
-            if seen is None:
+            versioned = self._with_tables(key.read)
+            if versioned is None:
                 return
-            if seen.value.phase in (NamePhase.CREATING, NamePhase.LIVE):
-                self._refuse_streams(scope, seen.value)  # before anything is written
-                closing = _moved(key, seen, seen.value.moved(NamePhase.CLOSING))
+            if versioned.value.phase in (NamePhase.CREATING, NamePhase.LIVE):
+                self._refuse_streams(scope, versioned.value)  # before anything is written
+                closing = _moved(key, versioned, versioned.value.moved(NamePhase.CLOSING))
                 if closing is None:
                     self._parts.backoff.pause(attempt)
                     continue
-                seen = closing
-            if self._finish_deleting(scope, seen):
+                versioned = closing
+            if self._finish_deleting(scope, versioned):
                 return
             self._parts.backoff.pause(attempt)
         raise _busy(f"scope {scope!r}")
 
     def settle_scope(self, scope: str) -> str | None:
         """Finish what somebody began with a scope and did not end; gives what that was. 1 call if it is nothing."""
-        seen = self._with_tables(self._parts.keys.scope(scope).read)
-        if seen is None or seen.value.phase is NamePhase.LIVE:
+        versioned = self._with_tables(self._parts.keys.scope(scope).read)
+        if versioned is None or versioned.value.phase is NamePhase.LIVE:
             return None
-        if seen.value.phase is NamePhase.CREATING:
-            self._finish_scope(scope, seen)
+        if versioned.value.phase is NamePhase.CREATING:
+            self._finish_scope(scope, versioned)
             return "create scope"
-        self._finish_deleting(scope, seen)
+        self._finish_deleting(scope, versioned)
         return "delete scope"
 
     def scopes(self) -> Iterator[str]:
@@ -183,10 +183,10 @@ class Names:
         """
         scope_id = self._scope(scope).unique_id
         try:
-            seen = self._parts.keys.stream(scope, scope_id, keys.checked_name("stream", name)).read()
+            versioned = self._parts.keys.stream(scope, scope_id, keys.checked_name("stream", name)).read()
         except TableMissing:
             return None
-        return None if seen is None else _named(scope, name, scope_id, seen)
+        return None if versioned is None else _named(scope, name, scope_id, versioned)
 
     def find(self, scope: str, name: str) -> keys.StreamIdentity:
         """Which stream has a name. 2 calls.
@@ -221,14 +221,14 @@ class Names:
         for attempt in range(1, ATTEMPTS_MAX + 1):
             scope_id = self._scope_to_create_in(scope)
             try:
-                seen = self._entered(scope, scope_id, name, drawn, stream)
-                if seen is not None and seen.value.phase is NamePhase.CREATING:
-                    listed = keys.listed_key(name, seen.value.unique_id)
+                versioned = self._entered(scope, scope_id, name, drawn, stream)
+                if versioned is not None and versioned.value.phase is NamePhase.CREATING:
+                    listed = keys.listed_key(name, versioned.value.unique_id)
                     self._parts.keys.streams(scope, scope_id).create_if_absent(listed, MARK, final=True)
             except TableMissing:  # the scope was deleted meanwhile
-                seen = None
-            if self._is_still(scope, scope_id) and seen is not None:
-                return _named(scope, name, scope_id, seen)
+                versioned = None
+            if self._is_still(scope, scope_id) and versioned is not None:
+                return _named(scope, name, scope_id, versioned)
             self._parts.backoff.pause(attempt)
         raise _busy(f"stream {scope}/{name}")
 
@@ -237,14 +237,16 @@ class Names:
         key = self._entry(named)
         if _moved(key, named.seen, named.entry.moved(NamePhase.LIVE)) is not None:
             return True
-        seen = self._read(key)
-        is_same = seen is not None and seen.value.unique_id == named.identity.unique_id
-        return is_same and seen is not None and seen.value.phase is NamePhase.LIVE
+        versioned = self._read(key)
+        is_same = versioned is not None and versioned.value.unique_id == named.identity.unique_id
+        return is_same and versioned is not None and versioned.value.phase is NamePhase.LIVE
 
     def delete(self, named: NamedStream) -> NamedStream | None:
         """A deletion is decided: DELETING; None if somebody wrote since. 1 call."""
-        seen = _moved(self._entry(named), named.seen, named.entry.moved(NamePhase.DELETING))
-        return None if seen is None else _named(named.identity.scope, named.identity.name, named.scope_id, seen)
+        versioned = _moved(self._entry(named), named.seen, named.entry.moved(NamePhase.DELETING))
+        return (
+            None if versioned is None else _named(named.identity.scope, named.identity.name, named.scope_id, versioned)
+        )
 
     def remember(self, named: NamedStream, last_number: int) -> NamedStream | None:
         """Raise the number that stays when a stream is gone; None if somebody wrote since. 3 calls."""
@@ -253,8 +255,10 @@ class Names:
         kept.change(lambda known: entry.last_number if known is None or entry.last_number > known else None)
         if entry == named.entry:
             return named
-        seen = _moved(self._entry(named), named.seen, entry)
-        return None if seen is None else _named(named.identity.scope, named.identity.name, named.scope_id, seen)
+        versioned = _moved(self._entry(named), named.seen, entry)
+        return (
+            None if versioned is None else _named(named.identity.scope, named.identity.name, named.scope_id, versioned)
+        )
 
     def release(self, named: NamedStream) -> None:
         """Nothing of a stream is left: its key goes, and its name is free, unless somebody did that. 2 calls."""
@@ -285,11 +289,11 @@ class Names:
     def drop_stale_scope(self, scope: str) -> None:
         """Erase keys of scopes that have a name no more. 2 calls, 1 for each."""
         table = self._parts.keys.scopes
-        found = list(table.keys(f"{keys.LISTED}{scope}/"))
-        seen = self._parts.keys.scope(scope).read()
-        for each in found:
-            if seen is None or seen.value.unique_id != keys.listed_name(each)[1]:
-                table.erase(each)
+        listed = list(table.keys(f"{keys.LISTED}{scope}/"))
+        versioned = self._parts.keys.scope(scope).read()
+        for key in listed:
+            if versioned is None or versioned.value.unique_id != keys.listed_name(key)[1]:
+                table.erase(key)
 
     def drop_stale(self, scope: str, name: str) -> bool:
         """Erase keys of streams that have a name no more; tells whether there were any. 2 calls, 1 for each.
@@ -299,30 +303,30 @@ class Names:
         """
         keys.checked_name("stream", name)
         table = self._parts.keys.streams(scope, self._scope(scope).unique_id)
-        found = list(table.keys(f"{keys.LISTED}{name}/"))
+        listed = list(table.keys(f"{keys.LISTED}{name}/"))
         named = self.look(scope, name)
-        stale = [each for each in found if named is None or not _gives(named.entry, keys.listed_name(each)[1])]
-        for each in stale:
-            table.erase(each)
+        stale = [key for key in listed if named is None or not _gives(named.entry, keys.listed_name(key)[1])]
+        for key in stale:
+            table.erase(key)
         return bool(stale)
 
     # Inside
 
     def _scope(self, scope: str) -> ScopeEntry:
-        seen = self._with_tables(self._parts.keys.scope(keys.checked_name("scope", scope)).read)
-        if seen is None:
+        versioned = self._with_tables(self._parts.keys.scope(keys.checked_name("scope", scope)).read)
+        if versioned is None:
             raise NotInHistory(f"expected a scope, found none named {scope!r}", Sought.SCOPE)
-        return seen.value
+        return versioned.value
 
     def _scope_to_create_in(self, scope: str) -> UUID:
         """The unique id of a scope that is LIVE, after whatever was begun with it is finished."""
         key = self._parts.keys.scope(keys.checked_name("scope", scope))
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            seen = self._with_tables(key.read)
-            if seen is None:
+            versioned = self._with_tables(key.read)
+            if versioned is None:
                 raise NotInHistory(f"expected a scope, found none named {scope!r}", Sought.SCOPE)
-            if seen.value.phase is NamePhase.LIVE:
-                return seen.value.unique_id
+            if versioned.value.phase is NamePhase.LIVE:
+                return versioned.value.unique_id
             self.settle_scope(scope)
             self._parts.backoff.pause(attempt)
         raise _busy(f"scope {scope!r}")
@@ -338,12 +342,12 @@ class Names:
         self._parts.drop_table(keys.streams_table(scope, scope_id))
         return False
 
-    def _finish_scope(self, scope: str, seen: Versioned[ScopeEntry]) -> Versioned[ScopeEntry] | None:
-        self._parts.keys.scopes.create_if_absent(keys.listed_key(scope, seen.value.unique_id), MARK, final=True)
-        self._parts.tables.create_table(keys.streams_table(scope, seen.value.unique_id))
-        done = _moved(self._parts.keys.scope(scope), seen, seen.value.moved(NamePhase.LIVE))
+    def _finish_scope(self, scope: str, versioned: Versioned[ScopeEntry]) -> Versioned[ScopeEntry] | None:
+        self._parts.keys.scopes.create_if_absent(keys.listed_key(scope, versioned.value.unique_id), MARK, final=True)
+        self._parts.tables.create_table(keys.streams_table(scope, versioned.value.unique_id))
+        done = _moved(self._parts.keys.scope(scope), versioned, versioned.value.moved(NamePhase.LIVE))
         if done is None:
-            self._drop_if_gone(scope, seen.value.unique_id)
+            self._drop_if_gone(scope, versioned.value.unique_id)
         return done
 
     def _drop_if_gone(self, scope: str, scope_id: UUID) -> None:
@@ -352,28 +356,28 @@ class Names:
             self._parts.drop_table(keys.streams_table(scope, scope_id))
             self._parts.keys.scopes.erase(keys.listed_key(scope, scope_id))
 
-    def _finish_deleting(self, scope: str, seen: Versioned[ScopeEntry]) -> bool:
+    def _finish_deleting(self, scope: str, versioned: Versioned[ScopeEntry]) -> bool:
         """Go on from CLOSING or DELETING; False if somebody wrote since.
 
         Raises:
             IllegalState: the scope has streams, and is LIVE again.
         """
-        key, scope_id = self._parts.keys.scope(scope), seen.value.unique_id
-        if seen.value.phase is NamePhase.CLOSING:
+        key, scope_id = self._parts.keys.scope(scope), versioned.value.unique_id
+        if versioned.value.phase is NamePhase.CLOSING:
             first = self._first_stream(scope, scope_id)
             if first is not None:
-                _moved(key, seen, seen.value.moved(NamePhase.LIVE))
+                _moved(key, versioned, versioned.value.moved(NamePhase.LIVE))
                 return False
-            deleting = _moved(key, seen, seen.value.moved(NamePhase.DELETING))
+            deleting = _moved(key, versioned, versioned.value.moved(NamePhase.DELETING))
             if deleting is None:
                 return False
-            seen = deleting
+            versioned = deleting
         self._parts.drop_table(keys.streams_table(scope, scope_id))
         self._parts.keys.scopes.erase(keys.listed_key(scope, scope_id))
         try:
-            key.delete(seen)
+            key.delete(versioned)
         except (DataConflict, AmbiguousWrite):
-            return self._parts.keys.scope(scope).read() != seen
+            return self._parts.keys.scope(scope).read() != versioned
         return True
 
     def _refuse_streams(self, scope: str, entry: ScopeEntry) -> None:
@@ -387,8 +391,8 @@ class Names:
         try:
             for key in table.keys(keys.LISTED):
                 name, unique_id = keys.listed_name(key)
-                seen = self._parts.keys.stream(scope, scope_id, name).read()
-                if seen is not None and _gives(seen.value, unique_id):
+                versioned = self._parts.keys.stream(scope, scope_id, name).read()
+                if versioned is not None and _gives(versioned.value, unique_id):
                     return name
                 table.erase(key)
         except TableMissing:
@@ -400,24 +404,24 @@ class Names:
     ) -> Versioned[StreamEntry] | None:
         """The entry of a name, a new one where none has it; None if somebody wrote since."""
         key = self._parts.keys.stream(scope, scope_id, name)
-        seen = key.read()
-        if seen is not None and seen.value.phase is not NamePhase.FREE:
-            return seen
-        if seen is None:
+        versioned = key.read()
+        if versioned is not None and versioned.value.phase is not NamePhase.FREE:
+            return versioned
+        if versioned is None:
             # Of a stream in an earlier scope of this name. One of this scope that is gone has left its entry.
             kept = self._parts.keys.last_number(scope, name).read()
             last = -1 if kept is None else kept.value
         else:
-            last = seen.value.last_number
+            last = versioned.value.last_number
         first = max(stream.first_number, last + 1)
         entry = StreamEntry.new(drawn, stream.wanted, stream.time_ms, first, stream.segments)
-        if seen is not None:
-            return _moved(key, seen, entry)
+        if versioned is not None:
+            return _moved(key, versioned, entry)
         try:
-            seen = key.create_if_absent(entry)
+            versioned = key.create_if_absent(entry)
         except AmbiguousWrite:
             return None
-        return None if seen.value.phase is NamePhase.FREE else seen
+        return None if versioned.value.phase is NamePhase.FREE else versioned
 
     def _entry(self, named: NamedStream) -> TypedKey[StreamEntry]:
         return self._parts.keys.stream(named.identity.scope, named.scope_id, named.identity.name)
@@ -440,16 +444,16 @@ class Names:
         return ask()
 
 
-def _moved(key: TypedKey[Entry], seen: Versioned[Entry], entry: Entry) -> Versioned[Entry] | None:
+def _moved(key: TypedKey[Entry], versioned: Versioned[Entry], entry: Entry) -> Versioned[Entry] | None:
     """Write an entry over the one that was seen; None if another one stands there, or nobody can tell."""
     try:
-        return key.write(entry, seen)
+        return key.write(entry, versioned)
     except (DataConflict, DataNotFound, AmbiguousWrite):
         return None
 
 
-def _named(scope: str, name: str, scope_id: UUID, seen: Versioned[StreamEntry]) -> NamedStream:
-    return NamedStream(keys.StreamIdentity(scope, name, seen.value.unique_id), scope_id, seen)
+def _named(scope: str, name: str, scope_id: UUID, versioned: Versioned[StreamEntry]) -> NamedStream:
+    return NamedStream(keys.StreamIdentity(scope, name, versioned.value.unique_id), scope_id, versioned)
 
 
 def _gives(entry: StreamEntry, unique_id: UUID) -> bool:
@@ -500,25 +504,27 @@ class OrphanedTables:
         dropped: list[str] = []
         # All tables of one owner are listed before it is asked which id it has.
         for owner, tables in groupby(filter(_owner, names), key=_owner):
-            found = list(tables)
+            owned = list(tables)
             named = self._named(*owner) if owner else None
-            dropped += [each for each in found if named is not None and not each.endswith(str(named))]
-        for each in dropped:
-            self._parts.drop_table(each)
+            dropped += [key for key in owned if named is not None and not key.endswith(str(named))]
+        for table in dropped:
+            self._parts.drop_table(table)
         return dropped
 
     def _named(self, scope: str, stream: str | None) -> UUID | None:
         """The id behind a name; one that nothing has if there is none; None = that cannot be told."""
         shared = self._parts.keys
         with suppress(TableMissing):
-            found = shared.scope(scope).read()
-            if found is None or stream is None:
-                return _NOBODY if found is None else found.value.unique_id
-            seen = shared.stream(scope, found.value.unique_id, stream).read()
-            return _NOBODY if seen is None or seen.value.phase is NamePhase.FREE else seen.value.unique_id
+            in_scope = shared.scope(scope).read()
+            if in_scope is None or stream is None:
+                return _NOBODY if in_scope is None else in_scope.value.unique_id
+            versioned = shared.stream(scope, in_scope.value.unique_id, stream).read()
+            return (
+                _NOBODY if versioned is None or versioned.value.phase is NamePhase.FREE else versioned.value.unique_id
+            )
         return None
 
 
 def _owner(table: str) -> Owner | None:
-    found = _TABLE.fullmatch(table)
-    return None if found is None else (found["scope"], found["stream"])
+    match = _TABLE.fullmatch(table)
+    return None if match is None else (match["scope"], match["stream"])

@@ -84,32 +84,32 @@ class Ownership:
         """
         attempts = self._parts.store.backoff.settings.attempts
         for attempt in range(1, attempts + 1):
-            seen = self._parts.status()
-            running = self.running(seen)
+            versioned = self._parts.status()
+            running = self.running(versioned)
             if running is not None and running.workflow is workflow:
                 adopt(running)
                 return running
-            if seen.value.workflow_id is None or running is not None:
+            if versioned.value.workflow_id is None or running is not None:
                 workflow_id = self._parts.store.drawn_id()
-                status = taken(seen.value, workflow, workflow_id)
+                status = taken(versioned.value, workflow, workflow_id)
                 planned = plan(workflow_id)
                 if planned is None:
                     return None
-                request = WorkflowRequest(workflow_id, planned, base=seen.version.nonce)
-                if self._is_taken(request, status, seen):
+                request = WorkflowRequest(workflow_id, planned, base=versioned.version.nonce)
+                if self._is_taken(request, status, versioned):
                     return request
             self._parts.store.backoff.pause(attempt)
         raise OperationNotAllowed(f"expected to take the stream, found others first {attempts} times in a row")
 
-    def running(self, seen: Versioned[StreamStatus]) -> WorkflowRequest | None:
+    def running(self, versioned: Versioned[StreamStatus]) -> WorkflowRequest | None:
         """The workflow that a status names; None if it names none, or one that has ended since. 1 call if it does."""
-        workflow_id = seen.value.workflow_id
+        workflow_id = versioned.value.workflow_id
         return None if workflow_id is None else self.read(workflow_id)
 
     def read(self, workflow_id: UUID) -> WorkflowRequest | None:
         """A request; None if there is none, or it has ended and was not to be kept. 1 call."""
-        found = self._parts.keys.request(workflow_id).read()
-        return None if found is None else found.value
+        stored = self._parts.keys.request(workflow_id).read()
+        return None if stored is None else stored.value
 
     def end(self, request: WorkflowRequest) -> None:
         """Give the stream back, if this workflow still has it. 3 calls; 2 more for a request that is kept."""
@@ -148,35 +148,35 @@ class Ownership:
         key = self._parts.keys.request(workflow_id)
         attempts = self._parts.store.backoff.settings.attempts
         for attempt in range(1, attempts + 1):
-            found = key.read()
-            if found is None:
+            stored = key.read()
+            if stored is None:
                 raise NotInHistory(f"expected a request of this stream, found none {workflow_id}", Sought.REQUEST)
-            if found.value.has_ended:
-                return found.value, False
-            seen = self._parts.status()
-            if seen.value.workflow_id == workflow_id:
+            if stored.value.has_ended:
+                return stored.value, False
+            versioned = self._parts.status()
+            if versioned.value.workflow_id == workflow_id:
                 # Read again: it was claimed between both reads, perhaps with another plan.
                 stands = self.read(workflow_id)
-                return (found.value, False) if stands is None else (stands, not stands.has_ended)
-            wanted = self._claimed(seen.value, found.value)
+                return (stored.value, False) if stands is None else (stands, not stands.has_ended)
+            wanted = self._claimed(versioned.value, stored.value)
             if isinstance(wanted, str):
-                found = self._planned(found, wanted, seen.version.nonce)
-            elif found.value.base != seen.version.nonce:
-                found = self._planned(found, plan(found.value), seen.version.nonce)
-            if found is not None and found.value.has_ended:
-                return found.value, False
-            if found is not None and not isinstance(wanted, str) and self._is_written(wanted, seen):
-                return found.value, True
+                stored = self._planned(stored, wanted, versioned.version.nonce)
+            elif stored.value.base != versioned.version.nonce:
+                stored = self._planned(stored, plan(stored.value), versioned.version.nonce)
+            if stored is not None and stored.value.has_ended:
+                return stored.value, False
+            if stored is not None and not isinstance(wanted, str) and self._is_written(wanted, versioned):
+                return stored.value, True
             self._parts.store.backoff.pause(attempt)
         raise OperationNotAllowed(f"expected to take the stream, found others first {attempts} times in a row")
 
     def erase_spent(self, workflow_id: UUID) -> bool:
         """Erase a request that can have no effect any more; tells whether it was one. 3 calls at most."""
-        found = self.read(workflow_id)
-        if found is None:
+        stored = self.read(workflow_id)
+        if stored is None:
             return False
         now = self._parts.status()  # read after the request: see `is_spent`
-        if found.is_kept or not is_spent(found, now.version.nonce, now.value.workflow_id):
+        if stored.is_kept or not is_spent(stored, now.version.nonce, now.value.workflow_id):
             return False
         self._parts.keys.request(workflow_id).erase()
         return True
@@ -191,31 +191,31 @@ class Ownership:
             return str(error)
 
     def _planned(
-        self, found: Versioned[WorkflowRequest], plan: Plan | str, base: bytes
+        self, stored: Versioned[WorkflowRequest], plan: Plan | str, base: bytes
     ) -> Versioned[WorkflowRequest] | None:
         """The request with a plan, or refused; None if another process wrote it first."""
         if isinstance(plan, str):
-            wanted = replace(found.value, status=RequestStatus.REFUSED, reason=plan)
+            wanted = replace(stored.value, status=RequestStatus.REFUSED, reason=plan)
         else:
-            wanted = replace(found.value, plan=plan, status=RequestStatus.CLAIMED, base=base)
+            wanted = replace(stored.value, plan=plan, status=RequestStatus.CLAIMED, base=base)
         try:
-            return self._parts.keys.request(found.value.workflow_id).write(wanted, found)
+            return self._parts.keys.request(stored.value.workflow_id).write(wanted, stored)
         except DataConflict:
             return None
 
-    def _is_taken(self, request: WorkflowRequest, status: StreamStatus, seen: Versioned[StreamStatus]) -> bool:
+    def _is_taken(self, request: WorkflowRequest, status: StreamStatus, versioned: Versioned[StreamStatus]) -> bool:
         key = self._parts.keys.request(request.workflow_id)
         key.create_if_absent(request)
-        if self._is_written(status, seen):
+        if self._is_written(status, versioned):
             return True
         # Only after a loss that is certain: a write in doubt may still take the stream for this request.
         with suppress(StoreError):  # left to `recover`
             key.erase()
         return False
 
-    def _is_written(self, status: StreamStatus, seen: Versioned[StreamStatus]) -> bool:
+    def _is_written(self, status: StreamStatus, versioned: Versioned[StreamStatus]) -> bool:
         try:
-            self._parts.keys.state().write(status, seen)
+            self._parts.keys.state().write(status, versioned)
         except DataConflict:
             return False
         return True

@@ -266,8 +266,8 @@ class StreamParts:
 
     def first_number(self) -> int:
         """The lowest number that its first segment may have: above those of earlier streams of its name. 1 call."""
-        seen = self.store.keys.last_number(*self.name).read()
-        return start_number(None if seen is None else seen.value)
+        versioned = self.store.keys.last_number(*self.name).read()
+        return start_number(None if versioned is None else versioned.value)
 
     def each(self, act: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
         """As `StoreParts.each`."""

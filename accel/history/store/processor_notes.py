@@ -35,8 +35,8 @@ class ProcessorNotes:
 
     def cold_until(self, segment_id: int) -> int | None:
         """Until when a segment is cold, milliseconds since 1970; None = it has no marker. 1 call."""
-        seen = self._parts.keys.marker(checked_id(segment_id)).read()
-        return None if seen is None else seen.value
+        versioned = self._parts.keys.marker(checked_id(segment_id)).read()
+        return None if versioned is None else versioned.value
 
     def mark_cold(self, segment_id: int, until_ms: int) -> None:
         """Mark an active segment, or give its marker another time. 5 calls.
@@ -61,8 +61,8 @@ class ProcessorNotes:
 
     def awaited_by(self) -> str | None:
         """Who waits for the stream; any other processor lets that one go first. 1 call."""
-        seen = self._parts.keys.waiting_processor().read()
-        return None if seen is None else seen.value
+        versioned = self._parts.keys.waiting_processor().read()
+        return None if versioned is None else versioned.value
 
     def await_turn(self, processor: str) -> bool:
         """Let others know who waits for the stream; False if another one waits already. 2 calls, 3 then.
@@ -78,13 +78,13 @@ class ProcessorNotes:
         """Do not wait any longer; False if another one waits, who goes on waiting. 1 call, 2 if it was this one."""
         checked_text("a processor's name", processor)
         key = self._parts.keys.waiting_processor()
-        seen = key.read()
-        if seen is None:
+        versioned = key.read()
+        if versioned is None:
             return True
-        if seen.value != processor:
+        if versioned.value != processor:
             return False
         with suppress(DataConflict):  # it was this one's, and is another's by now
-            key.delete(seen)
+            key.delete(versioned)
         return True
 
     def _is_sealed(self, segment_id: int) -> bool:

@@ -169,8 +169,8 @@ class Recovering:
             OperationNotAllowed: others begin one workflow after the other.
             HostMissing: something is to be carried out, and there is no host.
         """
-        seen = self._keys.state().read()
-        if seen is None or seen.value.state is StreamState.CREATING:
+        versioned = self._keys.state().read()
+        if versioned is None or versioned.value.state is StreamState.CREATING:
             self._workflows.creating.finish(self._parts.first_number())
             return ["create"]
         done = self._finish_owner()
@@ -186,18 +186,19 @@ class Recovering:
     def _finish_owner(self) -> list[str]:
         done: list[str] = []
         for _ in range(ROUNDS_MAX):
-            seen = self._parts.status()
-            if seen.value.state is StreamState.SEALING:
+            versioned = self._parts.status()
+            if versioned.value.state is StreamState.SEALING:
                 self._workflows.ending.seal()
                 return [*done, "seal"]
-            if seen.value.workflow_id is None:
+            if versioned.value.workflow_id is None:
                 return done
-            running = self._workflows.ownership.running(seen)
+            running = self._workflows.ownership.running(versioned)
             if running is not None:
                 done.append(self.carry_out(running))
-            elif self._parts.status() == seen:
+            elif self._parts.status() == versioned:
                 raise IllegalState(
-                    f"expected the request of workflow {seen.value.workflow_id}, which has {self._parts.stream}, found"
+                    f"expected the request of workflow {versioned.value.workflow_id}, "
+                    f"which has {self._parts.stream}, found"
                     " none: it was deleted from outside; docs/history.md, 'Repair', says what can be done"
                 )
         raise OperationNotAllowed("expected workflows of others to end, found one after the other: try again")
@@ -268,18 +269,18 @@ class Recovering:
         """Carry out requests that wait, if there is a host; erase those of no effect, and the oldest that ended."""
         ended: list[tuple[int, UUID]] = []
         done: list[str] = []
-        for each in self._keys.request_ids():
-            request = self._workflows.ownership.read(each)
-            if request is None or self._workflows.ownership.erase_spent(each):
+        for workflow_id in self._keys.request_ids():
+            request = self._workflows.ownership.read(workflow_id)
+            if request is None or self._workflows.ownership.erase_spent(workflow_id):
                 continue
             if request.has_ended:
-                ended.append((_asked_ms(request), each))
+                ended.append((_asked_ms(request), workflow_id))
             elif request.is_kept and self._parts.has_host:
-                done += self.requested.carried_out(each)
-        for _, each in sorted(ended)[:-REQUESTS_KEPT_MAX]:
+                done += self.requested.carried_out(workflow_id)
+        for _, workflow_id in sorted(ended)[:-REQUESTS_KEPT_MAX]:
             # Its last step may be missing: it is done, and still has the stream.
-            if self._parts.status().value.workflow_id != each:
-                self._keys.request(each).erase()
+            if self._parts.status().value.workflow_id != workflow_id:
+                self._keys.request(workflow_id).erase()
         return done
 
 
@@ -325,21 +326,21 @@ class Requested:
             known, ended = self._under_way, self._ended & set(listed)
         done: list[str] = []
         under_way: set[UUID] = set()
-        for each in listed:
-            request = None if each in ended else self._workflows.ownership.read(each)
+        for workflow_id in listed:
+            request = None if workflow_id in ended else self._workflows.ownership.read(workflow_id)
             if request is None:
                 continue
             if request.has_ended:
-                ended.add(each)
+                ended.add(workflow_id)
             elif request.status is RequestStatus.WAITING:
-                done += self.carried_out(each)
-            elif each in known:
+                done += self.carried_out(workflow_id)
+            elif workflow_id in known:
                 done += self._helped(request)
             else:
-                under_way.add(each)
+                under_way.add(workflow_id)
                 continue
             if not request.has_ended:
-                under_way.add(each)  # unless it has ended by now: the next look finds that
+                under_way.add(workflow_id)  # unless it has ended by now: the next look finds that
         with self._lock:
             self._ended, self._under_way = ended, under_way
         return done + self._sealed() + self._committed()

@@ -87,7 +87,7 @@ class Repair:
 
     def count(self, outcome: RepairOutcome) -> int:
         """How many findings ended so."""
-        return sum(each.outcome is outcome for each in self.findings)
+        return sum(finding.outcome is outcome for finding in self.findings)
 
 
 class Repairing:
@@ -125,8 +125,8 @@ class Repairing:
             except RunIsFull:
                 is_complete = False
             if self._keys.state().inspect().etag == before.etag:
-                found = findings.written() if apply else findings.seen()
-                return Repair(str(self._stream), apply, found, is_complete)
+                repair = findings.written() if apply else findings.seen()
+                return Repair(str(self._stream), apply, repair, is_complete)
         raise OperationNotAllowed("expected a moment without workflows, found one after the other: try again")
 
     # All records
@@ -151,11 +151,11 @@ class Repairing:
             self._check_state(findings, status, epochs, requests)
 
     def _check_layout(self, findings: Findings) -> bool:
-        found = self._keys.layout().inspect()
-        if found.value is None:
-            findings.lose(self._keys.layout(), found, f"{_COPY}, and repair again: nothing else was looked at")
+        stands = self._keys.layout().inspect()
+        if stands.value is None:
+            findings.lose(self._keys.layout(), stands, f"{_COPY}, and repair again: nothing else was looked at")
             return False
-        self._parts = StreamParts(self._store, self._stream, found.value, NoHost())
+        self._parts = StreamParts(self._store, self._stream, stands.value, NoHost())
         self._keys = self._parts.keys
         return True
 
@@ -170,40 +170,42 @@ class Repairing:
             advice = f"{_COPY}; the stream's entry in its scope tells only how it was configured when it was created"
             findings.lose(self._keys.configuration(), wanted, advice)
 
-    def _expect(self, key: TypedKey[T], found: Inspected[T], value: T, source: str, findings: Findings) -> None:
-        if found.value != value:
-            problem = "" if found.value is None else f"expected {value}, found {found.value}"
-            findings.rebuild(key, found, value, source, problem)
+    def _expect(self, key: TypedKey[T], stands: Inspected[T], value: T, source: str, findings: Findings) -> None:
+        if stands.value != value:
+            problem = "" if stands.value is None else f"expected {value}, found {stands.value}"
+            findings.rebuild(key, stands, value, source, problem)
 
     # Recorded cuts and marks
 
     def _check_retention(self, findings: Findings) -> None:
         prefix = keys.cut_key(0)[:-1]
         entries = []
-        for time_ms in sorted(int(each) for each in self._numbered(prefix)):
+        for time_ms in sorted(int(number) for number in self._numbered(prefix)):
             cut = self._keys.cut(time_ms).inspect()
             if cut.value is not None:
                 entries.append(cut.value.entry)
             elif not cut.is_missing:  # purged since it was listed
                 advice = f"{_COPY}, or erase the key: retention then goes on as if this cut had been purged"
                 findings.lose(self._keys.cut(time_ms), cut, advice)
-        found = self._keys.retention().inspect()
-        if found.value is None:
-            known = RetentionSet([each.recording_time_ms for each in entries], [each.recorded_size for each in entries])
-            findings.rebuild(self._keys.retention(), found, known, "the recorded cuts that are there")
+        stands = self._keys.retention().inspect()
+        if stands.value is None:
+            known = RetentionSet(
+                [entry.recording_time_ms for entry in entries], [entry.recorded_size for entry in entries]
+            )
+            findings.rebuild(self._keys.retention(), stands, known, "the recorded cuts that are there")
         for segment_id in map(int, self._numbered(keys.marker_key(0)[:-1])):
             self._drop_unreadable(self._keys.marker(segment_id), findings)
         self._drop_unreadable(self._keys.waiting_processor(), findings)
 
     def _drop_unreadable(self, key: TypedKey[T], findings: Findings) -> None:
-        found = key.inspect()
-        if found.error is not None:
-            findings.rebuild(key, found, None, NOTHING)
+        stands = key.inspect()
+        if stands.error is not None:
+            findings.rebuild(key, stands, None, NOTHING)
 
     def _numbered(self, prefix: str) -> list[str]:
         """What follows a prefix in the keys that have it, where that is a number."""
         ends = (key.removeprefix(prefix) for key in self._keys.metadata.keys(prefix))
-        return [each for each in ends if each.isdecimal()]
+        return [end for end in ends if end.isdecimal()]
 
     # Transactions
 
@@ -214,17 +216,21 @@ class Repairing:
             with suppress(TableMissing):
                 for transaction_id in filter(None, map(_uuid, self._keys.transactions(epoch).keys())):
                     self._look_at(epoch, transaction_id, committing, findings)
-        found = self._keys.commit_order().inspect()
-        known = CommitOrder() if found.value is None else found.value
+        stands = self._keys.commit_order().inspect()
+        known = CommitOrder() if stands.value is None else stands.value
         at = dict(zip(known.positions, known.transaction_ids, strict=True))
-        lacking = {position: each for position, each in committing.items() if at.get(position) != each}
-        if found.value is None or (lacking and is_at_rest):
+        lacking = {
+            position: transaction_id
+            for position, transaction_id in committing.items()
+            if at.get(position) != transaction_id
+        }
+        if stands.value is None or (lacking and is_at_rest):
             kept = sorted((at | committing).items())
             after = max(known.next_position, (kept[-1][0] + 1 if kept else 0) + POSITIONS_LEFT_OUT)
-            order = CommitOrder(after, tuple(each for each, _ in kept), tuple(each for _, each in kept))
-            problem = "" if found.value is None else f"expected {len(lacking)} transactions that are to be committed"
+            order = CommitOrder(after, tuple(entry for entry, _ in kept), tuple(entry for _, entry in kept))
+            problem = "" if stands.value is None else f"expected {len(lacking)} transactions that are to be committed"
             source = "the transactions that are to be committed, each with its position"
-            findings.rebuild(self._keys.commit_order(), found, order, source, problem)
+            findings.rebuild(self._keys.commit_order(), stands, order, source, problem)
 
     def _epochs_with_transactions(self) -> list[int]:
         stream = self._stream
@@ -235,21 +241,21 @@ class Repairing:
 
     def _check_mark(self, epoch: int, findings: Findings) -> None:
         key = str(epoch)
-        found = self._keys.epochs.inspect(key)
-        if found is not None and not isinstance(found, Unreadable):
+        stands = self._keys.epochs.inspect(key)
+        if stands is not None and not isinstance(stands, Unreadable):
             return
         mark = self._keys.epoch_mark(epoch)
         findings.rebuild(mark, mark.inspect(), MARK, "the table of the epoch's transactions")
 
     def _look_at(self, epoch: int, transaction_id: UUID, committing: dict[int, UUID], findings: Findings) -> None:
         key = self._keys.transaction(epoch, transaction_id)
-        found = key.inspect()
-        value = found.value
+        stands = key.inspect()
+        value = stands.value
         if value is not None and value.status is TransactionStatus.COMMITTING and value.commit_position is not None:
             committing[value.commit_position] = transaction_id
-        elif found.error is not None:
+        elif stands.error is not None:
             advice = f"{_COPY}: whether it is to be committed stands nowhere else, and nothing is committed on a guess"
-            findings.lose(key, found, advice)
+            findings.lose(key, stands, advice)
 
     # Workflows
 
@@ -260,71 +266,71 @@ class Repairing:
         self._check_empty(findings, committing, NO_COMMIT, state)
 
     def _check_empty(self, findings: Findings, key: TypedKey[T], empty: T, state: StreamState | None) -> None:
-        found = key.inspect()
-        if found.value is not None:
+        stands = key.inspect()
+        if stands.value is not None:
             return
         if state in AT_REST:
             source = f"state {state.value}: no workflow has the stream; what was stored to begin one is asked for again"
-            findings.rebuild(key, found, empty, source)
+            findings.rebuild(key, stands, empty, source)
         else:
             held = "a state that cannot be read" if state is None else f"state {state.value}"
-            findings.lose(key, found, f"{_COPY}; with {held} it may tell what is to be done")
+            findings.lose(key, stands, f"{_COPY}; with {held} it may tell what is to be done")
 
     def _check_requests(self, findings: Findings, status: Inspected[StreamStatus]) -> str:
         """Look at the requests; gives why one of them may have the stream, empty if none can."""
         owner = None if status.value is None else status.value.workflow_id
         reason = ""
         prefix = keys.REQUESTS_PREFIX
-        names = [_uuid(each.removeprefix(prefix)) for each in self._keys.metadata.keys(prefix)]
+        names = [_uuid(key.removeprefix(prefix)) for key in self._keys.metadata.keys(prefix)]
         for workflow_id in filter(None, names):
             key = self._keys.request(workflow_id)
-            found = key.inspect()
-            if found.value is not None:
-                if found.value.status is RequestStatus.CLAIMED:
+            stands = key.inspect()
+            if stands.value is not None:
+                if stands.value.status is RequestStatus.CLAIMED:
                     reason = f"request {workflow_id} may have the stream"
                 continue
-            if found.is_missing:
+            if stands.is_missing:
                 continue
             if status.value is None:
                 reason = f"request {workflow_id} cannot be read, and may have the stream"
-                findings.lose(key, found, "first the state: it tells whether this workflow has the stream")
+                findings.lose(key, stands, "first the state: it tells whether this workflow has the stream")
             elif owner != workflow_id:
                 findings.rebuild(
-                    key, found, None, "the state, which does not name it; a request that waited is asked for again"
+                    key, stands, None, "the state, which does not name it; a request that waited is asked for again"
                 )
             else:
-                self._lose_request(key, found, findings)
+                self._lose_request(key, stands, findings)
         if owner is not None and owner not in names:
             key = self._keys.request(owner)
-            found = key.inspect()
-            if found.is_missing:
-                self._lose_request(key, found, findings)
+            stands = key.inspect()
+            if stands.is_missing:
+                self._lose_request(key, stands, findings)
         return reason
 
-    def _lose_request(self, key: TypedKey[T], found: Inspected[T], findings: Findings) -> None:
+    def _lose_request(self, key: TypedKey[T], stands: Inspected[T], findings: Findings) -> None:
         advice = f"{_COPY}, and recover: the stream's state names this workflow, and nothing else tells its plan"
-        findings.lose(key, found, advice)
+        findings.lose(key, stands, advice)
 
     # The state
 
     def _check_state(
-        self, findings: Findings, found: Inspected[StreamStatus], epochs: EpochsRepair, requests: str
+        self, findings: Findings, stands: Inspected[StreamStatus], epochs: EpochsRepair, requests: str
     ) -> None:
         key = self._keys.state()
         reason = requests or self._unfinished(epochs)
         if reason:
-            findings.lose(key, found, f"{_COPY}: {reason}")
+            findings.lose(key, stands, f"{_COPY}: {reason}")
             return
         sizes = self._recorded_sizes(epochs)
         if sizes == 0:
             source = (
                 "no request, transition, commit or truncation is under way, and no active segment has a sealed size"
             )
-            findings.rebuild(key, found, ACTIVE, source)
+            findings.rebuild(key, stands, ACTIVE, source)
         elif epochs.current is not None and sizes == len(epochs.current.segments):
-            findings.rebuild(key, found, StreamStatus(StreamState.SEALED), "the sealed sizes of all active segments")
+            findings.rebuild(key, stands, StreamStatus(StreamState.SEALED), "the sealed sizes of all active segments")
         else:
-            findings.lose(key, found, f"{_COPY}: some active segments have sealed sizes, others have not")
+            findings.lose(key, stands, f"{_COPY}: some active segments have sealed sizes, others have not")
 
     def _unfinished(self, epochs: EpochsRepair) -> str:
         """Why the stream may be in the middle of a workflow; empty if it is not."""
@@ -351,8 +357,8 @@ class Repairing:
         for number in set(shard_numbers(ids, layout.shard_size, layout.shard_by).tolist()):
             if number in epochs.damaged_shards:
                 return -1
-            found = self._keys.shard(number).inspect()
-            count += 0 if found.value is None else int((found.value.positions_of(ids) >= 0).sum())
+            stands = self._keys.shard(number).inspect()
+            count += 0 if stands.value is None else int((stands.value.positions_of(ids) >= 0).sum())
         return count
 
 

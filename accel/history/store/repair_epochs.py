@@ -110,30 +110,32 @@ class Findings:
     _drafts: list[_Draft] = field(default_factory=list)
     _held_bytes: int = 0
 
-    def rebuild(self, key: TypedKey[T], found: Inspected[T], value: T | None, source: str, problem: str = "") -> None:
+    def rebuild(self, key: TypedKey[T], stands: Inspected[T], value: T | None, source: str, problem: str = "") -> None:
         """A record that follows from others; None as its value: it is to be deleted.
 
         Args:
             key: where it lies.
-            found: what stands there.
+            stands: what stands there.
             value: what is to stand there.
             source: what that follows from.
             problem: what is wrong with a record that can be read.
         """
-        if found.is_newer:
-            self.lose(key, found, "upgrade this program; if no newer release has run here, restore the key from a copy")
+        if stands.is_newer:
+            self.lose(
+                key, stands, "upgrade this program; if no newer release has run here, restore the key from a copy"
+            )
             return
         self._held_bytes += record_size_bytes(value)
-        finding = Finding(key.table_name, key.key, problem or _problem(found), source, RepairOutcome.REBUILDABLE)
-        self._add(_Draft(finding, lambda: key.restore(value, found)))
+        finding = Finding(key.table_name, key.key, problem or _problem(stands), source, RepairOutcome.REBUILDABLE)
+        self._add(_Draft(finding, lambda: key.restore(value, stands)))
 
-    def lose(self, key: TypedKey[T], found: Inspected[T], advice: str, problem: str = "") -> None:
+    def lose(self, key: TypedKey[T], stands: Inspected[T], advice: str, problem: str = "") -> None:
         """A record that follows from nothing that is known."""
-        self._add(_Draft(Finding(key.table_name, key.key, problem or _problem(found), advice, RepairOutcome.LOST)))
+        self._add(_Draft(Finding(key.table_name, key.key, problem or _problem(stands), advice, RepairOutcome.LOST)))
 
     def seen(self) -> tuple[Finding, ...]:
         """All findings; nothing is written."""
-        return tuple(each.finding for each in self._drafts)
+        return tuple(draft.finding for draft in self._drafts)
 
     def written(self) -> tuple[Finding, ...]:
         """Write what can be rebuilt, in order; gives the findings with what became of each.
@@ -141,7 +143,7 @@ class Findings:
         Raises:
             StoreError: some are written; to be repeated as it is.
         """
-        return tuple(replace(each.finding, outcome=_outcome(each)) for each in self._drafts)
+        return tuple(replace(draft.finding, outcome=_outcome(draft)) for draft in self._drafts)
 
     def _add(self, draft: _Draft) -> None:
         self._drafts.append(draft)
@@ -159,8 +161,8 @@ def _outcome(draft: _Draft) -> RepairOutcome:
     return RepairOutcome.REBUILT
 
 
-def _problem(found: Inspected[T]) -> str:
-    return MISSING if found.error is None else str(found.error)
+def _problem(stands: Inspected[T]) -> str:
+    return MISSING if stands.error is None else str(stands.error)
 
 
 _SOURCE = "the times of the epoch records"
@@ -172,18 +174,18 @@ class TimesRepair:
     Args:
         parts: of the stream.
         findings: takes what is wrong.
-        found: the root, as it was read.
+        stands: the root, as it was read.
         visible: epochs that the stream has, as far as that is known before they are walked through.
 
     Attributes:
         count: epochs whose times have come.
     """
 
-    def __init__(self, parts: StreamParts, findings: Findings, found: Inspected[EpochTimesRoot], visible: int) -> None:
+    def __init__(self, parts: StreamParts, findings: Findings, stands: Inspected[EpochTimesRoot], visible: int) -> None:
         self._keys = parts.keys
         self._findings = findings
-        self._found = found
-        root = found.value
+        self._found = stands
+        root = stands.value
         self._root = root if root is not None and root.epochs >= visible else None
         self._part_epochs, self._leaf_parts = _pieces(parts) if root is None else (root.part_epochs, root.leaf_parts)
         self._starts = array(TYPE_CODE)
@@ -266,10 +268,10 @@ class TimesRepair:
 
     def _check(self, block: Block, times: array[int]) -> None:
         key, wanted = self._keys.times_block(block), BlockTimes(block, times)
-        found = key.inspect()
-        if found.value != wanted:
-            problem = "" if found.value is None else "expected the times of its epochs, found others"
-            self._findings.rebuild(key, found, wanted, _SOURCE, problem)
+        stands = key.inspect()
+        if stands.value != wanted:
+            problem = "" if stands.value is None else "expected the times of its epochs, found others"
+            self._findings.rebuild(key, stands, wanted, _SOURCE, problem)
 
 
 def _pieces(parts: StreamParts) -> tuple[int, int]:
@@ -285,9 +287,9 @@ def _block_epochs(parts: StreamParts, kind: BlockKind) -> int | None:
     prefix = f"{keys.TIMES_ROOT}-{kind.value}-"
     ends = (key.removeprefix(prefix) for key in parts.keys.metadata.keys(prefix))
     for number in map(int, filter(str.isdecimal, ends)):
-        found = parts.keys.times_block(Block(kind, number, 0)).inspect().value
-        if found is not None:
-            return found.block.epochs
+        stands = parts.keys.times_block(Block(kind, number, 0)).inspect().value
+        if stands is not None:
+            return stands.block.epochs
     return None
 
 
@@ -385,11 +387,11 @@ class EpochsRepair:
     def _highest(self, prefix: str) -> int:
         """The highest number of a kind of keys; one far above their count, which nobody wrote as such, is left out."""
         most = sum(1 for _ in self._numbers(prefix)) + FINDINGS_MAX
-        return max((each for each in self._numbers(prefix) if each < most), default=-1)
+        return max((number for number in self._numbers(prefix) if number < most), default=-1)
 
     def _numbers(self, prefix: str) -> Iterator[int]:
         ends = (key.removeprefix(prefix) for key in self._keys.metadata.keys(prefix))
-        return (int(each) for each in ends if each.isdecimal())
+        return (int(end) for end in ends if end.isdecimal())
 
     def _settled(self, *, is_at_rest: bool) -> int:
         """The current epoch's number; -1 if nothing tells it."""
@@ -406,12 +408,12 @@ class EpochsRepair:
     def _chunk(self, number: int, settled: int, before: EpochRecord | None, times: TimesRepair) -> EpochRecord | None:
         """Look at the epochs of one chunk; gives the record of the last one."""
         key = self._keys.chunk(number, self._chunk_size)
-        found = key.inspect()
+        stands = key.inspect()
         first = number * self._chunk_size
         deltas: list[HistoryDelta] = []
         is_known = True
-        for epoch, seen in self._epochs(first, min(first + self._chunk_size - 1, self.last)):
-            record = self._record(epoch, seen, before, found.value, settled)
+        for epoch, versioned in self._epochs(first, min(first + self._chunk_size - 1, self.last)):
+            record = self._record(epoch, versioned, before, stands.value, settled)
             delta = self._delta(record, before)
             if delta is not None and is_known:
                 deltas.append(delta)
@@ -425,38 +427,40 @@ class EpochsRepair:
                 self.is_whole = False
             before = record
         if is_known:
-            self._check_chunk(number, found, deltas, settled)
-        elif found.value is None:
-            self._findings.lose(key, found, f"{_FROM_COPY}: records of its epochs are lost, too")
+            self._check_chunk(number, stands, deltas, settled)
+        elif stands.value is None:
+            self._findings.lose(key, stands, f"{_FROM_COPY}: records of its epochs are lost, too")
         return before
 
     def _epochs(self, first: int, last: int) -> Iterator[tuple[int, Inspected[EpochRecord]]]:
         for start in range(first, last + 1, EPOCHS_AT_ONCE):
             numbers = range(start, min(start + EPOCHS_AT_ONCE, last + 1))
             yield from zip(
-                numbers, self._parts.each(lambda each: self._keys.epoch(each).inspect(), numbers), strict=True
+                numbers, self._parts.each(lambda number: self._keys.epoch(number).inspect(), numbers), strict=True
             )
 
     def _record(
         self,
         epoch: int,
-        found: Inspected[EpochRecord],
+        stands: Inspected[EpochRecord],
         before: EpochRecord | None,
         chunk: HistoryChunk | None,
         settled: int,
     ) -> EpochRecord | None:
-        if found.value is not None and found.value.epoch == epoch:
-            return found.value
+        if stands.value is not None and stands.value.epoch == epoch:
+            return stands.value
         key = self._keys.epoch(epoch)
-        problem = "" if found.value is None else f"expected epoch {epoch}, found epoch {found.value.epoch}"
+        problem = "" if stands.value is None else f"expected epoch {epoch}, found epoch {stands.value.epoch}"
         record = self._followed(epoch, before, chunk)
         if record is not None:
             self._rebuilt[epoch] = record
-            self._findings.rebuild(key, found, record, self._source(record), problem)
-        elif epoch > settled >= 0 and not found.is_missing:
-            self._findings.rebuild(key, found, None, "its workflow, which is not finished and writes it again", problem)
+            self._findings.rebuild(key, stands, record, self._source(record), problem)
+        elif epoch > settled >= 0 and not stands.is_missing:
+            self._findings.rebuild(
+                key, stands, None, "its workflow, which is not finished and writes it again", problem
+            )
         elif epoch <= settled:
-            self._findings.lose(key, found, f"{_FROM_COPY}: what changed in it is not known either", problem)
+            self._findings.lose(key, stands, f"{_FROM_COPY}: what changed in it is not known either", problem)
         return record
 
     def _source(self, record: EpochRecord) -> str:
@@ -495,10 +499,10 @@ class EpochsRepair:
             return None
 
     def _check_chunk(
-        self, number: int, found: Inspected[HistoryChunk], deltas: list[HistoryDelta], settled: int
+        self, number: int, stands: Inspected[HistoryChunk], deltas: list[HistoryDelta], settled: int
     ) -> None:
-        stored = found.value
-        if not deltas or (stored is None and found.is_missing and deltas[0].epoch > settled):
+        stored = stands.value
+        if not deltas or (stored is None and stands.is_missing and deltas[0].epoch > settled):
             return
         wanted = HistoryChunk.of(deltas)
         if stored is not None and stored.first_epoch == wanted.first_epoch:
@@ -509,13 +513,13 @@ class EpochsRepair:
                 return
         problem = "" if stored is None else "expected what changed between the records of its epochs, found otherwise"
         key = self._keys.chunk(number, self._chunk_size)
-        self._findings.rebuild(key, found, wanted, "the records of its epochs", problem)
+        self._findings.rebuild(key, stands, wanted, "the records of its epochs", problem)
 
     # Segments
 
     def _check_segments(self, record: EpochRecord, before: EpochRecord | None, settled: int) -> None:
         created = record.segments.ids[record.segments.epochs == record.epoch].tolist()
-        for segment_id, bound in self._inspected(lambda each: self._keys.segment_stream(each).inspect(), created):
+        for segment_id, bound in self._inspected(lambda number: self._keys.segment_stream(number).inspect(), created):
             if bound.value is None and (record.epoch <= settled or not bound.is_missing):
                 self._findings.lose(self._keys.segment_stream(segment_id), bound, _NO_STREAM)
         if before is None or before.epoch + 1 != record.epoch:
@@ -523,12 +527,14 @@ class EpochsRepair:
         sealed = sealed_by(record, before).ids
         if record.epoch <= settled:
             self._note_sizes(sealed)
-        for segment_id, found in self._inspected(lambda each: self._keys.sealed_epoch(each).inspect(), sealed.tolist()):
-            if found.value == record.epoch or (record.epoch > settled and found.is_missing):
+        for segment_id, stands in self._inspected(
+            lambda number: self._keys.sealed_epoch(number).inspect(), sealed.tolist()
+        ):
+            if stands.value == record.epoch or (record.epoch > settled and stands.is_missing):
                 continue
-            problem = "" if found.value is None else f"expected epoch {record.epoch}, found {found.value}"
+            problem = "" if stands.value is None else f"expected epoch {record.epoch}, found {stands.value}"
             source = f"{keys.epoch_key(before.epoch)} and {keys.epoch_key(record.epoch)}"
-            self._findings.rebuild(self._keys.sealed_epoch(segment_id), found, record.epoch, source, problem)
+            self._findings.rebuild(self._keys.sealed_epoch(segment_id), stands, record.epoch, source, problem)
 
     def _inspected(
         self, inspect: Callable[[int], Inspected[T]], ids: Sequence[int]
@@ -572,15 +578,15 @@ class EpochsRepair:
     def _check_shards(self, state: StreamState | None, *, is_known: bool) -> None:
         for number, parts in sorted(self._shards.items()):
             key = self._keys.shard(number)
-            found = key.inspect()
-            if found.value is not None:
+            stands = key.inspect()
+            if stands.value is not None:
                 continue
             self.damaged_shards.add(number)
             if state is None:
-                self._findings.lose(key, found, "first the state: it tells whether active segments are sealed, too")
+                self._findings.lose(key, stands, "first the state: it tells whether active segments are sealed, too")
                 continue
             if not is_known:
-                self._findings.lose(key, found, "first the epochs: they tell which segments are sealed")
+                self._findings.lose(key, stands, "first the epochs: they tell which segments are sealed")
                 continue
             ids = np.unique(np.concatenate([*parts, np.zeros(0, dtype=np.int64)]))
             needed = self._needed(ids)
@@ -589,16 +595,16 @@ class EpochsRepair:
             if lacking:
                 shown = ", ".join(map(segment_text, lacking[:IDS_SHOWN_MAX]))
                 more = f" and {len(lacking) - IDS_SHOWN_MAX} more" if len(lacking) > IDS_SHOWN_MAX else ""
-                self._findings.lose(key, found, f"tell the sizes of {shown}{more}, which their host knows")
+                self._findings.lose(key, stands, f"tell the sizes of {shown}{more}, which their host knows")
             else:
                 left = len(ids) - len(known)
                 gone = f"; the sizes of {left} deleted segments count 0 from now on" if left else ""
-                self._findings.rebuild(key, found, known, f"sizes that were told{gone}")
+                self._findings.rebuild(key, stands, known, f"sizes that were told{gone}")
 
     def _needed(self, ids: Integers) -> Integers:
         """Those whose sizes may be asked for: not what was deleted before the stream's beginning."""
         begins = 0 if self._truncation is None else self._truncation.span.low
-        gone = np.array([begins > 0 and self._ended_by(each, begins) for each in ids.tolist()], dtype=bool)
+        gone = np.array([begins > 0 and self._ended_by(segment_id, begins) for segment_id in ids.tolist()], dtype=bool)
         kept: Integers = ids[~gone]
         return kept
 

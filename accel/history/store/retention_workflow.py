@@ -124,10 +124,10 @@ class RetentionWorkflow:
             NotInHistory: there is none of that time.
         """
         recording_time_ms = checked_time("the time of a recorded cut", recording_time_ms)
-        seen = self._parts.keys.cut(recording_time_ms).read()
-        if seen is None:
+        versioned = self._parts.keys.cut(recording_time_ms).read()
+        if versioned is None:
             raise NotInHistory(f"expected a cut recorded at {recording_time_ms}, found none", Sought.CUT)
-        return seen.value
+        return versioned.value
 
     def add(self, recording_time_ms: int, size: int, cut: Mapping[int, int]) -> RetentionSet:
         """Record a cut; not if one was recorded at that time or later. 3 calls.
@@ -203,7 +203,7 @@ class RetentionWorkflow:
         """The set was read after the records were there."""
         known = set(now.times_ms.tolist())
         last_ms = max(known, default=-1)
-        gone = [each for each in times_ms if each < last_ms and each not in known]
+        gone = [time_ms for time_ms in times_ms if time_ms < last_ms and time_ms not in known]
         self._parts.each(lambda time_ms: self._parts.keys.cut(time_ms).erase(), gone)
         return len(gone)
 
@@ -306,7 +306,7 @@ class RetentionWorkflow:
         active = self._epochs.active_segments()
         told = self._parts.host.tails(self._parts.name, active.ids)
         tails = checked_numbers("tails that the host tells", told, 0)
-        cut = IdMap.of({each: tails.get(each, 0) for each in active.ids.tolist()})
+        cut = IdMap.of({segment_id: tails.get(segment_id, 0) for segment_id in active.ids.tolist()})
         if last is None:
             return cut, self._cuts.size_till(cut)
         return cut, self._cuts.size_till(cut, last.cut, last.recorded_size)
@@ -317,22 +317,22 @@ class RetentionWorkflow:
             recorded = self.read()
             if not len(recorded):
                 return None
-            seen = self._parts.keys.cut(recorded[-1].recording_time_ms).read()
-            if seen is not None:
-                return seen.value
+            versioned = self._parts.keys.cut(recorded[-1].recording_time_ms).read()
+            if versioned is not None:
+                return versioned.value
         return None
 
     def _truncate(self, point: RetentionEntry) -> bool:
         here = self._place_of(point)
-        seen = self._epochs.truncation()
-        before = placed(seen)
+        versioned = self._epochs.truncation()
+        before = placed(versioned)
         if here is None or not _is_behind(here, before):
             return False
         try:
             self._truncations.run(here.cut)
         except InvalidArgument as error:
             now = self._epochs.truncation()
-            if now.cut == seen.cut and now.updating == seen.updating:
+            if now.cut == versioned.cut and now.updating == versioned.updating:
                 raise
             raise OperationNotAllowed(f"expected to truncate alone, found a truncation to {now.cut}") from error
         return True
@@ -351,8 +351,8 @@ class RetentionWorkflow:
 
     def _place_of(self, entry: RetentionEntry) -> PlacedCut | None:
         """A recorded cut with its segments; None if its record is gone."""
-        seen = self._parts.keys.cut(entry.recording_time_ms).read()
-        return None if seen is None else self._cuts.place(seen.value.cut)
+        versioned = self._parts.keys.cut(entry.recording_time_ms).read()
+        return None if versioned is None else self._cuts.place(versioned.value.cut)
 
     # Purging
 
@@ -375,9 +375,9 @@ class RetentionWorkflow:
         if self._purge_quietly(time_ms, min(left, SLICE_CUTS), _one_by_one) == SLICE_CUTS:
             self._hand_over(time_ms, left - SLICE_CUTS)
 
-    def _purge_quietly(self, time_ms: int, limit: int, each: Each) -> int:
+    def _purge_quietly(self, time_ms: int, limit: int, item: Each) -> int:
         try:
-            return self._delete(time_ms, limit, each)
+            return self._delete(time_ms, limit, item)
         except DataNotFound:
             return 0  # the stream was deleted meanwhile, and its cuts with it
         except Exception:
@@ -385,18 +385,18 @@ class RetentionWorkflow:
             logger.warning("%s: truncated, but stale cuts could not be purged", self._parts.stream, exc_info=True)
             return 0
 
-    def _delete(self, time_ms: int, limit: int | None, each: Each) -> int:
+    def _delete(self, time_ms: int, limit: int | None, item: Each) -> int:
         """Delete the first cuts that were recorded at or before a time; gives how many."""
-        seen = self._parts.keys.retention().get()
-        gone = up_to(seen.value, time_ms).times_ms[:limit].tolist()
+        versioned = self._parts.keys.retention().get()
+        gone = up_to(versioned.value, time_ms).times_ms[:limit].tolist()
         if not gone:
             return 0
-        each(lambda time_ms: self._parts.keys.cut(time_ms).erase(), gone)
+        item(lambda time_ms: self._parts.keys.cut(time_ms).erase(), gone)
 
         def shorter(now: RetentionSet | None) -> RetentionSet | None:
             return None if now is None else without_up_to(now, gone[-1])
 
-        self._parts.keys.retention().change(shorter, seen=seen)
+        self._parts.keys.retention().change(shorter, seen=versioned)
         return len(gone)
 
 
@@ -408,8 +408,8 @@ def _is_behind(here: PlacedCut | None, begins: PlacedCut | None) -> bool:
 
 
 def _one_by_one(act: Callable[[int], object], items: Iterable[int]) -> None:
-    for each in items:
-        act(each)
+    for item in items:
+        act(item)
 
 
 ATTEMPTS_MAX: Final = 5
@@ -469,10 +469,10 @@ def retain(
         return StreamRetention.stopped(name, Retained.FAILED, error)
 
 
-def totals(found: Iterable[StreamRetention]) -> dict[str, int]:
+def totals(streams: Iterable[StreamRetention]) -> dict[str, int]:
     """How many streams there are of each outcome, in the order of the table; those of none are 0."""
-    counts = Counter(each.outcome for each in found)
-    return {each.value: counts[each] for each in Retained}
+    counts = Counter(stream.outcome for stream in streams)
+    return {outcome.value: counts[outcome] for outcome in Retained}
 
 
 def _retained(stream: Stream, name: str, time_ms: int | None, pause: Callable[[int], object]) -> StreamRetention:

@@ -69,7 +69,7 @@ class ScaleWorkflow:
         return self._parts.keys.transition().get()
 
     def submit(
-        self, request: ScaleRequest, seen: Versioned[EpochTransition] | None = None
+        self, request: ScaleRequest, versioned: Versioned[EpochTransition] | None = None
     ) -> Versioned[EpochTransition]:
         """Store a transition, step by step; the same request twice gives the same one.
 
@@ -77,7 +77,7 @@ class ScaleWorkflow:
 
         Args:
             request: what is asked for.
-            seen: a transition that the caller saw: the request is refused if another one stands there by now.
+            versioned: a transition that the caller saw: the request is refused if another one stands there by now.
 
         Raises:
             DataConflict: another version of the transition stands there.
@@ -85,36 +85,36 @@ class ScaleWorkflow:
         """
         key = self._parts.keys.transition()
         state = self._parts.state()
-        seen = seen or key.get()
+        versioned = versioned or key.get()
         current = self._epochs.current()
         try:
-            transition = submitted(request, state, seen.value, current, self._least())
+            transition = submitted(request, state, versioned.value, current, self._least())
         except ScalePrecondition:
             if is_outdated(request, current):
-                key.write(NO_TRANSITION, seen)  # others with the same old picture fail on its version
+                key.write(NO_TRANSITION, versioned)  # others with the same old picture fail on its version
             raise
-        if transition != seen.value:
+        if transition != versioned.value:
             self._refuse_crowded(request, transition.new_epoch)
-        return seen if transition == seen.value else key.write(transition, seen)
+        return versioned if transition == versioned.value else key.write(transition, versioned)
 
-    def start(self, seen: Versioned[EpochTransition], *, is_manual: bool = True) -> Versioned[EpochTransition]:
+    def start(self, versioned: Versioned[EpochTransition], *, is_manual: bool = True) -> Versioned[EpochTransition]:
         """Whether a submitted transition is still wanted. What is returned is to be carried out, not what was given.
 
         Args:
-            seen: the transition.
+            versioned: the transition.
             is_manual: whether a person asked for it, who gets it even if duplicates replaced the segments since.
 
         Raises:
             IllegalState: the stream has moved on; transition and state are reset.
         """
-        verdict, transition = started(seen.value, self._epochs.current(), self._epochs.epoch, is_manual=is_manual)
+        verdict, transition = started(versioned.value, self._epochs.current(), self._epochs.epoch, is_manual=is_manual)
         if verdict is ScaleVerdict.MIGRATED:
-            return self._parts.keys.transition().write(transition, seen)
+            return self._parts.keys.transition().write(transition, versioned)
         if verdict is ScaleVerdict.DROPPED:
-            self.complete(seen.value)
+            self.complete(versioned.value)
             self._parts.leave_by_hand(StreamState.SCALING)
-        refuse_dropped(verdict, seen.value)
-        return seen
+        refuse_dropped(verdict, versioned.value)
+        return versioned
 
     def create_segments(self, transition: EpochTransition) -> None:
         """Step 2; nothing if the epoch is current already."""
@@ -142,7 +142,7 @@ class ScaleWorkflow:
         """
         ids = transition.segments_to_seal.ids
         self._writing.remove_markers(ids)
-        self._writing.write_sizes({each: sizes.get(each, 0) for each in ids.tolist()})
+        self._writing.write_sizes({segment_id: sizes.get(segment_id, 0) for segment_id in ids.tolist()})
         self._writing.advance(self._epochs.epoch(transition.new_epoch))
 
     def complete(self, transition: EpochTransition) -> None:
@@ -252,8 +252,8 @@ class ScaleWorkflow:
         """
         self._parts.require_host("scale")
 
-        def plan(found: WorkflowRequest) -> ScalePlan | str:
-            asked = found.plan_of(ScalePlan)
+        def plan(request: WorkflowRequest) -> ScalePlan | str:
+            asked = request.plan_of(ScalePlan)
             stored, current = asked.transition, self._epochs.current()
             verdict, transition = started(stored, current, self._epochs.epoch, is_manual=asked.is_manual)
             if verdict in (ScaleVerdict.PROCEED, ScaleVerdict.MIGRATED):
@@ -291,8 +291,8 @@ class ScaleWorkflow:
     def _refuse_crowded(self, request: ScaleRequest, epoch: int) -> None:
         size = self._parts.layout.chunk_size
         if needs_look(request, size):
-            seen = self._parts.keys.chunk(epoch // size, size).read()
-            refuse_crowded(request, epoch, None if seen is None else seen.value, size)
+            versioned = self._parts.keys.chunk(epoch // size, size).read()
+            refuse_crowded(request, epoch, None if versioned is None else versioned.value, size)
 
 
 def _transition(request: WorkflowRequest) -> EpochTransition:

@@ -178,11 +178,11 @@ class Stream:
     def segment_stream(self, segment_id: int) -> int:
         """Which stream of the object layer holds a segment's data; NotInHistory if there is no such segment. 1 call."""
         segment_id = checked_integer("a segment id", segment_id)
-        seen = self.parts.keys.segment_stream(segment_id).read()
-        if seen is None:
+        versioned = self.parts.keys.segment_stream(segment_id).read()
+        if versioned is None:
             raise NotInHistory(f"expected a segment of {self}, found {segment_text(segment_id)}", Sought.SEGMENT)
-        self.parts.store.segment_streams.note([seen.value])
-        return seen.value
+        self.parts.store.segment_streams.note([versioned.value])
+        return versioned.value
 
     @_asked
     def current_epoch(self) -> EpochRecord:
@@ -278,16 +278,16 @@ class Stream:
         Raises:
             NotInHistory: there is no such request; those that ended are kept as long as they are among the last 100.
         """
-        found = self.workflows.ownership.read(checked_uuid("a request's id", request_id))
-        if found is None:
+        request = self.workflows.ownership.read(checked_uuid("a request's id", request_id))
+        if request is None:
             raise NotInHistory(f"expected a request of {self.name}, found none {request_id}", Sought.REQUEST)
-        return found
+        return request
 
     @_asked
     def requests(self) -> list[WorkflowRequest]:
         """All requests: those that wait, that are being carried out, and the last that ended. 1 call, 1 each."""
-        found = map(self.workflows.ownership.read, self.parts.keys.request_ids())
-        return [each for each in found if each is not None]
+        requests = map(self.workflows.ownership.read, self.parts.keys.request_ids())
+        return [request for request in requests if request is not None]
 
     @_asked
     def carry_out_request(self, request_id: UUID) -> WorkflowRequest:

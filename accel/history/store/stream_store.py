@@ -234,10 +234,10 @@ class StreamStore:
     def _layout_of(self, identity: keys.StreamIdentity) -> HistoryLayout:
         """How a stream's history is cut into pieces; of one that is half gone, as by default."""
         try:
-            seen = self._stream_parts(identity, HistoryLayout()).keys.layout().read()
+            versioned = self._stream_parts(identity, HistoryLayout()).keys.layout().read()
         except TableMissing:
             return HistoryLayout()
-        return HistoryLayout() if seen is None else seen.value
+        return HistoryLayout() if versioned is None else versioned.value
 
     def run_retention(
         self, scope: str, time_ms: int | None = None, *, is_dry_run: bool = False
@@ -281,20 +281,20 @@ class StreamStore:
         Raises:
             NotInHistory: there is no such scope.
         """
-        found = Recovered()
+        recovered = Recovered()
         if scope is not None:
             self._names.streams(scope)  # refuses a scope that is not there
-        for each in [scope] if scope is not None else list(self._names.scopes()):
-            with found.collected(each):
-                settled = self._settled_scope(each)
+        for name in [scope] if scope is not None else list(self._names.scopes()):
+            with recovered.collected(name):
+                settled = self._settled_scope(name)
                 if settled is not None:
-                    found.done[each] = [settled]
-                self._recover_streams(each, found)
-        with found.collected("ends of transactions"):
+                    recovered.done[name] = [settled]
+                self._recover_streams(name, recovered)
+        with recovered.collected("ends of transactions"):
             CompletedTransactions(self._parts).drop_old()
-        with found.collected("tables that nobody names"):
+        with recovered.collected("tables that nobody names"):
             OrphanedTables(self._parts).drop(scope)
-        return found
+        return recovered
 
     def recover_stream(self, scope: str, name: str) -> list[str]:
         """Finish what dead processes left behind in one stream, its creation and its deletion too; gives what that was.
@@ -343,12 +343,12 @@ class StreamStore:
         identity = self._names.find(scope, name)
 
         def known(ids: Integers) -> Mapping[int, int]:
-            found = {each: told[each] for each in ids.tolist() if each in told}
+            known = {segment_id: told[segment_id] for segment_id in ids.tolist() if segment_id in told}
             others = ids[told.positions_of(ids) < 0]
             if isinstance(self._host, NoHost | GivenSizes) or not len(others):
-                return found
+                return known
             tails = self._host.tails((scope, name), others)
-            return {**found, **checked_numbers("sizes that the host tells", tails, 0)}
+            return {**known, **checked_numbers("sizes that the host tells", tails, 0)}
 
         try:
             return Repairing(self._parts, identity, known).run(apply=apply)
@@ -362,15 +362,15 @@ class StreamStore:
         self._names.drop_stale_scope(scope)
         return settled
 
-    def _recover_streams(self, scope: str, found: Recovered) -> None:
+    def _recover_streams(self, scope: str, recovered: Recovered) -> None:
         for name in self._names.streams(scope):
-            with found.collected(f"{scope}/{name}"):
+            with recovered.collected(f"{scope}/{name}"):
                 try:
                     done = self.recover_stream(scope, name)
                 except StreamDeleted:  # meanwhile
                     continue
                 if done:
-                    found.done[f"{scope}/{name}"] = done
+                    recovered.done[f"{scope}/{name}"] = done
 
     def _created(self, named: NamedStream) -> bool:
         """Carry a creation out, or go on with it; False if somebody else decided otherwise meanwhile."""

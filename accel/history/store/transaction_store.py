@@ -74,11 +74,11 @@ class CompletedTransactions:
         """How a transaction ended; None if it has not, or nobody knows it any more. 3 calls at most."""
         for batch in reversed(self.batches()):
             try:
-                seen = self._parts.keys.completed(batch, stream, transaction_id).read()
+                versioned = self._parts.keys.completed(batch, stream, transaction_id).read()
             except TableMissing:
                 continue
-            if seen is not None:
-                return seen.value
+            if versioned is not None:
+                return versioned.value
         return None
 
     def add(
@@ -161,7 +161,7 @@ class CommitOrdering:
         """Take all positions of some transactions out. 1 call, 3 if there are any."""
         order, known = self.read(), frozenset(ids)
         pairs = zip(order.positions, order.transaction_ids, strict=True)
-        self._remove([position for position, each in pairs if each in known])
+        self._remove([position for position, pair in pairs if pair in known])
 
     def _remove(self, positions: Collection[int]) -> None:
         if positions:
@@ -224,15 +224,15 @@ class TransactionStore:
     def read(self, transaction_id: UUID) -> ActiveTransaction | None:
         """A transaction that is not ended; None if it is, or never was. 1 call."""
         try:
-            seen = self._parts.keys.transaction(transaction_epoch(transaction_id), transaction_id).read()
+            versioned = self._parts.keys.transaction(transaction_epoch(transaction_id), transaction_id).read()
         except TableMissing:
             return None
-        return None if seen is None else seen.value
+        return None if versioned is None else versioned.value
 
     def read_many(self, ids: Sequence[UUID]) -> dict[UUID, ActiveTransaction]:
         """Those that are not ended. 1 call each."""
-        found = self._parts.each(self.read, ids)
-        return {each: value for each, value in zip(ids, found, strict=True) if value is not None}
+        transactions = self._parts.each(self.read, ids)
+        return {pair: value for pair, value in zip(ids, transactions, strict=True) if value is not None}
 
     def status(self, transaction_id: UUID) -> TransactionStatus:
         """Where a transaction stands; UNKNOWN if nobody knows it any more. 1 call, 4 at most if it has ended."""
@@ -253,7 +253,7 @@ class TransactionStore:
         transaction_id = checked_uuid("a transaction's id", transaction_id)
         lease_ms = checked_duration("a lease", lease_ms)
         now_ms = self._parts.store.now_ms()
-        return self._change(transaction_id, lambda found: rules.with_lease(found, now_ms, lease_ms))
+        return self._change(transaction_id, lambda now: rules.with_lease(now, now_ms, lease_ms))
 
     def seal(self, transaction_id: UUID, *, commit: bool, commit_time_ms: int | None = None) -> TransactionStatus:
         """Decide what becomes of an open transaction; the same request again gives where it stands by then.
@@ -271,11 +271,11 @@ class TransactionStore:
         transaction_id = checked_uuid("a transaction's id", transaction_id)
         if commit_time_ms is not None:
             commit_time_ms = checked_time("the writer's time", commit_time_ms)
-        found = self.read(transaction_id)
-        if found is None:
+        transaction = self.read(transaction_id)
+        if transaction is None:
             return rules.refuse_other_end(self._completed(transaction_id), commit=commit)
-        if rules.is_sealed(found.status, commit=commit):
-            return found.status
+        if rules.is_sealed(transaction.status, commit=commit):
+            return transaction.status
         position = self.order.add(transaction_id) if commit else 0
 
         def sealed(now: ActiveTransaction) -> ActiveTransaction | None:
@@ -308,8 +308,8 @@ class TransactionStore:
         """Epochs whose transactions have a table. 1 call for 1,000 of them."""
         stream = self._parts.stream
         names = self._parts.store.tables.table_names(stream.transactions_prefix)
-        found = [stream.epoch_of_table(name) for name in names]
-        return sorted(epoch for epoch in found if epoch is not None)
+        epochs = [stream.epoch_of_table(name) for name in names]
+        return sorted(epoch for epoch in epochs if epoch is not None)
 
     def end(self, transaction_id: UUID) -> TransactionStatus:
         """Tell how a sealed transaction ended, then remove its entry. 4 calls.
@@ -318,8 +318,8 @@ class TransactionStore:
             IllegalState: it is open.
             NotInHistory: nobody knows it.
         """
-        found = self.read(transaction_id)
-        if found is None:
+        transaction = self.read(transaction_id)
+        if transaction is None:
             known = self._completed(transaction_id)
             if known is None:
                 raise NotInHistory(
@@ -327,7 +327,7 @@ class TransactionStore:
                 )
             return known.status
         ends = CompletedTransactions(self._parts.store)
-        ended = ends.add(self._parts.stream, transaction_id, rules.ended(found, self._parts.store.now_ms()))
+        ended = ends.add(self._parts.stream, transaction_id, rules.ended(transaction, self._parts.store.now_ms()))
         self._erase(transaction_id)
         return ended.status
 
@@ -337,13 +337,16 @@ class TransactionStore:
         Args:
             offsets: by transaction, and by segment id.
         """
-        told = {each: checked_numbers("offsets that the host tells", found, 0) for each, found in offsets.items()}
+        told = {
+            transaction_id: checked_numbers("offsets that the host tells", at, 0)
+            for transaction_id, at in offsets.items()
+        }
 
-        def note(each: UUID) -> None:
+        def note(transaction_id: UUID) -> None:
             with suppress(NotInHistory):  # another process told its end already
-                self._change(each, lambda found: rules.with_offsets(found, told[each]))
+                self._change(transaction_id, lambda now: rules.with_offsets(now, told[transaction_id]))
 
-        self._parts.each(note, [each for each, found in told.items() if len(found)])
+        self._parts.each(note, [transaction_id for transaction_id, at in told.items() if len(at)])
 
     def abort(self, transaction_id: UUID) -> TransactionStatus:
         """Abort a transaction, and carry that out: the host forgets its data. 7 calls.
@@ -360,9 +363,9 @@ class TransactionStore:
     def abort_expired(self) -> list[UUID]:
         """Abort open transactions whose time is up; gives their ids. Without a host they stay ABORTING."""
         now_ms = self._parts.store.now_ms()
-        expired = [each for each, value in self.each_active() if rules.is_expired(value, now_ms)]
-        for each in expired:
-            self.seal(each, commit=False)
+        expired = [transaction_id for transaction_id, value in self.each_active() if rules.is_expired(value, now_ms)]
+        for transaction_id in expired:
+            self.seal(transaction_id, commit=False)
         self.end_aborting()
         return expired
 
@@ -371,9 +374,9 @@ class TransactionStore:
 
         Without a host it only drops tables.
         """
-        for each, value in self.each_active() if self._parts.has_host else ():
+        for transaction_id, value in self.each_active() if self._parts.has_host else ():
             if value.status is TransactionStatus.ABORTING:
-                self._end_aborting(each)
+                self._end_aborting(transaction_id)
         self.drop_epochs()
 
     def drop_epochs(self) -> None:
@@ -430,12 +433,12 @@ class TransactionStore:
     def _change(
         self, transaction_id: UUID, change: Callable[[ActiveTransaction], ActiveTransaction | None]
     ) -> ActiveTransaction:
-        def step(found: ActiveTransaction | None) -> ActiveTransaction | None:
-            if found is None:
+        def step(now: ActiveTransaction | None) -> ActiveTransaction | None:
+            if now is None:
                 raise NotInHistory(
                     f"expected a transaction that is not ended, found none with id {transaction_id}", Sought.TRANSACTION
                 )
-            return change(found)
+            return change(now)
 
         key = self._parts.keys.transaction(transaction_epoch(transaction_id), transaction_id)
         try:

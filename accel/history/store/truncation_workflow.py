@@ -73,8 +73,8 @@ class TruncationWorkflow:
         if state is StreamState.SEALED:
             self.complete()
             refuse_sealed_truncation(state)
-        seen = self._key.get()
-        return self._key.write(self._begun(seen.value, cut, state, self._parts.store.drawn_id()), seen).value
+        versioned = self._key.get()
+        return self._key.write(self._begun(versioned.value, cut, state, self._parts.store.drawn_id()), versioned).value
 
     def what_ends(self, last: PlacedCut | None, wanted: PlacedCut) -> tuple[int, int]:
         """How many segments end between the cut that the stream begins with and another, and how much lies there.
@@ -115,7 +115,7 @@ class TruncationWorkflow:
             if found != cut:
                 raise OperationNotAllowed(f"expected to truncate alone, found a truncation to {found} under way")
 
-        taken = self._ownership.take(StreamState.TRUNCATING, lambda each: self._plan(cut, each), adopt)
+        taken = self._ownership.take(StreamState.TRUNCATING, lambda workflow_id: self._plan(cut, workflow_id), adopt)
         return self._key.get().value if taken is None else self.carry_out(taken)
 
     def carry_out(self, request: WorkflowRequest) -> TruncationRecord:
