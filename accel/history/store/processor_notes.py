@@ -45,7 +45,7 @@ class ProcessorNotes:
             InvalidArgument: no segment id, or no time.
             IllegalState: the segment is not active; no marker stays.
         """
-        until_ms, segment_id = checked_time("the end of a mark", until_ms), checked_id(segment_id)
+        until_ms, segment_id = checked_time("the end of a cold marker", until_ms), checked_id(segment_id)
         if self._parts.keys.current_epoch().get().value.find(segment_id) is None:
             raise IllegalState(f"expected an active segment, found {segment_text(segment_id)}")
         self._parts.keys.marker(segment_id).change(lambda now: None if now == until_ms else until_ms)

@@ -13,6 +13,7 @@ from accel.errors import (
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import NO_COMMIT, ActiveTransaction, TransactionStatus
 from accel.history.store import HistorySettings, transaction_store
+from accel.history.store.epoch_store import EpochReading
 from accel.history.store.keys import completed_table
 from accel.testing import Crash, CrashStore, MemorySegments
 from loaders.store import ObjectStore
@@ -39,7 +40,9 @@ def test_a_transaction_is_committed_into_the_segments_that_it_began_with(bench: 
     assert bench.host.tails(NAME, stream.active_segments().ids) == dict.fromkeys(ids("1@3", "2@3"), 5)
 
 
-def test_a_transaction_that_begins_while_its_epoch_ends_is_not_lost(bench: Bench) -> None:
+def test_a_transaction_that_begins_while_its_epoch_ends_is_not_lost(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pitfall A17: the table of an older epoch was dropped under one that began in it (pravega issue 1725)."""
     # The client reads the current epoch, and before its entry is there the stream is scaled and the table dropped.
     store = bench.streams().stream(SCOPE, STREAM).workflows.transactions
@@ -49,10 +52,10 @@ def test_a_transaction_that_begins_while_its_epoch_ends_is_not_lost(bench: Bench
     bench.scale_once()
     bench.stream().commit(bench.tick())
     assert store.epochs() == []
-    reading = opened.workflows.epochs
-    answers = iter([current])
-    original = reading.current
-    reading.current = lambda: next(answers, None) or original()  # type: ignore[method-assign]  # an old answer first
+    answers, original = iter([current]), EpochReading.current
+    monkeypatch.setattr(
+        EpochReading, "current", lambda self: next(answers, None) or original(self)
+    )  # an old answer first
     transaction = opened.transactions.begin()
     assert transaction.int >> 96 == bench.stream().current_epoch().reference_epoch == 1
     assert list(bench.stream().workflows.transactions.active()) == [transaction]
