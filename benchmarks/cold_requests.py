@@ -172,7 +172,7 @@ def measure(node: Node, policy: Policy, places: list[int], known: SharedIndexCac
     for start in places:
         answer, cost = cold_lookup(node, known, policy, start, -1, limit)
         expected = _holder_of(node, start)
-        if [(each.object_id, each.start, each.end) for each in answer.objects[:1]] != [expected]:
+        if [(location.object_id, location.start, location.end) for location in answer.objects[:1]] != [expected]:
             raise AssertionError(f"offset {start}: expected {expected}, found {answer.objects[:1]}")
         costs.append(cost)
     return costs

@@ -169,13 +169,13 @@ def failed_attempts(context: SparkContext, group: str) -> int:
     attempts before. That is waited for, a second at most.
     """
     tracker = context.statusTracker()
-    jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup(group)]
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     for _ in range(ACCOUNT_LOOKS_MAX):
         if not any(job is not None and job.status == "RUNNING" for job in jobs):
             break
         SYSTEM.sleep(ACCOUNT_PAUSE_SECONDS)
-        jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup(group)]
-    stages = [tracker.getStageInfo(each) for job in jobs if job is not None for each in job.stageIds]
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
     return sum(stage.numFailedTasks for stage in stages if stage is not None)
 
 
