@@ -45,7 +45,7 @@ from loaders.hints.packs import FilterEntry
 from loaders.layout import HintKind, hint_node_prefix
 from loaders.store import CountingStore
 from spark_jobs.nodes import Chunk, FailedObject, chunk_count, chunks_of, listed_nodes, open_patiently
-from spark_jobs.tasks import Outcome, StoreSpec, run_tasks, run_tasks_in_order
+from spark_jobs.tasks import Outcome, StoreSpec, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -250,9 +250,7 @@ def plan_filters_on_spark(
     survey = partial(_survey_on_executor, store, namespace, depth)
     needs: list[NodeNeeds] = []
     for outcome in run_tasks(spark, survey, lists.items(), at_once=at_once, label=_survey_label):
-        if outcome.result is None:
-            raise outcome.error or AssertionError("an outcome has a result or an error")
-        needs.append(outcome.result)
+        needs.append(outcome.required())
         if progress is not None:
             progress(len(needs), len(lists))
     return FilterPlan(tuple(sorted(needs, key=lambda node: node.node_id)))
@@ -283,7 +281,7 @@ def build_filters_on_spark(
         timer, namespace = catalog.parts.system.timer, catalog.format.namespace
         started, now_ms = timer(), catalog.parts.now_ms()
     chunks = (chunk for needs in plan.nodes for chunk in chunks_of(needs.node_id, needs.wanted))
-    built = run_tasks_in_order(spark, partial(_build, store), chunks, at_once=at_once, label=_build_label)
+    built = run_tasks(spark, partial(_build, store), chunks, at_once=at_once, label=_build_label, in_order=True)
     work = _Writing(counted, namespace, now_ms, _told(built, plan.tasks, progress))
     nodes = tuple(work.write(needs) for needs in plan.nodes)
     total = counted.snapshot().total
@@ -402,7 +400,8 @@ class _Taken:
     def take(self, outcome: Outcome[Chunk, _Built]) -> None:
         self._failed_tasks += outcome.failed_attempts
         if outcome.result is None:
-            self._failures += _all_failed(outcome.value, str(outcome.error))
+            chunk, reason = outcome.value, str(outcome.error)
+            self._failures += [FailedObject(chunk.node_id, ref.object_id, reason) for ref in chunk.refs]
             return
         self._added += len(outcome.result.filters)
         self._unfit += outcome.result.unfit
@@ -411,7 +410,3 @@ class _Taken:
     def report(self, needs: NodeNeeds, error: str = "") -> NodeFilters:
         added = 0 if error else self._added
         return NodeFilters(needs, added, self._unfit, tuple(self._failures), self._failed_tasks, error)
-
-
-def _all_failed(chunk: Chunk, reason: str) -> list[FailedObject]:
-    return [FailedObject(chunk.node_id, ref.object_id, reason) for ref in chunk.refs]

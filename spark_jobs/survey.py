@@ -30,9 +30,8 @@ from accel.catalog.survey import (
     scanned,
 )
 from loaders.object_ref import ObjectRef
-from loaders.store import CountingStore
 from spark_jobs.nodes import OBJECTS_A_TASK
-from spark_jobs.tasks import StoreSpec, run_tasks, run_tasks_in_order
+from spark_jobs.tasks import StoreSpec, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,11 +102,10 @@ class SparkBulkScan(BulkScan):
         listings, keys = [], 0
         work = partial(_list, self._store)
         for outcome in run_tasks(self._spark, work, self._prefixes, at_once=self._at_once, label=_list_label):
-            if outcome.result is None:
-                raise outcome.error or AssertionError("an outcome has a result or an error")
-            self.requests += outcome.result.requests
-            keys += outcome.result.keys
-            listings.append(outcome.result.stored)
+            listing = outcome.required()
+            self.requests += listing.requests
+            keys += listing.keys
+            listings.append(listing.stored)
             if progress is not None:
                 progress(keys)
         return joined_objects(listings)
@@ -120,7 +118,7 @@ class SparkBulkScan(BulkScan):
         del parts
         work = partial(_look, self._store)
         chunks = _chunked(wanted, self._objects_a_task)
-        for outcome in run_tasks_in_order(self._spark, work, chunks, at_once=self._at_once, label=_look_label):
+        for outcome in run_tasks(self._spark, work, chunks, at_once=self._at_once, label=_look_label, in_order=True):
             if outcome.error is not None:
                 yield from ((ref, outcome.error) for _, ref in outcome.value)
             if outcome.result is None:
@@ -154,7 +152,7 @@ def _list(store: StoreSpec, prefix: str) -> _Listing:
 
     with ObjectCatalog.open(counted) as catalog:
         stored = list_objects(catalog.parts, note, prefix)
-    return _Listing(stored, keys, _requests(counted))
+    return _Listing(stored, keys, counted.snapshot().total.requests)
 
 
 def _look(store: StoreSpec, wanted: Wanted) -> _Scanned:
@@ -163,10 +161,6 @@ def _look(store: StoreSpec, wanted: Wanted) -> _Scanned:
         scans = tuple(scanned(ref, index) for ref, index in open_each(catalog.parts, wanted))
     total = counted.snapshot().total
     return _Scanned(scans, total.requests, total.received_bytes)
-
-
-def _requests(counted: CountingStore) -> int:
-    return counted.snapshot().total.requests
 
 
 def _list_label(prefix: str) -> str:

@@ -116,7 +116,7 @@ class Explanation:
                 "seconds": self.seconds,
                 "requests_if_everything_was_opened": self.listed_objects,
             },
-            "events": [{"event": type(event).__name__.lower(), **_plain(asdict(event))} for event in self.trace.events],
+            "events": [{"event": _event_name(event), **_plain(asdict(event))} for event in self.trace.events],
         }
 
     def _answer_dict(self, answer: Answer) -> dict[str, Any]:
@@ -333,6 +333,11 @@ def _found_dict(event: Picked) -> dict[str, Any]:
         "end": found.end,
         "known_from": event.source,
     }
+
+
+def _event_name(event: Event) -> str:
+    """What `explain --output json` has always called it."""
+    return "hopped" if isinstance(event, NodeVisited) else type(event).__name__.lower()
 
 
 def _plain(value: Any) -> Any:
