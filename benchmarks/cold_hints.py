@@ -214,12 +214,4 @@ def run(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - counts are exact
 
 def _rows(name: str, ours: tuple[float, float, float], peer: tuple[float, float, float]) -> Iterator[Comparison]:
     for column, unit in ((0, "GETs"), (1, "rounds")):
-        yield Comparison(
-            name=f"cold_hints: {name}",
-            value=ours[column],
-            unit=unit,
-            peer="persisted index",
-            peer_value=peer[column],
-            ratio=peer[column] / ours[column],
-            runs=1,
-        )
+        yield Comparison.exact(f"cold_hints: {name}", ours[column], unit, "persisted index", peer[column])

@@ -221,12 +221,4 @@ def _of_node(name: str, node: Node) -> Iterator[Comparison]:
 
 def _rows(name: str, ours: tuple[float, float, float], everything: tuple[float, float, float]) -> Iterator[Comparison]:
     for column, unit in ((0, "GETs"), (2, "latencies")):
-        yield Comparison(
-            name=f"cold_requests: {name}",
-            value=ours[column],
-            unit=unit,
-            peer="load-all",
-            peer_value=everything[column],
-            ratio=everything[column] / ours[column],
-            runs=1,
-        )
+        yield Comparison.exact(f"cold_requests: {name}", ours[column], unit, "load-all", everything[column])

@@ -448,7 +448,4 @@ def _lines(name: str, ours: list[Asked], peer: str, peers: list[Asked]) -> list[
 
 
 def _line(name: str, value: float, unit: str, peer: str, peer_value: float) -> Comparison:
-    full_name = f"history_year: {name}"
-    return Comparison(
-        full_name, value=value, unit=unit, peer=peer, peer_value=peer_value, ratio=peer_value / value, runs=1
-    )
+    return Comparison.exact(f"history_year: {name}", value, unit, peer, peer_value)

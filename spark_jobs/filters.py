@@ -342,17 +342,15 @@ def _told(
         yield outcome
 
 
+@dataclass(slots=True, eq=False)
 class _Writing:
     """Writes packs from outcomes that come in the order of nodes and their objects. Threads: one."""
 
-    def __init__(
-        self, store: CountingStore, namespace: str, now_ms: int, built: Iterator[Outcome[Chunk, _Built]]
-    ) -> None:
-        self._store = store
-        self._namespace = namespace
-        self._now_ms = now_ms
-        self._built = built
-        self.task_requests = 0
+    _store: CountingStore
+    _namespace: str
+    _now_ms: int
+    _built: Iterator[Outcome[Chunk, _Built]]
+    task_requests: int = 0
 
     def write(self, needs: NodeNeeds) -> NodeFilters:
         """Write the next generation of a node's pack, if it needs one."""

@@ -117,8 +117,9 @@ def retain_on_spark(  # noqa: PLR0913 - choices of one run, by name
     for outcome in run_tasks(spark, work, batches, at_once=at_once, label=_label):
         failed_tasks += outcome.failed_attempts
         if outcome.result is not None:
-            retained += outcome.result.streams
-            requests += outcome.result.requests
+            of_batch, requests_of_batch = outcome.result
+            retained += of_batch
+            requests += requests_of_batch
         if outcome.error is not None:
             retained += [
                 StreamRetention.stopped(_name(stream), Retained.FAILED, outcome.error) for stream in outcome.value
@@ -129,19 +130,14 @@ def retain_on_spark(  # noqa: PLR0913 - choices of one run, by name
     return RetentionReport(tuple(retained), failed_tasks, requests, SYSTEM.timer() - started)
 
 
-@dataclass(frozen=True, slots=True)
-class _Retained:
-    """What a task sends back."""
-
-    streams: tuple[StreamRetention, ...]
-    requests: int
-
-
-def _retain(store: StoreSpec, host: HostMaker, time_ms: int | None, is_dry_run: bool, batch: Batch) -> _Retained:
+def _retain(
+    store: StoreSpec, host: HostMaker, time_ms: int | None, is_dry_run: bool, batch: Batch
+) -> tuple[tuple[StreamRetention, ...], int]:
+    """What became of some streams, and how many requests it took."""
     counted = store.open()
     streams = StreamStore.open(counted, host=host())
     retained = tuple(streams.retain(scope, name, time_ms, is_dry_run=is_dry_run) for scope, name in batch)
-    return _Retained(retained, counted.snapshot().total.requests)
+    return retained, counted.snapshot().total.requests
 
 
 def _batches(streams: Sequence[StreamName], size: int) -> Iterator[Batch]:

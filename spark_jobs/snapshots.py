@@ -18,7 +18,7 @@ told, and the next run takes it up. What no attempt agrees on is not published (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -163,13 +163,13 @@ def build_snapshots_on_spark(
     if min(entries_a_file, objects_a_task) < 1:
         found = f"{entries_a_file} and {objects_a_task}"
         raise ValueError(f"expected at least 1 entry a file and 1 object a task, found {found}")
-    shape = _Shape(entries_a_file, objects_a_task)
     counted = store.open()
     with ObjectCatalog.open(counted) as catalog, ThreadPoolExecutor(NODES_AT_ONCE, "accel-snapshot") as threads:
         timer = catalog.parts.system.timer
         started = timer()
         lists = listed_nodes(catalog, nodes)
-        building = _Building(spark, store, counted, catalog.parts, shape, everything=everything)
+        parts = catalog.parts
+        building = _Building(spark, store, counted, parts, parts.now_ms(), entries_a_file, objects_a_task, everything)
         flights = [threads.submit(building.build, node_id, live) for node_id, live in lists.items()]
         try:
             for done, _ in enumerate(as_completed(flights), 1):
@@ -184,32 +184,18 @@ def build_snapshots_on_spark(
     return SnapshotReport(built, requests, timer() - started)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    entries_a_file: int
-    objects_a_task: int
-
-
+@dataclass(frozen=True, slots=True, eq=False)
 class _Building:
     """Builds snapshots of single nodes. Threads: any."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        store: StoreSpec,
-        counted: CountingStore,
-        parts: CatalogParts,
-        shape: _Shape,
-        *,
-        everything: bool,
-    ) -> None:
-        self._spark = spark
-        self._store = store
-        self._counted = counted
-        self._parts = parts
-        self._shape = shape
-        self._everything = everything
-        self._clock_ms = parts.now_ms()
+    _spark: SparkSession
+    _store: StoreSpec
+    _counted: CountingStore
+    _parts: CatalogParts
+    _clock_ms: int
+    _entries_a_file: int
+    _objects_a_task: int
+    _everything: bool
 
     def build(self, node_id: int, live: Rows) -> NodeSnapshot:
         """A node's snapshot; what fails stands in the answer."""
@@ -223,7 +209,7 @@ class _Building:
         except (AccelError, ValueError) as error:
             return replace(node, error=f"{type(error).__name__}: {error}")
 
-    def cancel(self, node_ids: Sequence[int] | dict[int, Rows]) -> None:
+    def cancel(self, node_ids: Iterable[int]) -> None:
         """Stop the jobs of these nodes."""
         for node_id in node_ids:
             self._spark.sparkContext.cancelJobGroup(self._group(node_id))
@@ -252,8 +238,8 @@ class _Building:
         from spark_jobs.snapshot_tasks import SnapshotWork  # noqa: PLC0415 - takes Arrow, which comes with the extra
 
         generation = next_generation(previous, self._clock_ms)
-        bounds = file_bounds(self._parts, node.node_id, live, self._shape.entries_a_file)
-        work = SnapshotWork(self._store, node.node_id, generation, live, bounds, self._shape.objects_a_task)
+        bounds = file_bounds(self._parts, node.node_id, live, self._entries_a_file)
+        work = SnapshotWork(self._store, node.node_id, generation, live, bounds, self._objects_a_task)
         files, reason = self._run(work)
         failed_tasks = failed_attempts(self._spark.sparkContext, self._group(node.node_id))
         node = _with_notes(replace(node, failed_tasks=failed_tasks), files)
@@ -334,10 +320,7 @@ def _with_notes(node: NodeSnapshot, files: list[FileNote]) -> NodeSnapshot:
 
 def _agree(files: list[FileNote]) -> bool:
     """Whether the files were written from just the entries that the notes speak of."""
-    written = [(file.tally.entries, file.tally.checksum) for file in files]
-    sent = [(note.tally.entries, note.tally.checksum) for file in files for note in file.notes]
-    return _summed(written) == _summed(sent)
+    from spark_jobs.snapshot_tasks import Tally  # noqa: PLC0415 - takes Arrow, which comes with the extra
 
-
-def _summed(tallies: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    return sum(tally[0] for tally in tallies), sum(tally[1] for tally in tallies) % 2**64
+    written = sum((file.tally for file in files), Tally())
+    return written == sum((note.tally for file in files for note in file.notes), Tally())
