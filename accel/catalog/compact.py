@@ -46,7 +46,7 @@ from accel.catalog.stream_shards import shards_of
 from accel.errors import AccelError, CatalogDamaged, CommitRefused
 from accel.image import StreamObject
 from loaders.object_ref import ObjectRef
-from loaders.tables.envelope import Versioned
+from loaders.versions import Versioned
 from range_index import ObjectRanges
 
 logger = logging.getLogger(__name__)
