@@ -48,12 +48,12 @@ from accel.history.rules.segments import Segments
 from accel.history.store import GivenSizes, Stream, StreamStore, keys
 from benchmarks.harness import AnswersDiffer, Comparison
 from loaders.errors import KeyMissing
-from loaders.layout import TABLES_PREFIX
+from loaders.layout import TABLES_PREFIX, decode_name, place_of
 from loaders.store import CountingStore, MemoryStore
 from loaders.store.base import Fetched
 from loaders.store.decorated import DecoratedStore
-from loaders.tables.envelope import Stored, Version, decode_stored, encode_stored
-from loaders.tables.names import decode_name, place_of
+from loaders.tables.envelope import Stored, decode_stored, encode_stored
+from loaders.versions import Version
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, BlockTimes, EpochTimesRoot
 
 EPOCHS: Final = 31_536_000

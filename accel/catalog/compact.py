@@ -67,7 +67,7 @@ from accel.catalog.survey import must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, FormatError, KeyMissing
 from accel.image import StreamObject
 from loaders.object_ref import ObjectRef
-from loaders.tables.envelope import Versioned
+from loaders.versions import Versioned
 from range_index import ObjectRanges
 
 logger = logging.getLogger(__name__)

@@ -37,14 +37,13 @@ from accel.catalog.records import NodeDirectory, ObjectIdCounter, StreamShard, h
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
 from accel.system import Components
 from loaders.errors import TableMissing
-from loaders.layout import FORMAT_KEY, TABLES_PREFIX, ObjectLayout
+from loaders.layout import FORMAT_KEY, TABLES_PREFIX, ObjectLayout, table_folder
 from loaders.lifetime import Lifetime, PerProcess, Threads
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.parallel import run_bounded
 from loaders.store import ObjectStore
 from loaders.tables import FormatRecord, Tables, create_format, probe_conditions, read_format
-from loaders.tables.names import table_folder
 from loaders.tables.typed_key import TypedKey
 
 if TYPE_CHECKING:

@@ -79,8 +79,8 @@ from accel.image import (
     node_of_columns,
 )
 from loaders.object_ref import ObjectRef
-from loaders.tables.envelope import Versioned
 from loaders.tables.typed_key import TypedKey
+from loaders.versions import Versioned
 
 # Catching up
 

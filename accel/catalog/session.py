@@ -46,7 +46,7 @@ from accel.catalog.records import OPEN, NodeDirectory, NodeList, StreamShard, hi
 from accel.catalog.stream_shards import shards_of
 from accel.catalog.survey import joined_ids, must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused
-from loaders.tables.envelope import Versioned
+from loaders.versions import Versioned
 from range_index import ObjectRanges
 
 

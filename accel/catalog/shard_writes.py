@@ -51,11 +51,10 @@ from accel.catalog.stream_shards import (
     without_commits,
 )
 from accel.errors import CatalogMissing, CommitRefused, SessionFenced
-from loaders.layout import TABLES_PREFIX
+from loaders.layout import TABLES_PREFIX, encode_prefix, table_folder
 from loaders.store import ObjectInfo
-from loaders.tables.envelope import Versioned
-from loaders.tables.names import encode_prefix, table_folder
 from loaders.tables.typed_key import TypedKey
+from loaders.versions import Versioned
 
 # Opening, closing and trimming streams
 

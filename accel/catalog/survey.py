@@ -50,8 +50,8 @@ from loaders.errors import FormatError, TableMissing
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.store import ObjectInfo
-from loaders.tables.envelope import Versioned
 from loaders.tables.typed_key import TypedKey
+from loaders.versions import Versioned
 from range_index import ObjectRanges
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.records import NodeList, Rows, refs_of
 from accel.catalog.shard_writes import KeptList, kept_lists, move_stream_objects, read_list
 from accel.errors import AccelError, CommitRefused, MaintenanceRefused
-from loaders.tables.envelope import Versioned
+from loaders.versions import Versioned
 
 KEPT_AGAIN_MAX = 8
 """So often an undo keeps the list anew, if commits come between that it takes back as well."""

@@ -69,8 +69,8 @@ from accel.catalog.survey import (
 from accel.errors import AccelError, CatalogError, FormatError, KeyMissing
 from loaders.errors import TableMissing
 from loaders.object_ref import UNKNOWN, ObjectRef
-from loaders.tables.envelope import Versioned
 from loaders.tables.typed_key import TypedKey
+from loaders.versions import Versioned
 from range_index import ObjectRanges
 
 

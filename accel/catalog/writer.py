@@ -69,7 +69,7 @@ from loaders.format import RecordBatch
 from loaders.lifetime import Lifetime
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import ObjectWriter, stored_size_bytes
-from loaders.tables.envelope import Versioned
+from loaders.versions import Versioned
 from range_index import ObjectRanges, RangesGiven
 
 DOUBTFUL_MAX = 1000

@@ -33,8 +33,7 @@ from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.store import Stream, StreamStore
 from accel.history.store.hosts import StreamName
 from accel.lookup.accelerator import ReadAccelerator
-from accel.streams.rules.arrival_order import HostClock
-from accel.streams.rules.events import HEADER, LENGTH_SIZE_BYTES, encode_events, span_of
+from accel.streams.rules.events import HEADER, LENGTH_SIZE_BYTES, HostClock, encode_events, span_of
 from accel.streams.settings import SegmentsSettings
 from accel.streams.time_index import PartCache, SegmentTimeIndex, restore_times
 from accel.system import Components
