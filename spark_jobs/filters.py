@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.rows import Rows
+from accel.catalog.records import Rows
 from accel.errors import AccelError
 from bloom import StreamFilter, class_for
 from loaders.hints import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.parts import CatalogParts, Opened, open_each
-from accel.catalog.rows import Rows, refs_of
+from accel.catalog.records import Rows, refs_of
 from accel.errors import AccelError
 from loaders.object_ref import ObjectRef
 from spark_jobs.tasks import REASON_SIZE_MAX

@@ -23,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.rows import Rows, refs_of
+from accel.catalog.records import Rows, refs_of
 from accel.errors import AccelError
 from accel.system import SYSTEM
 from loaders.hints import COLUMN_NAMES, EntryColumns, SnapshotFile, SnapshotFileWriter, object_entries

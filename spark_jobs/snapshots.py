@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.parts import CatalogParts, open_each
-from accel.catalog.rows import Rows, refs_of
+from accel.catalog.records import Rows, refs_of
 from accel.errors import AccelError
 from loaders.format.block_index import ROW_SIZE_BYTES
 from loaders.hints import (

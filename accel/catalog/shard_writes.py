@@ -40,8 +40,7 @@ from numpy.typing import NDArray
 from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix, parse_list_version_key, require
 from accel.catalog.node_list import undoable_commits, without_stream_objects, without_withdrawn
 from accel.catalog.parts import MILLISECONDS, CatalogParts
-from accel.catalog.records import ListVersion, NodeList, StreamShard
-from accel.catalog.rows import OPEN, STREAM_OBJECT, Rows, no_rows, some
+from accel.catalog.records import OPEN, STREAM_OBJECT, ListVersion, NodeList, Rows, StreamShard, no_rows, some
 from accel.catalog.stream_shards import (
     shards_of,
     with_closed_ranges,

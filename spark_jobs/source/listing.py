@@ -36,8 +36,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from accel.catalog.records import Rows
 from accel.catalog.refresh import Snapshot
-from accel.catalog.rows import Rows
 from loaders.object_ref import ObjectRef
 
 _INT64 = np.iinfo(np.int64)

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.import_read import ImportChoice
-from accel.catalog.import_write import bucket_objects, commit_import, plan_import
+from accel.catalog.importing import ImportChoice, bucket_objects, commit_import, plan_import
 from accel.errors import AccelError
 from accel.image_source import ImageSource
 from accel.lookup.answer import Request
