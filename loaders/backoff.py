@@ -91,7 +91,7 @@ class Backoff:
             try:
                 return request()
             except AccelError as error:
-                if attempt == last or not helps(error):
+                if not helps(error) or attempt == last:  # asked of each error: it may take note
                     raise
         raise ValueError(f"expected at least 1 attempt, found {last}")
 

@@ -21,18 +21,16 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogKeys, parse_node_key, require
-from accel.catalog.object_ids import ObjectIds, check_counter
-from accel.catalog.parts import CatalogParts, CatalogSettings
+from accel.catalog.parts import CatalogParts, CatalogSettings, ObjectIds, check_counter
 from accel.catalog.records import NodeDirectory, ObjectIdCounter, StreamShard, highest_id
 from accel.errors import CatalogDamaged, CatalogMissing, CommitRefused
 from accel.system import Components
 from loaders.errors import TableMissing
-from loaders.layout import FORMAT_KEY, TABLES_PREFIX, ObjectLayout
+from loaders.layout import FORMAT_KEY, TABLES_PREFIX, ObjectLayout, table_folder
 from loaders.lifetime import Lifetime, Threads
 from loaders.object_index import ObjectIndexLoader
 from loaders.store import ObjectStore
 from loaders.tables import FormatRecord, Tables, create_format, probe_conditions, read_format
-from loaders.tables.names import table_folder
 from loaders.tables.typed_key import TypedKey
 
 if TYPE_CHECKING:

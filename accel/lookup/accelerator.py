@@ -94,6 +94,8 @@ class WaitNewer:
     deadline: Deadline
 
 
+CURRENT_IMAGE = CurrentImage()
+
 Waiting = CurrentImage | Wait | Call | WaitNewer
 Script = Generator[Waiting, Any, T]
 """What an accelerator does, but for the waiting."""
@@ -212,7 +214,7 @@ class AcceleratorBase:
         deadline = Deadline(engine.system.timer, deadline_seconds)
         sent: Sent = None
         try:
-            image = yield CurrentImage()
+            image = yield CURRENT_IMAGE
             steps = engine.start_lookup(request, image, trace)
             while True:
                 step = steps.send(sent)
@@ -516,14 +518,15 @@ class ReadAccelerator(AcceleratorBase):
 
     def _run(self, script: Script[T]) -> T:
         engine = self._engine
-        resume: Callable[[], Waiting] = partial(next, script)
         try:
+            waiting = next(script)
             while True:
-                waiting = resume()
                 try:
-                    resume = partial(script.send, _wait_for(engine, waiting))
+                    sent = _wait_for(engine, waiting)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the script decides about it
-                    resume = partial(script.throw, error)
+                    waiting = script.throw(error)
+                else:
+                    waiting = script.send(sent)
         except StopIteration as stop:
             result: T = stop.value
             return result

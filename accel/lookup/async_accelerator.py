@@ -130,14 +130,15 @@ class AsyncReadAccelerator(AcceleratorBase):
 
     async def _run(self, script: Script[T]) -> T:
         engine, images = self._engine, self._images
-        resume: Callable[[], Waiting] = partial(next, script)
         try:
+            waiting = next(script)
             while True:
-                waiting = resume()
                 try:
-                    resume = partial(script.send, await _wait_for(engine, images, waiting))
+                    sent = await _wait_for(engine, images, waiting)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the script decides about it
-                    resume = partial(script.throw, error)
+                    waiting = script.throw(error)
+                else:
+                    waiting = script.send(sent)
         except StopIteration as stop:
             result: T = stop.value
             return result

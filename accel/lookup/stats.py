@@ -164,6 +164,9 @@ class Counters(Generic[S]):
 
 def count_answer(counters: Counters[LookupStats], answer: Answer) -> None:
     """A lookup finished."""
+    if not answer.rounds and (answer.ending is Ending.LIMIT or answer.ending is Ending.END):
+        counters.add(lookups=1, warm=1)
+        return
     counters.add(
         lookups=1,
         warm=not answer.rounds,

@@ -24,7 +24,7 @@ import numpy as np
 
 from accel.catalog import NodeWriter, ObjectCatalog
 from accel.catalog.parts import CatalogParts
-from accel.catalog.rows import OPEN
+from accel.catalog.records import OPEN
 from accel.catalog.stream_shards import shards_of
 from accel.errors import CommitRefused, IllegalState, InconsistentAnswer, NotInHistory, SegmentsElsewhere
 from accel.history.rules.configuration import OffsetUnit
@@ -33,8 +33,7 @@ from accel.history.rules.values import Integers, segment_text, some_ids
 from accel.history.store import Stream, StreamStore
 from accel.history.store.hosts import StreamName
 from accel.lookup.accelerator import ReadAccelerator
-from accel.streams.rules.arrival_order import HostClock
-from accel.streams.rules.events import HEADER, LENGTH_SIZE_BYTES, encode_events, span_of
+from accel.streams.rules.events import HEADER, LENGTH_SIZE_BYTES, HostClock, encode_events, span_of
 from accel.streams.settings import SegmentsSettings
 from accel.streams.time_index import PartCache, SegmentTimeIndex, restore_times
 from accel.system import Components

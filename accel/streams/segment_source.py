@@ -33,8 +33,8 @@ from accel.history.rules.values import checked_id, checked_integer, segment_text
 from accel.history.store import Stream
 from accel.image import OPEN_END, ImageVersion
 from accel.lookup.accelerator import ReadAccelerator
-from accel.streams.rules.arrival_order import HostClock, SegmentRead
-from accel.streams.rules.events import EventBatch, decode_events
+from accel.streams.rules.arrival_order import SegmentRead
+from accel.streams.rules.events import EventBatch, HostClock, decode_events
 from accel.streams.rules.reader_core import Fill, Learn, SegmentEnd, SegmentEvents
 from accel.streams.time_index import PartCache, SegmentTimeIndex
 from accel.system import SYSTEM, Components

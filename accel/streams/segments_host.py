@@ -42,7 +42,8 @@ from accel.streams.open_segments import (
     refuse_elsewhere,
     stream_spans,
 )
-from accel.streams.rules.arrival_order import HostClock, StreamSegmentInfo
+from accel.streams.rules.arrival_order import StreamSegmentInfo
+from accel.streams.rules.events import HostClock
 from accel.streams.rules.transaction_data import TransactionEvents
 from accel.streams.settings import SegmentsSettings
 from accel.streams.uploads import Merging, TransactionName, TransactionObjects, UploadParts, UploadQueue

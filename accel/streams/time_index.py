@@ -41,8 +41,7 @@ from numpy.typing import NDArray
 from accel.errors import InconsistentAnswer
 from accel.history.rules.configuration import OffsetUnit
 from accel.lookup.accelerator import ReadAccelerator
-from accel.streams.rules.arrival_order import HostClock
-from accel.streams.rules.events import decode_events
+from accel.streams.rules.events import HostClock, decode_events
 from accel.system import SYSTEM
 from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import CorruptObject, PreconditionFailed, StoreUnavailable, WriteConflict
@@ -622,19 +621,17 @@ class SegmentTimeIndex:
     def _write(self, due: TimeRecords) -> bool:
         """Write a part; false if one was found there instead, of which notice is taken."""
         body = due.encode()
-        attempt = 1
-        while True:
+        last = self._backoff.settings.settle_attempts
+        for attempt in self._backoff.attempts(last):
             try:
                 self._parts.create(due.first_record, body)
+                break
             except (PreconditionFailed, WriteConflict, StoreUnavailable):
                 if self._learn():
                     return False
-                if attempt >= self._backoff.settings.settle_attempts:
+                if attempt == last:
                     raise
-            else:
-                return True
-            self._backoff.pause(attempt)
-            attempt += 1
+        return True
 
     def _learn(self) -> int:
         new = list(self._parts.newer())

@@ -41,7 +41,7 @@ from uuid import UUID
 import msgspec
 
 from accel.catalog import NodeWriter
-from accel.catalog.rows import STREAMS_AN_OBJECT_MAX
+from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from accel.errors import CommitRefused
 from accel.history.rules.segments import Segments
 from accel.history.store.hosts import StreamName
@@ -153,17 +153,15 @@ class TransactionObjects:
             StoreError, FormatLimit.
         """
         body = encode_transaction(events)
-        attempt = 1
-        while True:
+        last = self._backoff.settings.settle_attempts
+        for attempt in self._backoff.attempts(last):
             try:
                 self._store.put(name.key, body, condition=CreateOnly())
             except (PreconditionFailed, WriteConflict, StoreUnavailable):
                 if self._stands(name, body):
                     return
-                if attempt >= self._backoff.settings.settle_attempts:
+                if attempt == last:
                     raise
-                self._backoff.pause(attempt)
-                attempt += 1
             else:
                 return
 
@@ -323,19 +321,13 @@ class Upload:
         return self._written
 
     def _repeatedly(self, ask: Callable[[], Answer], *, is_commit: bool = False) -> Answer:
-        attempt = 1
-        while True:
-            try:
-                return ask()
-            except AccelError as error:
-                is_unknown = error.retryable or isinstance(error, AmbiguousWrite)
-                self._is_doubtful |= is_commit and is_unknown
-                # Where another object lies, this one is written under the next id.
-                may_help = is_unknown or isinstance(error, ObjectExists)
-                if not may_help or attempt >= self._parts.settings.commit_attempts:
-                    raise
-            self._parts.backoff.pause(attempt)
-            attempt += 1
+        def may_help(error: AccelError) -> bool:
+            is_unknown = error.retryable or isinstance(error, AmbiguousWrite)
+            self._is_doubtful |= is_commit and is_unknown
+            # Where another object lies, this one is written under the next id.
+            return is_unknown or isinstance(error, ObjectExists)
+
+        return self._parts.backoff.repeat(ask, may_help, self._parts.settings.commit_attempts)
 
     def _text(self) -> str:
         size_bytes = sum(len(batch.payload) for batch in chain(*self._taken.values()))

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accel.streams.rules.arrival_order import HostClock, Lag, Standing, choose
+from accel.streams.rules.arrival_order import Lag, Standing, choose
+from accel.streams.rules.events import HostClock
 from accel.streams.time_index import PartCache, SegmentTimeIndex
 from loaders.store import MemoryStore, ObjectStore
 from range_index.segment_times import NO_TOKEN

@@ -10,6 +10,7 @@ import pytest
 from accel.catalog.keys import TABLES
 from loaders.layout import FORMAT_KEY
 from loaders.tables import FormatRecord
+from tests.docs import rooms
 from tests.docs.pages import ROOT, name
 
 FOLDER = ROOT / "docs" / "img"
@@ -27,6 +28,10 @@ def test_every_picture_has_a_title_a_description_and_dark_colours(picture: Path)
     root = ET.parse(picture).getroot()  # noqa: S314 - our own pictures
     assert all((root.findtext(f"{SVG}{part}") or "").strip() for part in ("title", "desc"))
     assert "prefers-color-scheme: dark" in (root.findtext(f"{SVG}style") or "")
+
+
+def test_the_picture_of_the_rooms_is_drawn_from_the_contracts() -> None:
+    assert rooms.PICTURE.read_text() == rooms.picture(), "python -m tests.docs.rooms"
 
 
 def test_the_picture_of_the_catalog_names_every_table() -> None:

@@ -1,12 +1,4 @@
-"""The order of arrival: the clock that stamps data, the replies that carry its values, and the segment that is next.
-
-A host stamps what arrives with values that never fall, whatever its clock does:
-
-    source      100   90   90  130
-    now()       100  100  100  130
-
-All segments of a host share one clock, so their values can be compared. Across hosts values compare as well as the
-clocks behind them agree. After a restart the clock goes on from the highest value that was stored.
+"""The order of arrival: the replies that carry clock values, and the segment whose data is next.
 
 A reader knows, of each of its segments, the value of the data that it would give next, and chooses among them:
 
@@ -28,68 +20,13 @@ Source: PDP-28, "Cross Routing Key Ordering".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from threading import Lock
+from collections.abc import Iterable
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from range_index.segment_times import NO_TOKEN, NO_VALUE, TimesRead
-
-_VALUE_MAX = 2**64 - 1
-
-
-class HostClock:
-    """Gives values that never fall. Threads: any.
-
-    Args:
-        source: the clock behind it: an integer, by default milliseconds since 1970. It may be set back, and may be
-            asked by many threads at once.
-        highest_stored: no value will be lower; what the host stored before it was restarted.
-
-    Source: PDP-28, "a monotonic clock class ... shared across segment".
-    """
-
-    def __init__(self, source: Callable[[], int], highest_stored: int = 0) -> None:
-        _check(highest_stored)
-        self._source = source
-        self._lock = Lock()
-        self._last = highest_stored
-
-    @classmethod
-    def of_seconds(cls, clock: Callable[[], float], highest_stored: int = 0) -> HostClock:
-        """A clock in milliseconds over one that gives seconds since 1970, such as `accel.system.SYSTEM.clock`."""
-        return cls(lambda: int(clock() * 1000), highest_stored)
-
-    def now(self) -> int:
-        """The value for what arrives now: the highest one that the source, or a segment, ever had.
-
-        Raises:
-            ValueError: the source says more than 64 bits can hold.
-        """
-        return self._raised_to(self._source())
-
-    def seed(self, value: int) -> None:
-        """Take notice of a stored value: none that is given from now on is lower.
-
-        Raises:
-            ValueError: a value below 0 or beyond 64 bits.
-        """
-        _check(value)
-        self._raised_to(value)
-
-    def _raised_to(self, value: int) -> int:
-        if value > _VALUE_MAX:
-            _check(value)
-        with self._lock:
-            self._last = max(self._last, value)
-            return self._last
-
-
-def _check(value: int) -> None:
-    if not 0 <= value <= _VALUE_MAX:
-        raise ValueError(f"expected a clock value of 0 to {_VALUE_MAX}, found {value}")
 
 
 class SegmentRead(NamedTuple):

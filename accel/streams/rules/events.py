@@ -19,6 +19,14 @@ memory of its host can be made again from the data, and is the same.
 How much of the stream an event takes, its offset unit says: 1 where offsets count records; where they count bytes, its
 own and the 4 of its length. A batch of another producer has no such list: it is one event, as long as its batch.
 
+The clock of a host stamps what arrives with values that never fall, whatever the clock behind it does:
+
+    source      100   90   90  130
+    now()       100  100  100  130
+
+All segments of a host share one clock, so their values can be compared. Across hosts values compare as well as the
+clocks behind them agree. After a restart the clock goes on from the highest value that was stored.
+
 Source: PDP-28, "we would add an additional long"; docs/formats.md, "Events".
 """
 
@@ -28,6 +36,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise, repeat
+from threading import Lock
 from typing import Final, NamedTuple, overload
 
 import numpy as np
@@ -45,6 +54,7 @@ PAYLOAD_SIZE_BYTES_MAX: Final = 2**31 - 1
 """What fits the length field of a record batch."""
 
 _LENGTH: Final = np.dtype(">u4")
+_VALUE_MAX: Final = 2**64 - 1
 Integers = NDArray[np.int64]
 
 
@@ -220,3 +230,55 @@ def _running(start: int, sizes: Integers) -> Integers:
 def _corrupt(batch: RecordBatch, expected: str, found: str) -> CorruptObject:
     where = f"stream {batch.stream_id}, batch at offset {batch.base_offset}"
     return CorruptObject(where, len(batch.payload), expected=expected, found=found)
+
+
+class HostClock:
+    """Gives values that never fall. Threads: any.
+
+    Args:
+        source: the clock behind it: an integer, by default milliseconds since 1970. It may be set back, and may be
+            asked by many threads at once.
+        highest_stored: no value will be lower; what the host stored before it was restarted.
+
+    Source: PDP-28, "a monotonic clock class ... shared across segment".
+    """
+
+    def __init__(self, source: Callable[[], int], highest_stored: int = 0) -> None:
+        _check_value(highest_stored)
+        self._source = source
+        self._lock = Lock()
+        self._last = highest_stored
+
+    @classmethod
+    def of_seconds(cls, clock: Callable[[], float], highest_stored: int = 0) -> HostClock:
+        """A clock in milliseconds over one that gives seconds since 1970, such as `accel.system.SYSTEM.clock`."""
+        return cls(lambda: int(clock() * 1000), highest_stored)
+
+    def now(self) -> int:
+        """The value for what arrives now: the highest one that the source, or a segment, ever had.
+
+        Raises:
+            ValueError: the source says more than 64 bits can hold.
+        """
+        return self._raised_to(self._source())
+
+    def seed(self, value: int) -> None:
+        """Take notice of a stored value: none that is given from now on is lower.
+
+        Raises:
+            ValueError: a value below 0 or beyond 64 bits.
+        """
+        _check_value(value)
+        self._raised_to(value)
+
+    def _raised_to(self, value: int) -> int:
+        if value > _VALUE_MAX:
+            _check_value(value)
+        with self._lock:
+            self._last = max(self._last, value)
+            return self._last
+
+
+def _check_value(value: int) -> None:
+    if not 0 <= value <= _VALUE_MAX:
+        raise ValueError(f"expected a clock value of 0 to {_VALUE_MAX}, found {value}")

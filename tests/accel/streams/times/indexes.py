@@ -6,7 +6,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from accel.streams.rules.arrival_order import HostClock
+from accel.streams.rules.events import HostClock
 from accel.streams.time_index import PartCache, SegmentTimeIndex
 from loaders.backoff import Backoff, RetrySettings
 

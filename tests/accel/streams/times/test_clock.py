@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel.streams.rules.arrival_order import HostClock
+from accel.streams.rules.events import HostClock
 
 UINT64_MAX = 2**64 - 1
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from accel.streams.rules.arrival_order import HostClock
+from accel.streams.rules.events import HostClock
 from accel.streams.time_index import PartCache
 from loaders.layout import parse_time_part_key, time_part_key
 from loaders.store import CountingStore, MemoryStore

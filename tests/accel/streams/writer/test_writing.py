@@ -23,7 +23,7 @@ from accel.errors import (
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.states import StreamState
 from accel.streams.open_segments import SegmentSealed
-from accel.streams.rules.arrival_order import HostClock
+from accel.streams.rules.events import HostClock
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.streams.time_index import SegmentTimeIndex
 from accel.streams.writer import StreamWriter
