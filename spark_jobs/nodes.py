@@ -81,9 +81,9 @@ def open_patiently(parts: CatalogParts, node_id: int, refs: Iterable[ObjectRef])
     One ranged GET an object; an object that cannot be opened is given as its error. In order but for the repeated ones.
     """
     again = []
-    for ref, found in open_each(parts, ((node_id, ref) for ref in refs)):
-        if isinstance(found, AccelError) and found.retryable:
+    for ref, opened in open_each(parts, ((node_id, ref) for ref in refs)):
+        if isinstance(opened, AccelError) and opened.retryable:
             again.append(ref)
         else:
-            yield ref, found
+            yield ref, opened
     yield from open_each(parts, ((node_id, ref) for ref in again))
