@@ -325,8 +325,9 @@ class ObjectCatalog:
         key.change(change)
 
     def _extend_deadline(self, object_id: int) -> None:
-        # The prepared id stands in another key than what is about to be written, so no single write can check both: it is
-        # made to last far longer than the write may take. The collector drops it later, and finds the object listed.
+        # The prepared id stands in another key than what is about to be written, so no single write can check both:
+        # it is made to last far longer than the write may take. The collector drops it later, and finds the object
+        # listed.
         deadline_ms = self._parts.now_ms() + int(self.format.prepared_seconds * MILLISECONDS)
         for node_id, seen in self.refresh_snapshot().lists.items():
             if object_id in seen.value.prepared["object_id"]:
