@@ -47,7 +47,7 @@ from loaders.tables import FormatRecord, Tables, create_format, probe_conditions
 from loaders.tables.typed_key import TypedKey
 
 if TYPE_CHECKING:
-    from accel.history.store.keys import SystemCells
+    from accel.history.store.keys import SystemKeys
 
 # Object ids
 
@@ -286,14 +286,14 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
         CatalogDamaged: a catalog lies here whose format record is gone, and with it other keys that must be there.
         RequestRefused: the endpoint does not keep its word on conditional writes.
     """
-    from accel.history.store.keys import SystemCells  # noqa: PLC0415 - a lookup needs no history
+    from accel.history.store.keys import SystemKeys  # noqa: PLC0415 - a lookup needs no history
 
     record = read_format(store)
     if record is None:
         wanted = msgspec.structs.replace(wanted, if_match_quotes=probe_conditions(store, system.nonce))
         with ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-init") as executor:
             keys = CatalogKeys(catalog_tables(store, wanted, system, executor))
-            shared = SystemCells(keys.tables)
+            shared = SystemKeys(keys.tables)
             if _is_in_use(store, keys):
                 wanted = _of_its_life(store, keys, shared, wanted)
             else:
@@ -367,7 +367,7 @@ def catalog_parts(
     )
 
 
-def _make_tables(keys: CatalogKeys, shared: SystemCells, record: FormatRecord, executor: ThreadPoolExecutor) -> None:
+def _make_tables(keys: CatalogKeys, shared: SystemKeys, record: FormatRecord, executor: ThreadPoolExecutor) -> None:
     from accel.history.store.keys import make_system_tables  # noqa: PLC0415 - a lookup needs no history
 
     list(executor.map(keys.tables.create_table, TABLES))
@@ -397,7 +397,7 @@ def _is_in_use(store: ObjectStore, keys: CatalogKeys) -> bool:
     return keys.tables.table_exists(IMPORT_PROGRESS)
 
 
-def _of_its_life(store: ObjectStore, keys: CatalogKeys, shared: SystemCells, wanted: FormatRecord) -> FormatRecord:
+def _of_its_life(store: ObjectStore, keys: CatalogKeys, shared: SystemKeys, wanted: FormatRecord) -> FormatRecord:
     """The format record that a catalog in use has lost, in the generation that its directory names.
 
     Raises:
