@@ -220,19 +220,19 @@ def printable(text: str) -> str:
     """Text for one line: nothing in it moves a terminal's cursor, turns the direction of writing or ends the line."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 def shown_text(text: str) -> str:
     """Text of several lines, in which nothing else than `printable` characters and tabs stays."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() or each in _KEPT else _escaped(each) for each in text)
+    return "".join(char if char.isprintable() or char in _KEPT else _escaped(char) for char in text)
 
 
-def _escaped(each: str) -> str:
+def _escaped(character: str) -> str:
     # As in JSON, so that a record that is shown as JSON stays what it is; beyond 16 bits JSON takes two.
-    return json.dumps(each)[1:-1] if not each.isascii() or each < " " else f"\\u{ord(each):04x}"
+    return json.dumps(character)[1:-1] if not character.isascii() or character < " " else f"\\u{ord(character):04x}"
 
 
 def _advice(error: BaseException) -> str:

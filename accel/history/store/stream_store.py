@@ -98,7 +98,6 @@ class StreamStore:
             sleep=system.sleep,
             jitter=system.jitter,
             cache=ValueCache(CACHE_SIZE_BYTES),
-            executor=executor,
             if_match_quotes=None if record is None else record.if_match_quotes,
         )
         return cls(
