@@ -11,7 +11,7 @@ A plan says what would be deleted and why; it changes nothing, and a dry run is 
 it out begins with the first step of the table, in one conditional write a list or bucket. Then, for each batch of at
 most 1,000 objects:
 
-    1. the whole catalog is read afresh, and its keys are compared (`consistency`): where they contradict one another,
+    1. the whole catalog is read afresh, and its keys are compared (`survey`): where they contradict one another,
        the collection ends; what stands in them as live, prepared or merely retired is spared
     2. a journal of the batch is written (`write_journal`)
     3. the objects are deleted
@@ -33,15 +33,21 @@ from functools import partial
 import numpy as np
 
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.consistency import find_contradictions
 from accel.catalog.keys import NODE_LISTS, STREAM_BUCKETS
-from accel.catalog.node_list import with_delete_pending, without_collected, without_expired
+from accel.catalog.node_list import without_expired
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.problems import Severity
-from accel.catalog.records import NodeList, StreamShard
-from accel.catalog.rows import Rows
-from accel.catalog.stream_shards import with_delete_pending_stream_objects, without_collected_stream_objects
-from accel.catalog.survey import BulkScan, Ids, Progress, StoredObjects, Survey, must_read, read_survey
+from accel.catalog.records import NodeList, Record, Rows, StreamShard, with_delete_pending, without_collected
+from accel.catalog.survey import (
+    BulkScan,
+    Ids,
+    Progress,
+    StoredObjects,
+    Survey,
+    find_contradictions,
+    must_read,
+    read_survey,
+)
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
 from loaders.layout import JOURNAL_PREFIX
 from loaders.store.base import DELETE_BATCH_KEYS_MAX
@@ -166,7 +172,7 @@ def plan_collection(
     Requests: one for 1,000 keys of the bucket, two a list, one a bucket of streams, and six more.
 
     Raises:
-        MaintenanceRefused: a list is empty that should not be, keys contradict one another (`consistency`), or
+        MaintenanceRefused: a list is empty that should not be, keys contradict one another (`survey`), or
             something could not be read.
     """
     parts = catalog.parts
@@ -356,7 +362,7 @@ def _let_go(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
         return pending or freed
 
     def from_bucket(bucket: StreamShard | None) -> StreamShard | None:
-        return None if bucket is None else with_delete_pending_stream_objects(bucket, plan.retired_before_ms)[0]
+        return None if bucket is None else with_delete_pending(bucket, plan.retired_before_ms)[0]
 
     for node_id, node in survey.lists.items():
         parts.keys.node_list(node_id).change(from_list, seen=node)
@@ -383,15 +389,11 @@ def _forget(parts: CatalogParts, gone: Iterable[Collectable]) -> None:
         if table == NODE_LISTS:
             parts.keys.node_list(number).change(partial(_without, ids))
         else:
-            parts.keys.shard(number).change(partial(_without_stream_objects, ids))
+            parts.keys.shard(number).change(partial(_without, ids))
 
 
-def _without(ids: Ids, node_list: NodeList | None) -> NodeList | None:
-    return None if node_list is None else without_collected(node_list, ids)
-
-
-def _without_stream_objects(ids: Ids, bucket: StreamShard | None) -> StreamShard | None:
-    return None if bucket is None else without_collected_stream_objects(bucket, ids)
+def _without(ids: Ids, now: Record | None) -> Record | None:
+    return None if now is None else without_collected(now, ids)
 
 
 def write_journal(parts: CatalogParts, plan: CollectionPlan, number: int, going: Iterable[Collectable]) -> str:

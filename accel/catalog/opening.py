@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogKeys, parse_node_key, require
-from accel.catalog.object_ids import ObjectIds, check_counter
-from accel.catalog.parts import CatalogParts, CatalogSettings
+from accel.catalog.parts import CatalogParts, CatalogSettings, ObjectIds, check_counter
 from accel.catalog.records import NodeDirectory, ObjectIdCounter, StreamShard, highest_id
 from accel.errors import CatalogDamaged, CatalogMissing, CommitRefused
 from accel.system import Components

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from accel.catalog.keys import CatalogKeys
-from accel.catalog.opening import catalog_tables
+from accel.catalog.parts import catalog_tables
 from accel.catalog.records import NodeList, StreamShard
 from loaders.errors import KeyMissing
 from loaders.tables import FormatRecord
