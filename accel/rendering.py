@@ -220,19 +220,21 @@ def printable(text: str) -> str:
     """Text for one line: nothing in it moves a terminal's cursor, turns the direction of writing or ends the line."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
+    )
 
 
 def shown_text(text: str) -> str:
     """Text of several lines, in which nothing else than `printable` characters and tabs stays."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() or each in _KEPT else _escaped(each) for each in text)
+    return "".join(letter if letter.isprintable() or letter in _KEPT else _escaped(letter) for letter in text)
 
 
-def _escaped(each: str) -> str:
+def _escaped(letter: str) -> str:
     # As in JSON, so that a record that is shown as JSON stays what it is; beyond 16 bits JSON takes two.
-    return json.dumps(each)[1:-1] if not each.isascii() or each < " " else f"\\u{ord(each):04x}"
+    return json.dumps(letter)[1:-1] if not letter.isascii() or letter < " " else f"\\u{ord(letter):04x}"
 
 
 def _advice(error: BaseException) -> str:
@@ -245,14 +247,14 @@ def _message(error: BaseException) -> str:
     return error.format_message() if isinstance(error, click.ClickException) else str(error)
 
 
-def _print(each: Rendered) -> None:
-    if isinstance(each, str):
-        click.echo(shown_text(each))
+def _print(part: Rendered) -> None:
+    if isinstance(part, str):
+        click.echo(shown_text(part))
         return
-    console = Console(markup=False, highlight=False, soft_wrap=isinstance(each, Text))
+    console = Console(markup=False, highlight=False, soft_wrap=isinstance(part, Text))
     if not console.is_terminal:
         console.width = PIPE_WIDTH
-    console.print(_Shown(each))
+    console.print(_Shown(part))
 
 
 class _Shown:

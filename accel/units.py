@@ -65,13 +65,13 @@ def parse_time(text: str) -> float:
 
 def _parse(text: str, expected: str, units: Mapping[str, float]) -> float:
     """The sum of parts such as "1h" and "30m"; a number without a unit, which stands alone, counts as it is."""
-    if _PLAIN.fullmatch(text):
-        return float(text)
     total, at, above = 0.0, 0, math.inf
+    if _PLAIN.fullmatch(text):
+        total, at = float(text), len(text)
     while (part := _PART.match(text, at)) is not None and units.get(part[2], math.inf) < above:
         at, above = part.end(), units[part[2]]
         total += float(part[1]) * above
-    if not at or at < len(text):
+    if not at or at < len(text) or math.isinf(total):
         raise ValueError(f"expected {expected} ({', '.join(units)}), found {text!r}")
     return total
 

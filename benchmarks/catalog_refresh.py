@@ -13,8 +13,16 @@ import numpy as np
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.node_list import with_prepared, with_upload
-from accel.catalog.records import NodeDirectory, NodeList, StreamShard
-from accel.catalog.rows import LIVE, OWNED_RANGE, STREAM, ObjectFacts, make_rows
+from accel.catalog.records import (
+    LIVE,
+    OWNED_RANGE,
+    STREAM,
+    NodeDirectory,
+    NodeList,
+    ObjectFacts,
+    StreamShard,
+    make_rows,
+)
 from accel.catalog.stream_shards import shards_of
 from accel.system import SYSTEM
 from benchmarks.harness import AnswersDiffer, Comparison

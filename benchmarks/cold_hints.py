@@ -202,24 +202,16 @@ def measure_node(node: Node, places: tuple[str, ...] = PLACES) -> Means:
 
 def run(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - counts are exact, so there is nothing to repeat
     """Mean GETs and rounds of each way, against the persisted index at the same offsets."""
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     for name, node in nodes().items():
         means = measure_node(node)
         for (place, way), ours in means.items():
             if way not in {PERSISTED, PERSISTED_OLDER}:
                 peer = means[place, PERSISTED_OLDER if way == SNAPSHOT_OLDER else PERSISTED]
-                found += _rows(f"{name}, {place}, {way}", ours, peer)
-    return found
+                comparisons += _rows(f"{name}, {place}, {way}", ours, peer)
+    return comparisons
 
 
 def _rows(name: str, ours: tuple[float, float, float], peer: tuple[float, float, float]) -> Iterator[Comparison]:
     for column, unit in ((0, "GETs"), (1, "rounds")):
-        yield Comparison(
-            name=f"cold_hints: {name}",
-            value=ours[column],
-            unit=unit,
-            peer="persisted index",
-            peer_value=peer[column],
-            ratio=peer[column] / ours[column],
-            runs=1,
-        )
+        yield Comparison.exact(f"cold_hints: {name}", ours[column], unit, "persisted index", peer[column])

@@ -172,7 +172,7 @@ def measure(node: Node, policy: Policy, places: list[int], known: SharedIndexCac
     for start in places:
         answer, cost = cold_lookup(node, known, policy, start, -1, limit)
         expected = _holder_of(node, start)
-        if [(each.object_id, each.start, each.end) for each in answer.objects[:1]] != [expected]:
+        if [(location.object_id, location.start, location.end) for location in answer.objects[:1]] != [expected]:
             raise AssertionError(f"offset {start}: expected {expected}, found {answer.objects[:1]}")
         costs.append(cost)
     return costs
@@ -221,12 +221,4 @@ def _of_node(name: str, node: Node) -> Iterator[Comparison]:
 
 def _rows(name: str, ours: tuple[float, float, float], everything: tuple[float, float, float]) -> Iterator[Comparison]:
     for column, unit in ((0, "GETs"), (2, "latencies")):
-        yield Comparison(
-            name=f"cold_requests: {name}",
-            value=ours[column],
-            unit=unit,
-            peer="load-all",
-            peer_value=everything[column],
-            ratio=everything[column] / ours[column],
-            runs=1,
-        )
+        yield Comparison.exact(f"cold_requests: {name}", ours[column], unit, "load-all", everything[column])

@@ -83,7 +83,7 @@ def _compare(streams: int, block_size_bytes: int, rounds: int) -> Iterator[Compa
     blocks = [_blocks(group, copies) for copies in parts]
     copying = interleave(
         lambda: [_copied(group, number, copies, b"") for number, copies in enumerate(parts)],
-        lambda: [b"".join(each) for each in blocks],
+        lambda: [b"".join(pieces) for pieces in blocks],
         rounds=rounds,
         same=_same_bytes,
     )

@@ -74,6 +74,11 @@ class Comparison:
     spread: Spread | None = None
     peer_spread: Spread | None = None
 
+    @classmethod
+    def exact(cls, name: str, value: float, unit: str, peer: str, peer_value: float, goal: float | None = None) -> Self:
+        """Of two numbers that are the same in each run."""
+        return cls(name, value, unit, peer, peer_value, peer_value / value, 1, goal)
+
     def as_json(self) -> dict[str, str | float | int]:
         """What ``--json`` prints of it."""
         return {

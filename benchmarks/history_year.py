@@ -48,12 +48,12 @@ from accel.history.rules.segments import Segments
 from accel.history.store import GivenSizes, Stream, StreamStore, keys
 from benchmarks.harness import AnswersDiffer, Comparison
 from loaders.errors import KeyMissing
-from loaders.layout import TABLES_PREFIX
+from loaders.layout import TABLES_PREFIX, decode_name, place_of
 from loaders.store import CountingStore, MemoryStore
 from loaders.store.base import Fetched
 from loaders.store.decorated import DecoratedStore
-from loaders.tables.envelope import Stored, Version, decode_stored, encode_stored
-from loaders.tables.names import decode_name, place_of
+from loaders.tables.envelope import Stored, decode_stored, encode_stored
+from loaders.versions import Version
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, BlockTimes, EpochTimesRoot
 
 EPOCHS: Final = 31_536_000
@@ -311,10 +311,10 @@ class Year:
             AnswersDiffer: it is another one.
         """
         before, start = self.store.snapshot().total.requests, time.perf_counter()
-        found = question(self.stream)
+        answer = question(self.stream)
         seconds = time.perf_counter() - start
-        if found != expected:
-            raise AnswersDiffer(f"expected {str(expected)[:80]}, found {str(found)[:80]}")
+        if answer != expected:
+            raise AnswersDiffer(f"expected {str(expected)[:80]}, found {str(answer)[:80]}")
         return Asked(self.store.snapshot().total.requests - before, seconds)
 
 
@@ -342,8 +342,8 @@ def time_lines() -> list[Comparison]:
     searched = [peer.ask(partial(_searched, time_ms=time_ms), epoch) for time_ms, epoch in asked[:PEER_TIMES]]
     lines = []
     for name in ("first time", "again"):
-        found = [year.ask(partial(_told, time_ms=time_ms), epoch) for time_ms, epoch in asked]
-        lines += _lines(f"epoch at a time, {name}", found, "binary search over chunks", searched)
+        costs = [year.ask(partial(_told, time_ms=time_ms), epoch) for time_ms, epoch in asked]
+        lines += _lines(f"epoch at a time, {name}", costs, "binary search over chunks", searched)
     return lines
 
 
@@ -365,13 +365,13 @@ def cut_lines() -> list[Comparison]:
 
 def recorded_cut_lines() -> list[Comparison]:
     """The last of 17,520 recorded cuts before a position."""
-    found, looked = [], []
+    ours, looked = [], []
     for name in PLACES:
         number = {"head": 1, "middle": CUTS // 2, "tail": CUTS - 2}[name]
         position, recorded = cut_at(number * CUT_EPOCHS + 5), int(cut_times()[number])
-        found.append(Year.open().ask(partial(_reference, cut=position), recorded))
+        ours.append(Year.open().ask(partial(_reference, cut=position), recorded))
         looked.append(Year.open().ask(partial(_looked, count=number + 1), number + 1))
-    return _lines("recorded cut before a position", found, "all cuts up to there", looked)
+    return _lines("recorded cut before a position", ours, "all cuts up to there", looked)
 
 
 def retention_lines() -> list[Comparison]:
@@ -428,27 +428,24 @@ def _order(stream: Stream, one: Mapping[int, int], other: Mapping[int, int]) -> 
 
 def _walked(stream: Stream, first: int, last: int) -> list[int]:
     records = map(stream.epochs.epoch, range(first, last + 1))
-    return sorted({each for record in records for each in record.segments.ids.tolist()})
+    return sorted({segment_id for record in records for segment_id in record.segments.ids.tolist()})
 
 
 def _reference(stream: Stream, cut: dict[int, int]) -> int | None:
-    found = stream.retention.reference_before(cut)
-    return None if found is None else found.recording_time_ms
+    reference = stream.retention.reference_before(cut)
+    return None if reference is None else reference.recording_time_ms
 
 
 def _looked(stream: Stream, count: int) -> int:
     retention = stream.retention
-    return sum(1 for each in retention.read()[:count] if len(retention.cut(each.recording_time_ms).cut))
+    return sum(1 for reference in retention.read()[:count] if len(retention.cut(reference.recording_time_ms).cut))
 
 
 def _lines(name: str, ours: list[Asked], peer: str, peers: list[Asked]) -> list[Comparison]:
-    calls, peer_calls = (statistics.mean(each.calls for each in side) for side in (ours, peers))
-    times, peer_times = (statistics.median(each.seconds for each in side) * 1e3 for side in (ours, peers))
+    calls, peer_calls = (statistics.mean(asked.calls for asked in side) for side in (ours, peers))
+    times, peer_times = (statistics.median(asked.seconds for asked in side) * 1e3 for side in (ours, peers))
     return [_line(name, calls, "calls", peer, peer_calls), _line(name, times, "ms", peer, peer_times)]
 
 
 def _line(name: str, value: float, unit: str, peer: str, peer_value: float) -> Comparison:
-    full_name = f"history_year: {name}"
-    return Comparison(
-        full_name, value=value, unit=unit, peer=peer, peer_value=peer_value, ratio=peer_value / value, runs=1
-    )
+    return Comparison.exact(f"history_year: {name}", value, unit, peer, peer_value)

@@ -75,7 +75,7 @@ def _panel(left: int, name: str, ours: list[float], peer: list[float]) -> list[s
     parts += [
         f'  <line class="grid" x1="{left}" y1="{_y(ms):.0f}" x2="{left + PANEL[0]}" y2="{_y(ms):.0f}"/>' for ms in MARKS
     ]
-    places = [left + 18 + each * (PANEL[0] - 40) / (len(NAMES) - 1) for each in range(len(NAMES))]
+    places = [left + 18 + number * (PANEL[0] - 40) / (len(NAMES) - 1) for number in range(len(NAMES))]
     parts += [_text(x, TOP + PANEL[1] + 18, text, "small", "middle") for x, text in zip(places, NAMES, strict=True)]
     for side, values in (("peer", peer), ("ours", ours)):
         points = [(x, _y(ms)) for x, ms in zip(places, values, strict=True)]
@@ -95,15 +95,15 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> st
 
 def panels() -> list[Panel]:
     """What is measured: medians over all streams."""
-    found: list[Panel] = []
+    drawn: list[Panel] = []
     for scenario in SCENARIOS:
         pairs = [both(World(seed, SECONDS), scenario) for seed in SEEDS]
         ours, peer = (
-            np.median([np.percentile(each.out_of_order_ms(), PERCENTILES) for each in side], axis=0).tolist()
+            np.median([np.percentile(reading.out_of_order_ms(), PERCENTILES) for reading in side], axis=0).tolist()
             for side in zip(*pairs, strict=True)
         )
-        found.append((scenario.name, ours, peer))
-    return found
+        drawn.append((scenario.name, ours, peer))
+    return drawn
 
 
 if __name__ == "__main__":

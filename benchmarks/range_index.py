@@ -197,16 +197,8 @@ def run_memory(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - bytes do 
 
 def _line(name: str, our_bytes: int, peer_bytes: int, goal: float | None) -> Comparison:
     entries = MEMORY_STREAMS * ENTRIES_OF_STREAM
-    return Comparison(
-        name=name,
-        value=our_bytes / entries,
-        unit="B an entry",
-        peer="dict of SortedDict",
-        peer_value=peer_bytes / entries,
-        ratio=peer_bytes / our_bytes,
-        runs=1,
-        goal=goal,
-    )
+    ours, peers = our_bytes / entries, peer_bytes / entries
+    return Comparison.exact(name, ours, "B an entry", "dict of SortedDict", peers, goal)
 
 
 def _bytes_of(work: Callable[[], None]) -> int:

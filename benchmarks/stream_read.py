@@ -136,7 +136,7 @@ def write(endpoint: str) -> Written:
         with StreamWriter(stream, host) as writer:
             for first in range(0, EVENTS, 1000):
                 numbers = range(first, min(EVENTS, first + 1000))
-                writer.write_many((payloads[each % 64], b"%d" % (each * KEYS_STEP)) for each in numbers)
+                writer.write_many((payloads[number % 64], b"%d" % (number * KEYS_STEP)) for number in numbers)
     objects = [(info.key, info.size_bytes) for info in store.list("") if not info.key.startswith("accel/")]
     return Written(f"s3://{BUCKET}", settings, objects)
 

@@ -124,7 +124,7 @@ class World:
         chance = np.random.default_rng(seed)
         rates = chance.permutation(np.geomspace(RATE_MIN, RATE_MAX, SEGMENTS))
         arrivals = [_arrivals(chance, rate, self.end_ms) for rate in rates]
-        keys = [(each + chance.random(len(times))) / SEGMENTS for each, times in enumerate(arrivals)]
+        keys = [(number + chance.random(len(times))) / SEGMENTS for number, times in enumerate(arrivals)]
         order = np.argsort(np.concatenate(arrivals), kind="stable")
         self.times_ms, self.keys = np.concatenate(arrivals)[order], np.concatenate(keys)[order]
         self.stalls = [list(_windows(chance, self.end_ms, READ_STALL_EACH_MS, READ_STALL_MS)) for _ in range(SEGMENTS)]
@@ -158,7 +158,7 @@ class World:
         return max((end for start, end in self.stalls[where] if start <= now_ms < end), default=now_ms)
 
     def _grow(self) -> None:
-        active = [self._create(0, 0, each / SEGMENTS, (each + 1) / SEGMENTS) for each in range(SEGMENTS)]
+        active = [self._create(0, 0, number / SEGMENTS, (number + 1) / SEGMENTS) for number in range(SEGMENTS)]
         bounds = [*range(0, self.end_ms, SCALE_MS), self.end_ms + 1]
         for epoch, (start, end) in enumerate(itertools.pairwise(bounds)):
             if epoch:
@@ -167,14 +167,14 @@ class World:
             self._give(active, slice(int(first), int(last)))
 
     def _give(self, active: list[WorldSegment], chosen: slice) -> None:
-        owners = np.searchsorted([each.record.key_start for each in active], self.keys[chosen], side="right") - 1
-        for place, each in enumerate(active):
-            each.numbers = np.concatenate((each.numbers, np.flatnonzero(owners == place) + chosen.start))
-            each.times_ms = self.times_ms[each.numbers]
-            each.offsets = np.arange(len(each.numbers) + 1)
+        owners = np.searchsorted([segment.record.key_start for segment in active], self.keys[chosen], side="right") - 1
+        for place, segment in enumerate(active):
+            segment.numbers = np.concatenate((segment.numbers, np.flatnonzero(owners == place) + chosen.start))
+            segment.times_ms = self.times_ms[segment.numbers]
+            segment.offsets = np.arange(len(segment.numbers) + 1)
 
     def _scale(self, active: list[WorldSegment], epoch: int, now_ms: int) -> list[WorldSegment]:
-        recent = np.array([np.count_nonzero(each.times_ms >= now_ms - SCALE_MS) for each in active])
+        recent = np.array([np.count_nonzero(segment.times_ms >= now_ms - SCALE_MS) for segment in active])
         hot = int(recent.argmax())
         pairs = recent[:-1] + recent[1:]
         pairs[max(0, hot - 1) : hot + 1] = self.records + 1
@@ -184,9 +184,9 @@ class World:
         right = self._create(epoch, now_ms, middle, active[hot].record.key_end)
         merged = self._create(epoch, now_ms, active[cold].record.key_start, active[cold + 1].record.key_end)
         for sealed, following in ((active[hot], [left, right]), (active[cold], [merged]), (active[cold + 1], [merged])):
-            sealed.sealed_ms, sealed.following = now_ms, [each.record for each in following]
-        kept = [each for each in active if each.sealed_ms is None]
-        return sorted([*kept, left, right, merged], key=lambda each: each.record.key_start)
+            sealed.sealed_ms, sealed.following = now_ms, [segment.record for segment in following]
+        kept = [segment for segment in active if segment.sealed_ms is None]
+        return sorted([*kept, left, right, merged], key=lambda segment: segment.record.key_start)
 
     def _create(self, epoch: int, now_ms: int, start: float, end: float) -> WorldSegment:
         segment = WorldSegment(SegmentRecord(make_id(epoch, next(self._number)), now_ms, start, end))
@@ -268,7 +268,7 @@ class FullestFirst(ReaderCore):
 
     def take(self) -> EventBatch | None:
         """The next events of the fullest buffer."""
-        ready = [(-each.size_bytes, number) for number, each in self._buffers.items() if each.batches]
+        ready = [(-buffer.size_bytes, number) for number, buffer in self._buffers.items() if buffer.batches]
         if ready:
             _, segment_id = min(ready)
             self._ready = [(0, segment_id, 0, self._buffers[segment_id])]
@@ -319,7 +319,7 @@ class SimulatedReader(StreamReader):
         self._simulated.now_seconds = scenario.start * world.seconds
         system = replace(SYSTEM, timer=self._simulated.timer, clock=self._simulated.timer)
         super().__init__(_stream(), self._simulated, settings=settings, system=system)
-        head = [world.segments[each].record for each in range(SEGMENTS)]
+        head = [world.segments[number].record for number in range(SEGMENTS)]
         frontier = Frontier(head, dict.fromkeys(range(SEGMENTS), 0))
         self._core = core(frontier, settings, follow=scenario.follow)
         self._due: list[Due] = []
@@ -409,17 +409,17 @@ def run(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - the same each ti
     lines = []
     for scenario in SCENARIOS:
         given = [both(World(seed, SECONDS), scenario) for seed in SEEDS]
-        ours, peers = ([each.out_of_order_ms() for each in side] for side in zip(*given, strict=True))
+        ours, peers = ([reading.out_of_order_ms() for reading in side] for side in zip(*given, strict=True))
         lines += compare(list(map(_high, ours)), list(map(_high, peers)), f"99th percentile, {scenario.name}", GOAL)
         lines += compare(list(map(_mean, ours)), list(map(_mean, peers)), f"mean, {scenario.name}")[:1]
-        delays, peer_delays = ([_delay(each) for each in side] for side in zip(*given, strict=True))
+        delays, peer_delays = ([_delay(reading) for reading in side] for side in zip(*given, strict=True))
         lines += compare(delays, peer_delays, f"median delay, {scenario.name}")[:1]
     return lines
 
 
 def compare(ours: list[float], peers: list[float], name: str, goal: float | None = None) -> list[Comparison]:
     """Lines from milliseconds of each stream: the medians, and the stream where the ratio is worst."""
-    worst = min(range(len(ours)), key=lambda each: ratio(ours[each], peers[each]))
+    worst = min(range(len(ours)), key=lambda number: ratio(ours[number], peers[number]))
     middle, peer_middle = statistics.median(ours), statistics.median(peers)
     line = Comparison(
         f"time_order: {name}",

@@ -31,11 +31,11 @@ def run(rounds: int = 7) -> list[Comparison]:
     plain = _PlainSearch(node)
     places = {"head": 2, "middle": len(node.holders) // 2, "tail": len(node.holders) - LIMIT}
     starts = {name: [node.holders[index][1]] for name, index in places.items()}
-    starts["mean"] = [start for each in list(starts.values()) for start in each]
+    starts["mean"] = [start for of_place in list(starts.values()) for start in of_place]
     with ReadAccelerator(StaticImages(node.image), MemoryStore(), settings=Settings(parallel_loads=1)) as accelerator:
         for position, held in node.ranges.items():
             accelerator.object_committed(NODE_ID, ObjectRef(position), held)
-        return [_compare(name, accelerator, plain, each, rounds) for name, each in starts.items()]
+        return [_compare(name, accelerator, plain, asked, rounds) for name, asked in starts.items()]
 
 
 def _compare(
@@ -62,14 +62,14 @@ def _repeat(lookup: Callable[[int], Found], starts: list[int], times: int) -> Ca
 
 def _ours(accelerator: ReadAccelerator, start: int) -> Found:
     answer = accelerator.get_objects(STREAM_ID, start, limit=LIMIT)
-    return [(each.object_id, each.start, each.end) for each in answer.objects]
+    return [(location.object_id, location.start, location.end) for location in answer.objects]
 
 
 class _PlainSearch:
     """The production algorithm over plain Python data: every object's index as a sorted list of stream ids."""
 
     def __init__(self, node: Node) -> None:
-        others = (each for each in range(1, 10**9, 97) if each != STREAM_ID)
+        others = (stream_id for stream_id in range(1, 10**9, 97) if stream_id != STREAM_ID)
         stream_ids = sorted([STREAM_ID, *islice(others, STREAMS_PER_OBJECT - 1)])
         self._slot = stream_ids.index(STREAM_ID)
         spans = {position: (first, end) for position, first, end in node.holders}
@@ -79,11 +79,11 @@ class _PlainSearch:
         """Up to four objects from ``start`` on, without a gap."""
         held = [(position, *span) for position, index in enumerate(self._indexes) if (span := _look(index)) is not None]
         begin = next(number for number, (_, first, end) in enumerate(held) if first <= start < end)
-        found = held[begin : begin + LIMIT]
-        for (_, _, end), (_, first, _) in pairwise(found):
+        answer = held[begin : begin + LIMIT]
+        for (_, _, end), (_, first, _) in pairwise(answer):
             if end != first:
                 raise AssertionError(f"expected no gap, found one from {end} to {first}")
-        return found
+        return answer
 
 
 def _look(index: tuple[list[int], dict[int, tuple[int, int]]]) -> tuple[int, int] | None:

@@ -37,7 +37,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from loaders.tables.envelope import Entry
+    from loaders.versions import Entry
 
 
 FOUND_LENGTH_MAX = 1_000

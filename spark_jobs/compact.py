@@ -74,9 +74,7 @@ def plan_on_spark(
     nodes: list[NodePlan] = []
     work = partial(_plan_node, store, settings)
     for outcome in run_tasks(spark, work, surveys, at_once=at_once, label=_plan_label):
-        if outcome.result is None:
-            raise outcome.error or AssertionError("an outcome has a result or an error")
-        nodes.append(outcome.result)
+        nodes.append(outcome.required())
         if progress is not None:
             progress(len(nodes), len(surveys))
     return assemble_plan(now_ms, settings, tuple(nodes))

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.rows import Rows
+from accel.catalog.records import Rows
 from accel.errors import AccelError
 from bloom import StreamFilter, class_for
 from loaders.hints import (
@@ -45,7 +45,7 @@ from loaders.hints.packs import FilterEntry
 from loaders.layout import HintKind, hint_node_prefix
 from loaders.store import CountingStore
 from spark_jobs.nodes import Chunk, FailedObject, chunk_count, chunks_of, listed_nodes, open_patiently
-from spark_jobs.tasks import Outcome, StoreSpec, run_tasks, run_tasks_in_order
+from spark_jobs.tasks import Outcome, StoreSpec, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,7 +141,7 @@ def _in_parts_that_are_there(store: CountingStore, root: PackRoot, object_ids: N
 
 def _good(store: CountingStore, root: PackRoot, live: Rows) -> NDArray[np.int64]:
     filters = load_pack(store, root, live["object_id"], live["size_bytes"])
-    return np.array([object_id for object_id, each in filters if not is_bad(each)], dtype=np.int64)
+    return np.array([object_id for object_id, stream_filter in filters if not is_bad(stream_filter)], dtype=np.int64)
 
 
 TASKS_AT_ONCE = 8
@@ -158,7 +158,7 @@ class FilterPlan:
     @property
     def tasks(self) -> int:
         """How many tasks that takes."""
-        return sum(chunk_count(each.wanted) for each in self.nodes)
+        return sum(chunk_count(needs.wanted) for needs in self.nodes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,22 +201,22 @@ class FilterReport:
     @property
     def is_partial(self) -> bool:
         """Whether something was left undone."""
-        return any(each.error or each.failures for each in self.nodes)
+        return any(node.error or node.failures for node in self.nodes)
 
     def row(self) -> dict[str, int | float]:
         """The report as one row of numbers."""
         return {
             "nodes": len(self.nodes),
-            "objects": sum(each.needs.objects for each in self.nodes),
-            "added_filters": sum(each.added for each in self.nodes),
-            "dropped_filters": sum(len(each.needs.dropped) for each in self.nodes if not each.error),
-            "kept_filters": sum(each.needs.kept for each in self.nodes),
-            "bad_filters": sum(each.needs.bad for each in self.nodes),
+            "objects": sum(node.needs.objects for node in self.nodes),
+            "added_filters": sum(node.added for node in self.nodes),
+            "dropped_filters": sum(len(node.needs.dropped) for node in self.nodes if not node.error),
+            "kept_filters": sum(node.needs.kept for node in self.nodes),
+            "bad_filters": sum(node.needs.bad for node in self.nodes),
             "written_bytes": self.written_bytes,
             "requests": self.requests,
-            "failed_objects": sum(len(each.failures) for each in self.nodes),
-            "failed_nodes": sum(bool(each.error) for each in self.nodes),
-            "failed_tasks": sum(each.failed_tasks for each in self.nodes),
+            "failed_objects": sum(len(node.failures) for node in self.nodes),
+            "failed_nodes": sum(bool(node.error) for node in self.nodes),
+            "failed_tasks": sum(node.failed_tasks for node in self.nodes),
             "seconds": self.seconds,
         }
 
@@ -248,14 +248,12 @@ def plan_filters_on_spark(
     with ObjectCatalog.open(store.open()) as catalog:
         namespace, lists = catalog.format.namespace, listed_nodes(catalog, nodes)
     survey = partial(_survey_on_executor, store, namespace, depth)
-    found: list[NodeNeeds] = []
+    needs: list[NodeNeeds] = []
     for outcome in run_tasks(spark, survey, lists.items(), at_once=at_once, label=_survey_label):
-        if outcome.result is None:
-            raise outcome.error or AssertionError("an outcome has a result or an error")
-        found.append(outcome.result)
+        needs.append(outcome.required())
         if progress is not None:
-            progress(len(found), len(lists))
-    return FilterPlan(tuple(sorted(found, key=lambda each: each.node_id)))
+            progress(len(needs), len(lists))
+    return FilterPlan(tuple(sorted(needs, key=lambda node: node.node_id)))
 
 
 def build_filters_on_spark(
@@ -283,11 +281,11 @@ def build_filters_on_spark(
         timer, namespace = catalog.parts.system.timer, catalog.format.namespace
         started, now_ms = timer(), catalog.parts.now_ms()
     chunks = (chunk for needs in plan.nodes for chunk in chunks_of(needs.node_id, needs.wanted))
-    built = run_tasks_in_order(spark, partial(_build, store), chunks, at_once=at_once, label=_build_label)
+    built = run_tasks(spark, partial(_build, store), chunks, at_once=at_once, label=_build_label, in_order=True)
     work = _Writing(counted, namespace, now_ms, _told(built, plan.tasks, progress))
     nodes = tuple(work.write(needs) for needs in plan.nodes)
     total = counted.snapshot().total
-    requests = total.requests + work.task_requests + sum(each.requests for each in plan.nodes)
+    requests = total.requests + work.task_requests + sum(needs.requests for needs in plan.nodes)
     return FilterReport(nodes, total.sent_bytes, requests, timer() - started)
 
 
@@ -317,13 +315,13 @@ def _build(store: StoreSpec, chunk: Chunk) -> _Built:
     filters: list[FilterEntry] = []
     failures: list[FailedObject] = []
     with ObjectCatalog.open(counted) as catalog:
-        for ref, found in open_patiently(catalog.parts, chunk.node_id, chunk.refs):
-            if isinstance(found, AccelError):
-                failures.append(FailedObject.of(chunk.node_id, ref, found))
-            elif class_for(len(found.ranges)) is None:
+        for ref, opened in open_patiently(catalog.parts, chunk.node_id, chunk.refs):
+            if isinstance(opened, AccelError):
+                failures.append(FailedObject.of(chunk.node_id, ref, opened))
+            elif class_for(len(opened.ranges)) is None:
                 unfit += 1
             else:
-                filters.append((found.ref, StreamFilter.build(found.ranges.stream_ids)))
+                filters.append((opened.ref, StreamFilter.build(opened.ranges.stream_ids)))
     return _Built(tuple(filters), unfit, tuple(failures), counted.snapshot().total.requests)
 
 
@@ -344,17 +342,15 @@ def _told(
         yield outcome
 
 
+@dataclass(slots=True, eq=False)
 class _Writing:
     """Writes packs from outcomes that come in the order of nodes and their objects. Threads: one."""
 
-    def __init__(
-        self, store: CountingStore, namespace: str, now_ms: int, built: Iterator[Outcome[Chunk, _Built]]
-    ) -> None:
-        self._store = store
-        self._namespace = namespace
-        self._now_ms = now_ms
-        self._built = built
-        self.task_requests = 0
+    _store: CountingStore
+    _namespace: str
+    _now_ms: int
+    _built: Iterator[Outcome[Chunk, _Built]]
+    task_requests: int = 0
 
     def write(self, needs: NodeNeeds) -> NodeFilters:
         """Write the next generation of a node's pack, if it needs one."""
@@ -402,7 +398,8 @@ class _Taken:
     def take(self, outcome: Outcome[Chunk, _Built]) -> None:
         self._failed_tasks += outcome.failed_attempts
         if outcome.result is None:
-            self._failures += _all_failed(outcome.value, str(outcome.error))
+            chunk, reason = outcome.value, str(outcome.error)
+            self._failures += [FailedObject(chunk.node_id, ref.object_id, reason) for ref in chunk.refs]
             return
         self._added += len(outcome.result.filters)
         self._unfit += outcome.result.unfit
@@ -411,7 +408,3 @@ class _Taken:
     def report(self, needs: NodeNeeds, error: str = "") -> NodeFilters:
         added = 0 if error else self._added
         return NodeFilters(needs, added, self._unfit, tuple(self._failures), self._failed_tasks, error)
-
-
-def _all_failed(chunk: Chunk, reason: str) -> list[FailedObject]:
-    return [FailedObject(chunk.node_id, ref.object_id, reason) for ref in chunk.refs]

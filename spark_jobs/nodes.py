@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.parts import CatalogParts, Opened, open_each
-from accel.catalog.rows import Rows, refs_of
+from accel.catalog.records import Rows, refs_of
 from accel.errors import AccelError
 from loaders.object_ref import ObjectRef
 from spark_jobs.tasks import REASON_SIZE_MAX
@@ -81,9 +81,9 @@ def open_patiently(parts: CatalogParts, node_id: int, refs: Iterable[ObjectRef])
     One ranged GET an object; an object that cannot be opened is given as its error. In order but for the repeated ones.
     """
     again = []
-    for ref, found in open_each(parts, ((node_id, ref) for ref in refs)):
-        if isinstance(found, AccelError) and found.retryable:
+    for ref, opened in open_each(parts, ((node_id, ref) for ref in refs)):
+        if isinstance(opened, AccelError) and opened.retryable:
             again.append(ref)
         else:
-            yield ref, found
+            yield ref, opened
     yield from open_each(parts, ((node_id, ref) for ref in again))

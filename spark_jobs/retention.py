@@ -112,34 +112,32 @@ def retain_on_spark(  # noqa: PLR0913 - choices of one run, by name
     started = SYSTEM.timer()
     work = partial(_retain, store, host, time_ms, is_dry_run)
     batches = _batches(streams, min(streams_a_task, -(-len(streams) // max(at_once, 1))))
-    found: list[StreamRetention] = []
+    retained: list[StreamRetention] = []
     failed_tasks = requests = 0
     for outcome in run_tasks(spark, work, batches, at_once=at_once, label=_label):
         failed_tasks += outcome.failed_attempts
         if outcome.result is not None:
-            found += outcome.result.streams
-            requests += outcome.result.requests
+            of_batch, requests_of_batch = outcome.result
+            retained += of_batch
+            requests += requests_of_batch
         if outcome.error is not None:
-            found += [StreamRetention.stopped(_name(each), Retained.FAILED, outcome.error) for each in outcome.value]
+            retained += [
+                StreamRetention.stopped(_name(stream), Retained.FAILED, outcome.error) for stream in outcome.value
+            ]
         if progress is not None:
-            progress(len(found), len(streams))
-    found.sort(key=lambda each: each.stream)
-    return RetentionReport(tuple(found), failed_tasks, requests, SYSTEM.timer() - started)
+            progress(len(retained), len(streams))
+    retained.sort(key=lambda row: row.stream)
+    return RetentionReport(tuple(retained), failed_tasks, requests, SYSTEM.timer() - started)
 
 
-@dataclass(frozen=True, slots=True)
-class _Retained:
-    """What a task sends back."""
-
-    streams: tuple[StreamRetention, ...]
-    requests: int
-
-
-def _retain(store: StoreSpec, host: HostMaker, time_ms: int | None, is_dry_run: bool, batch: Batch) -> _Retained:
+def _retain(
+    store: StoreSpec, host: HostMaker, time_ms: int | None, is_dry_run: bool, batch: Batch
+) -> tuple[tuple[StreamRetention, ...], int]:
+    """What became of some streams, and how many requests it took."""
     counted = store.open()
     streams = StreamStore.open(counted, host=host())
-    found = tuple(streams.retain(scope, name, time_ms, is_dry_run=is_dry_run) for scope, name in batch)
-    return _Retained(found, counted.snapshot().total.requests)
+    retained = tuple(streams.retain(scope, name, time_ms, is_dry_run=is_dry_run) for scope, name in batch)
+    return retained, counted.snapshot().total.requests
 
 
 def _batches(streams: Sequence[StreamName], size: int) -> Iterator[Batch]:

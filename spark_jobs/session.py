@@ -103,8 +103,8 @@ def active_session() -> SparkSession | None:
         MissingExtra: PySpark is not installed.
     """
     spark_session = _spark_session_class()
-    found: SparkSession | None = spark_session.getActiveSession()
-    return found
+    active: SparkSession | None = spark_session.getActiveSession()
+    return active
 
 
 def start_session(
@@ -241,8 +241,8 @@ def java_version(command: str) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.search(asked.stderr)
-    return None if found is None or asked.returncode else int(found[1])
+    version = _VERSION.search(asked.stderr)
+    return None if version is None or asked.returncode else int(version[1])
 
 
 def _packaged_java() -> Path | None:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.rows import Rows, refs_of
+from accel.catalog.records import Rows, refs_of
 from accel.errors import AccelError
 from accel.system import SYSTEM
 from loaders.hints import COLUMN_NAMES, EntryColumns, SnapshotFile, SnapshotFileWriter, object_entries
@@ -151,8 +151,8 @@ def file_writer(work: SnapshotWork) -> Callable[[Batches], Batches]:
     """A function for Spark: the sorted entries of one file, with notes before them -> what was written."""
 
     def write_file(batches: Batches) -> Batches:
-        found = _written(work, batches)
-        yield pa.RecordBatch.from_pydict({"written": pa.array([msgspec.msgpack.encode(found)], pa.binary())})
+        note = _written(work, batches)
+        yield pa.RecordBatch.from_pydict({"written": pa.array([msgspec.msgpack.encode(note)], pa.binary())})
 
     return write_file
 
@@ -169,13 +169,13 @@ def _opened(work: SnapshotWork, live: Rows) -> Batches:
     failed: list[tuple[int, str]] = []
     tally = Tally()
     with ObjectCatalog.open(store) as catalog:
-        for ref, found in open_patiently(catalog.parts, work.node_id, refs_of(live)):
-            if isinstance(found, AccelError):
-                failed.append((ref.object_id, FailedObject.of(work.node_id, ref, found).reason))
+        for ref, opened in open_patiently(catalog.parts, work.node_id, refs_of(live)):
+            if isinstance(opened, AccelError):
+                failed.append((ref.object_id, FailedObject.of(work.node_id, ref, opened).reason))
                 continue
-            composite = found.composite is not None
-            columns = object_entries(ref.object_id, order_ids[ref.object_id], found.index, composite=composite)
-            read.append((ref.object_id, found.ref.size_bytes))
+            composite = opened.composite is not None
+            columns = object_entries(ref.object_id, order_ids[ref.object_id], opened.index, composite=composite)
+            read.append((ref.object_id, opened.ref.size_bytes))
             tally += Tally.of(columns)
             yield _entry_batch(columns, np.searchsorted(work.bounds, columns.stream_ids, side="right"))
     yield _note_batch(ChunkNote(read, failed, tally, store.snapshot().total.requests))
@@ -208,7 +208,7 @@ def _written(work: SnapshotWork, batches: Batches) -> FileNote:
         for batch in batches:
             is_note = batch.column("stream_id").to_numpy() == NO_STREAM
             told = batch.column("note").filter(pa.array(is_note)).to_pylist()
-            notes += [msgspec.msgpack.decode(each, type=ChunkNote) for each in told]
+            notes += [msgspec.msgpack.decode(note, type=ChunkNote) for note in told]
             columns = EntryColumns.from_arrow(batch.filter(pa.array(~is_note)))
             tally += Tally.of(columns)
             writer.write(columns)

@@ -18,7 +18,7 @@ told, and the next run takes it up. What no attempt agrees on is not published (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.parts import CatalogParts, open_each
-from accel.catalog.rows import Rows, refs_of
+from accel.catalog.records import Rows, refs_of
 from accel.errors import AccelError
 from loaders.format.block_index import ROW_SIZE_BYTES
 from loaders.hints import (
@@ -114,21 +114,21 @@ class SnapshotReport:
     @property
     def is_partial(self) -> bool:
         """Whether something was left undone."""
-        return any(each.error or each.failures for each in self.nodes)
+        return any(node.error or node.failures for node in self.nodes)
 
     def row(self) -> dict[str, int | float]:
         """The report as one row of numbers."""
         return {
             "nodes": len(self.nodes),
-            "objects": sum(each.objects for each in self.nodes),
-            "covered_objects": sum(each.covered for each in self.nodes),
-            "entries": sum(each.entries for each in self.nodes),
-            "files": sum(each.files for each in self.nodes),
-            "size_bytes": sum(each.size_bytes for each in self.nodes),
+            "objects": sum(node.objects for node in self.nodes),
+            "covered_objects": sum(node.covered for node in self.nodes),
+            "entries": sum(node.entries for node in self.nodes),
+            "files": sum(node.files for node in self.nodes),
+            "size_bytes": sum(node.size_bytes for node in self.nodes),
             "requests": self.requests,
-            "failed_objects": sum(len(each.failures) for each in self.nodes),
-            "failed_nodes": sum(bool(each.error) for each in self.nodes),
-            "failed_tasks": sum(each.failed_tasks for each in self.nodes),
+            "failed_objects": sum(len(node.failures) for node in self.nodes),
+            "failed_nodes": sum(bool(node.error) for node in self.nodes),
+            "failed_tasks": sum(node.failed_tasks for node in self.nodes),
             "seconds": self.seconds,
         }
 
@@ -163,13 +163,13 @@ def build_snapshots_on_spark(
     if min(entries_a_file, objects_a_task) < 1:
         found = f"{entries_a_file} and {objects_a_task}"
         raise ValueError(f"expected at least 1 entry a file and 1 object a task, found {found}")
-    shape = _Shape(entries_a_file, objects_a_task)
     counted = store.open()
     with ObjectCatalog.open(counted) as catalog, ThreadPoolExecutor(NODES_AT_ONCE, "accel-snapshot") as threads:
         timer = catalog.parts.system.timer
         started = timer()
         lists = listed_nodes(catalog, nodes)
-        building = _Building(spark, store, counted, catalog.parts, shape, everything=everything)
+        parts = catalog.parts
+        building = _Building(spark, store, counted, parts, parts.now_ms(), entries_a_file, objects_a_task, everything)
         flights = [threads.submit(building.build, node_id, live) for node_id, live in lists.items()]
         try:
             for done, _ in enumerate(as_completed(flights), 1):
@@ -180,50 +180,36 @@ def build_snapshots_on_spark(
             building.cancel(lists)
             raise
         built = tuple(flight.result() for flight in flights)
-    requests = counted.snapshot().total.requests + sum(each.requests for each in built)
+    requests = counted.snapshot().total.requests + sum(node.requests for node in built)
     return SnapshotReport(built, requests, timer() - started)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    entries_a_file: int
-    objects_a_task: int
-
-
+@dataclass(frozen=True, slots=True, eq=False)
 class _Building:
     """Builds snapshots of single nodes. Threads: any."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        store: StoreSpec,
-        counted: CountingStore,
-        parts: CatalogParts,
-        shape: _Shape,
-        *,
-        everything: bool,
-    ) -> None:
-        self._spark = spark
-        self._store = store
-        self._counted = counted
-        self._parts = parts
-        self._shape = shape
-        self._everything = everything
-        self._clock_ms = parts.now_ms()
+    _spark: SparkSession
+    _store: StoreSpec
+    _counted: CountingStore
+    _parts: CatalogParts
+    _clock_ms: int
+    _entries_a_file: int
+    _objects_a_task: int
+    _everything: bool
 
     def build(self, node_id: int, live: Rows) -> NodeSnapshot:
         """A node's snapshot; what fails stands in the answer."""
-        found = NodeSnapshot(node_id, len(live))
+        node = NodeSnapshot(node_id, len(live))
         try:
             root, problem = self._root(node_id)
-            found = replace(found, problem=problem)
+            node = replace(node, problem=problem)
             if root is not None and not self._everything and _is_current(root, live) and self._is_whole(root):
-                return replace(found, covered=len(root.covered), is_current=True)
-            return self._rebuilt(found, live, None if root is None else root.generation)
+                return replace(node, covered=len(root.covered), is_current=True)
+            return self._rebuilt(node, live, None if root is None else root.generation)
         except (AccelError, ValueError) as error:
-            return replace(found, error=f"{type(error).__name__}: {error}")
+            return replace(node, error=f"{type(error).__name__}: {error}")
 
-    def cancel(self, node_ids: Sequence[int] | dict[int, Rows]) -> None:
+    def cancel(self, node_ids: Iterable[int]) -> None:
         """Stop the jobs of these nodes."""
         for node_id in node_ids:
             self._spark.sparkContext.cancelJobGroup(self._group(node_id))
@@ -248,21 +234,21 @@ class _Building:
         keys = [hint_file_key(HintKind.SNAPSHOTS, root.node_id, root.generation, file.name) for file in root.files]
         return all(sizes.get(key) == file.size_bytes for key, file in zip(keys, root.files, strict=True))
 
-    def _rebuilt(self, found: NodeSnapshot, live: Rows, previous: int | None) -> NodeSnapshot:
+    def _rebuilt(self, node: NodeSnapshot, live: Rows, previous: int | None) -> NodeSnapshot:
         from spark_jobs.snapshot_tasks import SnapshotWork  # noqa: PLC0415 - takes Arrow, which comes with the extra
 
         generation = next_generation(previous, self._clock_ms)
-        bounds = file_bounds(self._parts, found.node_id, live, self._shape.entries_a_file)
-        work = SnapshotWork(self._store, found.node_id, generation, live, bounds, self._shape.objects_a_task)
+        bounds = file_bounds(self._parts, node.node_id, live, self._entries_a_file)
+        work = SnapshotWork(self._store, node.node_id, generation, live, bounds, self._objects_a_task)
         files, reason = self._run(work)
-        failed_tasks = failed_attempts(self._spark.sparkContext, self._group(found.node_id))
-        found = _with_notes(replace(found, failed_tasks=failed_tasks), files)
+        failed_tasks = failed_attempts(self._spark.sparkContext, self._group(node.node_id))
+        node = _with_notes(replace(node, failed_tasks=failed_tasks), files)
         if reason or not _agree(files):
-            return replace(found, error=reason or "attempts at one task read different objects: run it again")
-        newer, _ = self._root(found.node_id)
+            return replace(node, error=reason or "attempts at one task read different objects: run it again")
+        newer, _ = self._root(node.node_id)
         if newer is not None and newer.generation > generation:
-            return replace(found, error="another run has published a newer snapshot meanwhile, and deleted the files")
-        return self._published(found, work, files)
+            return replace(node, error="another run has published a newer snapshot meanwhile, and deleted the files")
+        return self._published(node, work, files)
 
     def _run(self, work: SnapshotWork) -> tuple[list[FileNote], str]:
         """What the tasks wrote, or why they failed."""
@@ -290,7 +276,7 @@ class _Building:
             return [], failure_reason(error)
         return [decode_file_note(bytes(row.written)) for row in rows], ""
 
-    def _published(self, found: NodeSnapshot, work: SnapshotWork, files: list[FileNote]) -> NodeSnapshot:
+    def _published(self, node: NodeSnapshot, work: SnapshotWork, files: list[FileNote]) -> NodeSnapshot:
         read = [ObjectRef(object_id, size) for file in files for note in file.notes for object_id, size in note.read]
         namespace = self._parts.format.namespace
         root = finish_snapshot(
@@ -302,9 +288,7 @@ class _Building:
             covered=CoveredObjects.of(read),
         )
         delete_old_generations(self._counted, HintKind.SNAPSHOTS, work.node_id, namespace=namespace)
-        return replace(
-            found, covered=len(read), entries=root.entries, files=len(root.files), size_bytes=root.size_bytes
-        )
+        return replace(node, covered=len(read), entries=root.entries, files=len(root.files), size_bytes=root.size_bytes)
 
 
 def file_bounds(parts: CatalogParts, node_id: int, live: Rows, entries_a_file: int) -> NDArray[np.int64]:
@@ -316,8 +300,8 @@ def file_bounds(parts: CatalogParts, node_id: int, live: Rows, entries_a_file: i
     if files <= 1:
         return np.empty(0, dtype=np.int64)
     chosen = np.unique(np.linspace(0, len(live) - 1, SAMPLE_OBJECTS).astype(np.int64))
-    opened = [found for _, found in open_each(parts, ((node_id, ref) for ref in refs_of(live[chosen])))]
-    streams = [found.ranges.stream_ids for found in opened if not isinstance(found, AccelError)]
+    opened = [index for _, index in open_each(parts, ((node_id, ref) for ref in refs_of(live[chosen])))]
+    streams = [index.ranges.stream_ids for index in opened if not isinstance(index, AccelError)]
     ids = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *streams]))
     at = np.arange(1, files) * len(ids) // files
     return np.unique(ids[at]) if len(ids) else ids
@@ -327,19 +311,16 @@ def _is_current(root: SnapshotRoot, live: Rows) -> bool:
     return len(root.covered) == len(live) and bool(root.covers(live["object_id"], live["size_bytes"]).all())
 
 
-def _with_notes(found: NodeSnapshot, files: list[FileNote]) -> NodeSnapshot:
+def _with_notes(node: NodeSnapshot, files: list[FileNote]) -> NodeSnapshot:
     notes = [note for file in files for note in file.notes]
-    failures = [FailedObject(found.node_id, *each) for note in notes for each in note.failed]
+    failures = [FailedObject(node.node_id, *failed) for note in notes for failed in note.failed]
     requests = sum(file.requests for file in files) + sum(note.requests for note in notes)
-    return replace(found, failures=tuple(failures), requests=requests)
+    return replace(node, failures=tuple(failures), requests=requests)
 
 
 def _agree(files: list[FileNote]) -> bool:
     """Whether the files were written from just the entries that the notes speak of."""
-    written = [(file.tally.entries, file.tally.checksum) for file in files]
-    sent = [(note.tally.entries, note.tally.checksum) for file in files for note in file.notes]
-    return _summed(written) == _summed(sent)
+    from spark_jobs.snapshot_tasks import Tally  # noqa: PLC0415 - takes Arrow, which comes with the extra
 
-
-def _summed(tallies: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    return sum(each[0] for each in tallies), sum(each[1] for each in tallies) % 2**64
+    written = sum((file.tally for file in files), Tally())
+    return written == sum((note.tally for file in files for note in file.notes), Tally())

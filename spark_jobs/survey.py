@@ -30,9 +30,8 @@ from accel.catalog.survey import (
     scanned,
 )
 from loaders.object_ref import ObjectRef
-from loaders.store import CountingStore
 from spark_jobs.nodes import OBJECTS_A_TASK
-from spark_jobs.tasks import StoreSpec, run_tasks, run_tasks_in_order
+from spark_jobs.tasks import StoreSpec, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,17 +99,16 @@ class SparkBulkScan(BulkScan):
             TaskFailed: a part of the bucket could not be listed.
         """
         del parts  # each task has its own
-        found, keys = [], 0
+        listings, keys = [], 0
         work = partial(_list, self._store)
         for outcome in run_tasks(self._spark, work, self._prefixes, at_once=self._at_once, label=_list_label):
-            if outcome.result is None:
-                raise outcome.error or AssertionError("an outcome has a result or an error")
-            self.requests += outcome.result.requests
-            keys += outcome.result.keys
-            found.append(outcome.result.stored)
+            listing = outcome.required()
+            self.requests += listing.requests
+            keys += listing.keys
+            listings.append(listing.stored)
             if progress is not None:
                 progress(keys)
-        return joined_objects(found)
+        return joined_objects(listings)
 
     def open_objects(self, parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[ScannedObject]:
         """Open indexes, and give what was found in this order; one ranged GET an object, and one a task.
@@ -120,7 +118,7 @@ class SparkBulkScan(BulkScan):
         del parts
         work = partial(_look, self._store)
         chunks = _chunked(wanted, self._objects_a_task)
-        for outcome in run_tasks_in_order(self._spark, work, chunks, at_once=self._at_once, label=_look_label):
+        for outcome in run_tasks(self._spark, work, chunks, at_once=self._at_once, label=_look_label, in_order=True):
             if outcome.error is not None:
                 yield from ((ref, outcome.error) for _, ref in outcome.value)
             if outcome.result is None:
@@ -136,7 +134,7 @@ def key_prefixes(digits: int) -> list[str]:
     >>> len(key_prefixes(1)), key_prefixes(2)[16:19]
     (16, ['10', '11', '12'])
     """
-    return ["".join(each) for each in product(_DIGITS, repeat=digits)]
+    return ["".join(prefix) for prefix in product(_DIGITS, repeat=digits)]
 
 
 def _chunked(wanted: Iterable[tuple[int, ObjectRef]], size: int) -> Iterator[Wanted]:
@@ -154,19 +152,15 @@ def _list(store: StoreSpec, prefix: str) -> _Listing:
 
     with ObjectCatalog.open(counted) as catalog:
         stored = list_objects(catalog.parts, note, prefix)
-    return _Listing(stored, keys, _requests(counted))
+    return _Listing(stored, keys, counted.snapshot().total.requests)
 
 
 def _look(store: StoreSpec, wanted: Wanted) -> _Scanned:
     counted = store.open()
     with ObjectCatalog.open(counted) as catalog:
-        found = tuple(scanned(ref, each) for ref, each in open_each(catalog.parts, wanted))
+        scans = tuple(scanned(ref, index) for ref, index in open_each(catalog.parts, wanted))
     total = counted.snapshot().total
-    return _Scanned(found, total.requests, total.received_bytes)
-
-
-def _requests(counted: CountingStore) -> int:
-    return counted.snapshot().total.requests
+    return _Scanned(scans, total.requests, total.received_bytes)
 
 
 def _list_label(prefix: str) -> str:

@@ -2,7 +2,7 @@
 
     for outcome in run_tasks(spark, run_group, groups, at_once=8, label=str):               as they are done
         outcome.value, outcome.result or outcome.error, outcome.failed_attempts
-    for outcome in run_tasks_in_order(spark, open_objects, chunks, at_once=8, label=str):   as they were given
+    for outcome in run_tasks(spark, open_objects, chunks, at_once=8, label=str, in_order=True):   as they were given
 
 Each value is a Spark *job* with one task, and a few of them run at once. So one that fails for good fails alone, the
 driver can act on each result while others still run (commit a group, say), and Spark's pages show each by name. Spark
@@ -21,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from accel.errors import AccelError
 from accel.system import SYSTEM
@@ -29,11 +29,8 @@ from loaders.parallel import run_bounded
 from loaders.store import CountingStore, ObjectStore, S3Settings, open_store
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-if TYPE_CHECKING:
+    from pyspark import SparkContext, SparkJobInfo, StatusTracker
     from pyspark.sql import DataFrame, SparkSession
-
 
 STORES_KEPT_MAX = 8
 """Clients that one process keeps."""
@@ -114,6 +111,16 @@ class Outcome(Generic[Value, Result]):
     error: TaskFailed | None
     failed_attempts: int
 
+    def required(self) -> Result:
+        """The result, where the job cannot go on without it.
+
+        Raises:
+            TaskFailed: the task failed for good.
+        """
+        if self.result is None:
+            raise self.error or AssertionError("an outcome has a result or an error")
+        return self.result
+
 
 def run_tasks(
     spark: SparkSession,
@@ -122,11 +129,12 @@ def run_tasks(
     *,
     at_once: int,
     label: Callable[[Value], str],
+    in_order: bool = False,
 ) -> Generator[Outcome[Value, Result], None, None]:
     """Run a function on each value in a Spark task; results come in the order in which they are done.
 
     Values are taken from their iterable as tasks become free, never more than ``at_once`` ahead. Leaving the loop early
-    cancels what still runs.
+    cancels what still runs, and does not wait for it: see `loaders.parallel`.
 
     Args:
         spark: the session; a classic one, as Spark Connect has no tasks of one's own.
@@ -134,32 +142,31 @@ def run_tasks(
         values: what it is done to.
         at_once: how many tasks run at the same time, at least 1.
         label: what Spark's pages call the task of a value.
+        in_order: give results in the order of the values. One that is done early waits for those before it; values are
+            taken up to twice ``at_once`` ahead, so no more results than that ever wait.
     """
     if at_once < 1:
         raise ValueError(f"expected at least 1 task at once, found {at_once}")
-    with _Runner(spark, function, at_once, label) as runner:
-        for future in run_bounded(runner.start, values, at_once, in_order=False):
-            yield runner.finish(future)
+    context = spark.sparkContext
+    threads = ThreadPoolExecutor(at_once, thread_name_prefix="accel-spark")
+    groups: dict[Future[Outcome[Value, Result]], str] = {}
 
+    def start(value: Value) -> Future[Outcome[Value, Result]]:
+        group = f"accel-{next(_GROUPS)}"  # never one that was there before: attempts are counted by group
+        future = threads.submit(_run_one, context, function, value, group, label(value))
+        groups[future] = group
+        return future
 
-def run_tasks_in_order(
-    spark: SparkSession,
-    function: Callable[[Value], Result],
-    values: Iterable[Value],
-    *,
-    at_once: int,
-    label: Callable[[Value], str],
-) -> Generator[Outcome[Value, Result], None, None]:
-    """The same, but results come in the order of the values.
-
-    A result that is done early waits for those before it. So that no more than twice ``at_once`` of them ever wait, no
-    value further ahead is begun.
-    """
-    if at_once < 1:
-        raise ValueError(f"expected at least 1 task at once, found {at_once}")
-    with _Runner(spark, function, at_once, label) as runner:
-        for future in run_bounded(runner.start, values, 2 * at_once):
-            yield runner.finish(future)
+    try:
+        for future in run_bounded(start, values, 2 * at_once if in_order else at_once, in_order=in_order):
+            outcome = future.result()
+            del groups[future]
+            yield outcome
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+        for future, group in groups.items():
+            if not future.done():
+                context.cancelJobGroup(group)
 
 
 def failed_attempts(context: SparkContext, group: str) -> int:
@@ -169,14 +176,17 @@ def failed_attempts(context: SparkContext, group: str) -> int:
     attempts before. That is waited for, a second at most.
     """
     tracker = context.statusTracker()
-    jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup(group)]
     for _ in range(ACCOUNT_LOOKS_MAX):
-        if not any(job is not None and job.status == "RUNNING" for job in jobs):
+        if not any(job.status == "RUNNING" for job in _jobs(tracker, group)):
             break
         SYSTEM.sleep(ACCOUNT_PAUSE_SECONDS)
-        jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup(group)]
-    stages = [tracker.getStageInfo(each) for job in jobs if job is not None for each in job.stageIds]
+    stages = [tracker.getStageInfo(stage_id) for job in _jobs(tracker, group) for stage_id in job.stageIds]
     return sum(stage.numFailedTasks for stage in stages if stage is not None)
+
+
+def _jobs(tracker: StatusTracker, group: str) -> list[SparkJobInfo]:
+    infos = (tracker.getJobInfo(job_id) for job_id in tracker.getJobIdsForGroup(group))
+    return [info for info in infos if info is not None]
 
 
 def failure_reason(error: Exception) -> str:
@@ -185,46 +195,6 @@ def failure_reason(error: Exception) -> str:
     before_java = text.partition("\n\tat ")[0]
     lines = [line.strip() for line in before_java.splitlines() if line.strip() and "SQLSTATE" not in line]
     return (lines[-1] if lines else text)[:REASON_SIZE_MAX]
-
-
-class _Runner(Generic[Value, Result]):
-    """Threads of the driver that wait for a Spark job each; leaving it cancels what still runs. Threads: one."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        function: Callable[[Value], Result],
-        at_once: int,
-        label: Callable[[Value], str],
-    ) -> None:
-        self._context = spark.sparkContext
-        self._function = function
-        self._label = label
-        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="accel-spark")
-        self._groups: dict[Future[Outcome[Value, Result]], str] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        for future, group in self._groups.items():
-            if not future.done():
-                self._context.cancelJobGroup(group)
-        # What is cancelled ends by itself. It is not waited for: see `accel.catalog.parts`.
-
-    def start(self, value: Value) -> Future[Outcome[Value, Result]]:
-        """Begin with a value as soon as a thread is free."""
-        group = f"accel-{next(_GROUPS)}"  # never one that was there before: attempts are counted by group
-        future = self._threads.submit(_run_one, self._context, self._function, value, group, self._label(value))
-        self._groups[future] = group
-        return future
-
-    def finish(self, future: Future[Outcome[Value, Result]]) -> Outcome[Value, Result]:
-        """What became of a value; waits for it."""
-        outcome = future.result()
-        del self._groups[future]
-        return outcome
 
 
 def _run_one(

@@ -20,15 +20,19 @@ from typing import Self
 
 import numpy as np
 
-from accel.catalog.compact import Compaction, CompactionRanges, commit_compaction
-from accel.catalog.discard import discard
+from accel.catalog.compact import Compaction, CompactionRanges, commit_compaction, discard
 from accel.catalog.keys import require
 from accel.catalog.node_list import with_extended, with_prepared
-from accel.catalog.opening import catalog_parts, existing_format, make_catalog
-from accel.catalog.parts import MILLISECONDS, CatalogParts, CatalogSettings
-from accel.catalog.records import NodeList, StreamShard, highest_id
+from accel.catalog.parts import (
+    MILLISECONDS,
+    CatalogParts,
+    CatalogSettings,
+    catalog_parts,
+    existing_format,
+    make_catalog,
+)
+from accel.catalog.records import OPEN, NodeList, StreamShard, highest_id, stream_object_rows
 from accel.catalog.refresh import Snapshot, Watch
-from accel.catalog.rows import OPEN, stream_object_rows
 from accel.catalog.session import open_session, recover_ends
 from accel.catalog.shard_writes import read_list, refuse_undoable, trim_streams
 from accel.catalog.stream_shards import shard_of, with_replacement

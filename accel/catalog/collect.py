@@ -11,7 +11,7 @@ A plan says what would be deleted and why; it changes nothing, and a dry run is 
 it out begins with the first step of the table, in one conditional write a list or bucket. Then, for each batch of at
 most 1,000 objects:
 
-    1. the whole catalog is read afresh, and its keys are compared (`consistency`): where they contradict one another,
+    1. the whole catalog is read afresh, and its keys are compared (`survey`): where they contradict one another,
        the collection ends; what stands in them as live, prepared or merely retired is spared
     2. a journal of the batch is written (`write_journal`)
     3. the objects are deleted
@@ -33,15 +33,22 @@ from functools import partial
 import numpy as np
 
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.consistency import find_contradictions
 from accel.catalog.keys import NODE_LISTS, STREAM_BUCKETS
 from accel.catalog.node_list import with_delete_pending, without_collected, without_expired
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.problems import Severity
-from accel.catalog.records import NodeList, StreamShard
-from accel.catalog.rows import Rows
+from accel.catalog.records import NodeList, Rows, StreamShard
 from accel.catalog.stream_shards import with_delete_pending_stream_objects, without_collected_stream_objects
-from accel.catalog.survey import BulkScan, Ids, Progress, StoredObjects, Survey, must_read, read_survey
+from accel.catalog.survey import (
+    BulkScan,
+    Ids,
+    Progress,
+    StoredObjects,
+    Survey,
+    find_contradictions,
+    must_read,
+    read_survey,
+)
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
 from loaders.layout import JOURNAL_PREFIX
 from loaders.store.base import DELETE_BATCH_KEYS_MAX
@@ -166,7 +173,7 @@ def plan_collection(
     Requests: one for 1,000 keys of the bucket, two a list, one a bucket of streams, and six more.
 
     Raises:
-        MaintenanceRefused: a list is empty that should not be, keys contradict one another (`consistency`), or
+        MaintenanceRefused: a list is empty that should not be, keys contradict one another (`survey`), or
             something could not be read.
     """
     parts = catalog.parts

@@ -1,9 +1,9 @@
-"""Committing a compaction: a run of a node's objects is swapped for what was made of them.
+"""Ending a compaction: a run of a node's objects is swapped for what was made of them, or the outputs are given up.
 
     1. what the sources hold is compared with what the outputs claim (`check_compaction`)
     2. the list as it stands is kept as a version of its own, so that this commit can be undone
     3. one conditional write of the list: sources retired, successor and stream objects listed
-    4. stream objects move on to the buckets of their streams; versions beyond the last few are erased
+    4. stream objects move on to the shards of their streams; versions beyond the last few are erased
 
 Uploads change the list all the time, so step 3 is *rebased*: on a lost race the rule is applied to what stands there
 now. It refuses if a source is gone, or if the outputs' ids are no longer prepared: then the outputs are to be given up,
@@ -23,12 +23,23 @@ The comparison of step 1:
 Offsets below a stream's first kept one may be left out. Where a source's own range has a hole inside, its index as a
 whole does not say where: then its first and last offset must be claimed, and no claim may hold all of it. It takes
 O(n log n) in the ranges of all objects, without a loop over streams in Python.
+
+Giving up (`discard`) gives prepared ids back and deletes what was written under them:
+
+    1. the indexes of the objects are opened, to learn which of them hold one stream alone
+    2. the ids are taken out of the prepared ones; what is not prepared any more is left alone, for it may be listed
+    3. an object of one stream that its shard lists although it is still prepared is left alone, too. Else the shard is
+       written anew, unchanged: a registration that is on its way loses its race by that, asks whether its id is
+       prepared, and is refused
+    4. the rest is deleted; the collector does what is left here
+
+An object that cannot be read may be of any stream: all shards are asked for it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -37,16 +48,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix, require
-from accel.catalog.node_list import STREAM_OBJECTS_A_COMMIT_MAX, with_compaction
-from accel.catalog.parts import CatalogParts
-from accel.catalog.records import ListVersion, NodeList, StreamShard
-from accel.catalog.rows import STREAMS_AN_OBJECT_MAX, Rows, by_stream, facts_of, starts_of, stream_object_rows
+from accel.catalog.node_list import STREAM_OBJECTS_A_COMMIT_MAX, with_compaction, without_prepared
+from accel.catalog.parts import CatalogParts, open_bounded
+from accel.catalog.records import (
+    STREAMS_AN_OBJECT_MAX,
+    ListVersion,
+    NodeList,
+    Rows,
+    StreamShard,
+    by_stream,
+    facts_of,
+    starts_of,
+    stream_object_rows,
+)
 from accel.catalog.shard_writes import move_stream_objects, read_list
-from accel.catalog.stream_shards import shards_of
-from accel.errors import AccelError, CatalogDamaged, CommitRefused
+from accel.catalog.stream_shards import shard_of, shards_of
+from accel.catalog.survey import must_read
+from accel.errors import AccelError, CatalogDamaged, CommitRefused, FormatError, KeyMissing
 from accel.image import StreamObject
 from loaders.object_ref import ObjectRef
-from loaders.tables.envelope import Versioned
+from loaders.versions import Versioned
 from range_index import ObjectRanges
 
 logger = logging.getLogger(__name__)
@@ -351,3 +372,92 @@ def _more(positions: NDArray[np.int64]) -> str:
 
 
 _NOTHING = _Spans(*(np.empty(0, dtype=np.int64) for _ in range(4)))
+
+
+# Giving up
+
+_MANY = -1
+"""As the stream of an object that holds any other number of streams than one."""
+
+
+def discard(parts: CatalogParts, node_id: int, object_ids: Iterable[int]) -> None:
+    """Give up ids that were prepared for a writer of a node's objects; what was committed meanwhile stays.
+
+    Requests: one an object, one or two for the list, two a bucket that is touched, and one for 1,000 deletes.
+
+    Raises:
+        CatalogMissing: the node has no list.
+        StoreError, TableError: what could not be deleted now is deleted by the collector.
+    """
+    wanted = list(dict.fromkeys(object_ids))
+    written = _written(parts, node_id, wanted)
+    taken = _taken_back(parts, node_id, wanted)
+    listed = _registered(parts, {object_id: written[object_id] for object_id in taken if object_id in written})
+    going = [object_id for object_id in taken if object_id in written and object_id not in listed]
+    for failure in parts.store.delete_many([parts.layout.object_key(object_id) for object_id in going])[:1]:
+        raise failure.error
+
+
+def _written(parts: CatalogParts, node_id: int, object_ids: list[int]) -> dict[int, int | None]:
+    """Object id -> the only stream that it holds, or _MANY; None if it cannot be read. Without those that are not."""
+    streams: dict[int, int | None] = {}
+    wanted = ((node_id, ObjectRef(object_id)) for object_id in object_ids)
+    for ref, load in open_bounded(parts.loader, wanted, parts.settings.parallel_requests):
+        try:
+            stream_ids = load.result().ranges.stream_ids
+        except KeyMissing as error:
+            if error.key != parts.layout.object_key(ref.object_id):  # it links objects that are gone
+                streams[ref.object_id] = None
+        except FormatError:
+            streams[ref.object_id] = None
+        else:
+            streams[ref.object_id] = int(stream_ids[0]) if len(stream_ids) == 1 else _MANY
+    return streams
+
+
+def _taken_back(parts: CatalogParts, node_id: int, object_ids: list[int]) -> list[int]:
+    taken: list[int] = []
+    key = parts.keys.node_list(node_id)
+
+    def change(node_list: NodeList | None) -> NodeList | None:
+        now = require(node_list, key.where)
+        prepared = set(now.prepared["object_id"].tolist())
+        taken[:] = [object_id for object_id in object_ids if object_id in prepared]
+        return without_prepared(now, object_ids)
+
+    key.change(change, seen=read_list(key, node_id))
+    return taken
+
+
+def _registered(parts: CatalogParts, streams: dict[int, int | None]) -> set[int]:
+    """Which of these objects stand in buckets; those of one stream cannot come there any more."""
+    unknown = [object_id for object_id, stream_id in streams.items() if stream_id is None]
+    by_bucket: dict[int, list[int]] = {}
+    for object_id, stream_id in streams.items():
+        if stream_id is not None and stream_id != _MANY:
+            by_bucket.setdefault(shard_of(stream_id, parts.format.stream_buckets), []).append(object_id)
+    registered: set[int] = set()
+    for number, object_ids in by_bucket.items():
+        registered |= _registered_in(parts, number, np.array(object_ids, dtype=np.int64))
+    for number in range(parts.format.stream_buckets if unknown else 0):
+        registered |= _known(must_read(parts.keys.shard(number)).value, np.array(unknown, dtype=np.int64))
+    return registered
+
+
+def _registered_in(parts: CatalogParts, number: int, ids: NDArray[np.int64]) -> set[int]:
+    registered: set[int] = set()
+    key = parts.keys.shard(number)
+
+    def change(now: StreamShard | None) -> StreamShard | None:
+        nonlocal registered
+        bucket = require(now, key.where)
+        registered = _known(bucket, ids)
+        return None if len(registered) == len(ids) else bucket
+
+    key.change(change)
+    return registered
+
+
+def _known(bucket: StreamShard, ids: NDArray[np.int64]) -> set[int]:
+    known = np.concatenate((bucket.stream_objects["object_id"], bucket.retired["object_id"]))
+    return set(ids[np.isin(ids, known)].tolist())

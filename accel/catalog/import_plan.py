@@ -36,8 +36,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.records import INT64_MAX, Checkpoint, NodeList, StreamShard
-from accel.catalog.rows import (
+from accel.catalog.records import (
+    INT64_MAX,
     LIVE,
     NO_COMMIT,
     OPEN,
@@ -45,8 +45,11 @@ from accel.catalog.rows import (
     PREPARED,
     STREAM,
     STREAM_END,
+    Checkpoint,
     Dtype,
+    NodeList,
     Rows,
+    StreamShard,
     make_rows,
     no_rows,
 )

@@ -57,16 +57,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.problems import Kind, Mismatches, Problem
-from accel.catalog.records import NodeList, StreamShard
-from accel.catalog.rows import (
+from accel.catalog.records import (
     CHECKSUM_MAX,
     LIVE,
     NO_COMMIT,
     PREPARED,
     RETIRED,
     STREAM_OBJECT,
+    NodeList,
     ObjectFacts,
     Rows,
+    StreamShard,
     by_stream,
     check_new_rows,
     described,

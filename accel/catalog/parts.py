@@ -1,6 +1,24 @@
-"""What one opened catalog consists of: its settings, its components, and how they open objects.
+"""What the users of one opened catalog share, how a catalog is made in an empty place, and how it is opened.
 
 Settings are choices of one process; what readers and writers must agree on stands in the format record.
+
+**Object ids** are given out in blocks by compare-and-set, and never twice. A key holds the next id that nobody has. A
+process that needs ids raises it by a block and gives them out from memory; when it dies the rest of its block is lost,
+which costs nothing: ids are 63 bits long. A forked process takes a block of its own: the ids in memory are its
+parent's. The counter is made with the catalog and never anew. One that is not there was deleted; one that is not above
+an id in use was put back from an older version. Both are errors: the ids that it would give have objects already.
+
+**A catalog is made** in this order, each key created if absent:
+
+    1. the tables
+    2. the choices                what the format record will say; a catalog that was begun is finished with the same
+    3. the directory, the counter of object ids, the tables that all streams share with their counters
+    4. the stream shards
+    5. accel/format               from here on the catalog is there
+
+So a process that finds the format record finds all of it, and what is missing then was deleted. A crash at any write is
+followed by the same call. If the format record itself was deleted, the same call writes it again, for a catalog that is
+whole: one in which a node has written, or ids were given out, gets nothing else anew.
 """
 
 from __future__ import annotations
@@ -9,18 +27,130 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
 
-from accel.catalog.keys import CatalogKeys
-from accel.catalog.object_ids import ObjectIds
-from accel.errors import AccelError
+import msgspec
+
+from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogKeys, parse_node_key, require
+from accel.catalog.records import NodeDirectory, ObjectIdCounter, StreamShard, highest_id
+from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
 from accel.system import Components
-from loaders.layout import ObjectLayout
-from loaders.lifetime import Lifetime
+from loaders.errors import TableMissing
+from loaders.layout import FORMAT_KEY, TABLES_PREFIX, ObjectLayout, table_folder
+from loaders.lifetime import Lifetime, PerProcess, Threads
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.parallel import run_bounded
 from loaders.store import ObjectStore
-from loaders.tables import FormatRecord
+from loaders.tables import FormatRecord, Tables, create_format, probe_conditions, read_format
+from loaders.tables.typed_key import TypedKey
+
+if TYPE_CHECKING:
+    from accel.history.store.keys import SystemCells
+
+# Object ids
+
+IDS_AT_ONCE_MAX = 1 << 20
+
+
+class _Free:
+    """What one process knows: the ids that it has taken and not given out, and the highest in use that it has seen."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.blocks: list[range] = []
+        self.highest = -1
+
+
+class ObjectIds:
+    """Gives out ids. Threads: any; no lock is held over I/O.
+
+    Args:
+        key: the counter.
+        block: how many ids one write takes at least.
+    """
+
+    def __init__(self, key: TypedKey[ObjectIdCounter], block: int) -> None:
+        self._key = key
+        self._block = block
+        self._free = PerProcess("object ids", _Free)
+
+    def note(self, highest_id: int) -> None:
+        """Take notice of an id in use: a counter that is not above it is refused from now on."""
+        with (free := self._free()).lock:
+            free.highest = max(free.highest, highest_id)
+
+    def refuse_lost(self) -> None:
+        """Look whether the counter is there, and above the ids in use that were seen. One request.
+
+        Raises:
+            CatalogDamaged: it is not.
+            StoreError, TableError, CorruptObject, FormatTooNew: it cannot be read.
+        """
+        with (free := self._free()).lock:
+            highest_id = free.highest
+        seen = self._key.read()
+        check_counter(None if seen is None else seen.value, highest_id, self._key.where)
+
+    def take(self, count: int) -> list[int]:
+        """So many new ids, ascending. No request while the block lasts, else two.
+
+        Raises:
+            ValueError: a count below 1, or above 1,048,576.
+            CatalogDamaged: the counter was deleted, or is not above the ids in use that were seen.
+            StoreError, TableError: the counter could not be raised.
+        """
+        if not 1 <= count <= IDS_AT_ONCE_MAX:
+            raise ValueError(f"expected 1 to {IDS_AT_ONCE_MAX} ids at once, found {count}")
+        while True:
+            taken = self._take_free(count)
+            if taken is not None:
+                return taken
+            block = self._allocate(max(count, self._block))
+            with (free := self._free()).lock:
+                free.blocks.append(block)
+
+    def free_now(self) -> int:
+        """How many ids can be given out without a request."""
+        with (free := self._free()).lock:
+            return max((len(block) for block in free.blocks), default=0)
+
+    def _take_free(self, count: int) -> list[int] | None:
+        with (free := self._free()).lock:
+            for at, block in enumerate(free.blocks):
+                if len(block) >= count:
+                    free.blocks[at : at + 1] = [rest for rest in [block[count:]] if rest]
+                    return list(block[:count])
+        return None
+
+    def _allocate(self, count: int) -> range:
+        with (free := self._free()).lock:
+            highest_id = free.highest
+
+        # Asked again after a lost reply it takes another block: the first one is burnt, which is fine.
+        def raised(counter: ObjectIdCounter | None) -> ObjectIdCounter:
+            return ObjectIdCounter(check_counter(counter, highest_id, self._key.where) + count)
+
+        after = self._key.change(raised).value.next_object_id
+        return range(after - count, after)
+
+
+def check_counter(counter: ObjectIdCounter | None, highest_id: int, where: str) -> int:
+    """The next id that nobody has, by a counter that was read after the ids in use.
+
+    Raises:
+        CatalogDamaged: there is no counter, or it is not above an id in use.
+    """
+    if counter is None:
+        raise CatalogDamaged(f"expected a counter of object ids in {where}, found none: it was deleted")
+    if counter.next_object_id <= highest_id:
+        expected = f"a number above {highest_id}, the highest id in use"
+        raise CatalogDamaged(f"{where}: expected {expected}, found {counter.next_object_id}: it went back")
+    return counter.next_object_id
+
+
+# Parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,3 +271,172 @@ def _result(load: Future[OpenedObject]) -> OpenedObject | AccelError:
         return load.result()
     except AccelError as error:
         return error
+
+
+# Making and opening
+
+T = TypeVar("T")
+
+
+def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSettings, system: Components) -> None:
+    """Make the tables of a catalog, and then the format record that says it is there. Safe to repeat.
+
+    Raises:
+        CommitRefused: a catalog with another format record lies here, or was begun.
+        CatalogDamaged: a catalog lies here whose format record is gone, and with it other keys that must be there.
+        RequestRefused: the endpoint does not keep its word on conditional writes.
+    """
+    from accel.history.store.keys import SystemCells  # noqa: PLC0415 - a lookup needs no history
+
+    record = read_format(store)
+    if record is None:
+        wanted = msgspec.structs.replace(wanted, if_match_quotes=probe_conditions(store, system.nonce))
+        with ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-init") as executor:
+            keys = CatalogKeys(catalog_tables(store, wanted, system, executor))
+            shared = SystemCells(keys.tables)
+            if _is_in_use(store, keys):
+                wanted = _of_its_life(store, keys, shared, wanted)
+            else:
+                _make_tables(keys, shared, wanted, executor)
+        record = create_format(store, wanted, system.nonce, sleep=system.sleep, jitter=system.jitter)
+    _refuse_other_choices(record, wanted, f"at {FORMAT_KEY!r}")
+
+
+def existing_format(store: ObjectStore) -> FormatRecord:
+    """The format record of a catalog that must be there. One request; nothing is written.
+
+    Raises:
+        CatalogMissing: none is.
+        FormatTooNew: a newer release made it.
+    """
+    record = read_format(store)
+    if record is None:
+        raise CatalogMissing(f"expected a catalog, found nothing at {FORMAT_KEY!r}")
+    return record
+
+
+def catalog_tables(
+    store: ObjectStore, record: FormatRecord, system: Components, executor: ThreadPoolExecutor
+) -> Tables:
+    """The tables of a bucket, with conditional writes as its endpoint wants them."""
+    return Tables(
+        store,
+        nonce=system.nonce,
+        sleep=system.sleep,
+        jitter=system.jitter,
+        executor=executor,
+        if_match_quotes=record.if_match_quotes,
+    )
+
+
+def catalog_parts(
+    store: ObjectStore,
+    record: FormatRecord,
+    settings: CatalogSettings,
+    system: Components,
+    threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor] | None = None,
+) -> CatalogParts:
+    """The parts of a catalog that is there, for one process. No request.
+
+    Args:
+        store: where.
+        record: its format record.
+        settings: choices of this process.
+        system: clock, sleep and chance.
+        threads: for the requests of a step, and for opening objects; None = of its own.
+    """
+    lifetime = Lifetime("a catalog", system.process_id)
+    executor, loading = threads or (
+        Threads(settings.parallel_requests, "accel-catalog-requests", lifetime=lifetime),
+        Threads(settings.parallel_requests, "accel-catalog-objects", lifetime=lifetime),
+    )
+    layout = ObjectLayout(namespace=record.namespace)
+    keys = CatalogKeys(catalog_tables(store, record, system, executor))
+    return CatalogParts(
+        store=store,
+        layout=layout,
+        format=record,
+        keys=keys,
+        ids=ObjectIds(keys.object_ids(), settings.ids_block),
+        executor=executor,
+        loader=ObjectIndexLoader(store, layout, loading),
+        settings=settings,
+        system=system,
+        lifetime=lifetime,
+        threads=(executor, loading),
+    )
+
+
+def _make_tables(keys: CatalogKeys, shared: SystemCells, record: FormatRecord, executor: ThreadPoolExecutor) -> None:
+    from accel.history.store.id_blocks import make_system_tables  # noqa: PLC0415 - a lookup needs no history
+
+    list(executor.map(keys.tables.create_table, TABLES))
+    choices = keys.format_copy()
+    _refuse_other_choices(choices.create_if_absent(record).value, record, f"begun, in {choices.where}")
+    keys.directory().create_if_absent(NodeDirectory())
+    keys.object_ids().create_if_absent(ObjectIdCounter(0))
+    make_system_tables(shared)
+
+    def make_bucket(number: int) -> None:
+        keys.shard(number).create_if_absent(StreamShard(number))
+
+    list(executor.map(make_bucket, range(record.stream_buckets)))
+
+
+def _is_in_use(store: ObjectStore, keys: CatalogKeys) -> bool:
+    """Whether a node has written here, or ids were given out, or an import was begun. Four requests.
+
+    The keys of lists are asked for in the bucket itself: they say so even if the marker of their table is gone.
+    """
+    folder = table_folder(TABLES_PREFIX, NODE_LISTS)
+    if any(parse_node_key(info.key.removeprefix(folder)) is not None for info in store.list(folder, limit=2)):
+        return True
+    directory, counter = _value(keys.directory()), _value(keys.object_ids())
+    if (directory is not None and len(directory.node_ids)) or (counter is not None and counter.next_object_id):
+        return True
+    return keys.tables.table_exists(IMPORT_PROGRESS)
+
+
+def _of_its_life(store: ObjectStore, keys: CatalogKeys, shared: SystemCells, wanted: FormatRecord) -> FormatRecord:
+    """The format record that a catalog in use has lost, in the generation that its directory names.
+
+    Raises:
+        CommitRefused: other choices.
+        CatalogDamaged: more than that record is gone, or the counter is not above the ids in use.
+    """
+    from accel.history.store.id_blocks import make_system_tables  # noqa: PLC0415 - a lookup needs no history
+
+    choices = keys.format_copy()
+    _refuse_other_choices(require(_value(choices), choices.where), wanted, f"in use, in {choices.where}")
+    for name in TABLES:
+        if not keys.tables.table_exists(name):
+            raise CatalogDamaged(f"expected table {name!r} of a catalog that is in use, found none: it was deleted")
+    directory = require(_value(keys.directory()), keys.directory().where)
+    folder = table_folder(TABLES_PREFIX, NODE_LISTS)
+    listed = (parse_node_key(info.key.removeprefix(folder)) for info in store.list(folder))
+    nodes = {node_id for node_id in listed if node_id is not None} | set(directory.node_ids.tolist())
+    lists = [require(_value(keys.node_list(node_id)), keys.node_list(node_id).where) for node_id in sorted(nodes)]
+    numbers = range(wanted.stream_buckets)
+    buckets = [require(_value(keys.shard(number)), keys.shard(number).where) for number in numbers]
+    counter = keys.object_ids()  # read after the ids
+    check_counter(_value(counter), highest_id(*lists, *buckets), counter.where)
+    make_system_tables(shared, is_initialised=True)  # refuses: they were made before any node could write
+    return msgspec.structs.replace(wanted, generation=directory.generation)
+
+
+def are_same_choices(one: FormatRecord, other: FormatRecord) -> bool:
+    """Whether two format records differ at most in what nobody chooses: what the endpoint wants, and the generation."""
+    return msgspec.structs.replace(one, if_match_quotes=other.if_match_quotes, generation=other.generation) == other
+
+
+def _refuse_other_choices(found: FormatRecord, wanted: FormatRecord, where: str) -> None:
+    if not are_same_choices(found, wanted):
+        raise CommitRefused(f"expected no catalog {where}, or one of {wanted}, found {found}")
+
+
+def _value(key: TypedKey[T]) -> T | None:
+    try:
+        seen = key.read()
+    except TableMissing:
+        return None
+    return None if seen is None else seen.value

@@ -1,6 +1,6 @@
 """What can be wrong with a catalog: a problem says of which kind it is, where it stands, and what was expected there.
 
-Rules of lists and buckets, comparisons of keys (`consistency`) and whole verifications give problems as values.
+Rules of lists and shards, comparisons of keys (`survey`) and whole verifications give problems as values.
 """
 
 from __future__ import annotations

@@ -52,8 +52,18 @@ from numpy.typing import NDArray
 
 from accel.catalog.keys import CatalogKeys
 from accel.catalog.node_list import is_led_back
-from accel.catalog.records import NodeDirectory, NodeList, StreamShard
-from accel.catalog.rows import OPEN, STREAM_OBJECT, Columns, Rows, by_stream, highest_of_each, no_rows
+from accel.catalog.records import (
+    OPEN,
+    STREAM_OBJECT,
+    NodeDirectory,
+    NodeList,
+    Numbered,
+    Rows,
+    StreamShard,
+    by_stream,
+    highest_of_each,
+    no_rows,
+)
 from accel.catalog.stream_shards import shard_of, shards_of
 from accel.errors import CatalogDamaged, CatalogWentBack, ImageRefused
 from accel.image import (
@@ -69,8 +79,8 @@ from accel.image import (
     node_of_columns,
 )
 from loaders.object_ref import ObjectRef
-from loaders.tables.envelope import Versioned
 from loaders.tables.typed_key import TypedKey
+from loaders.versions import Versioned
 
 # Catching up
 
@@ -228,14 +238,14 @@ def _behind(after: Snapshot, before: Snapshot | None) -> str | None:
     return None
 
 
-def _epochs(buckets: Iterable[StreamShard]) -> Columns:
+def _epochs(buckets: Iterable[StreamShard]) -> Numbered:
     return [
         (bucket.ranges["node_id"], np.where(bucket.ranges["end"] == OPEN, bucket.ranges["epoch"], 0))
         for bucket in buckets
     ]
 
 
-def _commits(buckets: Iterable[StreamShard]) -> Columns:
+def _commits(buckets: Iterable[StreamShard]) -> Numbered:
     rows = (rows for bucket in buckets for rows in (bucket.stream_objects, bucket.retired))
     return [(some_rows["node_id"], some_rows["added_by"] + 1) for some_rows in rows if len(some_rows)]
 

@@ -42,12 +42,11 @@ from numpy.typing import NDArray
 from accel.catalog.keys import require
 from accel.catalog.node_list import with_new_session
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import NodeDirectory, NodeList, StreamShard, highest_id
-from accel.catalog.rows import OPEN, refs_of, some
+from accel.catalog.records import OPEN, NodeDirectory, NodeList, StreamShard, highest_id, refs_of, some
 from accel.catalog.stream_shards import shards_of
 from accel.catalog.survey import joined_ids, must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused
-from loaders.tables.envelope import Versioned
+from loaders.versions import Versioned
 from range_index import ObjectRanges
 
 

@@ -40,8 +40,7 @@ from numpy.typing import NDArray
 from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix, parse_list_version_key, require
 from accel.catalog.node_list import undoable_commits, without_stream_objects, without_withdrawn
 from accel.catalog.parts import MILLISECONDS, CatalogParts
-from accel.catalog.records import ListVersion, NodeList, StreamShard
-from accel.catalog.rows import OPEN, STREAM_OBJECT, Rows, no_rows, some
+from accel.catalog.records import OPEN, STREAM_OBJECT, ListVersion, NodeList, Rows, StreamShard, no_rows, some
 from accel.catalog.stream_shards import (
     shards_of,
     with_closed_ranges,
@@ -52,11 +51,10 @@ from accel.catalog.stream_shards import (
     without_commits,
 )
 from accel.errors import CatalogMissing, CommitRefused, SessionFenced
-from loaders.layout import TABLES_PREFIX
+from loaders.layout import TABLES_PREFIX, encode_prefix, table_folder
 from loaders.store import ObjectInfo
-from loaders.tables.envelope import Versioned
-from loaders.tables.names import encode_prefix, table_folder
 from loaders.tables.typed_key import TypedKey
+from loaders.versions import Versioned
 
 # Opening, closing and trimming streams
 

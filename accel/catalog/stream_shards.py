@@ -37,8 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accel.catalog.problems import Kind, Mismatches, Problem
-from accel.catalog.records import StreamShard
-from accel.catalog.rows import (
+from accel.catalog.records import (
     NO_COMMIT,
     OPEN,
     OWNED_RANGE,
@@ -46,6 +45,7 @@ from accel.catalog.rows import (
     STREAM,
     STREAM_OBJECT,
     Rows,
+    StreamShard,
     by_stream,
     check_new_rows,
     described,

@@ -25,11 +25,10 @@ from accel.catalog.compact import erase_old_versions, keep_version
 from accel.catalog.keys import require
 from accel.catalog.node_list import Undo, undone
 from accel.catalog.parts import CatalogParts, open_each
-from accel.catalog.records import NodeList
-from accel.catalog.rows import Rows, refs_of
+from accel.catalog.records import NodeList, Rows, refs_of
 from accel.catalog.shard_writes import KeptList, kept_lists, move_stream_objects, read_list
 from accel.errors import AccelError, CommitRefused, MaintenanceRefused
-from loaders.tables.envelope import Versioned
+from loaders.versions import Versioned
 
 KEPT_AGAIN_MAX = 8
 """So often an undo keeps the list anew, if commits come between that it takes back as well."""

@@ -1,7 +1,7 @@
 """Is the catalog true? Everything that can be checked by reading is checked; nothing is written.
 
     list, bucket      each by itself: what the rules of lists and buckets keep; and none is behind what checkpoints,
-                      kept versions of lists, and other keys know of it (`consistency`)
+                      kept versions of lists, and other keys know of it (`survey`)
     directory         it names each node whose list has commits
     counter           each counter is there, that of object ids is above all ids in use, and no id is given to two nodes
     place             no object is live in two places, or live and retired
@@ -32,31 +32,45 @@ from itertools import count
 
 import numpy as np
 
-from accel.catalog import consistency
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.keys import TABLES
-from accel.catalog.opening import are_same_choices
-from accel.catalog.parts import MILLISECONDS, CatalogParts
+from accel.catalog.parts import MILLISECONDS, CatalogParts, are_same_choices
 from accel.catalog.problems import Kind, Problem, Severity
-from accel.catalog.records import Checkpoint, NodeList, StreamShard
-from accel.catalog.rows import NO_COMMIT, OPEN, STREAM_OBJECT, Rows, highest_of_each, joined, no_rows, refs_of, some
+from accel.catalog.records import (
+    NO_COMMIT,
+    OPEN,
+    STREAM_OBJECT,
+    Checkpoint,
+    NodeList,
+    Rows,
+    StreamShard,
+    highest_of_each,
+    joined,
+    no_rows,
+    refs_of,
+    some,
+)
 from accel.catalog.shard_writes import kept_places
 from accel.catalog.survey import (
+    CHECKS,
     BulkScan,
     ExistingObject,
     Ids,
     StoredObjects,
     Survey,
     T,
+    contradictions_of_places,
+    contradictions_within,
     joined_ids,
     list_node_ids,
     listed_node_ids,
+    read_checkpoints,
 )
 from accel.errors import AccelError, CatalogError, FormatError, KeyMissing
 from loaders.errors import TableMissing
 from loaders.object_ref import UNKNOWN, ObjectRef
-from loaders.tables.envelope import Versioned
 from loaders.tables.typed_key import TypedKey
+from loaders.versions import Versioned
 from range_index import ObjectRanges
 
 
@@ -165,7 +179,7 @@ def verify(
     _check_records(parts, survey, report)
     _check_beside(parts, report)
     report.problems += _attempt(report, "counters of histories", lambda: list(history_counter_problems(parts))) or ()
-    doubtful = list(consistency.contradictions_of_places(survey))
+    doubtful = list(contradictions_of_places(survey))
     doubtful += _check_objects(_Opener(parts, scan, report), survey, progress, is_whole=is_whole)
     _settle(parts, survey, report, doubtful)
     if stored is not None:
@@ -244,10 +258,10 @@ def _read(report: Verification, kind: Kind, key: TypedKey[T]) -> Versioned[T] | 
 
 
 def _check_records(parts: CatalogParts, survey: Survey, report: Verification) -> None:
-    report.problems += consistency.contradictions_within(parts, survey)
+    report.problems += contradictions_within(parts, survey)
     report.counts |= {"lists": len(survey.lists), "buckets": len(survey.buckets)}
     known = {problem.found for problem in report.problems}
-    for kind, what, check in consistency.CHECKS:
+    for kind, what, check in CHECKS:
         try:
             report.problems += _attempt(report, what, partial(_listed, check, parts, survey)) or ()
         except FormatError as error:
@@ -327,7 +341,7 @@ def _check_objects(
 def _compare_claims(opener: _Opener, survey: Survey, all_ends: list[Ends], rows: Rows) -> Iterator[Problem]:
     """What objects hold against what buckets and checkpoints say of their streams."""
     buckets = [seen.value for seen in survey.buckets]
-    read = partial(consistency.read_checkpoints, opener.parts, survey)
+    read = partial(read_checkpoints, opener.parts, survey)
     try:
         checkpoints = _attempt(opener.report, "ends that checkpoints know", read) or {}
     except FormatError:

@@ -45,13 +45,16 @@ from xxhash import xxh3_128
 
 from accel.catalog.node_list import with_prepared, with_upload
 from accel.catalog.parts import MILLISECONDS, CatalogParts
-from accel.catalog.records import Checkpoint, NodeList, highest_id, ids_of
-from accel.catalog.rows import (
+from accel.catalog.records import (
     STREAM_END,
     STREAMS_AN_OBJECT_MAX,
+    Checkpoint,
+    NodeList,
     ObjectFacts,
     Rows,
     facts_of,
+    highest_id,
+    ids_of,
     make_rows,
     stream_object_rows,
 )
@@ -66,7 +69,7 @@ from loaders.format import RecordBatch
 from loaders.lifetime import Lifetime
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import ObjectWriter, stored_size_bytes
-from loaders.tables.envelope import Versioned
+from loaders.versions import Versioned
 from range_index import ObjectRanges, RangesGiven
 
 DOUBTFUL_MAX = 1000

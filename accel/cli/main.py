@@ -78,8 +78,8 @@ class AccelGroup(click.Group):
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
-        found = find_plugins().get(cmd_name)
-        return None if found is None else load_plugin(found)
+        entry_point = find_plugins().get(cmd_name)
+        return None if entry_point is None else load_plugin(entry_point)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, once it is clear how errors are to be told."""
@@ -117,7 +117,7 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
 def _wants_json(args: Sequence[str]) -> bool:
     # Looked up by hand: a command line that cannot be parsed has to be refused in JSON, too.
     choices = [after for before, after in pairwise(args) if before == "--output"]
-    choices += [each.removeprefix("--output=") for each in args if each.startswith("--output=")]
+    choices += [argument.removeprefix("--output=") for argument in args if argument.startswith("--output=")]
     return (choices or [os.environ.get("ACCEL_OUTPUT", "")])[-1] == "json"
 
 
@@ -155,34 +155,34 @@ GROUP = "accel.commands"
 
 def find_plugins() -> dict[str, metadata.EntryPoint]:
     """The offered commands by name; of two with one name that of the package that comes first in the alphabet."""
-    found: dict[str, metadata.EntryPoint] = {}
-    for each in sorted(metadata.entry_points(group=GROUP), key=_package):
-        found.setdefault(each.name, each)
-    return found
+    plugins: dict[str, metadata.EntryPoint] = {}
+    for entry_point in sorted(metadata.entry_points(group=GROUP), key=_package):
+        plugins.setdefault(entry_point.name, entry_point)
+    return plugins
 
 
-def load_plugin(found: metadata.EntryPoint) -> click.Command:
+def load_plugin(entry_point: metadata.EntryPoint) -> click.Command:
     """The command behind an entry point, or one in its place that says why there is none."""
     try:
-        command = found.load()
+        command = entry_point.load()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a stranger's module raises, ours go on
-        return _broken(found, f"{type(error).__name__}: {error}")
+        return _broken(entry_point, f"{type(error).__name__}: {error}")
     if not isinstance(command, click.Command):
-        return _broken(found, f"expected a click command, found {type(command).__name__}")
+        return _broken(entry_point, f"expected a click command, found {type(command).__name__}")
     return command
 
 
-def _package(found: metadata.EntryPoint) -> str:
-    return found.dist.name if found.dist is not None else ""
+def _package(entry_point: metadata.EntryPoint) -> str:
+    return entry_point.dist.name if entry_point.dist is not None else ""
 
 
-def _broken(found: metadata.EntryPoint, reason: str) -> click.Command:
+def _broken(entry_point: metadata.EntryPoint, reason: str) -> click.Command:
     def explain() -> None:
-        where = f"{found.value} of package {_package(found)}"
-        raise click.ClickException(f"the command {found.name} ({where}) could not be loaded: {reason}")
+        where = f"{entry_point.value} of package {_package(entry_point)}"
+        raise click.ClickException(f"the command {entry_point.name} ({where}) could not be loaded: {reason}")
 
     return click.Command(
-        found.name,
+        entry_point.name,
         callback=explain,
         help=f"Not available: {reason}",
         short_help=f"(not available: {reason})",

@@ -308,11 +308,6 @@ def limit_option(default: int, text: str) -> Callable[[Command], Command]:
     return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=True, help=text)
 
 
-def node_option(name: str, into: str, text: str, **attributes: Any) -> Callable[[Command], Command]:
-    """The number of a node -> ``into``."""
-    return click.option(name, into, type=click.IntRange(min=0), help=text, **attributes)
-
-
 def end_with(code: int) -> NoReturn:
     """End the command that runs with an exit code."""
     click.get_current_context().exit(code)

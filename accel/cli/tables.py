@@ -13,7 +13,8 @@ from accel.cli.options import StoreChoice, command, limit_option, store_options
 from accel.rendering import Output, Shown, shown_names
 from accel.system import SYSTEM
 from accel.units import count_text
-from loaders.tables import FORMAT_FORM, FormRegistry, Tables, encode_name
+from loaders.layout import encode_name
+from loaders.tables import FORMAT_FORM, FormRegistry, Tables
 
 _AFTER_NAME = "/"  # tables come in the order of their encoded names with a slash behind
 

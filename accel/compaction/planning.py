@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.parts import MILLISECONDS, CatalogParts, open_each
-from accel.catalog.rows import STREAMS_AN_OBJECT_MAX, Rows, refs_of
+from accel.catalog.records import STREAMS_AN_OBJECT_MAX, Rows, refs_of
 from accel.compaction.facts import GroupLimits, ObjectFacts, StreamTrail, earliest_starts
 from accel.compaction.grouping import Run, choose_groups
 from accel.compaction.plan import CompactionPlan, Group, NodePlan, Skipped, assemble_plan

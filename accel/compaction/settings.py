@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from accel.catalog.rows import STREAMS_AN_OBJECT_MAX
+from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from loaders.merge.plan import MergeLimits
 from loaders.merge.reading import DEFAULT_SETTINGS, MergeSettings
 

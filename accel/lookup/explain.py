@@ -27,7 +27,7 @@ import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +116,7 @@ class Explanation:
                 "seconds": self.seconds,
                 "requests_if_everything_was_opened": self.listed_objects,
             },
-            "events": [{"event": type(event).__name__.lower(), **_plain(asdict(event))} for event in self.trace.events],
+            "events": [{"event": EVENT_NAMES[type(event)], **_plain(asdict(event))} for event in self.trace.events],
         }
 
     def _answer_dict(self, answer: Answer) -> dict[str, Any]:
@@ -450,6 +450,15 @@ class Ended:
 
 
 Event = NodeVisited | Picked | Round | HintRead | Ended
+
+EVENT_NAMES: Final[dict[type[Event], str]] = {
+    NodeVisited: "hopped",
+    Picked: "picked",
+    Round: "round",
+    HintRead: "hintread",
+    Ended: "ended",
+}
+"""What the JSON calls events; scripts read it, so a name stays when its class gets another one."""
 
 
 @dataclass(slots=True)

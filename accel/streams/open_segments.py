@@ -24,7 +24,7 @@ import numpy as np
 
 from accel.catalog import NodeWriter, ObjectCatalog
 from accel.catalog.parts import CatalogParts
-from accel.catalog.rows import OPEN
+from accel.catalog.records import OPEN
 from accel.catalog.stream_shards import shards_of
 from accel.errors import CommitRefused, IllegalState, InconsistentAnswer, NotInHistory, SegmentsElsewhere
 from accel.history.rules.configuration import OffsetUnit

@@ -41,7 +41,7 @@ from uuid import UUID
 import msgspec
 
 from accel.catalog import NodeWriter
-from accel.catalog.rows import STREAMS_AN_OBJECT_MAX
+from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from accel.errors import CommitRefused
 from accel.history.rules.segments import Segments
 from accel.history.store.hosts import StreamName

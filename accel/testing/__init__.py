@@ -7,8 +7,12 @@
 
 from __future__ import annotations
 
-from accel.testing.segments import MemorySegments
+from typing import TYPE_CHECKING, Any
+
 from accel.testing.stores import Crash, CrashStore, Fault, FaultStore, LatencyModel, LatencyStore, VirtualClock
+
+if TYPE_CHECKING:
+    from accel.testing.segments import MemorySegments
 
 __all__ = [
     "Crash",
@@ -20,3 +24,12 @@ __all__ = [
     "MemorySegments",
     "VirtualClock",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Segments load the store of histories, which the stores alone, and so the command line, do without.
+    if name == "MemorySegments":
+        from accel.testing.segments import MemorySegments  # noqa: PLC0415 - when it is asked for
+
+        return MemorySegments
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

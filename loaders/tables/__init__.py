@@ -1,7 +1,7 @@
 """Versioned tables on an object store: values by key, written by compare-and-set.
 
 `tables` makes, finds and drops tables; `table` is the contract of one; `settle` brings a write whose reply is doubtful
-to a certain end; `envelope` has the bytes around a value, `records` those within; `names` turns names into keys;
+to a certain end; `envelope` has the bytes around a value, `records` those within;
 `cache` keeps what was read; `probe` finds out how an endpoint treats conditional writes, and `format_record` remembers
 that, and what else holds for a whole bucket.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from loaders.backoff import RetrySettings
 from loaders.tables.cache import ValueCache
-from loaders.tables.envelope import Entry, Version, Versioned
 from loaders.tables.format_record import (
     FORMAT_FORM,
     FORMAT_VERSION,
@@ -19,12 +18,12 @@ from loaders.tables.format_record import (
     read_format,
     renew_format,
 )
-from loaders.tables.names import decode_name, encode_name
 from loaders.tables.probe import probe_conditions
 from loaders.tables.records import Fields, FormRegistry, RecordForm, form_of
 from loaders.tables.table import Change, Table, Unreadable
 from loaders.tables.tables import Tables
 from loaders.tables.typed_key import RecordCache, TypedKey
+from loaders.versions import Entry, Version, Versioned
 
 __all__ = [
     "FORMAT_FORM",
@@ -45,8 +44,6 @@ __all__ = [
     "Version",
     "Versioned",
     "create_format",
-    "decode_name",
-    "encode_name",
     "form_of",
     "probe_conditions",
     "read_format",

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from cachetools import LRUCache
 
 from loaders.lifetime import PerProcess
-from loaders.tables.envelope import Entry
+from loaders.versions import Entry
 
 CacheKey: TypeAlias = tuple[str, object, str]
 """Table, its id, key."""

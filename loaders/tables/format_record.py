@@ -14,10 +14,9 @@ import msgspec
 
 from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import AmbiguousWrite, CorruptObject, DataConflict, FormatTooNew, KeyMissing
-from loaders.layout import ACCEL_PREFIX, FORMAT_KEY, check_namespace
+from loaders.layout import ACCEL_PREFIX, FORMAT_KEY, check_namespace, place_of
 from loaders.store.base import ObjectStore
 from loaders.tables.envelope import VALUE_START, Stored, decode_stored
-from loaders.tables.names import place_of
 from loaders.tables.records import RecordForm
 from loaders.tables.settle import ConditionalWriter, Outcome
 

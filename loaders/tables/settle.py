@@ -35,18 +35,10 @@ from enum import Enum, auto
 
 from loaders.backoff import Backoff
 from loaders.errors import AccelError, KeyMissing, PreconditionFailed, RequestRefused, StoreUnavailable, WriteConflict
+from loaders.layout import place_of
 from loaders.store.base import CreateOnly, Fetched, IfMatch, ObjectStore
-from loaders.tables.envelope import (
-    NONCE_SIZE_BYTES,
-    UNKNOWN_ETAG,
-    VALUE_SIZE_BYTES_MAX,
-    VALUE_START,
-    Stored,
-    Version,
-    decode_stored,
-    encode_stored,
-)
-from loaders.tables.names import place_of
+from loaders.tables.envelope import VALUE_SIZE_BYTES_MAX, VALUE_START, Stored, decode_stored, encode_stored
+from loaders.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Version
 
 
 class Outcome(Enum):

@@ -36,21 +36,12 @@ from loaders.errors import (
     StoreError,
     TableMissing,
 )
+from loaders.layout import decode_name, encode_prefix, marker_key, value_key
 from loaders.store.base import ObjectInfo, ObjectStore
 from loaders.tables.cache import CacheKey, Ticket, ValueCache
-from loaders.tables.envelope import (
-    NONCE_SIZE_BYTES,
-    SEQUENCE_JUMP,
-    TOMBSTONE_SIZE_BYTES,
-    UNKNOWN_ETAG,
-    Entry,
-    Stored,
-    Version,
-    Versioned,
-    sequence_beyond,
-)
-from loaders.tables.names import decode_name, encode_prefix, marker_key, value_key
+from loaders.tables.envelope import SEQUENCE_JUMP, TOMBSTONE_SIZE_BYTES, Stored, sequence_beyond
 from loaders.tables.settle import ConditionalWriter, Outcome, Settled
+from loaders.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Entry, Version, Versioned
 
 
 @dataclass(slots=True)

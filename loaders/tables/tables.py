@@ -25,12 +25,11 @@ from cachetools import LRUCache
 
 from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import AmbiguousWrite, StoreUnavailable
-from loaders.layout import TABLE_MARKER, TABLES_PREFIX
+from loaders.layout import TABLE_MARKER, TABLES_PREFIX, decode_name, encode_prefix, marker_key, table_folder
 from loaders.lifetime import InlineElsewhere, PerProcess
 from loaders.store.base import DELETE_BATCH_KEYS_MAX, DeleteFailures, ObjectStore
 from loaders.tables.cache import ValueCache
 from loaders.tables.envelope import VALUE_SIZE_BYTES_MAX
-from loaders.tables.names import decode_name, encode_prefix, marker_key, table_folder
 from loaders.tables.settle import ConditionalWriter, Outcome
 from loaders.tables.table import Table, TableFolder, TableParts, TableState
 
@@ -87,7 +86,7 @@ class Tables:
                 and before its body is read. 64 MiB by default.
 
         Raises:
-            ValueError: not a name; see `loaders.tables.names`.
+            ValueError: not a name; see `loaders.layout`.
         """
         parts = self._parts
         if value_size_bytes_max != VALUE_SIZE_BYTES_MAX:

@@ -47,9 +47,10 @@ from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 from loaders.errors import AccelError, DataNotFound, FormatError, FormatTooNew, TableMissing
 from loaders.shared_loads import Flight, SharedLoads
-from loaders.tables.envelope import Stored, Version, Versioned
+from loaders.tables.envelope import Stored
 from loaders.tables.records import Codec
 from loaders.tables.table import NewValue, Table, Unreadable
+from loaders.versions import Version, Versioned
 
 T = TypeVar("T")
 

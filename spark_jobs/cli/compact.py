@@ -15,7 +15,7 @@ from accel.compaction.settings import MIB
 from accel.rendering import Column, Rendered, Shown, table_of
 from accel.units import count_text, size_text, time_text
 from loaders.merge.reading import MergeSettings
-from spark_jobs.cli.options import EXIT_PARTIAL, JobChoice, job_options
+from spark_jobs.cli.options import EXIT_PARTIAL, JobChoice, job_options, node_option
 from spark_jobs.compact import compact_on_spark, plan_on_spark
 
 GROUPS_SHOWN_MAX = 50
@@ -112,7 +112,7 @@ def _lines(plan: CompactionPlan, report: CompactionReport | None) -> Iterator[Re
     show_default=True,
     help="A plan that makes more of them is refused.",
 )
-@click.option("--node", "nodes", type=click.IntRange(min=0), multiple=True, help="Only this node; may be repeated.")
+@node_option
 @click.option("--rewrite-all", is_flag=True, help="Compact nodes below the trigger, too.")
 @click.option("--server-side", is_flag=True, help="Let the store copy data itself where it can.")
 @click.option("--dry-run", is_flag=True, help="Show the plan; change nothing.")
@@ -144,7 +144,6 @@ def _settings(
     min_age: float,
     target_object_size: int,
     split_size: int,
-    nodes: tuple[int, ...],
     server_side: bool,
     **others: Any,
 ) -> CompactionSettings:
@@ -153,7 +152,6 @@ def _settings(
             min_age_seconds=min_age,
             target_object_size_bytes=target_object_size,
             split_size_bytes=split_size,
-            nodes=frozenset(nodes) or None,
             merging=MergeSettings(server_side=server_side),
             **others,
         )

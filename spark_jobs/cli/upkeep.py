@@ -45,10 +45,10 @@ def verify(*, job: JobChoice, prefix_digits: int) -> None:
     store = job.store.open()
     with ObjectCatalog.open(store) as catalog, job.spark() as spark, job.output.progress("verifying") as tell:
         scan = SparkBulkScan(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
-        found = verify_catalog(catalog, progress=tell, scan=scan)
+        verification = verify_catalog(catalog, progress=tell, scan=scan)
     total = store.snapshot().total
     requests, bytes_read = total.requests + scan.requests, total.received_bytes + scan.bytes_read
-    show_verification(found, requests, bytes_read, job.output)
+    show_verification(verification, requests, bytes_read, job.output)
 
 
 @command(

@@ -49,7 +49,7 @@ class OpenedListed:
 
 def object_batch(listed: Listed, layout: ObjectLayout) -> pa.RecordBatch:
     """Rows of the table `objects`."""
-    keys = [layout.object_key(each) for each in listed["object_id"].tolist()]
+    keys = [layout.object_key(object_id) for object_id in listed["object_id"].tolist()]
     is_set = listed["kind"] == STREAM_SET
     millis = pa.array(listed["data_time_ms"] * 1000, mask=listed["data_time_ms"] < 0)
     return pa.RecordBatch.from_pydict(
@@ -57,7 +57,7 @@ def object_batch(listed: Listed, layout: ObjectLayout) -> pa.RecordBatch:
             "node_id": pa.array(listed["node_id"]),
             "object_id": pa.array(listed["object_id"]),
             "order_id": pa.array(listed["order_id"], mask=~is_set),
-            "kind": pa.array([KINDS[each] for each in listed["kind"].tolist()], pa.string()),
+            "kind": pa.array([KINDS[number] for number in listed["kind"].tolist()], pa.string()),
             "stream_id": pa.array(listed["stream_id"], mask=is_set),
             "start_offset": pa.array(listed["start_offset"], mask=is_set),
             "end_offset": pa.array(listed["end_offset"], mask=is_set),
@@ -69,9 +69,9 @@ def object_batch(listed: Listed, layout: ObjectLayout) -> pa.RecordBatch:
     )
 
 
-def range_batch(each: OpenedListed, bounds: Bounds) -> pa.RecordBatch:
+def range_batch(listed: OpenedListed, bounds: Bounds) -> pa.RecordBatch:
     """Rows of the table `stream_ranges` of one object. No loop over streams."""
-    ranges, rows = each.opened.ranges, each.opened.index.rows
+    ranges, rows = listed.opened.ranges, listed.opened.index.rows
     begins = np.searchsorted(rows["stream_id"].astype(np.int64), ranges.stream_ids)
     holed = np.zeros(len(ranges), dtype=np.bool_)
     holed[ranges.holed] = True
@@ -84,7 +84,7 @@ def range_batch(each: OpenedListed, bounds: Bounds) -> pa.RecordBatch:
     }
     allowed = bounds.mask(columns)
     told = {name: pa.array(column[allowed]) for name, column in columns.items()}
-    facts = each.facts(int(allowed.sum()), with_kind=True)
+    facts = listed.facts(int(allowed.sum()), with_kind=True)
     names = ("stream_id", "start_offset", "end_offset")
     return pa.RecordBatch.from_pydict(
         {
@@ -97,37 +97,37 @@ def range_batch(each: OpenedListed, bounds: Bounds) -> pa.RecordBatch:
     )
 
 
-def block_batch(each: OpenedListed, bounds: Bounds) -> pa.RecordBatch:
+def block_batch(listed: OpenedListed, bounds: Bounds) -> pa.RecordBatch:
     """Rows of the table `blocks` of one object. No loop over blocks."""
-    numbers = _row_numbers(each.opened, bounds)
-    columns = _block_columns(each.opened, numbers)
+    numbers = _row_numbers(listed.opened, bounds)
+    columns = _block_columns(listed.opened, numbers)
     return pa.RecordBatch.from_pydict(
         {
-            **each.facts(len(numbers), with_kind=True),
+            **listed.facts(len(numbers), with_kind=True),
             **{name: pa.array(column) for name, column in columns.items()},
-            "holder_id": pa.array(_holders(each.opened)[numbers]),
+            "holder_id": pa.array(_holders(listed.opened)[numbers]),
         }
     )
 
 
 def record_batches(
-    each: OpenedListed, bounds: Bounds, store: ObjectStore, layout: ObjectLayout
+    listed: OpenedListed, bounds: Bounds, store: ObjectStore, layout: ObjectLayout
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the table `records` of one object: one batch for each span of blocks that a request fetches."""
-    holders = _holders(each.opened)
-    for numbers in _spans(each.opened, _row_numbers(each.opened, bounds), holders):
-        yield _records_of(each, numbers, int(holders[numbers[0]]), bounds, store, layout)
+    holders = _holders(listed.opened)
+    for numbers in _spans(listed.opened, _row_numbers(listed.opened, bounds), holders):
+        yield _records_of(listed, numbers, int(holders[numbers[0]]), bounds, store, layout)
 
 
 def _records_of(
-    each: OpenedListed,
+    listed: OpenedListed,
     numbers: list[int],
     holder: int,
     bounds: Bounds,
     store: ObjectStore,
     layout: ObjectLayout,
 ) -> pa.RecordBatch:
-    rows = [each.opened.index.row(number) for number in numbers]
+    rows = [listed.opened.index.row(number) for number in numbers]
     start, end = rows[0].position, rows[-1].position + rows[-1].size_bytes
     key = layout.object_key(holder)
     fetched = store.get_range(key, start, end)
@@ -152,7 +152,7 @@ def _records_of(
     kept = [batches[number] for number in allowed.tolist()]
     return pa.RecordBatch.from_pydict(
         {
-            **each.facts(len(kept), with_kind=False),
+            **listed.facts(len(kept), with_kind=False),
             **{name: pa.array(column[allowed]) for name, column in columns.items()},
             "is_link": pa.array([batch.is_link for batch in kept], pa.bool_()),
             "payload": pa.array([batch.payload for batch in kept], pa.binary()),
@@ -174,8 +174,8 @@ def _row_numbers(opened: OpenedObject, bounds: Bounds) -> NDArray[np.int64]:
     if "end_offset" in spans:
         allowed &= ends >= spans["end_offset"].low
         allowed &= starts <= spans["end_offset"].high
-    found: NDArray[np.int64] = np.flatnonzero(allowed)
-    return found
+    numbers: NDArray[np.int64] = np.flatnonzero(allowed)
+    return numbers
 
 
 def _block_columns(opened: OpenedObject, numbers: NDArray[np.int64]) -> Columns:

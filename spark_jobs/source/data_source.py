@@ -75,8 +75,8 @@ class TableSchema:
 
 
 TABLES: dict[str, TableSchema] = {
-    each.name: each
-    for each in (
+    table.name: table
+    for table in (
         TableSchema(
             "objects",
             f"{OBJECT_COLUMNS}, kind STRING, stream_id BIGINT, start_offset BIGINT, end_offset BIGINT, "
@@ -115,10 +115,10 @@ def table_of(name: str) -> TableSchema:
     Raises:
         ValueError: there is no such table; the message has those that there are.
     """
-    found = TABLES.get(name.lower())
-    if found is None:
+    table = TABLES.get(name.lower())
+    if table is None:
         raise ValueError(f"expected the option table to be one of {', '.join(TABLES)}, found {name!r}")
-    return found
+    return table
 
 
 OPEN_AT_ONCE = 8
@@ -240,13 +240,13 @@ class StreamSetReader(DataSourceReader):
         threads = ThreadPoolExecutor(OPEN_AT_ONCE, thread_name_prefix="accel-source")
         try:
             loader = ObjectIndexLoader(store, layout, threads, cache_bytes_max=1)
-            for each in _opened(loader, partition.listed):
+            for opened in _opened(loader, partition.listed):
                 if self.options.table.name == "stream_ranges":
-                    yield range_batch(each, self.bounds)
+                    yield range_batch(opened, self.bounds)
                 elif self.options.table.name == "blocks":
-                    yield block_batch(each, self.bounds)
+                    yield block_batch(opened, self.bounds)
                 else:
-                    yield from record_batches(each, self.bounds, store, layout)
+                    yield from record_batches(opened, self.bounds, store, layout)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)  # not waited for: see `accel.catalog.parts`
 
@@ -276,7 +276,7 @@ def _may_hold(listed: Listed, bounds: Bounds) -> np.ndarray[tuple[int], np.dtype
 
 
 def _chosen(name: str, text: str) -> Span:
-    return Span(chosen=frozenset(_number(name, each) for each in text.split(",")))
+    return Span(chosen=frozenset(_number(name, part) for part in text.split(",")))
 
 
 def _flag(name: str, text: str) -> bool:

@@ -36,8 +36,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from accel.catalog.records import Rows
 from accel.catalog.refresh import Snapshot
-from accel.catalog.rows import Rows
 from loaders.object_ref import ObjectRef
 
 _INT64 = np.iinfo(np.int64)
@@ -53,7 +53,7 @@ class Span:
 
     def __and__(self, other: Span) -> Span:
         """What both allow."""
-        both = [each.chosen for each in (self, other) if each.chosen is not None]
+        both = [span.chosen for span in (self, other) if span.chosen is not None]
         chosen = frozenset.intersection(*both) if both else None
         return Span(max(self.low, other.low), min(self.high, other.high), chosen)
 
@@ -61,7 +61,7 @@ class Span:
         """Which values it allows. Complexity: O(values log chosen)."""
         allowed: NDArray[np.bool_] = (column >= self.low) & (column <= self.high)
         if self.chosen is not None:
-            fitting = [each for each in self.chosen if _INT64.min <= each <= _INT64.max]
+            fitting = [value for value in self.chosen if _INT64.min <= value <= _INT64.max]
             allowed &= np.isin(column, np.array(fitting, dtype=np.int64))
         return allowed
 
@@ -76,8 +76,8 @@ class Bounds:
     def of(cls, filters: Iterable[Filter]) -> Bounds:
         """What these conditions, joined by AND, allow; those that are not understood allow everything."""
         spans: dict[str, Span] = {}
-        for each in filters:
-            known = _span_of(each)
+        for condition in filters:
+            known = _span_of(condition)
             if known is not None:
                 name, span = known
                 spans[name] = spans.get(name, Span()) & span
@@ -173,8 +173,8 @@ def listed_objects(snapshot: Snapshot) -> Listed:
     sets = [_sets(node_id, node_list.live) for node_id, node_list in sorted(lists.items())]
     waiting = [node_list.stream_objects for node_list in lists.values()]
     ones = [_ones(rows) for rows in (*(seen.value.stream_objects for seen in snapshot.buckets), *waiting)]
-    found = np.concatenate([np.empty(0, dtype=LISTED), *sets, _each_once(ones)])
-    ordered: Listed = found[np.lexsort([found[name] for name in ("start_offset", "order_id", "kind", "node_id")])]
+    listed = np.concatenate([np.empty(0, dtype=LISTED), *sets, _each_once(ones)])
+    ordered: Listed = listed[np.lexsort([listed[name] for name in ("start_offset", "order_id", "kind", "node_id")])]
     return ordered
 
 
@@ -208,7 +208,7 @@ def _ones(stream_objects: Rows) -> Listed:
 
 def _each_once(parts: Sequence[Listed]) -> Listed:
     """An object on its way from a list to its bucket stands in both for a while."""
-    found = np.concatenate([np.empty(0, dtype=LISTED), *parts])
-    _, first = np.unique(found["object_id"], return_index=True)
-    once: Listed = found[first]
+    rows = np.concatenate([np.empty(0, dtype=LISTED), *parts])
+    _, first = np.unique(rows["object_id"], return_index=True)
+    once: Listed = rows[first]
     return once

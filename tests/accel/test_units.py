@@ -45,14 +45,32 @@ def test_times(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "soon", "-1s", "1h30", "30m1h", "1h1h", "1H", "10M", "1 0s", "1e3s", "1m1min"]
+    "text",
+    [
+        "",
+        " ",
+        "soon",
+        "-1s",
+        "1h30",
+        "30m1h",
+        "1h1h",
+        "1H",
+        "10M",
+        "1 0s",
+        "1e3s",
+        "1m1min",
+        "9" * 400,
+        "9" * 400 + "s",
+    ],
 )
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected a time such as 10m"):
         parse_time(text)
 
 
-@pytest.mark.parametrize("text", ["", "64M", "64mib", "MiB", "-1", "1 KiB 2 MiB", "1MiB 5", "0x10", "\u0661MiB"])
+@pytest.mark.parametrize(
+    "text", ["", "64M", "64mib", "MiB", "-1", "1 KiB 2 MiB", "1MiB 5", "0x10", "\u0661MiB", "9" * 400, "9" * 400 + "B"]
+)
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected a size such as 64MiB \(B, KiB, MiB, GiB, TiB, KB"):
         parse_size(text)

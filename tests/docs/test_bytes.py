@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from accel.catalog import keys, records, rows
+from accel.catalog import keys, records
 from accel.catalog.keys import shard_key
 from accel.catalog.stream_shards import shard_of, shards_of
 from accel.history.records import ALL_FORMS
@@ -37,14 +37,14 @@ FORMS = {
     )
 }
 KINDS = {
-    "live object": rows.LIVE,
-    "promise": rows.PREPARED,
-    "retired object": rows.RETIRED,
-    "stream": rows.STREAM,
-    "owned range": rows.OWNED_RANGE,
-    "stream object": rows.STREAM_OBJECT,
-    "retired stream object": rows.RETIRED_STREAM_OBJECT,
-    "stream end": rows.STREAM_END,
+    "live object": records.LIVE,
+    "promise": records.PREPARED,
+    "retired object": records.RETIRED,
+    "stream": records.STREAM,
+    "owned range": records.OWNED_RANGE,
+    "stream object": records.STREAM_OBJECT,
+    "retired stream object": records.RETIRED_STREAM_OBJECT,
+    "stream end": records.STREAM_END,
     "read object": records.READ_OBJECT,
     "read range": records.READ_RANGE,
 }

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from accel.catalog import CatalogSettings, ObjectCatalog
-from accel.catalog.records import STREAM_BUCKET, StreamShard
-from accel.catalog.rows import OWNED_RANGE, STREAM, make_rows
+from accel.catalog.records import OWNED_RANGE, STREAM, STREAM_BUCKET, StreamShard, make_rows
 from accel.catalog.stream_shards import shards_of
 from benchmarks import catalog_refresh
 from loaders.layout import ObjectLayout

@@ -15,8 +15,7 @@ from accel.history.records import ALL_FORMS, HISTORY_CHUNK, RETENTION_SET
 from accel.history.rules.ids import segment_text
 from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
 from accel.history.store import keys
-from loaders.layout import TABLES_PREFIX
-from loaders.tables.names import table_folder, value_key
+from loaders.layout import TABLES_PREFIX, table_folder, value_key
 from range_index.epoch_times import Block, BlockKind
 from tests.accel.history.records.golden import golden_bytes
 from tests.docs.test_bytes import cells, code, dumps, section

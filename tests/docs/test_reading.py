@@ -25,7 +25,7 @@ from accel import (
     StreamReader,
     StreamWriter,
 )
-from accel.catalog.rows import STREAMS_AN_OBJECT_MAX
+from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from accel.cli.lookup.read import ORDERS, StreamRead, read
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore

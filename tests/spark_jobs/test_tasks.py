@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.tasks import TaskFailed, run_tasks, run_tasks_in_order
+from spark_jobs.tasks import TaskFailed, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RUNNERS = [run_tasks, run_tasks_in_order]
+in_order = partial(run_tasks, in_order=True)
+RUNNERS = [run_tasks, in_order]
 
 
 def square(value: int) -> int:
@@ -52,7 +54,7 @@ def test_each_value_has_its_result(spark: SparkSession, run: type) -> None:
 
 
 def test_attempts_that_failed_are_counted_and_results_keep_their_order(spark: SparkSession) -> None:
-    found = list(run_tasks_in_order(spark, fails_at_first, [0, 1, 2, 3], at_once=2, label=label))
+    found = list(in_order(spark, fails_at_first, [0, 1, 2, 3], at_once=2, label=label))
     assert [(each.result, each.failed_attempts) for each in found] == [(0, 2), (1, 0), (2, 0), (3, 0)]
 
 
@@ -79,12 +81,12 @@ def test_values_are_taken_as_tasks_become_free(spark: SparkSession) -> None:
     assert not taken
     next(outcomes)
     assert taken == [0, 1]
-    in_order = run_tasks_in_order(spark, square, iter(values()), at_once=2, label=label)
+    ordered = in_order(spark, square, iter(values()), at_once=2, label=label)
     taken.clear()
-    next(in_order)
+    next(ordered)
     assert taken == [0, 1, 2, 3]
     outcomes.close()
-    in_order.close()
+    ordered.close()
 
 
 def test_leaving_early_cancels_what_still_runs(spark: SparkSession) -> None:

@@ -8,7 +8,7 @@ from click.testing import Result
 
 from accel import ReadAccelerator
 from accel.catalog import ObjectCatalog
-from accel.catalog.rows import Rows
+from accel.catalog.records import Rows
 from accel.image import MetadataImage, StreamObject
 from accel.image_source import StaticImages
 from loaders.format import MissingBytes, open_tail

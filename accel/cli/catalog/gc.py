@@ -189,7 +189,7 @@ def _outcomes(plan: CollectionPlan, report: CollectionReport | None, limit: int)
 
 
 def _sum(objects: tuple[Collectable, ...] | list[Collectable]) -> Tally:
-    return Tally(len(objects), sum(each.size_bytes for each in objects))
+    return Tally(len(objects), sum(collectable.size_bytes for collectable in objects))
 
 
 def _tally(tally: Tally) -> dict[str, int]:

@@ -14,8 +14,15 @@ import click
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.import_plan import Hole, ImportedNode, ImportPlan, ImportReport, Overlap
-from accel.catalog.import_read import NODE_ID_MAX, ImportChoice, Nodes
-from accel.catalog.import_write import abandon_import, bucket_objects, commit_import, plan_import
+from accel.catalog.importing import (
+    NODE_ID_MAX,
+    ImportChoice,
+    Nodes,
+    abandon_import,
+    bucket_objects,
+    commit_import,
+    plan_import,
+)
 from accel.cli.options import StoreChoice, command, end_with, store_options, yes_option
 from accel.rendering import Column, Output, Rendered, Shown, said, table_of
 from accel.units import count_text, size_text

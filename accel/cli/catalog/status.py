@@ -180,11 +180,12 @@ def _stream(stream: StreamImage) -> dict[str, Any]:
         "stream_id": stream.stream_id,
         "start_offset": stream.start_offset,
         "ranges": [
-            {"range_index": each.range_index, "start": each.start, "end": each.end, "node_id": each.node_id}
-            for each in stream.ranges
+            {"range_index": owned.range_index, "start": owned.start, "end": owned.end, "node_id": owned.node_id}
+            for owned in stream.ranges
         ],
         "stream_objects": [
-            {**_object(each.ref), "start": each.start, "end": each.end} for each in stream.stream_objects
+            {**_object(stream_object.ref), "start": stream_object.start, "end": stream_object.end}
+            for stream_object in stream.stream_objects
         ],
     }
 

@@ -190,4 +190,4 @@ def _history_counters(catalog: ObjectCatalog, least_stream_id: int) -> dict[str,
     tables.create_table(keys.COUNTERS)
     cells = keys.SystemCells(tables)
     least = {keys.SEGMENT_STREAMS: least_stream_id, keys.TRANSACTION_IDS: 0}
-    return {name: pass_over_ids(cells.counter(name), each, IDS_PASSED_OVER) for name, each in least.items()}
+    return {name: pass_over_ids(cells.counter(name), least_id, IDS_PASSED_OVER) for name, least_id in least.items()}

@@ -46,59 +46,60 @@ def verify(*, store: StoreChoice, output: Output) -> None:
     show_verification(verification, total.requests, total.received_bytes, output)
 
 
-def show_verification(found: Verification, requests: int, bytes_read: int, output: Output) -> NoReturn:
+def show_verification(verification: Verification, requests: int, bytes_read: int, output: Output) -> NoReturn:
     """Print what a verification found and what it took, and end the command with the code that says how it went."""
-    counts = dict(found.counts)
+    counts = dict(verification.counts)
     orphans: dict[str, Any] = {"objects": counts.pop("orphans"), "bytes": counts.pop("orphan_bytes")}
-    orphans["oldest"] = [asdict(orphan) for orphan in found.orphans]
+    orphans["oldest"] = [asdict(orphan) for orphan in verification.orphans]
     data = {
-        "outcome": found.outcome.value,
+        "outcome": verification.outcome.value,
         "checked": counts,
-        "problems": [{**asdict(problem), "severity": problem.severity.value} for problem in found.problems],
-        "unchecked": [asdict(unchecked) for unchecked in found.unchecked],
+        "problems": [{**asdict(problem), "severity": problem.severity.value} for problem in verification.problems],
+        "unchecked": [asdict(unchecked) for unchecked in verification.unchecked],
         "not_looked_at": list(NOT_LOOKED_AT),
-        "orphans": orphans if found.are_orphans_known else None,
+        "orphans": orphans if verification.are_orphans_known else None,
         "requests": requests,
         "bytes": bytes_read,
     }
-    is_silent = output.is_quiet and found.outcome is Outcome.CLEAN
-    output.show(Shown(data, () if is_silent else _lines(found, requests, bytes_read)))
-    end_with(EXIT_CODES[found.outcome])
+    is_silent = output.is_quiet and verification.outcome is Outcome.CLEAN
+    output.show(Shown(data, () if is_silent else _lines(verification, requests, bytes_read)))
+    end_with(EXIT_CODES[verification.outcome])
 
 
-def _lines(found: Verification, requests: int, bytes_read: int) -> Iterator[str]:
+def _lines(verification: Verification, requests: int, bytes_read: int) -> Iterator[str]:
     """Two lines a problem, one an orphan, and a sentence."""
-    for problem in found.problems[:SHOWN_MAX]:
+    for problem in verification.problems[:SHOWN_MAX]:
         is_damage = problem.severity is Severity.DAMAGE
         yield f"{problem.kind.upper() if is_damage else problem.kind:<14}{problem.where}"
         yield f"              expected {problem.expected}, found {problem.found}"
-    yield from _left_out(len(found.problems), SHOWN_MAX, "problems")
-    for unchecked in found.unchecked[:SHOWN_MAX]:
+    yield from _left_out(len(verification.problems), SHOWN_MAX, "problems")
+    for unchecked in verification.unchecked[:SHOWN_MAX]:
         yield f"UNCHECKED     {unchecked.where}"
         yield f"              {unchecked.reason}"
-    yield from _left_out(len(found.unchecked), SHOWN_MAX, "things that could not be checked")
-    for orphan in found.orphans[:ORPHANS_SHOWN_MAX]:
+    yield from _left_out(len(verification.unchecked), SHOWN_MAX, "things that could not be checked")
+    for orphan in verification.orphans[:ORPHANS_SHOWN_MAX]:
         what = f"object {orphan.object_id} at {orphan.key}"
         yield f"orphan        {what}: {size_text(orphan.size_bytes)}, {age_text(orphan.age_seconds)} old"
-    yield from _left_out(found.counts["orphans"], ORPHANS_SHOWN_MAX, "orphans, not as old")
+    yield from _left_out(verification.counts["orphans"], ORPHANS_SHOWN_MAX, "orphans, not as old")
     yield from (f"not looked at {what}" for what in NOT_LOOKED_AT)
-    counts = found.counts
+    counts = verification.counts
     lists = f"{count_text(counts['lists'], 'list')}, {count_text(counts['buckets'], 'bucket')} of streams"
     objects = f"{count_text(counts['objects'], 'object')} of {size_text(counts['bytes'])}"
     cost = f"{count_text(requests, 'request')}, {size_text(bytes_read)}"
-    yield f"{lists}, {objects} checked ({cost}): {_verdict(found)}"
+    yield f"{lists}, {objects} checked ({cost}): {_verdict(verification)}"
 
 
-def _verdict(found: Verification) -> str:
-    damage = len(found.damage)
+def _verdict(verification: Verification) -> str:
+    damage = len(verification.damage)
     verdict = count_text(damage, "problem") if damage else "no problem"
-    if advice := len(found.problems) - damage:
+    if advice := len(verification.problems) - damage:
         verdict += f", {advice} to look after"
-    if found.unchecked:
-        verdict += f", {len(found.unchecked)} could not be checked"
-    if not found.are_orphans_known:
+    if verification.unchecked:
+        verdict += f", {len(verification.unchecked)} could not be checked"
+    if not verification.are_orphans_known:
         return f"{verdict}, orphans not counted"
-    return f"{verdict}, {count_text(found.counts['orphans'], 'orphan')} of {size_text(found.counts['orphan_bytes'])}"
+    counts = verification.counts
+    return f"{verdict}, {count_text(counts['orphans'], 'orphan')} of {size_text(counts['orphan_bytes'])}"
 
 
 def _left_out(count: int, shown: int, what: str) -> Iterator[str]:

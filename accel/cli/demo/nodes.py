@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.import_read import ImportChoice
-from accel.catalog.import_write import bucket_objects, commit_import, plan_import
+from accel.catalog.importing import ImportChoice, bucket_objects, commit_import, plan_import
 from accel.errors import AccelError
 from accel.image_source import ImageSource
 from accel.lookup.answer import Request
@@ -192,7 +191,7 @@ def production_node(folder: Path, store: ObjectStore) -> Iterator[DemoNode]:
         manifest = json.loads((folder / "manifest.json").read_bytes())
         answers = json.loads((folder / "get_objects_answers.json").read_bytes())
         rows = [row for row in manifest["objects"] if row["nodeId"] == NODE_ID]
-        contents = [(row["objectId"], {each[0]: (each[1], each[2]) for each in row["streamRanges"]}) for row in rows]
+        contents = [(row["objectId"], {held[0]: (held[1], held[2]) for held in row["streamRanges"]}) for row in rows]
         recorded = _recorded(answers)
         bodies = [(folder / f"{row['objectId']}.bin").read_bytes() for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -261,7 +260,7 @@ class _Filler:
 
 def _issue_reads() -> tuple[Read, ...]:
     requests = [Request(STREAM_ID, start, end, LIMIT) for start, end in ISSUE_READS]
-    return tuple(Read(_offsets(each.start, each.end), (each,)) for each in requests)
+    return tuple(Read(_offsets(request.start, request.end), (request,)) for request in requests)
 
 
 def _spread_reads(stream_id: int, end: int, rng: random.Random) -> tuple[Read, ...]:
@@ -280,10 +279,10 @@ def _spread_reads(stream_id: int, end: int, rng: random.Random) -> tuple[Read, .
 def _recorded(answers: dict[str, Any]) -> dict[Request, Found]:
     wanted = {(STREAM_ID, *span, LIMIT) for span in ISSUE_READS}
     queries = [query for case in answers["cases"] for query in case["queries"] if not case["streamObjects"]]
-    found = {tuple(query["q"]): query["cold"]["objects"] for query in queries if tuple(query["q"]) in wanted}
+    answered = {tuple(query["q"]): query["cold"]["objects"] for query in queries if tuple(query["q"]) in wanted}
     return {
         Request(*question): [(object_id, start, end) for object_id, _, start, end in objects]
-        for question, objects in found.items()
+        for question, objects in answered.items()
     }
 
 

@@ -81,9 +81,9 @@ def _lines(runs: list[NodeRun]) -> Iterator[Rendered]:
     yield ""
     answers, recorded = sum(run.answers for run in runs), sum(run.recorded_answers for run in runs)
     differences = [difference for run in runs for difference in run.differences]
-    for each in differences[:DIFFERENCES_SHOWN_MAX]:
-        question = f"stream {each.request.stream_id} [{each.request.start}, {each.request.end})"
-        yield f"DIFFERENT  {each.policy}, {each.state}, {question}: expected {each.expected}, found {each.found}"
+    for shown in differences[:DIFFERENCES_SHOWN_MAX]:
+        question = f"stream {shown.request.stream_id} [{shown.request.start}, {shown.request.end})"
+        yield f"DIFFERENT  {shown.policy}, {shown.state}, {question}: expected {shown.expected}, found {shown.found}"
     if differences:
         text = f"{len(differences)} of {answers} answers differ from a plain walk over the objects."
         yield Text(text, style="bold red")

@@ -89,7 +89,7 @@ def run_node(node: DemoNode, seed: int, advance: Callable[[], object]) -> NodeRu
                 with closing(_Measured(node, policy, seed)) as measured:
                     costs.append((measured.ask(request), measured.ask(request)))
                 differences += measured.differences
-            cold, warm = (_mean(each) for each in zip(*costs, strict=True))
+            cold, warm = (_mean(column) for column in zip(*costs, strict=True))
             rows.append(Row(read.name, policy, cold, warm))
             advance()
     questions = [request for read in node.reads for request in read.requests]
@@ -100,19 +100,19 @@ def run_node(node: DemoNode, seed: int, advance: Callable[[], object]) -> NodeRu
 
 def plain_walk(contents: Iterable[tuple[int, Contents]], request: Request) -> Found:
     """The answer without any cleverness: look into every object in order, and take what joins up."""
-    found: Found = []
+    joined: Found = []
     offset = request.start
     for object_id, held in contents:
         start, end = held.get(request.stream_id, (0, 0))
         if end <= offset:
             continue
-        if start > offset or (start < offset and found) or len(found) == request.limit:
+        if start > offset or (start < offset and joined) or len(joined) == request.limit:
             break
-        found.append((object_id, start, end))
+        joined.append((object_id, start, end))
         offset = end
         if request.end != -1 and offset >= request.end:
             break
-    return found
+    return joined
 
 
 class _SizeLog(DecoratedStore):
@@ -156,17 +156,17 @@ class _Measured:
         told = self._accelerator.explain(request.stream_id, request.start, request.end, request.limit)
         counts = self._store.snapshot() - before
         self._compare(told, "warm" if before.gets else "cold")
-        rounds = _divided(self._log.sizes, [each.requests for each in told.trace.rounds])
+        rounds = _divided(self._log.sizes, [made.requests for made in told.trace.rounds])
         rng = random.Random(self._seed)  # noqa: S311 - simulated latencies, no secrets
         return Cost(counts.gets, told.answer.rounds, counts.total.received_bytes, _mean_latency_seconds(rounds, rng))
 
     def _compare(self, told: Explanation, state: str) -> None:
         request = told.answer.request
-        found = [(each.object_id, each.start, each.end) for each in told.answer.objects]
+        answered = [(location.object_id, location.start, location.end) for location in told.answer.objects]
         plain = plain_walk(self._node.contents, request)
         for expected in (plain, self._node.recorded.get(request, plain)):
-            if found != expected:
-                self.differences.append(Difference(self._policy, state, request, expected, found))
+            if answered != expected:
+                self.differences.append(Difference(self._policy, state, request, expected, answered))
                 return
 
 
@@ -194,5 +194,5 @@ def _latency_seconds(rounds: Sequence[Sequence[int]], rng: random.Random) -> flo
 
 
 def _mean(costs: Sequence[Cost]) -> Cost:
-    columns = zip(*((each.gets, each.rounds, each.size_bytes, each.latency_seconds) for each in costs), strict=True)
+    columns = zip(*((cost.gets, cost.rounds, cost.size_bytes, cost.latency_seconds) for cost in costs), strict=True)
     return Cost(*(fmean(column) for column in columns))

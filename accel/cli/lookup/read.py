@@ -196,7 +196,7 @@ def parse_cut(text: str) -> dict[int, int]:
     """
     if _is_file(text):
         return read_cut(text)
-    numbers = [parse_number(each) for each in text.replace(",", " ").split()]
+    numbers = [parse_number(part) for part in text.replace(",", " ").split()]
     cut = dict(numbers)
     if not numbers or len(cut) < len(numbers):
         raise ValueError(

@@ -29,7 +29,7 @@ def inspect(*, name: str, rows: bool, stream_id: int | None, limit: int, place: 
     opened = look_into(target.source, target.key)
     index, limit_or_none = opened.index, limit or None
     held = index.object_ranges().stream_ids.tolist() if stream_id is None else [stream_id]
-    streams = [_stream_data(index, each) for each in held[:limit_or_none] if len(index.stream_rows(each))]
+    streams = [_stream_data(index, number) for number in held[:limit_or_none] if len(index.stream_rows(number))]
     numbers = range(len(index)) if stream_id is None else index.stream_rows(stream_id)
     shown_rows = [{"row": number, **index.row(number)._asdict()} for number in numbers[:limit_or_none]] if rows else []
     data = {**_object_data(target, opened), "streams": streams, "rows": shown_rows}

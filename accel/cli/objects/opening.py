@@ -185,7 +185,7 @@ class Targets:
     def reads(self) -> tuple[int, int]:
         """Requests and bytes so far, files included."""
         sources = [self._files, *([self._store] if self._store else [])]
-        return sum(each.requests for each in sources), sum(each.bytes_read for each in sources)
+        return sum(source.requests for source in sources), sum(source.bytes_read for source in sources)
 
     @property
     def store(self) -> Readable:

@@ -76,7 +76,7 @@ class OrderCheck:
         rows = zip(
             ids[known][late], starts[known][late], self._holders[slots][late], self._ends[slots][late], strict=True
         )
-        found = [
+        disorders = [
             Disorder(int(stream_id), self._node_id, object_id, int(start), int(holder), int(end))
             for stream_id, start, holder, end in rows
         ]
@@ -84,7 +84,7 @@ class OrderCheck:
         self._ends[slots[later]] = ends[known][later]
         self._holders[slots[later]] = object_id
         self._insert(at[~known], object_id, ids[~known], ends[~known])
-        return found
+        return disorders
 
     def _insert(self, at: NDArray[np.intp], object_id: int, ids: Column, ends: Column) -> None:
         if len(ids):
@@ -140,7 +140,7 @@ class Verification:
     @property
     def unordered_streams(self) -> list[int]:
         """The streams that break the order of some node's list, ascending."""
-        return sorted({each.stream_id for each in self.disorders})
+        return sorted({disorder.stream_id for disorder in self.disorders})
 
 
 def _name(object_id: int | None, key: str) -> str:
@@ -196,19 +196,22 @@ def subjects_of_image(image: MetadataImage, targets: Targets) -> Iterator[Subjec
             ref = node.ref(position)
             yield Subject(targets.of_id(ref.object_id), ref, node.node_id)
     for stream in image.streams.values():
-        for each in stream.stream_objects:
-            yield Subject(targets.of_id(each.ref.object_id), each.ref, holds=(stream.stream_id, each))
+        for stream_object in stream.stream_objects:
+            yield Subject(
+                targets.of_id(stream_object.ref.object_id), stream_object.ref, holds=(stream.stream_id, stream_object)
+            )
 
 
 def subjects_of_names(names: Iterable[str], image: MetadataImage | None, targets: Targets) -> list[Subject]:
     """The objects that names mean, each as the image lists it, if it does; those of a node in the order of its list."""
-    found = [targets.find(name) for name in dict.fromkeys(names)]
+    named = [targets.find(name) for name in dict.fromkeys(names)]
     if image is None:
-        return [Subject(target) for target in found]
-    wanted = {target.object_id for target in found if not target.is_file}
-    listed = [each for each in subjects_of_image(image, targets) if each.target.object_id in wanted] if wanted else []
-    known = {each.target.object_id for each in listed}
-    return listed + [Subject(target) for target in found if target.is_file or target.object_id not in known]
+        return [Subject(target) for target in named]
+    wanted = {target.object_id for target in named if not target.is_file}
+    of_image = subjects_of_image(image, targets) if wanted else ()
+    listed = [subject for subject in of_image if subject.target.object_id in wanted]
+    known = {subject.target.object_id for subject in listed}
+    return listed + [Subject(target) for target in named if target.is_file or target.object_id not in known]
 
 
 class Verifier:
@@ -256,23 +259,23 @@ class Verifier:
                 return
 
 
-def add_up(results: Iterable[Checked], image: MetadataImage | None, found: Verification) -> None:
+def add_up(results: Iterable[Checked], image: MetadataImage | None, verification: Verification) -> None:
     """Add results to what was found so far; those of a node have to come in the order of its list."""
     orders: dict[int, OrderCheck] = {}
     broken: set[tuple[int, int]] = set()
     known = image.unordered_streams if image is not None else frozenset()
     for checked in results:
-        found.objects_checked += not checked.unchecked
-        found.blocks_checked += checked.blocks
-        found.problems += checked.problems
-        found.unchecked += checked.unchecked
+        verification.objects_checked += not checked.unchecked
+        verification.blocks_checked += checked.blocks
+        verification.problems += checked.problems
+        verification.unchecked += checked.unchecked
         node_id, object_id = checked.subject.node_id, checked.subject.target.object_id
         if node_id is None or object_id is None or checked.ranges is None:
             continue
-        for each in orders.setdefault(node_id, OrderCheck(node_id)).add(object_id, checked.ranges):
-            if each.stream_id not in known and (node_id, each.stream_id) not in broken:
-                broken.add((node_id, each.stream_id))
-                found.disorders.append(each)
+        for disorder in orders.setdefault(node_id, OrderCheck(node_id)).add(object_id, checked.ranges):
+            if disorder.stream_id not in known and (node_id, disorder.stream_id) not in broken:
+                broken.add((node_id, disorder.stream_id))
+                verification.disorders.append(disorder)
 
 
 def _compare_with_image(checked: Checked, opened: LookedInto) -> None:
@@ -314,52 +317,52 @@ def _decode_span(checked: Checked, body: memoryview, rows: list[BlockRow], key: 
             checked.blocks += 1
 
 
-def _shown(found: Verification, *, is_quiet: bool) -> Shown:
+def _shown(verification: Verification, *, is_quiet: bool) -> Shown:
     data = {
-        "ok": not found.found_problems and not found.unchecked,
-        "objects_checked": found.objects_checked,
-        "blocks_checked": found.blocks_checked,
-        "requests": found.requests,
-        "bytes": found.bytes_read,
-        "problems": [asdict(problem) for problem in found.problems],
-        "unchecked": [asdict(unchecked) for unchecked in found.unchecked],
-        "disorders": [asdict(disorder) for disorder in found.disorders],
-        "unordered_streams": found.unordered_streams,
+        "ok": not verification.found_problems and not verification.unchecked,
+        "objects_checked": verification.objects_checked,
+        "blocks_checked": verification.blocks_checked,
+        "requests": verification.requests,
+        "bytes": verification.bytes_read,
+        "problems": [asdict(problem) for problem in verification.problems],
+        "unchecked": [asdict(unchecked) for unchecked in verification.unchecked],
+        "disorders": [asdict(disorder) for disorder in verification.disorders],
+        "unordered_streams": verification.unordered_streams,
     }
-    return Shown(data, _lines(found, is_quiet=is_quiet))
+    return Shown(data, _lines(verification, is_quiet=is_quiet))
 
 
-def _lines(found: Verification, *, is_quiet: bool) -> Iterator[str]:
+def _lines(verification: Verification, *, is_quiet: bool) -> Iterator[str]:
     """None if all is well and nobody wants to hear of it."""
-    for problem in found.problems:
+    for problem in verification.problems:
         yield f"{problem.check.upper():<13} {_name(problem.object_id, problem.key)}"
         yield f"              {problem.message}"
-    for unchecked in found.unchecked:
+    for unchecked in verification.unchecked:
         yield f"UNCHECKED     {_name(unchecked.object_id, unchecked.key)}"
         yield f"              {unchecked.type}: {unchecked.message}"
-    for disorder in found.disorders[:DISORDERS_SHOWN_MAX]:
+    for disorder in verification.disorders[:DISORDERS_SHOWN_MAX]:
         yield f"ORDER         stream {disorder.stream_id} in the list of node {disorder.node_id}"
         earlier = f"after object {disorder.earlier_object_id}, which ends at {disorder.earlier_end}"
         yield f"              object {disorder.object_id} starts at {disorder.start}, {earlier}"
-    if len(found.disorders) > DISORDERS_SHOWN_MAX:
-        yield f"              … and {len(found.disorders) - DISORDERS_SHOWN_MAX} more of the kind"
-    if found.disorders:
+    if len(verification.disorders) > DISORDERS_SHOWN_MAX:
+        yield f"              … and {len(verification.disorders) - DISORDERS_SHOWN_MAX} more of the kind"
+    if verification.disorders:
         yield "              lookups open everything for streams that the image names at its top:"
-        yield f'              "unordered_streams": {found.unordered_streams}'
-    if found.found_problems or found.unchecked or not is_quiet:
-        yield _sentence(found)
+        yield f'              "unordered_streams": {verification.unordered_streams}'
+    if verification.found_problems or verification.unchecked or not is_quiet:
+        yield _sentence(verification)
 
 
-def _sentence(found: Verification) -> str:
-    what = f"{count_text(found.objects_checked, 'object')} checked"
-    if found.with_data:
-        what += f", {count_text(found.blocks_checked, 'row')} of blocks"
-    cost = f"{count_text(found.requests, 'request')}, {size_text(found.bytes_read)}"
-    verdict = count_text(len(found.problems), "problem") if found.problems else "no problem"
-    if found.disorders:
-        verdict += f", {count_text(len(found.unordered_streams), 'stream')} out of order"
-    if found.unchecked:
-        verdict += f", {len(found.unchecked)} could not be checked"
+def _sentence(verification: Verification) -> str:
+    what = f"{count_text(verification.objects_checked, 'object')} checked"
+    if verification.with_data:
+        what += f", {count_text(verification.blocks_checked, 'row')} of blocks"
+    cost = f"{count_text(verification.requests, 'request')}, {size_text(verification.bytes_read)}"
+    verdict = count_text(len(verification.problems), "problem") if verification.problems else "no problem"
+    if verification.disorders:
+        verdict += f", {count_text(len(verification.unordered_streams), 'stream')} out of order"
+    if verification.unchecked:
+        verdict += f", {len(verification.unchecked)} could not be checked"
     return f"{what} ({cost}): {verdict}"
 
 
@@ -391,7 +394,7 @@ def verify(
     """
     targets = Targets(place, output)
     subjects = _subjects(names, everything=everything, image=place.image, targets=targets)
-    found = Verification(with_data=data)
+    verification = Verification(with_data=data)
     verifier = Verifier(targets, with_data=data)
     with ThreadPoolExecutor(parallel) as executor, output.progress("verifying", len(subjects)) as tell:
 
@@ -401,10 +404,10 @@ def verify(
             return checked
 
         looked_at = run_bounded(lambda subject: executor.submit(check, subject), subjects, parallel * AHEAD_PER_THREAD)
-        add_up((future.result() for future in looked_at), place.image, found)
-    found.requests, found.bytes_read = targets.reads
-    output.show(_shown(found, is_quiet=output.is_quiet))
-    end_with(EXIT_PROBLEMS if found.found_problems else int(bool(found.unchecked)))
+        add_up((future.result() for future in looked_at), place.image, verification)
+    verification.requests, verification.bytes_read = targets.reads
+    output.show(_shown(verification, is_quiet=output.is_quiet))
+    end_with(EXIT_PROBLEMS if verification.found_problems else int(bool(verification.unchecked)))
 
 
 def _subjects(

@@ -184,7 +184,7 @@ def delete(*, yes: bool, sizes: dict[int, int] | None, stream: StreamChoice, out
 
 
 def _note_missing(sealed: Sequence[int], sizes: Mapping[int, int], output: Output) -> None:
-    missing = sorted(each for each in sealed if each not in sizes)
+    missing = sorted(segment_id for segment_id in sealed if segment_id not in sizes)
     if missing:
         output.note(f"no --size of {_ids_text(missing, len(missing))}: counts 0 unless it is recorded already")
 
@@ -226,7 +226,7 @@ def _planned_truncation(stream: Stream, cut: dict[int, int]) -> Shown:
         "dry_run": True,
         "cut": numbers_by_segment(cut),
         "to_delete_count": count,
-        "to_delete": [segment_text(each) for each in listed],
+        "to_delete": [segment_text(segment_id) for segment_id in listed],
         "size": size,
     }
     would = f"{_ids_text(listed, count)} and {size} {unit} in all would be deleted (--yes does it)"
@@ -239,7 +239,7 @@ def _first_ids(parts: Iterable[Segments], limit: int) -> list[int]:
 
 
 def _ids_text(ids: list[int], count: int) -> str:
-    shown = ", ".join(segment_text(each) for each in ids[:SHOWN_IDS_MAX])
+    shown = ", ".join(segment_text(segment_id) for segment_id in ids[:SHOWN_IDS_MAX])
     more = ", ..." if count > SHOWN_IDS_MAX else ""
     return count_text(count, "segment") + (f" ({shown}{more})" if shown else "")
 
@@ -312,6 +312,6 @@ def _data(request: WorkflowRequest) -> dict[str, Any]:
     if isinstance(request.plan, ScalePlan):
         transition = request.plan.transition
         data["time_ms"] = transition.time_ms
-        data["seal"] = [segment_text(each) for each in transition.segments_to_seal.ids.tolist()]
-        data["ranges"] = [list(each) for each in transition.new_ranges]
+        data["seal"] = [segment_text(segment_id) for segment_id in transition.segments_to_seal.ids.tolist()]
+        data["ranges"] = [list(new_range) for new_range in transition.new_ranges]
     return data

@@ -39,7 +39,7 @@ def list_cuts(*, limit: int, stream: StreamChoice, output: Output) -> None:
     recorded = stream.open().retention.read()
     entries = recorded[-limit:] if limit else recorded
     data: dict[str, Any] = {
-        "cuts": [{"recording_time_ms": each.recording_time_ms, "size": each.recorded_size} for each in entries],
+        "cuts": [{"recording_time_ms": entry.recording_time_ms, "size": entry.recorded_size} for entry in entries],
         "left_out": len(recorded) - len(entries),
     }
     columns: tuple[Column[RetentionEntry], ...] = (
@@ -120,7 +120,7 @@ def between(*, start: dict[int, int], end: dict[int, int], stream: StreamChoice,
     """
     opened = stream.open()
     begin = start or opened.truncation().cut
-    names = [segment_text(each) for each in opened.cuts.segments_between(begin, end).tolist()]
+    names = [segment_text(segment_id) for segment_id in opened.cuts.segments_between(begin, end).tolist()]
     size, unit = opened.cuts.size_between(begin, end), opened.configuration().offset_unit.value
     sentence = f"{count_text(len(names), 'segment')}, {size} {unit}"
     output.show(Shown({"segments": names, "size": size, "unit": unit}, (*names, sentence)))

@@ -63,8 +63,8 @@ def history(*, stream: StreamChoice, output: Output, **bounds: int | None) -> No
     low, high = bounds["from"] or 0, bounds["to"]
     if high is not None and low > high:
         raise click.UsageError("Expected --from at or before --to.")
-    found = stream.open().epochs.scales(low, MOMENT_MS_MAX if high is None else high)
-    output.show_each(map(_shown_summary, found))
+    scales = stream.open().epochs.scales(low, MOMENT_MS_MAX if high is None else high)
+    output.show_each(map(_shown_summary, scales))
 
 
 @command(
@@ -99,9 +99,9 @@ def successors(*, segment: int, before: bool, stream: StreamChoice, output: Outp
     With --before: the segments that it follows, each with all that follow it.
     """
     opened = stream.open()
-    found = opened.epochs.predecessors(segment) if before else opened.epochs.successors(segment)
+    neighbours = opened.epochs.predecessors(segment) if before else opened.epochs.successors(segment)
     relation = "followed by" if before else "follows"
-    rows = [(segment_text(each), list(map(segment_text, others))) for each, others in found.items()]
+    rows = [(segment_text(segment_id), list(map(segment_text, others))) for segment_id, others in neighbours.items()]
     data: dict[str, Any] = {"segment": segment_text(segment), "predecessors" if before else "successors": dict(rows)}
     nobody = f"{segment_text(segment)} follows no other" if before else f"nothing follows {segment_text(segment)} yet"
     lines = [f"{name}  {relation} {', '.join(others)}" for name, others in rows]
@@ -136,7 +136,7 @@ def _active(stream: Stream) -> Shown:
     current = stream.current_epoch()
     table = table_of(current.segments, *SEGMENT_COLUMNS, CREATED)
     sentence = f"{count_text(len(current.segments), 'segment')} of epoch {current.epoch}"
-    data = {"epoch": current.epoch, "segments": [segment_data(each) for each in current.segments]}
+    data = {"epoch": current.epoch, "segments": [segment_data(segment) for segment in current.segments]}
     return Shown(data, (table, "", sentence))
 
 

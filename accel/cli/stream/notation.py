@@ -49,14 +49,14 @@ def parse_moment(text: str) -> int:
         ValueError: no moment, or one before 1970 or after 5138.
     """
     if text.isascii() and text.isdigit():
-        found = int(text)
+        moment_ms = int(text)
     elif text.endswith(_AGO):
-        found = int((SYSTEM.clock() - parse_time(text.removesuffix(_AGO))) * 1000)
+        moment_ms = int((SYSTEM.clock() - parse_time(text.removesuffix(_AGO))) * 1000)
     else:
-        found = _from_iso(text)
-    if not 0 <= found <= MOMENT_MS_MAX:
+        moment_ms = _from_iso(text)
+    if not 0 <= moment_ms <= MOMENT_MS_MAX:
         raise ValueError(f"expected a moment from 1970 to 5138, found {text!r}")
-    return found
+    return moment_ms
 
 
 def moment_ms_text(milliseconds: int) -> str:
@@ -84,10 +84,10 @@ def parse_number(text: str) -> tuple[int, int]:
     if not equals:
         raise ValueError(f"expected a segment and a number, such as 3@1=120, found {text!r}")
     try:
-        found = int(number)
+        value = int(number)
     except ValueError as error:
         raise ValueError(f"expected a whole number after {segment}=, found {number!r}") from error
-    return parse_segment(segment), _checked(found)
+    return parse_segment(segment), _checked(value)
 
 
 def parse_range(text: str) -> tuple[float, float]:
@@ -115,18 +115,18 @@ def read_cut(text: str) -> dict[int, int]:
         ValueError: it cannot be read, or is no cut.
     """
     try:
-        found = json.loads(Path(text).read_bytes())
+        content = json.loads(Path(text).read_bytes())
     except (OSError, ValueError) as error:
         raise ValueError(f"expected a JSON file with a cut, found {text!r}: {error}") from error
-    cut = found.get("cut", found.get("position", found)) if isinstance(found, dict) else found
-    if not isinstance(cut, dict) or not all(type(each) is int for each in cut.values()):
+    cut = content.get("cut", content.get("position", content)) if isinstance(content, dict) else content
+    if not isinstance(cut, dict) or not all(type(offset) is int for offset in cut.values()):
         raise ValueError(f'expected offsets by segment in {text!r}, such as {{"3@1": 120}}')
     return {parse_segment(name): _checked(offset) for name, offset in cut.items()}
 
 
 def numbers_by_segment(numbers: Mapping[int, int]) -> dict[str, int]:
     """A cut, or sizes, as machines get them and `read_cut` reads them."""
-    return {segment_text(each): value for each, value in numbers.items()}
+    return {segment_text(segment_id): value for segment_id, value in numbers.items()}
 
 
 def cut_text(cut: Mapping[int, int]) -> str:
@@ -135,16 +135,17 @@ def cut_text(cut: Mapping[int, int]) -> str:
     >>> cut_text({3: 120, 4: -1})
     '3@0=120 4@0=-1'
     """
-    return " ".join(f"{segment_text(each)}={offset}" for each, offset in cut.items()) or "the very beginning"
+    offsets = (f"{segment_text(segment_id)}={offset}" for segment_id, offset in cut.items())
+    return " ".join(offsets) or "the very beginning"
 
 
 def _from_iso(text: str) -> int:
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError as error:
         expected = "milliseconds since 1970, a moment such as 2026-11-21T17:00:00Z, or an age such as '24h ago'"
         raise ValueError(f"expected {expected}, found {text!r}") from error
-    known = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    known = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return round(known.timestamp() * 1000)
 
 
@@ -185,5 +186,5 @@ CREATED: Final[Column[SegmentRecord]] = word("created", lambda segment: moment_m
 
 def segments_text(segments: Iterable[SegmentRecord], count: int) -> str:
     """The first few of so many segments, and their keys."""
-    shown = ", ".join(f"{each} {keys_text(each)}" for each in islice(segments, SHOWN_SEGMENTS_MAX))
+    shown = ", ".join(f"{segment} {keys_text(segment)}" for segment in islice(segments, SHOWN_SEGMENTS_MAX))
     return f"{shown}, and {count - SHOWN_SEGMENTS_MAX} more" if count > SHOWN_SEGMENTS_MAX else shown

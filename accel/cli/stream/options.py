@@ -199,16 +199,16 @@ def size_options(command: Command) -> Command:
     @data_elsewhere_option
     @functools.wraps(command)
     def wrapped(*args: Any, sizes: tuple[tuple[int, int], ...], data_elsewhere: bool, **others: Any) -> Any:
-        found = _once("--size", sizes)
-        if min(found.values(), default=0) < 0:
+        given = _once("--size", sizes)
+        if min(given.values(), default=0) < 0:
             raise click.UsageError("Expected sizes of at least 0 with '--size'.")
-        return command(*args, sizes=found if found or data_elsewhere else None, **others)
+        return command(*args, sizes=given if given or data_elsewhere else None, **others)
 
     return wrapped  # type: ignore[return-value]  # likewise
 
 
 def _once(name: str, numbers: tuple[tuple[int, int], ...]) -> dict[int, int]:
-    found = dict(numbers)
-    if len(found) < len(numbers):
+    by_segment = dict(numbers)
+    if len(by_segment) < len(numbers):
         raise click.UsageError(f"Expected each segment once with '{name}'.")
-    return found
+    return by_segment

@@ -81,7 +81,7 @@ def configuration_options(command: Command) -> Command:
         click.option("--tag", "tags", multiple=True, help="A word to find it by; may be repeated."),
         click.option(
             "--unit",
-            type=click.Choice([each.value for each in OffsetUnit]),
+            type=click.Choice([unit.value for unit in OffsetUnit]),
             default=OffsetUnit.RECORDS.value,
             show_default=True,
             help="What offsets and sizes count; never changes afterwards.",
@@ -199,7 +199,7 @@ def _scaling(events: int | None, kilobytes: int | None, factor: int) -> ScalingP
 
 def _retention(wanted: dict[str, Any]) -> RetentionPolicy | None:
     times, sizes = (wanted["keep"], wanted["keep_max"]), (wanted["keep_size"], wanted["keep_size_max"])
-    if sum(each is not None for each in (times[0], sizes[0])) > 1:
+    if sum(least is not None for least in (times[0], sizes[0])) > 1:
         raise click.UsageError("Expected --keep or --keep-size, found both.")
     for (least, most), name in ((times, "--keep"), (sizes, "--keep-size")):
         if least is None and most is not None:

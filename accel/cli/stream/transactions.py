@@ -110,10 +110,10 @@ def commit(
     at once.
     """
     opened = stream.open(sizes)
-    found = opened.transactions.seal(transaction_id, commit=True)
-    if found is TransactionStatus.COMMITTING and sizes is not None and not decide_only:
-        found = _committed(opened, transaction_id)
-    output.show(_status(transaction_id, found))
+    status = opened.transactions.seal(transaction_id, commit=True)
+    if status is TransactionStatus.COMMITTING and sizes is not None and not decide_only:
+        status = _committed(opened, transaction_id)
+    output.show(_status(transaction_id, status))
 
 
 @command(
@@ -134,10 +134,10 @@ def abort(
     """
     opened = stream.open(sizes)
     if decide_only:
-        found = opened.transactions.seal(transaction_id, commit=False)
+        status = opened.transactions.seal(transaction_id, commit=False)
     else:
-        found = opened.transactions.abort(transaction_id)
-    output.show(_status(transaction_id, found))
+        status = opened.transactions.abort(transaction_id)
+    output.show(_status(transaction_id, status))
 
 
 def _committed(stream: Stream, transaction_id: UUID) -> TransactionStatus:

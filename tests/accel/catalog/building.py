@@ -8,8 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from accel.catalog.node_list import NO_STREAM_OBJECTS, with_compaction, with_new_session, with_prepared, with_upload
-from accel.catalog.records import NodeList, StreamShard
-from accel.catalog.rows import NO_COMMIT, STREAM_OBJECT, ObjectFacts, Rows, make_rows, no_rows
+from accel.catalog.records import NO_COMMIT, STREAM_OBJECT, NodeList, ObjectFacts, Rows, StreamShard, make_rows, no_rows
 from accel.catalog.stream_shards import with_open_ranges
 
 T = TypeVar("T")

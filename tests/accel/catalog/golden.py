@@ -11,8 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from accel.catalog.records import (
+    LIVE,
+    OWNED_RANGE,
+    PREPARED,
     READ_OBJECT,
     READ_RANGE,
+    RETIRED,
+    RETIRED_STREAM_OBJECT,
+    STREAM,
+    STREAM_END,
+    STREAM_OBJECT,
     Checkpoint,
     ImportRun,
     ListVersion,
@@ -21,16 +29,6 @@ from accel.catalog.records import (
     ObjectIdCounter,
     ReadBatch,
     StreamShard,
-)
-from accel.catalog.rows import (
-    LIVE,
-    OWNED_RANGE,
-    PREPARED,
-    RETIRED,
-    RETIRED_STREAM_OBJECT,
-    STREAM,
-    STREAM_END,
-    STREAM_OBJECT,
     make_rows,
 )
 

@@ -12,8 +12,18 @@ import pytest
 import zstandard
 
 from accel.catalog import records
-from accel.catalog.records import NODES_MAX, NodeDirectory, NodeList
-from accel.catalog.rows import LIVE, OWNED_RANGE, PREPARED, RETIRED, RETIRED_STREAM_OBJECT, STREAM, STREAM_OBJECT
+from accel.catalog.records import (
+    LIVE,
+    NODES_MAX,
+    OWNED_RANGE,
+    PREPARED,
+    RETIRED,
+    RETIRED_STREAM_OBJECT,
+    STREAM,
+    STREAM_OBJECT,
+    NodeDirectory,
+    NodeList,
+)
 from accel.history import records as codecs
 from accel.history.columns import SET_ROW
 from accel.history.records import RANGE

@@ -8,8 +8,23 @@ import numpy as np
 import pytest
 
 from accel.catalog.node_list import check_list
-from accel.catalog.records import Checkpoint, ListVersion, NodeDirectory, NodeList, ObjectIdCounter, StreamShard
-from accel.catalog.rows import LIVE, PREPARED, STREAM, STREAM_END, make_rows, no_rows, positions_of, retyped, some
+from accel.catalog.records import (
+    LIVE,
+    PREPARED,
+    STREAM,
+    STREAM_END,
+    Checkpoint,
+    ListVersion,
+    NodeDirectory,
+    NodeList,
+    ObjectIdCounter,
+    StreamShard,
+    make_rows,
+    no_rows,
+    positions_of,
+    retyped,
+    some,
+)
 from accel.catalog.stream_shards import check_shard, shard_of
 from tests.accel.catalog.building import (
     bucket_of_streams,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.catalog.compact import check_compaction, refuse_lossy_compaction
-from accel.catalog.rows import STREAM, Rows, make_rows, no_rows
+from accel.catalog.records import STREAM, Rows, make_rows, no_rows
 from accel.errors import CommitRefused
 from range_index import ObjectRanges
 from tests.accel.catalog.building import stream_objects

@@ -19,8 +19,7 @@ from accel import ReadAccelerator, StaticImages
 from accel.catalog import CatalogSettings, NodeWriter
 from accel.catalog.collect import collect, plan_collection
 from accel.catalog.problems import Kind, Severity
-from accel.catalog.records import NODE_LIST, NodeList
-from accel.catalog.rows import LIVE, make_rows
+from accel.catalog.records import LIVE, NODE_LIST, NodeList, make_rows
 from accel.catalog.survey import Ids, read_survey
 from accel.catalog.verify import NOT_LOOKED_AT, Outcome, Verification, verify
 from accel.errors import AccelError, CorruptObject, MaintenanceRefused

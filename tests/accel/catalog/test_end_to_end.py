@@ -16,7 +16,7 @@ import pytest
 from accel import ReadAccelerator
 from accel.catalog import NodeWriter, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
-from accel.catalog.rows import refs_of
+from accel.catalog.records import refs_of
 from accel.catalog.undo import undo
 from accel.catalog.verify import verify
 from accel.errors import AccessDenied, CommitRefused, InvalidRequest, SessionFenced

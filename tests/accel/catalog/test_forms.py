@@ -10,8 +10,19 @@ import numpy as np
 import pytest
 
 from accel.catalog import records
-from accel.catalog.records import Checkpoint, NodeList, StreamShard
-from accel.catalog.rows import LIVE, OWNED_RANGE, PREPARED, RETIRED, STREAM, STREAM_END, make_rows, retyped
+from accel.catalog.records import (
+    LIVE,
+    OWNED_RANGE,
+    PREPARED,
+    RETIRED,
+    STREAM,
+    STREAM_END,
+    Checkpoint,
+    NodeList,
+    StreamShard,
+    make_rows,
+    retyped,
+)
 from loaders.errors import CorruptObject, FormatTooNew
 from loaders.tables.columns import pack_columns
 from loaders.tables.records import FormRegistry, RecordForm

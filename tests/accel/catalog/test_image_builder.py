@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.catalog.records import NodeList, StreamShard
-from accel.catalog.refresh import BuiltImage, build_image
-from accel.catalog.rows import (
+from accel.catalog.records import (
     LIVE,
     OWNED_RANGE,
     PREPARED,
@@ -22,10 +20,13 @@ from accel.catalog.rows import (
     STREAM,
     STREAM_OBJECT,
     Dtype,
+    NodeList,
     Rows,
+    StreamShard,
     by_stream,
     make_rows,
 )
+from accel.catalog.refresh import BuiltImage, build_image
 from accel.catalog.stream_shards import shard_of, shards_of
 from accel.errors import ImageRefused
 from accel.image import MetadataImage, ObjectRef, StreamImage, VersionVector

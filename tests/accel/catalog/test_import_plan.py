@@ -23,7 +23,7 @@ from accel.catalog.import_plan import (
     make_plan,
 )
 from accel.catalog.node_list import check_list
-from accel.catalog.rows import make_rows
+from accel.catalog.records import make_rows
 from accel.catalog.stream_shards import check_shard
 from accel.errors import MaintenanceRefused
 

@@ -15,11 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel import ReadAccelerator, StaticImages
-from accel.catalog import CatalogSettings, ObjectCatalog, import_read
+from accel.catalog import CatalogSettings, ObjectCatalog, importing
 from accel.catalog.collect import collect, plan_collection
 from accel.catalog.import_plan import NEVER_MS, Hole, ImportPlan, ImportReport, Overlap
-from accel.catalog.import_read import BATCH_OBJECTS, ImportChoice, ImportProgress, Nodes
-from accel.catalog.import_write import abandon_import, bucket_objects, commit_import, plan_import
+from accel.catalog.importing import (
+    BATCH_OBJECTS,
+    ImportChoice,
+    ImportProgress,
+    Nodes,
+    abandon_import,
+    bucket_objects,
+    commit_import,
+    plan_import,
+)
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
 from accel.catalog.records import NodeList
 from accel.catalog.verify import verify
@@ -361,7 +369,7 @@ def test_an_import_is_repeated_over_a_bad_line_until_it_is_done(seed: int) -> No
 
 
 def test_a_batch_that_is_too_large_for_a_value_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_read, "ROWS_MAX", 1)
+    monkeypatch.setattr(importing, "ROWS_MAX", 1)
     world = filled()
     recording = Recording(world.store)
     with world.open(recording) as catalog:

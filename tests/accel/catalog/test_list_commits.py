@@ -17,8 +17,7 @@ from accel.catalog.node_list import (
     without_collected,
     without_expired,
 )
-from accel.catalog.records import NodeList
-from accel.catalog.rows import ObjectFacts
+from accel.catalog.records import NodeList, ObjectFacts
 from accel.errors import CommitRefused, SessionFenced
 from tests.accel.catalog.building import (
     FAR_MS,

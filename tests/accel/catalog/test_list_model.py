@@ -27,8 +27,7 @@ from accel.catalog.node_list import (
     without_stream_objects,
     without_withdrawn,
 )
-from accel.catalog.records import NodeList
-from accel.catalog.rows import ObjectFacts
+from accel.catalog.records import NodeList, ObjectFacts
 from accel.catalog.stream_shards import (
     check_shard,
     with_delete_pending_stream_objects,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accel.catalog.node_list import Undo, check_list, undone, with_delete_pending, with_new_session, without_collected
-from accel.catalog.records import NodeList
-from accel.catalog.rows import NO_COMMIT
+from accel.catalog.records import NO_COMMIT, NodeList
 from accel.errors import CommitRefused
 from tests.accel.catalog.building import compacted, done, list_of, live_ids, prepared, stream_objects, uploaded
 

@@ -9,8 +9,7 @@ import pytest
 
 from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.collect import plan_collection
-from accel.catalog.import_read import ImportChoice
-from accel.catalog.import_write import bucket_objects, commit_import, plan_import
+from accel.catalog.importing import ImportChoice, bucket_objects, commit_import, plan_import
 from accel.catalog.keys import list_version_key, node_key, shard_key
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
 from accel.history.rules.configuration import StreamConfiguration

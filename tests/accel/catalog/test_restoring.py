@@ -11,8 +11,7 @@ import pytest
 from accel import ReadAccelerator
 from accel.catalog import ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
-from accel.catalog.import_read import ImportChoice
-from accel.catalog.import_write import bucket_objects, commit_import, plan_import
+from accel.catalog.importing import ImportChoice, bucket_objects, commit_import, plan_import
 from accel.catalog.records import NodeDirectory, ObjectIdCounter
 from accel.catalog.restore import IDS_PASSED_OVER, RestoreReport, plan_restored, restored
 from accel.catalog.verify import Outcome, verify

@@ -9,8 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from accel.catalog.records import StreamShard
-from accel.catalog.rows import OPEN, Rows
+from accel.catalog.records import OPEN, Rows, StreamShard
 from accel.catalog.stream_shards import (
     check_shard,
     with_closed_ranges,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accel.catalog.records import StreamShard
-from accel.catalog.rows import NO_COMMIT, Rows
+from accel.catalog.records import NO_COMMIT, Rows, StreamShard
 from accel.catalog.stream_shards import (
     check_shard,
     with_delete_pending_stream_objects,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accel.catalog.records import StreamShard
-from accel.catalog.rows import OPEN
+from accel.catalog.records import OPEN, StreamShard
 from accel.catalog.stream_shards import (
     check_shard,
     with_closed_ranges,

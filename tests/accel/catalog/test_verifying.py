@@ -10,8 +10,7 @@ import pytest
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.problems import Kind, Severity
-from accel.catalog.records import NodeList, StreamShard
-from accel.catalog.rows import joined
+from accel.catalog.records import NodeList, StreamShard, joined
 from accel.catalog.stream_shards import shard_of
 from accel.catalog.undo import undo
 from accel.catalog.verify import Outcome, Verification, verify

@@ -11,7 +11,7 @@ import pytest
 from accel.errors import CorruptObject
 from accel.image import MetadataImage, ObjectRef
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request
-from accel.lookup.explain import WIDTH, Explanation, Trace, answer_text, ending_text
+from accel.lookup.explain import EVENT_NAMES, WIDTH, Explanation, Trace, answer_text, ending_text
 from accel.lookup.steps import OpenObjects, Reply
 from bloom import StreamFilter
 from loaders.plan import policy_of
@@ -226,6 +226,11 @@ def test_plain_data_is_json_with_these_keys() -> None:
         "end": 97,
         "known_from": "image",
     }
+    # Scripts read these names: they stay when a class gets another one.
+    assert list(EVENT_NAMES.values()) == ["hopped", "picked", "round", "hintread", "ended"]
+    assert {event["event"] for event in found["events"]} <= set(EVENT_NAMES.values())
+    hopped = next(event for event in found["events"] if event["event"] == "hopped")
+    assert list(hopped) == ["event", "offset", "owned", "listed_objects"]
     [first, *_] = [each for each in found["events"] if each["event"] == "round"]
     assert first["opened"][1] == {
         "position": 5,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.catalog.compact import check_compaction
-from accel.catalog.rows import STREAM, make_rows
+from accel.catalog.records import STREAM, make_rows
 from loaders.errors import FormatError, FormatLimit
 from loaders.format import ObjectEncoder, RecordBatch
 from loaders.merge.checks import check_conserved

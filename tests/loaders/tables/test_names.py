@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loaders.layout import decode_name, encode_name, encode_prefix
 from loaders.store import MemoryStore
-from loaders.tables import decode_name, encode_name
-from loaders.tables.names import encode_prefix
 from tests.loaders.tables.worlds import World
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)

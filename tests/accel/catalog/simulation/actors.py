@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from accel.catalog import NodeWriter, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection, tallies_of
-from accel.catalog.rows import refs_of
+from accel.catalog.records import refs_of
 from accel.errors import CommitRefused, MaintenanceRefused, MaintenanceStopped, SessionFenced
 from accel.image import MetadataImage, StreamObject
 from loaders.errors import KeyMissing, StoreError, StoreUnavailable, TableError

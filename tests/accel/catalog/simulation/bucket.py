@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from accel.catalog import CatalogSettings, ObjectCatalog
-from accel.catalog.opening import catalog_parts, existing_format
+from accel.catalog.parts import catalog_parts, existing_format
 from accel.system import Components
 from accel.testing import Fault, FaultStore
 from loaders.format import MissingBytes, open_tail

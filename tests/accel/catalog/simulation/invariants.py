@@ -17,12 +17,12 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from accel.catalog.keys import CatalogKeys
-from accel.catalog.opening import catalog_tables
+from accel.catalog.parts import catalog_tables
 from accel.catalog.records import NodeList, StreamShard
 from loaders.errors import KeyMissing
 from loaders.tables import FormatRecord
-from loaders.tables.envelope import Versioned
 from loaders.tables.typed_key import TypedKey
+from loaders.versions import Versioned
 from tests.accel.catalog.simulation.bucket import (
     FORMAT,
     LAYOUT,

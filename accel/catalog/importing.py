@@ -1,0 +1,674 @@
+"""Import: a catalog for a bucket of objects that exist already.
+
+    objects = bucket_objects(catalog)
+    plan = plan_import(catalog, objects, ImportChoice(nodes=4))     reads; what it found stands in plan.report
+    commit_import(catalog, plan)                                    writes
+
+The catalog must be empty, and nobody may write to it, or to the bucket, meanwhile.
+
+**Reading.** Objects are taken by ascending id, 64 at a time, a bounded number at once. What an earlier import has read
+of exactly these is taken from the table of progress; else each index is opened, by one or two ranged GETs, and a
+finished batch is kept there. Its key is a hash of ids, sizes and times of just these objects: a bucket that has changed
+since never meets what was read of other objects, and what did not change is not read again. An object that cannot be
+opened because of what it is (damaged, or made by a newer release) is noted and the others go on; so is a composite one,
+which holds nothing itself. An object that cannot be read because of the store stops the import; repeated later, it goes
+on from there.
+
+**Writing**, in this order:
+
+    1. the table of progress       from here on no collection begins: it would take the objects for orphans
+    2. the counter of object ids   above all ids of the bucket; what it said before is written down first
+    3. the stream shards, and checkpoints
+    4. the lists of nodes          from here on the objects are listed
+    5. the directory of nodes
+    6. the table of progress goes
+
+Each of them leaves alone what is done, so an import that died is repeated, and ends as if it had not. Ranges of epoch 0
+come from imports only, sessions have higher ones: as long as no list is written, a repeated import of a bucket that has
+changed replaces them, and `abandon_import` takes them away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.catalog.catalog import ObjectCatalog
+from accel.catalog.import_plan import (
+    FOUND_OBJECT,
+    LEFT_OUT,
+    RUN,
+    SHOWN_MAX,
+    FoundObjects,
+    Hole,
+    ImportPlan,
+    RunFolder,
+    Unlistable,
+    empty_plan,
+    make_plan,
+)
+from accel.catalog.keys import (
+    DIRECTORY_KEY,
+    IMPORT_PROGRESS,
+    NODE_CHECKPOINTS,
+    NODES,
+    STREAM_BUCKETS,
+    node_key,
+    parse_node_key,
+    require,
+    shard_key,
+)
+from accel.catalog.parts import CatalogParts, check_counter, open_bounded
+from accel.catalog.records import (
+    INT64_MAX,
+    READ_OBJECT,
+    READ_RANGE,
+    Checkpoint,
+    ImportRun,
+    NodeDirectory,
+    NodeList,
+    ObjectIdCounter,
+    ReadBatch,
+    Rows,
+    StreamShard,
+    make_rows,
+    some,
+)
+from accel.catalog.survey import Progress, StoredObjects, list_node_ids, list_objects, must_read
+from accel.errors import AccelError, FormatError, KeyMissing, MaintenanceRefused
+from loaders.object_index import ObjectIndexLoader, OpenedObject
+from loaders.object_ref import ObjectRef
+from loaders.tables.columns import ROWS_MAX
+
+# Reading
+
+BATCH_OBJECTS = 64
+"""With 16,384 streams in each of them a batch has as many rows as one value may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportProgress:
+    """The table of an import. Threads: any.
+
+    Args:
+        parts: of the catalog.
+    """
+
+    parts: CatalogParts
+
+    def exists(self) -> bool:
+        """Whether an import is under way. One request."""
+        return self.parts.keys.tables.table_exists(IMPORT_PROGRESS)
+
+    def begin(self) -> None:
+        """See to it that the table is there. One request; a few more if it is not."""
+        if not self.exists():
+            self.drop()  # what another import, which died while it dropped the table, has left
+            self.parts.keys.tables.create_table(IMPORT_PROGRESS)
+
+    def drop(self) -> None:
+        """The import has come to its end."""
+        self.parts.keys.tables.drop_table(IMPORT_PROGRESS)
+
+    def find(self, stored: StoredObjects) -> ReadBatch | None:
+        """What was read of just these objects; None if nothing was. One request."""
+        seen = self.parts.keys.import_batch(batch_key(stored)).read()
+        return None if seen is None else seen.value
+
+    def keep(self, stored: StoredObjects, batch: ReadBatch) -> None:
+        """Remember what was read of these objects; more than one value may have is not remembered. One request."""
+        if len(batch.ranges) <= ROWS_MAX:
+            self.parts.keys.import_batch(batch_key(stored)).create_if_absent(batch)
+
+    def note_counter(self, least: int) -> ImportRun | None:
+        """Write down what the counter of ids says, before it is raised; None if it need not be raised."""
+        key = self.parts.keys.object_ids()
+        seen = key.read()
+        before = check_counter(None if seen is None else seen.value, -1, key.where)
+        if before >= least:
+            return None
+
+        def noted(run: ImportRun | None) -> ImportRun | None:
+            if run is None or before not in (run.counter_before, *run.raised_to):
+                return ImportRun(before, (least,))
+            raised = tuple(sorted({*run.raised_to, least}))
+            return None if raised == run.raised_to else ImportRun(run.counter_before, raised)
+
+        return self.parts.keys.import_run().change(noted).value
+
+    def run(self) -> ImportRun | None:
+        """What was written down about the counter. One request."""
+        seen = self.parts.keys.import_run().read()
+        return None if seen is None else seen.value
+
+
+def batch_key(stored: StoredObjects) -> str:
+    """The name of a batch of objects: ids, sizes and times of writing, hashed."""
+    columns = (stored.ids, stored.sizes_bytes, stored.modified_ms)
+    digest = hashlib.sha256(b"".join(column.astype("<i8").tobytes() for column in columns))
+    return f"batch-{digest.hexdigest()[:40]}"
+
+
+Nodes: TypeAlias = int | Mapping[int, int] | Callable[[int], int | None]
+"""Whose an object is: one node for all, {object id: node id}, or a function that gives None where it does not know."""
+
+NODE_ID_MAX = 10**10 - 1
+"""The largest id that a key of the catalog can say."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportChoice:
+    """What is to be imported.
+
+    Args:
+        nodes: whose the objects are.
+        leave_out: ids of objects that are not to be listed, nor opened.
+        skip_bad: leave out what cannot be listed, instead of importing nothing.
+    """
+
+    nodes: Nodes
+    leave_out: Collection[int] = frozenset()
+    skip_bad: bool = False
+
+
+def nodes_of(ids: NDArray[np.int64], choice: ImportChoice) -> NDArray[np.int64]:
+    """The node of each object; -1 for those that are to be left out and that nobody knows.
+
+    Raises:
+        MaintenanceRefused: objects without a node, or nodes that cannot be.
+    """
+    find = _finder(choice.nodes)
+    owners = [find(object_id) for object_id in ids.tolist()]
+    is_named = np.isin(ids, np.fromiter(choice.leave_out, dtype=np.int64))
+    missing = ids[np.array([owner is None for owner in owners], dtype=np.bool_) & ~is_named]
+    if len(missing):
+        raise MaintenanceRefused(f"expected a node for each object of the bucket, found none for {some(missing)}")
+    wrong = [owner for owner in owners if owner is not None and not 0 <= owner <= NODE_ID_MAX]
+    if wrong:
+        raise MaintenanceRefused(f"expected node ids of 0 to {NODE_ID_MAX}, found {wrong[0]}")
+    return np.array([-1 if owner is None else owner for owner in owners], dtype=np.int64)
+
+
+def read_objects(
+    parts: CatalogParts, stored: StoredObjects, choice: ImportChoice, *, keep: bool, progress: Progress | None = None
+) -> FoundObjects:
+    """Find out what all objects hold.
+
+    Args:
+        parts: of the catalog.
+        stored: all objects of the bucket.
+        choice: what is to be imported.
+        keep: write down what was read; the table of progress must be there. Else only what is there is used.
+        progress: called with the number of objects so far, after each one.
+
+    Requests: one for each 64 objects, and one more if they are kept; one or two an object that was not read before.
+
+    Raises:
+        MaintenanceRefused: see `nodes_of`; or an object vanished meanwhile.
+        StoreError, TableError: repeat it later.
+    """
+    if len(stored.ids) and stored.ids[-1] == INT64_MAX:
+        raise MaintenanceRefused(f"expected object ids with room above them, found {INT64_MAX}")
+    nodes = nodes_of(stored.ids, choice)
+    is_left_out = np.isin(stored.ids, np.fromiter(choice.leave_out, dtype=np.int64))
+    table = ImportProgress(parts)
+    gathered = _Gathered()
+    gathered.leave_out(stored.ids[is_left_out], nodes[is_left_out])
+    reader = _Reader(parts, table, keep=keep, recall=keep or table.exists(), progress=progress)
+    wanted, owners = _chosen(stored, ~is_left_out), nodes[~is_left_out]
+    for start in range(0, len(owners), BATCH_OBJECTS):
+        part = slice(start, start + BATCH_OBJECTS)
+        gathered.add(_chosen(wanted, part), owners[part], *reader.read(_chosen(wanted, part), owners[part]))
+    return gathered.all(int(stored.ids[-1]) + 1 if len(stored.ids) else 0)
+
+
+Read: TypeAlias = tuple[ReadBatch, list[Unlistable]]
+
+
+class _Reader:
+    """Reads batches of objects. Threads: one; it opens objects on those of the catalog."""
+
+    def __init__(
+        self, parts: CatalogParts, table: ImportProgress, *, keep: bool, recall: bool, progress: Progress | None
+    ) -> None:
+        self._parts = parts
+        self._table = table
+        self._keep = keep
+        self._recall = recall
+        self._progress = progress
+        self._done = 0
+        # A loader of its own: the catalog's remembers indexes, and here every object is opened once.
+        self._loader = ObjectIndexLoader(parts.store, parts.layout, parts.executor, cache_bytes_max=0)
+
+    def read(self, stored: StoredObjects, owners: NDArray[np.int64]) -> Read:
+        """What these objects hold, and which of them cannot be listed."""
+        known = self._table.find(stored) if self._recall else None
+        if known is not None:
+            for _ in stored.ids:
+                self._tell()
+            return known, []
+        opened: list[OpenedObject] = []
+        bad: list[Unlistable] = []
+        refs = map(ObjectRef, stored.ids.tolist(), stored.sizes_bytes.tolist())
+        wanted = zip(owners.tolist(), refs, strict=True)
+        for ref, load in open_bounded(self._loader, wanted, self._parts.settings.parallel_requests):
+            outcome = _result(ref, load)
+            if isinstance(outcome, OpenedObject):
+                opened.append(outcome)
+            else:
+                bad.append(Unlistable(ref.object_id, self._parts.layout.object_key(ref.object_id), outcome))
+            self._tell()
+        batch = _batch_of(opened)
+        if self._keep and not bad:  # what is damaged may be repaired until the import is repeated
+            self._table.keep(stored, batch)
+        return batch, bad
+
+    def _tell(self) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done)
+
+
+def _result(ref: ObjectRef, load: Future[OpenedObject]) -> OpenedObject | str:
+    try:
+        opened = load.result()
+    except FormatError as error:
+        return str(error)
+    except KeyMissing as error:
+        found = "it gone: is somebody deleting?"
+        raise MaintenanceRefused(f"expected object {ref.object_id} to stay where it is, found {found}") from error
+    except AccelError as error:
+        error.add_note(f"while reading the index of object {ref.object_id}; the import can be repeated")
+        raise
+    return "a composite object: it only links blocks of other ones" if opened.composite is not None else opened
+
+
+def _batch_of(opened: list[OpenedObject]) -> ReadBatch:
+    ranges = [one.ranges for one in opened]
+    holed = [np.isin(np.arange(len(held)), held.holed) for held in ranges]
+    return ReadBatch(
+        make_rows(
+            READ_OBJECT,
+            object_id=[one.ref.object_id for one in opened],
+            size_bytes=[one.ref.size_bytes for one in opened],
+            index_size_bytes=[one.ref.index_size_bytes for one in opened],
+            tail_checksum=[one.ref.tail_checksum for one in opened],
+            streams=[len(held) for held in ranges],
+        ),
+        make_rows(
+            READ_RANGE,
+            stream_id=_joined([held.stream_ids for held in ranges]),
+            start=_joined([held.starts for held in ranges]),
+            end=_joined([held.ends for held in ranges]),
+            holed=_joined([is_holed.astype(np.int64) for is_holed in holed]),
+        ),
+    )
+
+
+def _joined(columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate([np.empty(0, dtype=np.int64), *columns])
+
+
+@dataclass(slots=True, eq=False)
+class _Gathered:
+    """What was read so far. Threads: one."""
+
+    folded: RunFolder = field(default_factory=RunFolder)
+    objects: list[Rows] = field(default_factory=list)
+    count: int = 0
+    holed: list[Hole] = field(default_factory=list)
+    holed_count: int = 0
+    left_out: list[Rows] = field(default_factory=list)
+    unlistable: list[Unlistable] = field(default_factory=list)
+    unlistable_count: int = 0
+
+    def leave_out(self, ids: NDArray[np.int64], owners: NDArray[np.int64]) -> None:
+        """Note objects that are not to be listed."""
+        self.left_out.append(make_rows(LEFT_OUT, object_id=ids, node_id=owners))
+
+    def add(self, stored: StoredObjects, owners: NDArray[np.int64], batch: ReadBatch, bad: list[Unlistable]) -> None:
+        """Take in a batch, whose objects come behind all before."""
+        at = np.searchsorted(stored.ids, batch.objects["object_id"])
+        self.objects.append(_found_objects(batch, owners[at], stored.modified_ms[at]))
+        self._fold(batch, owners[at])
+        self.count += len(batch.objects)
+        bad_ids = np.array([unlistable.object_id for unlistable in bad], dtype=np.int64)
+        self.leave_out(bad_ids, owners[np.searchsorted(stored.ids, bad_ids)])
+        self.unlistable += bad[: SHOWN_MAX - len(self.unlistable)]
+        self.unlistable_count += len(bad)
+
+    def all(self, next_object_id: int) -> FoundObjects:
+        """All of it."""
+        return FoundObjects(
+            objects=np.concatenate([np.empty(0, FOUND_OBJECT), *self.objects]),
+            folded=self.folded,
+            holed=tuple(self.holed),
+            holed_count=self.holed_count,
+            left_out=np.concatenate([np.empty(0, LEFT_OUT), *self.left_out]),
+            unlistable=tuple(self.unlistable),
+            unlistable_count=self.unlistable_count,
+            next_object_id=next_object_id,
+        )
+
+    def _fold(self, batch: ReadBatch, owners: NDArray[np.int64]) -> None:
+        owner_rows = np.repeat(np.arange(len(batch.objects)), batch.objects["streams"])
+        ranges, positions = batch.ranges, owner_rows + self.count
+        columns = {name: ranges[name] for name in ("stream_id", "start", "end")}
+        self.folded.add(make_rows(RUN, node_id=owners[owner_rows], first=positions, last=positions, **columns))
+        holed = np.flatnonzero(ranges["holed"])
+        self.holed_count += len(holed)
+        for at in holed[: SHOWN_MAX - len(self.holed)].tolist():
+            stream_id, start, end, _ = ranges[at].tolist()
+            self.holed.append(Hole(stream_id, start, end, int(batch.objects["object_id"][owner_rows[at]])))
+
+
+def _found_objects(batch: ReadBatch, owners: NDArray[np.int64], modified_ms: NDArray[np.int64]) -> Rows:
+    columns = {name: batch.objects[name] for name in ("object_id", "size_bytes", "index_size_bytes", "tail_checksum")}
+    return make_rows(FOUND_OBJECT, node_id=owners, modified_ms=modified_ms, **columns)
+
+
+def _chosen(stored: StoredObjects, which: NDArray[np.bool_] | slice) -> StoredObjects:
+    return StoredObjects(stored.ids[which], stored.sizes_bytes[which], stored.modified_ms[which])
+
+
+def _finder(nodes: Nodes) -> Callable[[int], int | None]:
+    if isinstance(nodes, int):
+        return lambda _: nodes
+    return nodes.get if isinstance(nodes, Mapping) else nodes
+
+
+# Writing
+
+_LIST_ROWS = ("live", "prepared", "retired", "stream_objects")
+_BUCKET_ROWS = ("streams", "ranges", "stream_objects", "retired")
+
+
+def bucket_objects(catalog: ObjectCatalog, progress: Progress | None = None) -> StoredObjects:
+    """All objects in the namespace of a catalog. One request for 1,000 keys of the bucket.
+
+    Args:
+        catalog: the catalog.
+        progress: called with the number of keys so far.
+    """
+    return list_objects(catalog.parts, progress)
+
+
+def plan_import(
+    catalog: ObjectCatalog,
+    objects: StoredObjects,
+    choice: ImportChoice,
+    *,
+    keep: bool = False,
+    progress: Progress | None = None,
+) -> ImportPlan:
+    """Read all indexes, and find out what an import would write.
+
+    Args:
+        catalog: an empty one, or one that this very import has written, whole or in part.
+        objects: of `bucket_objects`.
+        choice: what is to be imported.
+        keep: begin the import: write down what was read, so that nothing is read again if it has to be repeated.
+            Otherwise nothing is written; what an earlier import has kept is used all the same.
+        progress: called after each object, with the number so far.
+
+    Requests: one or two an object, one or two for 64 objects, and one or two a list and bucket.
+
+    Raises:
+        MaintenanceRefused: the catalog is in use, objects without a node, or more than this program can do at once.
+        StoreError, TableError: repeat it later.
+    """
+    parts = catalog.parts
+    keep = keep and _begin(parts)
+    found = read_objects(parts, objects, choice, keep=keep, progress=progress)
+    plan = make_plan(found, parts.format.stream_buckets, skip_bad=choice.skip_bad)
+    if not plan.report.hindrances:
+        _check_buckets(parts, plan, is_new=not _refuse_other(parts, plan))
+    return plan
+
+
+def commit_import(catalog: ObjectCatalog, plan: ImportPlan) -> None:
+    """Write what was planned. What is written already is left alone.
+
+    Requests: about two a list, bucket and checkpoint, and ten more.
+
+    Raises:
+        MaintenanceRefused: something hinders it (see the plan's report), or the catalog is in use.
+        StoreError, TableError: it stopped half-way; repeat the import.
+    """
+    if plan.report.hindrances:
+        raise MaintenanceRefused("; ".join(plan.report.hindrances))
+    parts = catalog.parts
+    progress = ImportProgress(parts)
+    if _begin(parts):
+        is_new = not _refuse_other(parts, plan)
+        _raise_counter(parts, progress, plan.next_object_id)
+        _write_buckets(parts, plan, is_new=is_new)
+        _drop_stale_checkpoints(parts, plan)
+        for node_id in plan.lists:
+            _write_node(parts, plan, node_id)
+        parts.keys.directory().change(partial(_with_nodes, plan=plan))
+    else:
+        _refuse_unfinished(parts, plan)
+    progress.drop()
+
+
+def abandon_import(catalog: ObjectCatalog) -> bool:
+    """Undo what an import that did not come to its end has written; the objects stay where they are.
+
+    The counter of ids is led back as well: the objects would else look like orphans to a collector later on.
+
+    Returns:
+        Whether there was one.
+
+    Raises:
+        MaintenanceRefused: objects are listed already, so that only repeating the import helps; or somebody has taken
+            ids, or opened streams, since it began.
+        StoreError, TableError: it stopped half-way; repeat it.
+    """
+    parts = catalog.parts
+    progress = ImportProgress(parts)
+    if not progress.exists():
+        return False
+    plan = empty_plan(parts.format.stream_buckets)
+    for node_id, node_list in _lists(parts).items():
+        if not _is_empty(node_list):
+            expected = "an empty one, so that the import can be abandoned"
+            found = f"{_described(node_list)}: repeat the import to end it"
+            raise MaintenanceRefused(f"list of node {node_id}: expected {expected}, found {found}")
+    _write_buckets(parts, plan, is_new=True)
+    _drop_stale_checkpoints(parts, plan)
+    _lower_counter(parts, progress)
+    progress.drop()
+    return True
+
+
+def _lists(parts: CatalogParts) -> dict[int, NodeList]:
+    ids = list_node_ids(parts)
+    read = parts.executor.map(lambda node_id: must_read(parts.keys.node_list(node_id)).value, ids)
+    return dict(zip(ids, read, strict=True))
+
+
+def _refuse_other(parts: CatalogParts, plan: ImportPlan) -> bool:
+    """Refuse a catalog that is neither empty nor written by this import; gives whether a list is written."""
+    is_written = False
+    for node_id, node_list in _lists(parts).items():
+        is_written |= _check_list(node_list, plan.lists.get(node_id)) is None and not _is_empty(node_list)
+    return is_written
+
+
+def _begin(parts: CatalogParts) -> bool:
+    """Begin an import, or go on with one; False if lists are written and no import is under way: it has ended.
+
+    The table of progress stops all collections, so a catalog that is in use must not get one.
+    """
+    progress = ImportProgress(parts)
+    if not progress.exists():
+        if any(not _is_empty(node_list) for node_list in _lists(parts).values()):
+            return False
+        _check_buckets(parts, empty_plan(parts.format.stream_buckets), is_new=False)
+        progress.begin()
+    return True
+
+
+def _check_buckets(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> None:
+    """Refuse buckets that `_write_buckets` would refuse."""
+
+    def check(number: int) -> None:
+        bucket = must_read(parts.keys.shard(number)).value
+        _check_bucket(bucket, wanted=plan.buckets[number], is_new=is_new)
+
+    list(parts.executor.map(check, range(parts.format.stream_buckets)))
+
+
+def _refuse_unfinished(parts: CatalogParts, plan: ImportPlan) -> None:
+    """Refuse a catalog in use that is not just what this import has written.
+
+    Raises:
+        MaintenanceRefused: it is not.
+    """
+    _refuse_other(parts, plan)
+    lists = _lists(parts)
+    for node_id, wanted in plan.lists.items():
+        if not _is_empty(wanted) and (node_id not in lists or _is_empty(lists[node_id])):
+            raise MaintenanceRefused(
+                f"list of node {node_id}: expected the one that this import writes ({_described(wanted)}), found none, "
+                "while other lists are written: the catalog is in use"
+            )
+
+
+def _check_list(now: NodeList, wanted: NodeList | None) -> NodeList | None:
+    """The list to write instead of this one; None if it is that already, but for its epoch.
+
+    Raises:
+        MaintenanceRefused: it is neither that nor empty.
+    """
+    if wanted is not None and _same(now, wanted, _LIST_ROWS) and now.next_order_id == wanted.next_order_id:
+        return None
+    if not _is_empty(now):
+        would = "none" if wanted is None else _described(wanted)
+        raise MaintenanceRefused(
+            f"list of node {now.node_id}: expected an empty one, or the one that this import writes ({would}), "
+            f"found {_described(now)}"
+        )
+    if wanted is None:
+        return None
+    return NodeList(now.node_id, now.epoch, wanted.next_order_id, wanted.live, wanted.prepared)
+
+
+def _is_empty(node_list: NodeList) -> bool:
+    return not node_list.next_order_id and not any(len(getattr(node_list, name)) for name in _LIST_ROWS)
+
+
+def _described(node_list: NodeList) -> str:
+    counts = {name.replace("_", " "): len(getattr(node_list, name)) for name in _LIST_ROWS}
+    return f"{node_list.next_order_id} commits, " + ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def _same(one: object, wanted: object, names: tuple[str, ...]) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(wanted, name)) for name in names)
+
+
+def _write_buckets(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> None:
+    def write(number: int) -> None:
+        rule = partial(_check_bucket, wanted=plan.buckets[number], is_new=is_new)
+        parts.keys.shard(number).change(rule)
+
+    list(parts.executor.map(write, range(parts.format.stream_buckets)))
+
+
+def _check_bucket(bucket: StreamShard | None, *, wanted: StreamShard, is_new: bool) -> StreamShard | None:
+    now = require(bucket, f"table {STREAM_BUCKETS!r}, key {shard_key(wanted.bucket)!r}")
+    leveled = StreamShard(now.bucket, now.streams, _without_epochs(now.ranges), now.stream_objects, now.retired)
+    if _same(leveled, wanted, _BUCKET_ROWS):
+        return None
+    by_sessions = bool(now.ranges["epoch"].any()) or len(now.stream_objects) or len(now.retired)
+    if len(now.streams) and (by_sessions or not is_new):
+        raise MaintenanceRefused(
+            f"bucket {now.bucket}: expected no streams, or the {len(wanted.streams)} that this import writes, found "
+            f"{len(now.streams)} in {len(now.ranges)} ranges that are not the same"
+        )
+    return wanted
+
+
+def _without_epochs(ranges: Rows) -> Rows:
+    leveled = ranges.copy()
+    leveled["epoch"] = 0
+    return leveled
+
+
+def _drop_stale_checkpoints(parts: CatalogParts, plan: ImportPlan) -> None:
+    """Delete checkpoints of nodes without a commit that an earlier import has left: sessions would trust them."""
+    table = parts.keys.tables.table(NODE_CHECKPOINTS)
+    for node_id in map(parse_node_key, list(table.keys())):
+        if node_id is None or node_id in plan.lists:
+            continue
+        seen = parts.keys.checkpoint(node_id).read()
+        now = parts.keys.node_list(node_id).read()  # afterwards: a session writes it after its commits
+        if seen is not None and seen.value.order_id >= 0 and (now is None or not now.value.next_order_id):
+            table.delete(node_key(node_id), seen.version)
+
+
+def _write_node(parts: CatalogParts, plan: ImportPlan, node_id: int) -> None:
+    key = parts.keys.node_list(node_id)
+    seen = key.read()
+    wanted = plan.lists[node_id]
+
+    def rule(node_list: NodeList | None) -> NodeList | None:
+        return wanted if node_list is None else _check_list(node_list, wanted)
+
+    if rule(None if seen is None else seen.value) is None:
+        return
+    parts.keys.checkpoint(node_id).change(partial(_replaced, wanted=plan.checkpoints[node_id]))
+    key.change(rule, seen=seen)
+
+
+def _replaced(checkpoint: Checkpoint | None, *, wanted: Checkpoint) -> Checkpoint | None:
+    is_same = (
+        checkpoint is not None
+        and checkpoint.order_id == wanted.order_id
+        and np.array_equal(checkpoint.ends, wanted.ends)
+    )
+    return None if is_same else wanted
+
+
+def _with_nodes(directory: NodeDirectory | None, *, plan: ImportPlan) -> NodeDirectory | None:
+    known = require(directory, f"table {NODES!r}, key {DIRECTORY_KEY!r}")
+    node_ids = np.union1d(known.node_ids, np.fromiter(plan.lists, dtype=np.int64))
+    return None if len(node_ids) == len(known.node_ids) else replace(known, node_ids=node_ids)
+
+
+def _raise_counter(parts: CatalogParts, progress: ImportProgress, least: int) -> None:
+    run = progress.note_counter(least)
+    if run is None:
+        return
+    allowed = (run.counter_before, *run.raised_to)
+
+    def rule(counter: ObjectIdCounter | None) -> ObjectIdCounter | None:
+        now = check_counter(counter, -1, parts.keys.object_ids().where)
+        if now not in allowed:
+            raise MaintenanceRefused(f"expected a counter of object ids that nobody uses, found {now}: is it in use?")
+        return None if now >= least else ObjectIdCounter(least)
+
+    parts.keys.object_ids().change(rule)
+
+
+def _lower_counter(parts: CatalogParts, progress: ImportProgress) -> None:
+    run = progress.run()
+    if run is None:
+        return
+
+    def rule(counter: ObjectIdCounter | None) -> ObjectIdCounter | None:
+        now = check_counter(counter, -1, parts.keys.object_ids().where)
+        if now not in (run.counter_before, *run.raised_to):
+            said = f"{run.counter_before} or as the import has left it ({run.raised_to[-1]})"
+            raise MaintenanceRefused(f"expected a counter of object ids of {said}, found {now}: ids were taken since")
+        return None if now == run.counter_before else ObjectIdCounter(run.counter_before)
+
+    parts.keys.object_ids().change(rule)
