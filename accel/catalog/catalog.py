@@ -37,7 +37,7 @@ from accel.catalog.session import open_session, recover_ends
 from accel.catalog.shard_writes import read_list, refuse_undoable, trim_streams
 from accel.catalog.stream_shards import shard_of, with_replacement
 from accel.catalog.writer import NodeWriter, first_unproven, refuse_misplaced
-from accel.errors import CatalogMissing, Closed, CommitRefused
+from accel.errors import Closed, CommitRefused
 from accel.image import MetadataImage, StreamImage, StreamObject
 from accel.image_source import PolledImages
 from accel.system import SYSTEM, Components
@@ -198,7 +198,7 @@ class ObjectCatalog:
         return NodeWriter(self._parts, *open_session(self._parts, node_id))
 
     def prepare(self, node_id: int, count: int, deadline_seconds: float | None = None) -> list[int]:
-        """Promise ids to a compactor of a node's objects; the node's session goes on.
+        """Prepare ids for a compactor of a node's objects; the node's session goes on.
 
         Args:
             node_id: in whose list the outputs will stand.
@@ -219,7 +219,7 @@ class ObjectCatalog:
         deadline_ms = self._parts.now_ms() + int(seconds * MILLISECONDS)
 
         def change(now: NodeList | None) -> NodeList | None:
-            return with_prepared(_there(now, node_id), ids, deadline_ms, None)
+            return with_prepared(require(now, key.where), ids, deadline_ms, None)
 
         key.change(change, seen=seen)
         return ids
@@ -250,7 +250,7 @@ class ObjectCatalog:
             ranges: what sources and output hold, from whoever has just read it: saves opening each of them.
 
         Raises:
-            CommitRefused: a source is gone, the outputs do not hold what the sources hold, or a promise has run out:
+            CommitRefused: a source is gone, the outputs do not hold what the sources hold, or a deadline has passed:
                 give up the group (`discard`).
             StoreError, AmbiguousWrite, DataConflict: it may have happened; commit the same group again.
         """
@@ -302,7 +302,7 @@ class ObjectCatalog:
 
         Raises:
             CommitRefused: one of them is gone or an undo can take it away (see `shard_writes`), they do not cover
-                the new one exactly, its promise has run out, or it does not lie where readers look.
+                the new one exactly, its deadline has passed, or it does not lie where readers look.
         """
         rows = stream_object_rows([(stream_id, stream_object)], 0, self._parts.now_ms())
         unproven = first_unproven(self._parts, [stream_object.ref])
@@ -317,16 +317,17 @@ class ObjectCatalog:
             if changed is not None:
                 sources = np.isin(bucket.stream_objects["object_id"], gone)
                 refuse_undoable(self._parts, bucket.stream_objects[sources])
-                self._extend_promise(stream_object.ref.object_id)
+                self._extend_deadline(stream_object.ref.object_id)
                 if unproven is not None:
                     refuse_misplaced(self._parts, unproven)
             return changed
 
         key.change(change)
 
-    def _extend_promise(self, object_id: int) -> None:
-        # The promise stands in another key than what is about to be written, so no single write can check both: it is
-        # made to last far longer than the write may take. The collector drops it later, and finds the object listed.
+    def _extend_deadline(self, object_id: int) -> None:
+        # The prepared id stands in another key than what is about to be written, so no single write can check both:
+        # it is made to last far longer than the write may take. The collector drops it later, and finds the object
+        # listed.
         deadline_ms = self._parts.now_ms() + int(self.format.prepared_seconds * MILLISECONDS)
         for node_id, seen in self.refresh_snapshot().lists.items():
             if object_id in seen.value.prepared["object_id"]:
@@ -368,10 +369,4 @@ def _known(image: MetadataImage, stream_id: int) -> StreamImage:
 
 
 def _extended(now: NodeList | None, *, node_id: int, object_id: int, deadline_ms: int) -> NodeList | None:
-    return with_extended(_there(now, node_id), [object_id], deadline_ms, None)
-
-
-def _there(now: NodeList | None, node_id: int) -> NodeList:
-    if now is None:
-        raise CatalogMissing(f"expected a list of node {node_id}, found none: the node was never opened")
-    return now
+    return with_extended(require(now, f"the list of node {node_id}"), [object_id], deadline_ms, None)

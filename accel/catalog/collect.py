@@ -34,11 +34,10 @@ import numpy as np
 
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.keys import NODE_LISTS, STREAM_BUCKETS
-from accel.catalog.node_list import with_delete_pending, without_collected, without_expired
+from accel.catalog.node_list import without_expired
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.problems import Severity
-from accel.catalog.records import NodeList, Rows, StreamShard
-from accel.catalog.stream_shards import with_delete_pending_stream_objects, without_collected_stream_objects
+from accel.catalog.records import NodeList, Record, Rows, StreamShard, with_delete_pending, without_collected
 from accel.catalog.survey import (
     BulkScan,
     Ids,
@@ -363,7 +362,7 @@ def _let_go(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
         return pending or freed
 
     def from_bucket(bucket: StreamShard | None) -> StreamShard | None:
-        return None if bucket is None else with_delete_pending_stream_objects(bucket, plan.retired_before_ms)[0]
+        return None if bucket is None else with_delete_pending(bucket, plan.retired_before_ms)[0]
 
     for node_id, node in survey.lists.items():
         parts.keys.node_list(node_id).change(from_list, seen=node)
@@ -390,15 +389,11 @@ def _forget(parts: CatalogParts, gone: Iterable[Collectable]) -> None:
         if table == NODE_LISTS:
             parts.keys.node_list(number).change(partial(_without, ids))
         else:
-            parts.keys.shard(number).change(partial(_without_stream_objects, ids))
+            parts.keys.shard(number).change(partial(_without, ids))
 
 
-def _without(ids: Ids, node_list: NodeList | None) -> NodeList | None:
-    return None if node_list is None else without_collected(node_list, ids)
-
-
-def _without_stream_objects(ids: Ids, bucket: StreamShard | None) -> StreamShard | None:
-    return None if bucket is None else without_collected_stream_objects(bucket, ids)
+def _without(ids: Ids, now: Record | None) -> Record | None:
+    return None if now is None else without_collected(now, ids)
 
 
 def write_journal(parts: CatalogParts, plan: CollectionPlan, number: int, going: Iterable[Collectable]) -> str:

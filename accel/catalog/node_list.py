@@ -9,8 +9,8 @@ An object's way through a list:
 
     sessions      with_new_session
     writers       with_prepared, with_extended, with_upload, with_compaction
-    leaving       without_expired, without_prepared, with_delete_pending, without_collected, without_stream_objects,
-                  without_withdrawn
+    leaving       without_expired, without_prepared, without_stream_objects, without_withdrawn; with_delete_pending and
+                  without_collected, which hold for stream shards, too, stand in `records`
     undoing       undone, undoable_commits, is_led_back
     checking      check_list
 
@@ -71,7 +71,6 @@ from accel.catalog.records import (
     by_stream,
     check_new_rows,
     described,
-    doomed,
     joined,
     make_rows,
     no_rows,
@@ -82,7 +81,6 @@ from accel.catalog.records import (
     retyped,
     some,
     starts_of,
-    without_deleted,
 )
 from accel.errors import CommitRefused, SessionFenced
 from loaders.object_ref import UNKNOWN
@@ -90,7 +88,7 @@ from loaders.object_ref import UNKNOWN
 # Writers
 
 PREPARED_MAX = 10_000
-"""Ids that may be promised at one time in one list."""
+"""Ids that may be prepared at one time in one list."""
 
 STREAM_OBJECTS_A_COMMIT_MAX = 10_000
 """As in the production system: a larger commit once stopped its controllers."""
@@ -99,31 +97,31 @@ NO_STREAM_OBJECTS = no_rows(STREAM_OBJECT)
 
 
 def with_new_session(now: NodeList) -> NodeList:
-    """A new session begins: the epoch rises by one, and sessions of lower epochs may not commit any more."""
+    """A new session begins: its number is one higher, and sessions of lower numbers may not commit any more."""
     return replace(now, epoch=now.epoch + 1)
 
 
 def with_prepared(
-    now: NodeList, object_ids: Iterable[int] | NDArray[np.int64], deadline_ms: int, epoch: int | None
+    now: NodeList, object_ids: Iterable[int] | NDArray[np.int64], deadline_ms: int, session_number: int | None
 ) -> NodeList | None:
-    """Promise ids: until the deadline nobody deletes objects that have them.
+    """Prepare ids: until the deadline nobody deletes objects that have them.
 
-    Ids that are promised already keep the later one of both deadlines.
+    Ids that are prepared already keep the later one of both deadlines.
 
     Args:
         now: the list.
         object_ids: never used before; in any order.
         deadline_ms: milliseconds since 1970.
-        epoch: of the session that asks; None for those that commit without one, such as compactors.
+        session_number: of the session that asks; None for those that commit without one, such as compactors.
 
     Returns:
-        None if all of them are promised at least so long already.
+        None if all of them are prepared for at least so long already.
 
     Raises:
         SessionFenced: a newer session writes for the node.
-        CommitRefused: an id that an object has already, a negative one, or more than 10,000 promises in all.
+        CommitRefused: an id that an object has already, a negative one, or more than 10,000 prepared ids in all.
     """
-    _refuse_fenced(now, epoch)
+    _refuse_fenced(now, session_number)
     ids = np.unique(np.fromiter(object_ids, dtype=np.int64))
     if len(ids) and ids[0] < 0:
         raise CommitRefused(f"{now.where}: expected object ids of at least 0, found {int(ids[0])}")
@@ -144,28 +142,28 @@ def with_prepared(
 
 
 def with_extended(
-    now: NodeList, object_ids: Iterable[int] | NDArray[np.int64], deadline_ms: int, epoch: int | None
+    now: NodeList, object_ids: Iterable[int] | NDArray[np.int64], deadline_ms: int, session_number: int | None
 ) -> NodeList | None:
-    """Give promises a later deadline. Unlike `with_prepared` it makes none anew: what has expired is lost.
+    """Give prepared ids a later deadline. Unlike `with_prepared` it adds none: what has expired is lost.
 
     Args:
-        now, object_ids, deadline_ms, epoch: as for `with_prepared`.
+        now, object_ids, deadline_ms, session_number: as for `with_prepared`.
 
     Returns:
-        None if all of them are promised at least so long already.
+        None if all of them are prepared for at least so long already.
 
     Raises:
         SessionFenced: a newer session writes for the node.
-        CommitRefused: an id that is not promised (any more).
+        CommitRefused: an id that is not prepared (any more).
     """
-    _refuse_fenced(now, epoch)
+    _refuse_fenced(now, session_number)
     ids = np.unique(np.fromiter(object_ids, dtype=np.int64))
-    _refuse_unpromised(now, ids)
-    return with_prepared(now, ids, deadline_ms, epoch)
+    _refuse_unprepared(now, ids)
+    return with_prepared(now, ids, deadline_ms, session_number)
 
 
 def with_upload(
-    now: NodeList, epoch: int, added: ObjectFacts | None, stream_objects: Rows = NO_STREAM_OBJECTS
+    now: NodeList, session_number: int, added: ObjectFacts | None, stream_objects: Rows = NO_STREAM_OBJECTS
 ) -> NodeList | None:
     """List what a node has uploaded: an object of many streams, objects of one stream each, or both.
 
@@ -174,7 +172,7 @@ def with_upload(
 
     Args:
         now: the list.
-        epoch: of the session that commits.
+        session_number: of the session that commits.
         added: the object of many streams, if there is one.
         stream_objects: STREAM_OBJECT rows; `node_id` and `added_by` are filled in here.
 
@@ -183,8 +181,8 @@ def with_upload(
 
     Raises:
         SessionFenced: a newer session writes for the node, and these objects are not listed.
-        CommitRefused: an id that is not promised (any more), one that is listed with another size or checksum or beside
-            others that are promised, an overlap of stream objects, more than 10,000 of them, a negative number, or
+        CommitRefused: an id that is not prepared (any more), one that is listed with another size or checksum or beside
+            others that are prepared, an overlap of stream objects, more than 10,000 of them, a negative number, or
             nothing to commit.
     """
     ids = _new_ids(now, added, stream_objects)
@@ -192,8 +190,8 @@ def with_upload(
         raise CommitRefused(f"{now.where}: expected at least one object to commit, found none")
     if _is_done(now, ids, added, stream_objects):
         return None
-    _refuse_fenced(now, epoch)
-    _refuse_unpromised(now, ids)
+    _refuse_fenced(now, session_number)
+    _refuse_unprepared(now, ids)
     live = now.live if added is None else joined(now.live, _live_row(added, now.next_order_id))
     return _committed(now, live, ids, stream_objects)
 
@@ -221,7 +219,7 @@ def with_compaction(
 
     Raises:
         CommitRefused: a source that is gone or of another size, sources that are not neighbours, an id that is not
-            promised (any more), or stream objects as in `with_upload`. Whoever gets this gives up the group; the list
+            prepared (any more), or stream objects as in `with_upload`. Whoever gets this gives up the group; the list
             tells which objects nobody needs.
 
     Source: docs/catalog.md, "Commits".
@@ -231,7 +229,7 @@ def with_compaction(
     if _is_done(now, ids, added, stream_objects) if len(ids) else _are_retired(now, sources):
         return None
     first, last = _run_of(now, sources, np.array([size for _, size in removed], dtype=np.int64))
-    _refuse_unpromised(now, ids)
+    _refuse_unprepared(now, ids)
     group = now.live[first : last + 1]
     successor = no_rows(LIVE) if added is None else _successor(added, group, now.next_order_id)
     live = np.concatenate((now.live[:first], successor, now.live[last + 1 :]))
@@ -303,14 +301,14 @@ def _new_ids(now: NodeList, added: ObjectFacts | None, stream_objects: Rows) -> 
 
 
 def _is_done(now: NodeList, ids: NDArray[np.int64], added: ObjectFacts | None, stream_objects: Rows) -> bool:
-    # A commit is one write: once it was made, some of its ids are listed and none is promised. Objects of one stream
+    # A commit is one write: once it was made, some of its ids are listed and none is prepared. Objects of one stream
     # may have moved on to their buckets since.
     listed = _listed(now, ids)
-    promised = np.isin(ids, now.prepared["object_id"])
-    if listed.any() and promised.any():
+    prepared = np.isin(ids, now.prepared["object_id"])
+    if listed.any() and prepared.any():
         raise CommitRefused(
             f"{now.where}: expected objects of one commit, found {some(ids[listed])} listed and "
-            f"{some(ids[promised])} promised"
+            f"{some(ids[prepared])} promised"
         )
     if not listed.any():
         return False
@@ -331,14 +329,15 @@ def _are_retired(now: NodeList, sources: NDArray[np.int64]) -> bool:
     return bool(len(sources)) and bool(np.isin(sources, now.retired["object_id"]).all())
 
 
-def _refuse_fenced(now: NodeList, epoch: int | None) -> None:
-    if epoch is not None and epoch != now.epoch:
+def _refuse_fenced(now: NodeList, session_number: int | None) -> None:
+    if session_number is not None and session_number != now.epoch:
         raise SessionFenced(
-            f"{now.where}: expected epoch {epoch} of this session, found {now.epoch}: another session was opened"
+            f"{now.where}: expected epoch {session_number} of this session, found {now.epoch}: "
+            "another session was opened"
         )
 
 
-def _refuse_unpromised(now: NodeList, ids: NDArray[np.int64]) -> None:
+def _refuse_unprepared(now: NodeList, ids: NDArray[np.int64]) -> None:
     missing = ids[~np.isin(ids, now.prepared["object_id"])]
     if len(missing):
         raise CommitRefused(
@@ -376,7 +375,7 @@ def _run_of(now: NodeList, sources: NDArray[np.int64], sizes_bytes: NDArray[np.i
 
 
 def without_expired(now: NodeList, now_ms: int) -> tuple[NodeList | None, NDArray[np.int64]]:
-    """Take ids out of the promises whose deadline has come; from then on nobody can commit them.
+    """Take prepared ids out of the list whose deadline has come; from then on nobody can commit them.
 
     Args:
         now: the list.
@@ -391,37 +390,12 @@ def without_expired(now: NodeList, now_ms: int) -> tuple[NodeList | None, NDArra
 
 
 def without_prepared(now: NodeList, object_ids: Iterable[int] | NDArray[np.int64]) -> NodeList | None:
-    """Take ids out of the promises before their time: their writer gives them back, unused.
+    """Take prepared ids out of the list before their time: their writer gives them back, unused.
 
-    Ids that are not promised are left as they are; None if none of them is.
+    Ids that are not prepared are left as they are; None if none of them is.
     """
     given_back = np.isin(now.prepared["object_id"], np.fromiter(object_ids, dtype=np.int64))
     return replace(now, prepared=now.prepared[~given_back]) if given_back.any() else None
-
-
-def with_delete_pending(now: NodeList, retired_before_ms: int) -> tuple[NodeList | None, NDArray[np.int64]]:
-    """Doom what was retired before a time: from then on it cannot come back.
-
-    Args:
-        now: the list.
-        retired_before_ms: what was retired at that very time is spared. The format record's `retired_seconds` ago.
-
-    Returns:
-        The list with the marks (None: all that is old enough has them), and the ids of all doomed objects, those of
-        earlier rounds among them.
-    """
-    retired, ids = doomed(now.retired, retired_before_ms)
-    return (None if retired is None else replace(now, retired=retired)), ids
-
-
-def without_collected(now: NodeList, object_ids: Iterable[int] | NDArray[np.int64]) -> NodeList | None:
-    """Forget doomed objects that are deleted. Ids that are not listed any more count as done; None if all do.
-
-    Raises:
-        CommitRefused: an id that is not doomed.
-    """
-    retired = without_deleted(now.retired, now.live["object_id"], object_ids, now.where)
-    return None if retired is None else replace(now, retired=retired)
 
 
 def without_stream_objects(now: NodeList, object_ids: Iterable[int] | NDArray[np.int64]) -> NodeList | None:
@@ -463,7 +437,7 @@ class Undo:
 def undone(now: NodeList, earlier: NodeList, now_ms: int) -> Undo | None:
     """Lead the list back to an earlier version of it, keeping what was uploaded since.
 
-    The epoch and the promised ids stay as they are.
+    The session number and the prepared ids stay as they are.
 
     Args:
         now: the list.
@@ -474,8 +448,8 @@ def undone(now: NodeList, earlier: NodeList, now_ms: int) -> Undo | None:
         None if all objects of the earlier version are live, and nothing else is below its next order id.
 
     Raises:
-        CommitRefused: an object that would have to come back is doomed or collected, the versions are not of one
-            list, or another undo lies between them.
+        CommitRefused: an object that would have to come back is delete pending or collected, the versions are not
+            of one list, or another undo lies between them.
     """
     where = _checked_place(now, earlier)
     commits = _commits_to_undo(now, earlier, where)
@@ -536,9 +510,9 @@ def _commits_to_undo(now: NodeList, earlier: NodeList, where: str) -> set[int]:
 
 def _revivable(now: NodeList, commits: NDArray[np.int64], where: str) -> Rows:
     sources = now.retired[np.isin(now.retired["retired_by"], commits)]
-    doomed = sources["object_id"][sources["doomed"] != 0]
-    if len(doomed):
-        raise CommitRefused(f"{where}: expected objects that nobody deletes yet, found {some(doomed)} being deleted")
+    pending = sources["object_id"][sources["doomed"] != 0]
+    if len(pending):
+        raise CommitRefused(f"{where}: expected objects that nobody deletes yet, found {some(pending)} being deleted")
     return sources[~np.isin(sources["added_by"], commits)]
 
 
@@ -566,7 +540,7 @@ def _refuse_differences(live: Rows, earlier: NodeList, where: str) -> None:
 
 
 def undoable_commits(now: NodeList) -> NDArray[np.int64]:
-    """The numbers of commits whose sources are retired and not doomed: an undo can bring these back.
+    """The numbers of commits whose sources are retired and not delete pending: an undo can bring these back.
 
     Once a commit is not among them any more, it never is again.
     """

@@ -30,8 +30,8 @@ and field with its unit, and which release writes which version: docs/formats.md
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 from msgspec import Meta
@@ -352,53 +352,6 @@ def _refuse_first(rows: Rows, wrong: np.ndarray[tuple[int], np.dtype[np.bool_]],
         raise CommitRefused(f"{expected}, found {described(rows[int(wrong.argmax())])}")
 
 
-# Retired rows on their way out: first delete pending, then forgotten
-
-
-def doomed(retired: Rows, retired_before_ms: int) -> tuple[Rows | None, NDArray[np.int64]]:
-    """Doom what was retired before a time.
-
-    Args:
-        retired: rows with `retired_at_ms` and `doomed`.
-        retired_before_ms: what was retired at that very time is spared.
-
-    Returns:
-        The rows with the marks (None: all that is old enough has them), and the ids of all doomed objects, those of
-        earlier rounds among them.
-    """
-    is_doomed = retired["doomed"] != 0
-    fresh = ~is_doomed & (retired["retired_at_ms"] < retired_before_ms)
-    ids: NDArray[np.int64] = retired["object_id"][is_doomed | fresh]
-    if not fresh.any():
-        return None, ids
-    marked = retired.copy()
-    marked["doomed"][fresh] = 1
-    return marked, ids
-
-
-def without_deleted(
-    retired: Rows, live_ids: NDArray[np.int64], object_ids: Iterable[int] | NDArray[np.int64], where: str
-) -> Rows | None:
-    """Forget doomed objects that are deleted. Ids that do not stand there any more count as done; None if all do.
-
-    Args:
-        retired: rows with `doomed`.
-        live_ids: of what is live in the same place.
-        object_ids: of what was deleted.
-        where: the list or bucket, for the error's sake.
-
-    Raises:
-        CommitRefused: an id that is not doomed.
-    """
-    ids = np.fromiter(object_ids, dtype=np.int64)
-    gone = np.isin(retired["object_id"], ids)
-    spared = retired["object_id"][gone & (retired["doomed"] == 0)]
-    spared = np.concatenate((spared, ids[np.isin(ids, live_ids)]))
-    if len(spared):
-        raise CommitRefused(f"{where}: expected deleted objects to be doomed before, found {some(spared)} that are not")
-    return retired[~gone] if gone.any() else None
-
-
 def facts_of(ref: ObjectRef, data_time_ms: int) -> ObjectFacts:
     """What a list says of an object.
 
@@ -634,6 +587,51 @@ def ids_of(record: NodeList | StreamShard) -> NDArray[np.int64]:
 def highest_id(*records: NodeList | StreamShard) -> int:
     """The highest object id that stands anywhere in lists and buckets; -1 if none does. O(rows)."""
     return max((int(ids_of(record).max(initial=-1)) for record in records), default=-1)
+
+
+# Retired rows on their way out of a list or a shard: first delete pending, then forgotten
+
+Record = TypeVar("Record", bound=NodeList | StreamShard)
+
+
+def with_delete_pending(now: Record, retired_before_ms: int) -> tuple[Record | None, NDArray[np.int64]]:
+    """Mark what was retired before a time as delete pending: from then on it cannot come back.
+
+    Args:
+        now: the list or the shard.
+        retired_before_ms: what was retired at that very time is spared. The format record's `retired_seconds` ago.
+
+    Returns:
+        The record with the marks (None: all that is old enough has them), and the ids of all objects that are delete
+        pending, those of earlier rounds among them.
+    """
+    is_pending = now.retired["doomed"] != 0
+    fresh = ~is_pending & (now.retired["retired_at_ms"] < retired_before_ms)
+    ids: NDArray[np.int64] = now.retired["object_id"][is_pending | fresh]
+    if not fresh.any():
+        return None, ids
+    marked = now.retired.copy()
+    marked["doomed"][fresh] = 1
+    return replace(now, retired=marked), ids
+
+
+def without_collected(now: Record, object_ids: Iterable[int] | NDArray[np.int64]) -> Record | None:
+    """Forget objects that were delete pending and are deleted.
+
+    Ids that do not stand there any more count as done; None if all do.
+
+    Raises:
+        CommitRefused: an id that is not delete pending.
+    """
+    live = now.live if isinstance(now, NodeList) else now.stream_objects
+    ids = np.fromiter(object_ids, dtype=np.int64)
+    gone = np.isin(now.retired["object_id"], ids)
+    spared = now.retired["object_id"][gone & (now.retired["doomed"] == 0)]
+    spared = np.concatenate((spared, ids[np.isin(ids, live["object_id"])]))
+    if len(spared):
+        expected = "deleted objects to be doomed before"
+        raise CommitRefused(f"{now.where}: expected {expected}, found {some(spared)} that are not")
+    return replace(now, retired=now.retired[~gone]) if gone.any() else None
 
 
 READ_OBJECT: Final = np.dtype(

@@ -171,14 +171,14 @@ def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList]
     return seen, *recover_ends(parts, seen.value, buckets)
 
 
-def with_epoch(bucket: StreamShard, node_id: int, epoch: int) -> StreamShard | None:
-    """A bucket whose open ranges of this node are of this epoch; None if they are so already, or of a newer one."""
+def with_session_number(bucket: StreamShard, node_id: int, session_number: int) -> StreamShard | None:
+    """A bucket whose open ranges of this node are of this session; None if they are so already, or of a newer one."""
     ranges = bucket.ranges
-    older = (ranges["node_id"] == node_id) & (ranges["end"] == OPEN) & (ranges["epoch"] < epoch)
+    older = (ranges["node_id"] == node_id) & (ranges["end"] == OPEN) & (ranges["epoch"] < session_number)
     if not older.any():
         return None
     raised = ranges.copy()
-    raised["epoch"][older] = epoch
+    raised["epoch"][older] = session_number
     return StreamShard(bucket.bucket, bucket.streams, raised, bucket.stream_objects, bucket.retired)
 
 
@@ -231,10 +231,10 @@ def _with_node(known: NodeDirectory, node_id: int) -> NodeDirectory | None:
     return replace(known, node_ids=np.union1d(known.node_ids, np.array([node_id], dtype=np.int64)))
 
 
-def _adopt(parts: CatalogParts, node_id: int, epoch: int, number: int) -> Versioned[StreamShard]:
+def _adopt(parts: CatalogParts, node_id: int, session_number: int, number: int) -> Versioned[StreamShard]:
     seen = _bucket(parts, number)
     key = parts.keys.shard(number)
-    return key.change(lambda now: with_epoch(require(now, key.where), node_id, epoch), seen=seen)
+    return key.change(lambda now: with_session_number(require(now, key.where), node_id, session_number), seen=seen)
 
 
 def _bucket(parts: CatalogParts, number: int) -> Versioned[StreamShard]:

@@ -64,7 +64,9 @@ EditRule = Callable[[StreamShard, Ids, Ids], StreamShard | None]
 """(bucket, stream ids, an offset for each) -> the bucket that follows, or None."""
 
 
-def open_ranges(parts: CatalogParts, node_id: int, epoch: int, wanted: Mapping[int, int | None]) -> tuple[Ids, Ids]:
+def open_ranges(
+    parts: CatalogParts, node_id: int, session_number: int, wanted: Mapping[int, int | None]
+) -> tuple[Ids, Ids]:
     """Open streams on a node; gives their ids and the offsets at which their open ranges start.
 
     Raises:
@@ -72,7 +74,7 @@ def open_ranges(parts: CatalogParts, node_id: int, epoch: int, wanted: Mapping[i
     """
 
     def rule(bucket: StreamShard, ids: Ids, offsets: Ids) -> StreamShard | None:
-        return with_open_ranges(bucket, ids, node_id, epoch, offsets)
+        return with_open_ranges(bucket, ids, node_id, session_number, offsets)
 
     asked = {stream_id: OPEN if start is None else start for stream_id, start in wanted.items()}
     buckets = edit_buckets(parts, asked, rule)
@@ -81,7 +83,7 @@ def open_ranges(parts: CatalogParts, node_id: int, epoch: int, wanted: Mapping[i
     return rows["stream_id"], rows["start"]
 
 
-def close_ranges(parts: CatalogParts, node_id: int, epoch: int, ends: Mapping[int, int]) -> None:
+def close_ranges(parts: CatalogParts, node_id: int, session_number: int, ends: Mapping[int, int]) -> None:
     """Close streams on a node at these ends.
 
     Raises:
@@ -90,7 +92,7 @@ def close_ranges(parts: CatalogParts, node_id: int, epoch: int, ends: Mapping[in
     """
 
     def rule(bucket: StreamShard, ids: Ids, offsets: Ids) -> StreamShard | None:
-        _refuse_fenced(bucket, ids, node_id, epoch)
+        _refuse_fenced(bucket, ids, node_id, session_number)
         return with_closed_ranges(bucket, ids, node_id, offsets)
 
     edit_buckets(parts, ends, rule)
@@ -131,14 +133,14 @@ def edit_buckets(parts: CatalogParts, offsets: Mapping[int, int], rule: EditRule
     return list(parts.executor.map(edit, np.unique(numbers).tolist()))
 
 
-def _refuse_fenced(bucket: StreamShard, ids: Ids, node_id: int, epoch: int) -> None:
+def _refuse_fenced(bucket: StreamShard, ids: Ids, node_id: int, session_number: int) -> None:
     ranges = bucket.ranges
-    taken = (ranges["node_id"] == node_id) & (ranges["end"] == OPEN) & (ranges["epoch"] > epoch)
+    taken = (ranges["node_id"] == node_id) & (ranges["end"] == OPEN) & (ranges["epoch"] > session_number)
     taken &= np.isin(ranges["stream_id"], ids)
     if taken.any():
         first = ranges[int(taken.argmax())]
         raise SessionFenced(
-            f"stream {first['stream_id']}: expected to be open for epoch {epoch} of node {node_id}, "
+            f"stream {first['stream_id']}: expected to be open for epoch {session_number} of node {node_id}, "
             f"found epoch {first['epoch']}: another session was opened"
         )
 

@@ -2,8 +2,8 @@
 
     placing         shard_of, shards_of
     ownership       with_open_ranges, with_closed_ranges, with_starts
-    stream objects  with_stream_objects, with_replacement, without_commits, with_withdrawn,
-                    with_delete_pending_stream_objects, without_collected_stream_objects
+    stream objects  with_stream_objects, with_replacement, without_commits, with_withdrawn; with_delete_pending and
+                    without_collected stand in `records`
     checking        check_shard
 
 All rules are pure: a shard and facts in, the next shard out, or None where nothing is left to do. They take columns of
@@ -49,7 +49,6 @@ from accel.catalog.records import (
     by_stream,
     check_new_rows,
     described,
-    doomed,
     joined,
     make_rows,
     overlapping,
@@ -58,7 +57,6 @@ from accel.catalog.records import (
     retyped,
     some,
     starts_of,
-    without_deleted,
 )
 from accel.errors import CommitRefused
 
@@ -128,7 +126,7 @@ Column = NDArray[np.int64]
 
 
 def with_open_ranges(
-    now: StreamShard, stream_ids: ArrayLike, node_id: int, epoch: int, starts: ArrayLike = OPEN
+    now: StreamShard, stream_ids: ArrayLike, node_id: int, session_number: int, starts: ArrayLike = OPEN
 ) -> StreamShard | None:
     """Open streams on a node: it may write them from where they end.
 
@@ -138,7 +136,7 @@ def with_open_ranges(
         now: the bucket of these streams; that they hash to it is not checked.
         stream_ids: m ids in any order, each once.
         node_id: the node.
-        epoch: of its session; stands in the range.
+        session_number: of its session; stands in the range.
         starts: for each stream where the caller believes that it ends; -1 (the default, for all) = no matter where.
 
     Raises:
@@ -163,7 +161,7 @@ def with_open_ranges(
         OWNED_RANGE,
         stream_id=np.concatenate((begun, continued["stream_id"])),
         range_index=np.concatenate((np.zeros_like(begun), continued["range_index"] + 1)),
-        epoch=epoch,
+        epoch=session_number,
         start=np.concatenate((begin, continued["end"])),
         end=OPEN,
         node_id=node_id,
@@ -399,34 +397,6 @@ def with_withdrawn(now: StreamShard, rows: Rows, now_ms: int) -> StreamShard | N
     if not len(new) and not live.any():
         return None
     return _retire(replace(now, retired=_retired_with(now, new, now_ms)), live, now_ms)
-
-
-def with_delete_pending_stream_objects(
-    now: StreamShard, retired_before_ms: int
-) -> tuple[StreamShard | None, NDArray[np.int64]]:
-    """Doom what was retired before a time; see `node_list.with_delete_pending`.
-
-    Args:
-        now: the bucket.
-        retired_before_ms: what was retired at that very time is spared.
-
-    Returns:
-        The bucket with the marks (None: all that is old enough has them), and the ids of all doomed objects.
-    """
-    retired, ids = doomed(now.retired, retired_before_ms)
-    return (None if retired is None else replace(now, retired=retired)), ids
-
-
-def without_collected_stream_objects(
-    now: StreamShard, object_ids: Iterable[int] | NDArray[np.int64]
-) -> StreamShard | None:
-    """Forget doomed objects that are deleted. Ids that do not lie here any more count as done; None if all do.
-
-    Raises:
-        CommitRefused: an id that is not doomed.
-    """
-    retired = without_deleted(now.retired, now.stream_objects["object_id"], object_ids, now.where)
-    return None if retired is None else replace(now, retired=retired)
 
 
 def retire_trimmed(now: StreamShard, now_ms: int) -> StreamShard:

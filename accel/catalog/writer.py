@@ -43,6 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_128
 
+from accel.catalog.keys import require
 from accel.catalog.node_list import with_prepared, with_upload
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import (
@@ -105,7 +106,7 @@ class NodeWriter:
         self._backoff = Backoff(RetrySettings(), parts.system.sleep, parts.system.jitter)
         self._commits_since_checkpoint = opened
         self.node_id = seen.value.node_id
-        self.epoch = seen.value.epoch
+        self.session_number = seen.value.epoch
 
     def __enter__(self) -> Self:
         return self
@@ -117,7 +118,7 @@ class NodeWriter:
             self.close()
 
     def __repr__(self) -> str:
-        return f"NodeWriter(node {self.node_id}, epoch {self.epoch}, {len(self._ends)} streams)"
+        return f"NodeWriter(node {self.node_id}, session {self.session_number}, {len(self._ends)} streams)"
 
     @property
     def node_list(self) -> NodeList:
@@ -130,7 +131,7 @@ class NodeWriter:
         return self._ends.end(stream_id)
 
     def prepare(self, count: int = 1, deadline_seconds: float = 3600.0) -> list[int]:
-        """Promise ids for objects that are about to be written. No request while ids of earlier commits suffice.
+        """Prepare ids for objects that are about to be written. No request while ids of earlier commits suffice.
 
         Args:
             count: how many.
@@ -248,7 +249,7 @@ class NodeWriter:
         """
         wanted = dict(streams) if isinstance(streams, Mapping) else dict.fromkeys(streams)
         with self._turn():
-            starts = open_ranges(self._parts, self.node_id, self.epoch, wanted)
+            starts = open_ranges(self._parts, self.node_id, self.session_number, wanted)
             self._ends = self._ends.raised(*starts)
 
     def close_streams(self, stream_ids: Iterable[int]) -> dict[int, int]:
@@ -266,7 +267,7 @@ class NodeWriter:
             ends = {stream_id: self._known_end(stream_id) for stream_id in stream_ids}
             if self._doubtful:
                 raise CommitRefused(f"node {self.node_id}: expected no commit in doubt, found {len(self._doubtful)}")
-            close_ranges(self._parts, self.node_id, self.epoch, ends)
+            close_ranges(self._parts, self.node_id, self.session_number, ends)
             self._ends = self._ends.without(np.array(list(ends), dtype=np.int64))
             return ends
 
@@ -317,7 +318,7 @@ class NodeWriter:
         needed_ms = self._parts.now_ms() + int(deadline_seconds * MILLISECONDS)
         good = [object_id for object_id, deadline_ms in self._ready if deadline_ms >= needed_ms][:count]
         if len(good) < count:
-            good += self._promise(count - len(good), needed_ms)
+            good += self._prepare_new(count - len(good), needed_ms)
         self._ready = [pair for pair in self._ready if pair[0] not in good]
         return good
 
@@ -337,13 +338,13 @@ class NodeWriter:
         more, deadline_ms = self._ids_ahead(), self._ahead_deadline_ms()
 
         def change(found: NodeList | None) -> NodeList | None:
-            now = self._found(found)
+            now = require(found, self._key.where)
             if any(doubtful.are_listed(now) for doubtful in self._doubtful if doubtful is not claims):
                 raise _LandedError
-            changed = with_upload(now, self.epoch, claims.facts, claims.rows)
+            changed = with_upload(now, self.session_number, claims.facts, claims.rows)
             if changed is None or not more:
                 return changed
-            return with_prepared(changed, more, deadline_ms, self.epoch)
+            return with_prepared(changed, more, deadline_ms, self.session_number)
 
         before = self._seen
         self._doubtful.append(claims)
@@ -360,7 +361,7 @@ class NodeWriter:
         if self._seen is not before:
             self._doubtful.clear()  # whatever is still on its way names a version that is no longer there
         self._ends = self._ends.raised(claims.stream_ids, claims.ends)
-        self._ready += [(object_id, deadline_ms) for object_id in more if _is_promised(self._seen.value, object_id)]
+        self._ready += [(object_id, deadline_ms) for object_id in more if _is_prepared(self._seen.value, object_id)]
         self._after_commit()
 
     def _after_commit(self) -> None:
@@ -408,7 +409,7 @@ class NodeWriter:
         if claims.to_look_at is None or claims.are_listed(self._seen.value):
             return
         # What the list refuses is refused without a request.
-        with_upload(self._seen.value, self.epoch, claims.facts, claims.rows)
+        with_upload(self._seen.value, self.session_number, claims.facts, claims.rows)
         refuse_misplaced(self._parts, claims.to_look_at)
 
     def _ids_ahead(self) -> list[int]:
@@ -420,20 +421,15 @@ class NodeWriter:
     def _ahead_deadline_ms(self) -> int:
         return self._parts.now_ms() + int(self._parts.format.prepared_seconds * MILLISECONDS)
 
-    def _promise(self, count: int, deadline_ms: int) -> list[int]:
+    def _prepare_new(self, count: int, deadline_ms: int) -> list[int]:
         self._parts.ids.note(highest_id(self._seen.value))
         ids = self._parts.ids.take(count)
 
         def change(now: NodeList | None) -> NodeList | None:
-            return with_prepared(self._found(now), ids, deadline_ms, self.epoch)
+            return with_prepared(require(now, self._key.where), ids, deadline_ms, self.session_number)
 
         self._seen = self._key.change(change, seen=self._seen)
         return ids
-
-    def _found(self, now: NodeList | None) -> NodeList:
-        if now is None:
-            raise CatalogDamaged(f"expected the list of node {self.node_id}, found none: it was deleted")
-        return now
 
     def _known_end(self, stream_id: int) -> int:
         end = self._ends.end(stream_id)
@@ -460,7 +456,7 @@ class NodeWriter:
         self._commits_since_checkpoint = 0
 
 
-def _is_promised(node_list: NodeList, object_id: int) -> bool:
+def _is_prepared(node_list: NodeList, object_id: int) -> bool:
     return object_id in node_list.prepared["object_id"]
 
 

@@ -91,7 +91,7 @@ class ObjectSegments:
         self._segments = OpenSegments(
             catalog, self._node, store, self._directory, self.clock, settings, backoff, system
         )
-        self._buffer = AppendBuffer(self._node.epoch, system.timer)
+        self._buffer = AppendBuffer(self._node.session_number, system.timer)
         layout = catalog.parts.layout
         parts = UploadParts(store, layout, self._node, self._transactions, settings, backoff)
         self._uploads = UploadQueue(parts, self._segments, self._buffer)

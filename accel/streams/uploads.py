@@ -452,7 +452,9 @@ class Merging:
         first = routed[0][0]
         proof = taken[located.open[first]][-sum(segment_id == first for segment_id, _ in routed)]
         node, names = self._parts.node, tuple((name.stream, name.transaction) for name, _ in group)
-        intent = MergeIntent(node.node_id, node.epoch, proof.stream_id, proof.base_offset, proof.end_offset, names)
+        intent = MergeIntent(
+            node.node_id, node.session_number, proof.stream_id, proof.base_offset, proof.end_offset, names
+        )
         return Upload(self._parts, taken, intent)
 
     def was_merged(self, intent: MergeIntent) -> bool:

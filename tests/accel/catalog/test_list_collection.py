@@ -7,14 +7,13 @@ from dataclasses import replace
 import pytest
 
 from accel.catalog.node_list import (
-    with_delete_pending,
     with_prepared,
-    without_collected,
     without_expired,
     without_prepared,
     without_stream_objects,
     without_withdrawn,
 )
+from accel.catalog.records import with_delete_pending, without_collected
 from accel.errors import CommitRefused
 from tests.accel.catalog.building import compacted, done, list_of, live_ids, stream_objects, uploaded
 

@@ -9,15 +9,13 @@ from accel.catalog.node_list import (
     PREPARED_MAX,
     check_list,
     with_compaction,
-    with_delete_pending,
     with_extended,
     with_new_session,
     with_prepared,
     with_upload,
-    without_collected,
     without_expired,
 )
-from accel.catalog.records import NodeList, ObjectFacts
+from accel.catalog.records import NodeList, ObjectFacts, with_delete_pending, without_collected
 from accel.errors import CommitRefused, SessionFenced
 from tests.accel.catalog.building import (
     FAR_MS,

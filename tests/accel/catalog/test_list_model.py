@@ -18,22 +18,18 @@ from accel.catalog.node_list import (
     check_list,
     undone,
     with_compaction,
-    with_delete_pending,
     with_new_session,
     with_prepared,
     with_upload,
-    without_collected,
     without_expired,
     without_stream_objects,
     without_withdrawn,
 )
-from accel.catalog.records import NodeList, ObjectFacts
+from accel.catalog.records import NodeList, ObjectFacts, with_delete_pending, without_collected
 from accel.catalog.stream_shards import (
     check_shard,
-    with_delete_pending_stream_objects,
     with_stream_objects,
     with_withdrawn,
-    without_collected_stream_objects,
     without_commits,
 )
 from accel.errors import CommitRefused, SessionFenced
@@ -146,7 +142,7 @@ class ListHistory(RuleBasedStateMachine):
     @rule()
     def doom(self) -> None:
         doomed, ids = with_delete_pending(self.now, self.clock_ms - RETENTION_MS)
-        doomed_bucket, own_ids = with_delete_pending_stream_objects(self.bucket, self.clock_ms - RETENTION_MS)
+        doomed_bucket, own_ids = with_delete_pending(self.bucket, self.clock_ms - RETENTION_MS)
         self.now = self.now if doomed is None else doomed
         self.bucket = self.bucket if doomed_bucket is None else doomed_bucket
         self.doomed |= {*ids.tolist(), *own_ids.tolist()}
@@ -156,7 +152,7 @@ class ListHistory(RuleBasedStateMachine):
         doomed = self.now.retired["object_id"][self.now.retired["doomed"] != 0][::share]
         self.now = without_collected(self.now, doomed) or self.now
         doomed = self.bucket.retired["object_id"][self.bucket.retired["doomed"] != 0][::share]
-        self.bucket = without_collected_stream_objects(self.bucket, doomed) or self.bucket
+        self.bucket = without_collected(self.bucket, doomed) or self.bucket
 
     @rule()
     def open_session(self) -> None:

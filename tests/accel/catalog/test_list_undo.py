@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from accel.catalog.node_list import Undo, check_list, undone, with_delete_pending, with_new_session, without_collected
-from accel.catalog.records import NO_COMMIT, NodeList
+from accel.catalog.node_list import Undo, check_list, undone, with_new_session
+from accel.catalog.records import NO_COMMIT, NodeList, with_delete_pending, without_collected
 from accel.errors import CommitRefused
 from tests.accel.catalog.building import compacted, done, list_of, live_ids, prepared, stream_objects, uploaded
 

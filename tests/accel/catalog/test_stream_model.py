@@ -9,16 +9,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from accel.catalog.records import OPEN, Rows, StreamShard
+from accel.catalog.records import OPEN, Rows, StreamShard, with_delete_pending, without_collected
 from accel.catalog.stream_shards import (
     check_shard,
     with_closed_ranges,
-    with_delete_pending_stream_objects,
     with_open_ranges,
     with_replacement,
     with_starts,
     with_stream_objects,
-    without_collected_stream_objects,
 )
 from accel.errors import CommitRefused
 from tests.accel.catalog.building import done, stream_objects
@@ -176,10 +174,10 @@ class BucketHistory(RuleBasedStateMachine):
     @rule(passed_ms=st.integers(0, 4))
     def collect(self, passed_ms: int) -> None:
         self.clock_ms += passed_ms
-        doomed, ids = with_delete_pending_stream_objects(self.bucket, self.clock_ms - RETENTION_MS)
+        doomed, ids = with_delete_pending(self.bucket, self.clock_ms - RETENTION_MS)
         self.bucket = self.bucket if doomed is None else doomed
         if len(ids):
-            self.bucket = done(without_collected_stream_objects(self.bucket, ids))
+            self.bucket = done(without_collected(self.bucket, ids))
         for stream in self.model.values():
             assert not stream.objects.keys() & set(ids.tolist())
             stream.retired -= set(ids.tolist())

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from accel.catalog.records import NO_COMMIT, Rows, StreamShard
+from accel.catalog.records import NO_COMMIT, Rows, StreamShard, with_delete_pending, without_collected
 from accel.catalog.stream_shards import (
     check_shard,
-    with_delete_pending_stream_objects,
     with_replacement,
     with_starts,
     with_stream_objects,
     with_withdrawn,
-    without_collected_stream_objects,
     without_commits,
 )
 from accel.errors import CommitRefused
@@ -135,14 +133,14 @@ def test_a_withdrawn_object_is_not_listed_when_it_comes_late() -> None:
 
 def test_retired_objects_are_doomed_before_they_are_forgotten() -> None:
     bucket = done(with_replacement(filled(), 3, stream_objects((30, 3, 0, 15)), [21, 20], 900))
-    assert with_delete_pending_stream_objects(bucket, 900)[0] is None
+    assert with_delete_pending(bucket, 900)[0] is None
     with pytest.raises(CommitRefused, match="expected deleted objects to be doomed before, found 20, 21 that are not"):
-        without_collected_stream_objects(bucket, [20, 21])
-    doomed, found = with_delete_pending_stream_objects(bucket, 901)
+        without_collected(bucket, [20, 21])
+    doomed, found = with_delete_pending(bucket, 901)
     assert found.tolist() == [20, 21]
-    assert with_delete_pending_stream_objects(done(doomed), 901)[0] is None
-    left = done(without_collected_stream_objects(done(doomed), [20]))
+    assert with_delete_pending(done(doomed), 901)[0] is None
+    left = done(without_collected(done(doomed), [20]))
     assert ids(left.retired) == [21]
-    assert without_collected_stream_objects(left, [20]) is None
+    assert without_collected(left, [20]) is None
     with pytest.raises(CommitRefused, match="found 30 that are not"):
-        without_collected_stream_objects(done(doomed), [30])
+        without_collected(done(doomed), [30])

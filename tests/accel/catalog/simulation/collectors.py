@@ -11,10 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.node_list import with_delete_pending, without_collected, without_expired
-from accel.catalog.records import NodeList, StreamShard
+from accel.catalog.node_list import without_expired
+from accel.catalog.records import NodeList, StreamShard, with_delete_pending, without_collected
 from accel.catalog.shard_writes import move_stream_objects
-from accel.catalog.stream_shards import with_delete_pending_stream_objects, without_collected_stream_objects
 from tests.accel.catalog.simulation.bucket import LAYOUT, NODES, Bucket
 
 MILLISECONDS = 1000
@@ -93,12 +92,12 @@ class Collector:
         doomed: list[int] = []
 
         def doom(now: StreamShard | None) -> StreamShard | None:
-            changed, ids = with_delete_pending_stream_objects(now or StreamShard(number), self._before_ms())
+            changed, ids = with_delete_pending(now or StreamShard(number), self._before_ms())
             doomed[:] = ids.tolist()
             return changed
 
         def forget(now: StreamShard | None) -> StreamShard | None:
-            return without_collected_stream_objects(now or StreamShard(number), doomed)
+            return without_collected(now or StreamShard(number), doomed)
 
         key = self.catalog.parts.keys.shard(number)
         seen = key.change(doom)
