@@ -173,9 +173,7 @@ def test_a_cut_may_be_a_file(orders: Reading, tmp_path: Path) -> None:
 def test_what_lies_between_two_cuts(orders: Reading) -> None:
     _, first = orders.rows("--events", "6")
     start = as_pairs(first["position"])
-    _, middle = orders.rows(
-        "--from", start, "--events", "9"
-    )
+    _, middle = orders.rows("--from", start, "--events", "9")
     end = as_pairs(middle["position"])
     between, summary = orders.rows("--from", start, "--to", end)
     until_end, _ = orders.rows("--to", end)
