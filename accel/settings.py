@@ -50,14 +50,14 @@ class Settings:
     bypass: bool = False
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for setting in fields(self):
+            value = getattr(self, setting.name)
             if (
                 isinstance(value, int | float)
                 and not isinstance(value, bool)
                 and value <= 0
-                and each.name != "refresh_seconds"
+                and setting.name != "refresh_seconds"
             ):
-                raise ValueError(f"expected {each.name} above 0, found {value}")
+                raise ValueError(f"expected {setting.name} above 0, found {value}")
         if self.refresh_seconds < 0:
             raise ValueError(f"expected refresh_seconds of at least 0, found {self.refresh_seconds}")

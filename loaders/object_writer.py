@@ -352,23 +352,23 @@ def stored_size_bytes(store: ObjectStore, key: str) -> int | None:
 def ends_with(store: ObjectStore, key: str, size_bytes: int, ending: Body) -> bool:
     """Whether an object of this size and with these last bytes lies at a key. One request."""
     try:
-        found = store.get_tail(key, len(ending))
+        tail = store.get_tail(key, len(ending))
     except (KeyMissing, AccessDenied):
         return False
-    return found.object_size_bytes == size_bytes and found.body == ending
+    return tail.object_size_bytes == size_bytes and tail.body == ending
 
 
 def _is_written(store: ObjectStore, key: str, body: Body, error: StoreError) -> bool:
     """Whether these bytes lie at the key; False if nothing does."""
     try:
-        found = store.get_range(key, 0, len(body))
+        start = store.get_range(key, 0, len(body))
     except (KeyMissing, AccessDenied):
         return False
     except RangeInvalid:
         size_bytes = 0
     else:
-        size_bytes = found.object_size_bytes
-        if size_bytes == len(body) and found.body == body:
+        size_bytes = start.object_size_bytes
+        if size_bytes == len(body) and start.body == body:
             return True
     expected = f"no object, or this one of {len(body)} bytes"
     raise ObjectExists("put", key, f"expected {expected}, found another of {size_bytes} bytes") from error

@@ -328,9 +328,9 @@ def merged(merge: Merge, parts: Sequence[BlockTimes]) -> BlockTimes:
     Raises:
         ValueError: other parts, or times that do not ascend from one part to the next.
     """
-    found = tuple(part.block for part in parts)
-    if found != merge.parts:
-        raise ValueError(f"expected {_span(merge.parts)}, found {_span(found)}")
+    blocks = tuple(part.block for part in parts)
+    if blocks != merge.parts:
+        raise ValueError(f"expected {_span(merge.parts)}, found {_span(blocks)}")
     times = array(TYPE_CODE)
     for part in parts:
         times += part.times

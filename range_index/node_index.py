@@ -175,18 +175,18 @@ class NodeRanges:
 
     def entries_of(self, object_ids: Iterable[int], stream_id: int, now: float) -> list[Entry]:
         """The entries of one stream in those of the objects that are here and hold it; O(objects x log streams)."""
-        found = [self.entry_of(object_id, stream_id, now) for object_id in object_ids]
-        return [entry for entry in found if entry is not None]
+        entries = [self.entry_of(object_id, stream_id, now) for object_id in object_ids]
+        return [entry for entry in entries if entry is not None]
 
     def rows(self, stream_id: int, now: float) -> Rows:
         """The entries of one stream in all objects, in order of arrival; O(objects x log streams of one)."""
-        found = []
+        parts = []
         for chunk in self._chunks:
             rows = chunk.find(stream_id)
             if len(rows.starts):
                 chunk.used = now
-                found.append(rows)
-        return joined(found)
+                parts.append(rows)
+        return joined(parts)
 
     def rows_of(self, stream_id: int, object_ids: Sequence[int], now: float) -> Rows:
         """The entries of one stream in some of the objects, in that order if they are few, else in order of arrival."""

@@ -184,11 +184,11 @@ class RangeChunk:
     def _holed_among(self, hits: NDArray[np.int64], positions: NDArray[np.int64]) -> frozenset[int]:
         if not self._holed:
             return NO_HOLES
-        found = dict(zip(hits.tolist(), positions.tolist(), strict=True))
+        position_by_object = dict(zip(hits.tolist(), positions.tolist(), strict=True))
         holed = []
         for object_id, places in self._holed.items():
             slot = self._slots[object_id]
-            if slot in found and found[slot] - self._begins[slot] in places:
+            if slot in position_by_object and position_by_object[slot] - self._begins[slot] in places:
                 holed.append(object_id)
         return frozenset(holed)
 

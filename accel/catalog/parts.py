@@ -292,7 +292,7 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
     if record is None:
         wanted = msgspec.structs.replace(wanted, if_match_quotes=probe_conditions(store, system.nonce))
         with ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-init") as executor:
-            keys = CatalogKeys(catalog_tables(store, wanted, system, executor))
+            keys = CatalogKeys(catalog_tables(store, wanted, system))
             shared = SystemKeys(keys.tables)
             if _is_in_use(store, keys):
                 wanted = _of_its_life(store, keys, shared, wanted)
@@ -315,16 +315,13 @@ def existing_format(store: ObjectStore) -> FormatRecord:
     return record
 
 
-def catalog_tables(
-    store: ObjectStore, record: FormatRecord, system: Components, executor: ThreadPoolExecutor
-) -> Tables:
+def catalog_tables(store: ObjectStore, record: FormatRecord, system: Components) -> Tables:
     """The tables of a bucket, with conditional writes as its endpoint wants them."""
     return Tables(
         store,
         nonce=system.nonce,
         sleep=system.sleep,
         jitter=system.jitter,
-        executor=executor,
         if_match_quotes=record.if_match_quotes,
     )
 
@@ -351,7 +348,7 @@ def catalog_parts(
         Threads(settings.parallel_requests, "accel-catalog-objects", lifetime=lifetime),
     )
     layout = ObjectLayout(namespace=record.namespace)
-    keys = CatalogKeys(catalog_tables(store, record, system, executor))
+    keys = CatalogKeys(catalog_tables(store, record, system))
     return CatalogParts(
         store=store,
         layout=layout,

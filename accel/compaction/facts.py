@@ -121,8 +121,8 @@ class StreamTrail:
 
 def _counted(positions: Integers) -> tuple[Integers, Integers]:
     counts = np.bincount(positions[positions >= 0])
-    found = np.flatnonzero(counts)
-    return found, counts[found]
+    occupied = np.flatnonzero(counts)
+    return occupied, counts[occupied]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,20 +158,20 @@ class _Window:
         """For each position: how many of its streams occur again, up to the window's end."""
 
     def starts(self) -> Iterator[int]:
-        for last, each in enumerate(self._facts):
-            self._append(each)
-            while self._first < last and self._is_too_much(each, last):
+        for last, facts in enumerate(self._facts):
+            self._append(facts)
+            while self._first < last and self._is_too_much(facts, last):
                 self._drop_first()
             yield self._first
-            if each.is_excluded:
+            if facts.is_excluded:
                 self._last_excluded = last
 
-    def _append(self, each: ObjectFacts) -> None:
-        self._size_bytes += each.size_bytes
-        self._index_size_bytes += each.index_size_bytes
-        self._occur_later[each.seen_at] += each.seen_counts
-        have_already = each.seen_counts[each.seen_at.searchsorted(self._first) :]
-        self._streams += each.streams - int(have_already.sum())
+    def _append(self, facts: ObjectFacts) -> None:
+        self._size_bytes += facts.size_bytes
+        self._index_size_bytes += facts.index_size_bytes
+        self._occur_later[facts.seen_at] += facts.seen_counts
+        have_already = facts.seen_counts[facts.seen_at.searchsorted(self._first) :]
+        self._streams += facts.streams - int(have_already.sum())
 
     def _drop_first(self) -> None:
         gone = self._facts[self._first]
@@ -202,13 +202,13 @@ class _Sorted:
         self.ids = ids
         self.slots = slots
 
-    def fill(self, wanted: Integers, found: Integers) -> None:
+    def fill(self, wanted: Integers, slots: Integers) -> None:
         """Put the slots of those ids that stand here in their places."""
         if not len(self.ids):
             return
         at = np.minimum(self.ids.searchsorted(wanted), len(self.ids) - 1)
         is_here = self.ids[at] == wanted
-        found[is_here] = self.slots[at[is_here]]
+        slots[is_here] = self.slots[at[is_here]]
 
     def merged(self, ids: Integers, slots: Integers) -> _Sorted:
         """These and others."""

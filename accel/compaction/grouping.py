@@ -80,7 +80,7 @@ class _Market:
         self._scale = len(sizes_bytes) + 1
         self._earliest = earliest
         self.sums = [0, *accumulate(sizes_bytes)]
-        self._scaled = [each * self._scale for each in self.sums]
+        self._scaled = [total * self._scale for total in self.sums]
         self.total_bytes = self.sums[-1]
         self.price_max = (self.total_bytes + 1) * self._scale
 
@@ -191,7 +191,7 @@ class _Joins:
         self._first_of = {end: first for first, end in self._end_of.items()}
         self.removed = removed(groups)
         self._size_bytes = rewritten_bytes(groups, self._sums)
-        self._heap = [each for first in self._end_of for each in self._join_after(first)]
+        self._heap = [join for first in self._end_of for join in self._join_after(first)]
         heapq.heapify(self._heap)
 
     def groups(self) -> list[Run]:
@@ -215,8 +215,8 @@ class _Joins:
         self.removed += 1
         for beginning in (first, self._first_of.get(first)):
             if beginning is not None:
-                for each in self._join_after(beginning):
-                    heapq.heappush(self._heap, each)
+                for join in self._join_after(beginning):
+                    heapq.heappush(self._heap, join)
 
     def _join_after(self, first: int) -> list[tuple[int, int, int, int]]:
         middle = self._end_of[first]

@@ -162,7 +162,7 @@ class CompactionPlan:
     @property
     def skipped(self) -> tuple[Skipped, ...]:
         """What is left as it is although it could have been of use."""
-        return tuple(each for node in self.nodes for each in node.skipped)
+        return tuple(skipped for node in self.nodes for skipped in node.skipped)
 
     @property
     def stream_objects(self) -> int:
@@ -181,7 +181,7 @@ class CompactionPlan:
             "settings": self.settings.to_dict(),
             "nodes": [node.to_dict() for node in self.nodes],
             "groups": [group.to_dict() for group in self.groups],
-            "skipped": [each.to_dict() for each in self.skipped],
+            "skipped": [skipped.to_dict() for skipped in self.skipped],
             "rewritten_objects": sum(len(group.sources) for group in self.groups),
             "rewritten_bytes": self.source_bytes,
             "added_objects": sum(group.set_objects for group in self.groups),

@@ -79,7 +79,7 @@ def plan_compaction(
         StoreError: something could not be read now.
     """
     surveys = survey_nodes(catalog, settings)
-    tell = _Tally(sum(len(each.live) for each in surveys), progress)
+    tell = _Tally(sum(len(survey.live) for survey in surveys), progress)
     nodes = tuple(plan_node(catalog, survey, settings, progress=tell) for survey in surveys)
     return assemble_plan(catalog.parts.now_ms(), settings, nodes)
 
@@ -96,7 +96,7 @@ def survey_nodes(catalog: ObjectCatalog, settings: CompactionSettings) -> tuple[
     streams = np.sort(np.concatenate([seen.value.streams for seen in snapshot.buckets]), order="stream_id")
     trimmed = streams[streams["start_offset"] > 0]
     ids, starts = trimmed["stream_id"].copy(), trimmed["start_offset"].copy()
-    targets = settings.targets({node_id: len(each.live) for node_id, each in lists.items()})
+    targets = settings.targets({node_id: len(node_list.live) for node_id, node_list in lists.items()})
     return tuple(
         NodeSurvey(node_id, lists[node_id].live, target, now_ms, ids, starts)
         for node_id, target in sorted(targets.items())
@@ -133,7 +133,7 @@ def plan_node(
         settings.max_sources_per_group,
     )
     wanted = len(survey.live) - survey.target_objects
-    sizes_bytes = [each.size_bytes for each in facts]
+    sizes_bytes = [known.size_bytes for known in facts]
     runs = choose_groups(sizes_bytes, earliest_starts(facts, limits), wanted, settings.max_bytes)
     groups = tuple(group for run in runs for group in node.groups(run))
     return NodePlan(survey.node_id, len(survey.live), survey.target_objects, groups, tuple(node.skipped))
@@ -160,8 +160,8 @@ class _NodePlanner:
         opened = open_each(self._parts, wanted)
         facts: list[ObjectFacts] = []
         for position, ref in enumerate(self._refs):
-            found = next(opened)[1] if candidates[position] else None
-            facts.append(self._facts_of(trail, position, ref, found))
+            result = next(opened)[1] if candidates[position] else None
+            facts.append(self._facts_of(trail, position, ref, result))
             progress()
         return facts
 
@@ -204,42 +204,42 @@ class _NodePlanner:
         has_neighbour = np.zeros(len(live), dtype=np.bool_)
         has_neighbour[1:] |= candidates[:-1]
         has_neighbour[:-1] |= candidates[1:]
-        found: NDArray[np.bool_] = candidates & has_neighbour
-        return found
+        mergeable: NDArray[np.bool_] = candidates & has_neighbour
+        return mergeable
 
     def _facts_of(
-        self, trail: StreamTrail, position: int, ref: ObjectRef, found: OpenedObject | AccelError | None
+        self, trail: StreamTrail, position: int, ref: ObjectRef, result: OpenedObject | AccelError | None
     ) -> ObjectFacts:
-        if isinstance(found, OpenedObject):
-            obstacle = self._obstacle(found)
+        if isinstance(result, OpenedObject):
+            obstacle = self._obstacle(result)
             if not obstacle:
-                self._kept.keep(ref, found.index)
-                return trail.add(position, found.ranges, ref.size_bytes, found.index.nbytes)
+                self._kept.keep(ref, result.index)
+                return trail.add(position, result.ranges, ref.size_bytes, result.index.nbytes)
             self._skip([ref], obstacle)
-        elif isinstance(found, KeyMissing | FormatError):
-            self._skip([ref], f"it cannot be opened: {found}")
-        elif found is not None:
-            raise found
+        elif isinstance(result, KeyMissing | FormatError):
+            self._skip([ref], f"it cannot be opened: {result}")
+        elif result is not None:
+            raise result
         return ObjectFacts(ref.size_bytes, is_excluded=True)
 
-    def _obstacle(self, found: OpenedObject) -> str:
-        if len(found.ranges.holed) and not self._settings.split_holes:
-            return f"{len(found.ranges.holed)} of its streams have holes inside"
-        largest_row = int(found.index.rows["size_bytes"].max(initial=0))
+    def _obstacle(self, opened: OpenedObject) -> str:
+        if len(opened.ranges.holed) and not self._settings.split_holes:
+            return f"{len(opened.ranges.holed)} of its streams have holes inside"
+        largest_row = int(opened.index.rows["size_bytes"].max(initial=0))
         if largest_row > ROW_SIZE_BYTES_MAX:
             return f"a row of its index has {largest_row} bytes, and at most {ROW_SIZE_BYTES_MAX} are moved at once"
         return ""
 
     def _indexes(self, refs: Sequence[ObjectRef]) -> list[BlockIndex]:
         missing = [ref for ref in refs if ref not in self._kept]
-        opened = {ref: found.index for ref, found in zip(missing, self._open_all(missing), strict=True)}
+        opened = {ref: source.index for ref, source in zip(missing, self._open_all(missing), strict=True)}
         return [opened[ref] if ref in opened else self._kept[ref] for ref in refs]
 
     def _open_all(self, refs: Sequence[ObjectRef]) -> Iterator[OpenedObject]:
-        for _, found in open_each(self._parts, [(self._survey.node_id, ref) for ref in refs]):
-            if isinstance(found, AccelError):
-                raise found
-            yield found
+        for _, result in open_each(self._parts, [(self._survey.node_id, ref) for ref in refs]):
+            if isinstance(result, AccelError):
+                raise result
+            yield result
 
     def _skip_all(self, chosen: NDArray[np.bool_], reason: str) -> None:
         if chosen.any():

@@ -121,12 +121,12 @@ class CompactionReport:
 
     def row(self) -> dict[str, int | float]:
         """The report as one row of numbers."""
-        names = [each for each in self.__slots__ if each != "groups"]
+        names = [name for name in self.__slots__ if name != "groups"]
         return {name: getattr(self, name) for name in names}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for people and logs."""
-        return {**self.row(), "groups": [each.to_dict() for each in self.groups]}
+        return {**self.row(), "groups": [group.to_dict() for group in self.groups]}
 
 
 def compact(
@@ -153,8 +153,8 @@ def compact(
     started = system.timer()
     work = _Work(catalog, plan, progress)
     todo = work.still_to_do()
-    for each in run(todo) if run is not None else run_in_process(catalog, todo, plan.settings):
-        work.take(each)
+    for outcome in run(todo) if run is not None else run_in_process(catalog, todo, plan.settings):
+        work.take(outcome)
     return work.report(system.timer() - started)
 
 
@@ -206,16 +206,16 @@ class _Work:
     def report(self, seconds: float) -> CompactionReport:
         """What was done."""
         groups = tuple(_result(self._results, group) for group in self._groups)
-        committed = [each for each in groups if each.status is Status.COMMITTED]
-        outcomes = [each.outcome for each in committed if each.outcome is not None]
+        committed = [group for group in groups if group.status is Status.COMMITTED]
+        outcomes = [result.outcome for result in committed if result.outcome is not None]
         return CompactionReport(
-            rewritten_objects=sum(len(each.group.sources) for each in committed),
-            added_objects=sum(each.added is not None for each in outcomes),
-            added_stream_objects=sum(len(each.stream_objects) for each in outcomes),
-            rewritten_bytes=sum(each.group.source_bytes for each in committed),
-            added_bytes=sum(each.output_bytes for each in outcomes),
+            rewritten_objects=sum(len(result.group.sources) for result in committed),
+            added_objects=sum(outcome.added is not None for outcome in outcomes),
+            added_stream_objects=sum(len(outcome.stream_objects) for outcome in outcomes),
+            rewritten_bytes=sum(result.group.source_bytes for result in committed),
+            added_bytes=sum(outcome.output_bytes for outcome in outcomes),
             requests=self._requests,
-            failed_groups=sum(each.is_failure for each in groups),
+            failed_groups=sum(group.is_failure for group in groups),
             failed_tasks=self._failed_tasks,
             seconds=seconds,
             groups=groups,
@@ -262,13 +262,13 @@ class GroupOutcome:
     def object_ids(self) -> list[int]:
         """Ids of all outputs."""
         own = [] if self.added is None else [self.added.object_id]
-        return own + [each.ref.object_id for _, each in self.stream_objects]
+        return own + [stream_object.ref.object_id for _, stream_object in self.stream_objects]
 
     @property
     def output_bytes(self) -> int:
         """Of all outputs."""
         own = 0 if self.added is None else self.added.size_bytes
-        return own + sum(each.ref.size_bytes for _, each in self.stream_objects)
+        return own + sum(stream_object.ref.size_bytes for _, stream_object in self.stream_objects)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -360,7 +360,7 @@ def _given_up_on_failure(catalog: ObjectCatalog, node_id: int, object_ids: list[
 
 def _held(indexes: Sequence[BlockIndex], plan: MergePlan) -> tuple[ObjectRanges, ...]:
     held = tuple(index.object_ranges() for index in indexes)
-    if not any(len(each.holed) for each in held):
+    if not any(len(ranges.holed) for ranges in held):
         return held
     # One range cannot say where its hole is, and whether it lies below the first kept offset: the plan can.
     kept = plan.kept_ranges()
@@ -368,8 +368,8 @@ def _held(indexes: Sequence[BlockIndex], plan: MergePlan) -> tuple[ObjectRanges,
 
 
 def _outcome(group: Group, result: MergeResult, source_ranges: tuple[ObjectRanges, ...]) -> GroupOutcome:
-    set_objects = [each for each in result.outputs if each.stream_id is None]
-    own = [(each.stream_id, _stream_object(each)) for each in result.outputs if each.stream_id is not None]
+    set_objects = [output for output in result.outputs if output.stream_id is None]
+    own = [(output.stream_id, _stream_object(output)) for output in result.outputs if output.stream_id is not None]
     added = set_objects[0] if set_objects else None
     return GroupOutcome(
         group,

@@ -54,10 +54,10 @@ class CompactionSettings:
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("max_stream_objects", "min_age_seconds"), 0) | {"max_sources_per_group": 2}
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and value < least.get(each.name, 1):
-                raise ValueError(f"expected {each.name} of at least {least.get(each.name, 1)}, found {value}")
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if isinstance(value, int | float) and not isinstance(value, bool) and value < least.get(setting.name, 1):
+                raise ValueError(f"expected {setting.name} of at least {least.get(setting.name, 1)}, found {value}")
         if self.target_objects is not None and self.target_objects > self.max_objects_per_node:
             most = f"at most max_objects_per_node = {self.max_objects_per_node}"
             raise ValueError(f"expected target_objects of {most}, found {self.target_objects}")
@@ -92,7 +92,7 @@ class CompactionSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for people and logs."""
-        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "merging"}
+        plain = {setting.name: getattr(self, setting.name) for setting in fields(self) if setting.name != "merging"}
         return plain | {"nodes": None if self.nodes is None else sorted(self.nodes)}
 
 

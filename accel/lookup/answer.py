@@ -168,19 +168,19 @@ def check_ranges(start: int, limit: int, ranges: Sequence[Span | None]) -> None:
     if len(ranges) > limit:
         raise InconsistentAnswer(f"expected at most {limit} objects, found {len(ranges)}")
     reached = None
-    for number, each in enumerate(ranges):
-        if each is None:
+    for number, held in enumerate(ranges):
+        if held is None:
             raise InconsistentAnswer(
                 f"object {number} of the answer: expected it to hold the stream, found that it lacks it"
             )
-        if each.end < each.start:
+        if held.end < held.start:
             raise InconsistentAnswer(
-                f"object {number} of the answer: expected start <= end, found [{each.start}, {each.end})"
+                f"object {number} of the answer: expected start <= end, found [{held.start}, {held.end})"
             )
-        if reached is None and each.start > start:
-            raise InconsistentAnswer(f"expected the first object to start at or before {start}, found {each.start}")
-        if reached is not None and each.start != reached:
+        if reached is None and held.start > start:
+            raise InconsistentAnswer(f"expected the first object to start at or before {start}, found {held.start}")
+        if reached is not None and held.start != reached:
             raise InconsistentAnswer(
-                f"object {number} of the answer: expected it to start at {reached}, found {each.start}"
+                f"object {number} of the answer: expected it to start at {reached}, found {held.start}"
             )
-        reached = each.end
+        reached = held.end

@@ -88,12 +88,12 @@ class Explanation:
     @property
     def requests(self) -> int:
         """Requests that this lookup itself caused."""
-        return sum(each.requests for each in self.trace.rounds) + sum(each.requests for each in self.trace.hints)
+        return sum(one.requests for one in self.trace.rounds) + sum(one.requests for one in self.trace.hints)
 
     @property
     def bytes_read(self) -> int:
         """Bytes that these fetched."""
-        return sum(each.bytes for each in self.trace.rounds) + sum(each.bytes for each in self.trace.hints)
+        return sum(one.bytes for one in self.trace.rounds) + sum(one.bytes for one in self.trace.hints)
 
     @property
     def listed_objects(self) -> int:
@@ -106,7 +106,7 @@ class Explanation:
         return {
             "request": asdict(self.request),
             "policy": self.policy,
-            "image_versions": [version_number(each) for each in self.trace.image_versions],
+            "image_versions": [version_number(version) for version in self.trace.image_versions],
             "answer": None if isinstance(self.outcome, AccelError) else self._answer_dict(self.outcome),
             "error": None if self.error is None else {"type": type(self.error).__name__, "message": str(self.error)},
             "cost": {
@@ -169,11 +169,11 @@ class Explanation:
                 yield from _round_lines(event, self.policy)
 
     def _close(self) -> Iterator[str]:
-        failed = [each for one in self.trace.rounds for each in one.opened if each.error]
+        failed = [opened for one in self.trace.rounds for opened in one.opened if opened.error]
         if failed:
             yield ""
-        for each in failed:
-            yield f"warning  object {each.object_id} could not be opened: {each.error}"
+        for opened in failed:
+            yield f"warning  object {opened.object_id} could not be opened: {opened.error}"
         if self.trace.rounds:
             yield ""
             yield f"map      {_LEGEND}"
@@ -258,25 +258,25 @@ def _chosen_text(one: Round, policy: str) -> str:
 
 def _opened_lines(one: Round) -> Iterator[str]:
     """The holders next to the offset, and how many more there are."""
-    holders = sorted((each.held.start, each.position, each) for each in one.opened if each.held is not None)
-    marked = [(_mark(one, each), each) for _, _, each in holders]
+    holders = sorted((opened.held.start, opened.position, opened) for opened in one.opened if opened.held is not None)
+    marked = [(_mark(one, opened), opened) for _, _, opened in holders]
     before = [pair for pair in marked if pair[0] == "<"]
     after = [pair for pair in marked if pair[0] != "<"]
     shown = before[-SHOWN_BEFORE_MAX:] + after[:SHOWN_AFTER_MAX]
-    for mark, each in shown:
-        yield f"         {mark}  object {each.object_id} has {_held_text(each)}"
+    for mark, opened in shown:
+        yield f"         {mark}  object {opened.object_id} has {_held_text(opened)}"
     further = len(holders) - len(shown)
-    lacking = sum(_mark(one, each) == "o" for each in one.opened)
+    lacking = sum(_mark(one, opened) == "o" for opened in one.opened)
     rest = [f"{further} more {'holds' if further == 1 else 'hold'} the stream further off"] if further else []
     rest += [f"{lacking} {'does' if lacking == 1 else 'do'} not hold it"] if lacking else []
     if rest:
         yield f"         …  {', '.join(rest)}"
 
 
-def _held_text(each: Opened) -> str:
-    if each.held is None:
+def _held_text(opened: Opened) -> str:
+    if opened.held is None:
         return "nothing of it"
-    return f"[{each.held.start}, {each.held.end})" + (", with a hole inside" if each.held.holed else "")
+    return f"[{opened.held.start}, {opened.held.end})" + (", with a hole inside" if opened.held.holed else "")
 
 
 def _map(one: Round) -> str:
@@ -293,22 +293,22 @@ def _map(one: Round) -> str:
     for position, mark in ((one.low_position, "<"), (one.high_position, ">")):
         if 0 <= position < one.listed:
             cells[cell(position)] = mark
-    for each in sorted(one.opened, key=lambda opened: _RANK[_mark(one, opened)]):
-        cells[cell(each.position)] = _mark(one, each)
+    for opened in sorted(one.opened, key=lambda opened: _RANK[_mark(one, opened)]):
+        cells[cell(opened.position)] = _mark(one, opened)
     return "".join(cells)
 
 
 _RANK = {"?": 0, "o": 0, "<": 1, ">": 1, "!": 2, "#": 3}
 
 
-def _mark(one: Round, each: Opened) -> str:
-    if each.error is not None:
+def _mark(one: Round, opened: Opened) -> str:
+    if opened.error is not None:
         return "!"
-    if each.held is None:
+    if opened.held is None:
         return "o" if one.finished else "?"
-    if each.held.end <= one.offset:
+    if opened.held.end <= one.offset:
         return "<"
-    return "#" if each.held.start <= one.offset else ">"
+    return "#" if opened.held.start <= one.offset else ">"
 
 
 def _picked_line(event: Picked) -> str:
@@ -338,11 +338,11 @@ def _found_dict(event: Picked) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """Enums and named tuples out of plain data."""
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _plain(member) for key, member in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return _plain(value._asdict())
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(member) for member in value]
     return value.value if isinstance(value, Kind | Ending) else value
 
 
@@ -531,7 +531,7 @@ class Trace:
         node, listed = wanted.node, len(wanted.node)
         count = len(bracket.candidates)
         chosen = tuple(_opened(node, at) for at in wanted.positions)
-        self._opened_ids.update(each.object_id for each in chosen)
+        self._opened_ids.update(opened.object_id for opened in chosen)
         self.events.append(
             Round(
                 number=self.round_count,

@@ -110,9 +110,9 @@ class Warming:
                     self._problems.append((trouble_of(outcome.problem), str(outcome.problem)))
 
     def _reads(self, nodes: Sequence[NodeImage]) -> Iterator[_PackRead]:
-        for found in self._some_at_once(nodes, self._read_pack_root):
-            if found is not None:
-                node, root = found
+        for rooted in self._some_at_once(nodes, self._read_pack_root):
+            if rooted is not None:
+                node, root = rooted
                 covered = root.covers(node.object_ids, node.sizes_bytes)
                 wanted = frozenset(node.object_ids[covered].tolist())
                 for span in plan_pack_reads(root, node.object_ids, node.sizes_bytes):
@@ -137,7 +137,7 @@ class Warming:
         except (HintProblem, AccelError) as problem:
             self._note(problem)
             return
-        taken = [(object_id, each) for object_id, each in decoded.filters if object_id in read.wanted]
+        taken = [(object_id, stored) for object_id, stored in decoded.filters if object_id in read.wanted]
         self._add_filters(read.node_id, taken)
         self._count(filters=len(taken), filters_bad=decoded.bad)
 

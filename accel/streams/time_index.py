@@ -496,13 +496,6 @@ class SegmentTimeIndex:
         """The highest clock value; 0 before the first record."""
         return self._memory.last_value
 
-    def value_now(self) -> int:
-        """The clock value that data would get if it were added now: the lower bound of all that is to come.
-
-        Source: PDP-28, "StreamSegmentInfo".
-        """
-        return self._clock.now()
-
     def append(self, end_offset: int) -> int:
         """Add the record of one append, after which the segment ends at `end_offset`; gives its clock value.
 
@@ -567,10 +560,6 @@ class SegmentTimeIndex:
         yield from self._parts.pieces(view.memory.first_record)
         if len(view.memory):
             yield view.memory
-
-    def encode_memory(self) -> bytes:
-        """The records in memory in their stored form."""
-        return self._view().memory.encode()
 
     def move(self, up_to_offset: int) -> int:
         """Move the records that end at or before an offset from memory to the store.

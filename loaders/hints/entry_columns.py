@@ -118,7 +118,7 @@ class EntryColumns:
 
     def columns(self) -> tuple[NDArray[Any], ...]:
         """The arrays in the order of `COLUMN_NAMES`."""
-        return tuple(getattr(self, each.name) for each in fields(self))
+        return tuple(getattr(self, column.name) for column in fields(self))
 
     def __len__(self) -> int:
         """How many entries."""

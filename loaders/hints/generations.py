@@ -83,7 +83,7 @@ def delete_old_generations(
     files = _files(store, kind, node_id, current.generation)
     rooted = sorted({file.generation for file in files.values() if file.name == HINT_ROOT_NAME}, reverse=True)
     kept, named = [current.generation], set(current.keys)
-    for generation in [each for each in rooted if each != current.generation][: keep - 1]:
+    for generation in [generation for generation in rooted if generation != current.generation][: keep - 1]:
         older = _named(store, kind, node_id, namespace, hint_file_key(kind, node_id, generation, HINT_ROOT_NAME))
         if older is not None:
             kept.append(generation)

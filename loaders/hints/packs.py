@@ -356,14 +356,14 @@ def load_pack(
         load.requests += 1
         try:
             body = read_span(store, span)
-            found = decode_pack_span(root, span, body)
+            decoded = decode_pack_span(root, span, body)
         except HintProblem as problem:
             load.problems.append(problem)
             continue
         load.bytes_read += len(body)
-        load.filters += len(found.filters)
-        load.bad += found.bad
-        yield from found.filters
+        load.filters += len(decoded.filters)
+        load.bad += decoded.bad
+        yield from decoded.filters
 
 
 def _spans_of(

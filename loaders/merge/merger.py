@@ -158,7 +158,7 @@ def merge_objects(  # noqa: PLR0913 - each of them is a thing of its own
     counting = CountingStore(store)
     merge = _Merge(counting, layout, sources, object_ids, settings, executor, progress or _ignore)
     index = _sections_index(counting, sources, plan, settings, limits)
-    parts = divide_sections([each.data_size_bytes for each in sources], part_size_bytes=settings.part_size_bytes)
+    parts = divide_sections([source.data_size_bytes for source in sources], part_size_bytes=settings.part_size_bytes)
     if index is not None and any(part.is_copied for part in parts):
         copied_bytes = sum(part.size_bytes for part in parts if part.is_copied)
         written = merge.by_the_store(plan, index, parts)
@@ -381,11 +381,11 @@ def _checksum(pieces: Sequence[memoryview], sent: memoryview) -> int:
     read = xxh3_64()
     for piece in pieces:
         read.update(piece)
-    found = xxh3_64_intdigest(sent)
-    if read.intdigest() != found:
+    sent_digest = xxh3_64_intdigest(sent)
+    if read.intdigest() != sent_digest:
         expected = f"a hash of {read.intdigest():#x} over what was read"
-        raise FormatError(f"{expected}, found {found:#x} over what was to be sent")
-    return found
+        raise FormatError(f"{expected}, found {sent_digest:#x} over what was to be sent")
+    return sent_digest
 
 
 COPY_SIZE_BYTES_MAX = 1 << 30

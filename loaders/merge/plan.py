@@ -345,8 +345,8 @@ def run_firsts(copies: Copies) -> Numbers:
 def sums(copies: Copies, column: str, firsts: Numbers) -> Numbers:
     """The sum of a column over each stretch of copies; the stretches begin at ``firsts`` and fill the table."""
     values = copies[column].astype(np.int64)
-    found: Numbers = np.add.reduceat(values, firsts) if len(firsts) else np.empty(0, dtype=np.int64)
-    return found
+    sums: Numbers = np.add.reduceat(values, firsts) if len(firsts) else np.empty(0, dtype=np.int64)
+    return sums
 
 
 def lasts_of(firsts: Numbers, length: int) -> Numbers:

@@ -73,7 +73,7 @@ class PartBuffers:
     def give_back(self, buffer: PartBuffer) -> None:
         """What was in it is sent."""
         buffer.clear()
-        if sum(each.capacity_bytes for each in self._free) + buffer.capacity_bytes <= self._size_bytes_max:
+        if sum(free.capacity_bytes for free in self._free) + buffer.capacity_bytes <= self._size_bytes_max:
             self._free.append(buffer)
 
 

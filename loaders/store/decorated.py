@@ -188,7 +188,7 @@ class PrefixedStore(PagedListing):
         """See `ObjectStore.list_page`."""
         after = self.prefix + start_after if start_after else ""
         page = self._store.list_page(self.prefix + prefix, after, limit)
-        return ListPage([replace(found, key=self._short(found.key)) for found in page.objects], page.more)
+        return ListPage([replace(info, key=self._short(info.key)) for info in page.objects], page.more)
 
     def start_multipart(self, key: str) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""
@@ -229,10 +229,10 @@ class OperationCount:
     received_bytes: int = 0
 
     def __add__(self, other: OperationCount) -> OperationCount:
-        return OperationCount(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+        return OperationCount(*(getattr(self, counter.name) + getattr(other, counter.name) for counter in fields(self)))
 
     def __sub__(self, other: OperationCount) -> OperationCount:
-        return OperationCount(*(getattr(self, each.name) - getattr(other, each.name) for each in fields(self)))
+        return OperationCount(*(getattr(self, counter.name) - getattr(other, counter.name) for counter in fields(self)))
 
 
 @dataclass(frozen=True)

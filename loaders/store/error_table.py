@@ -139,7 +139,7 @@ def store_error_of(operation: str, key: str, exception: BaseException) -> StoreE
 
 def redact(exception: BaseException) -> None:
     """Take users and passwords of URLs out of the words of a client's exception, which logs print as a cause."""
-    exception.args = tuple(redacted(each) if isinstance(each, str) else each for each in exception.args)
+    exception.args = tuple(redacted(argument) if isinstance(argument, str) else argument for argument in exception.args)
 
 
 def kind_of_exception(exception: BaseException) -> type[StoreError]:

@@ -136,8 +136,8 @@ class MemoryStore(PagedListing):
             first = max(after, bisect_left(self._keys, prefix))
             window = self._keys[first : first + limit + 1]
             names = list(itertools.takewhile(lambda key: key.startswith(prefix), window))
-            found = [self._info(key) for key in names[:limit]]
-        return ListPage(found, more=len(names) > limit)
+            listed = [self._info(key) for key in names[:limit]]
+        return ListPage(listed, more=len(names) > limit)
 
     def start_multipart(self, key: str) -> _MemoryUpload:
         """See `ObjectStore.start_multipart`."""

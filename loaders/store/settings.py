@@ -61,8 +61,8 @@ class S3Settings:
                 raise ValueError(f"{name} is more than 0: {getattr(self, name)}")
 
     def __repr__(self) -> str:
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return f"{type(self).__name__}({', '.join(f'{name}={redacted(repr(each))}' for name, each in values.items())})"
+        values = (f"{setting.name}={redacted(repr(getattr(self, setting.name)))}" for setting in fields(self))
+        return f"{type(self).__name__}({', '.join(values)})"
 
     def condition_etag(self, etag: str, quotes: bool | None = None) -> str:
         """An ETag as this endpoint wants it in If-Match; `quotes` wins over the setting."""

@@ -151,17 +151,17 @@ def unpack_columns(
 
     Source: docs/formats.md, "Packed columns".
     """
-    found = unpack_any(data, where, rows_max=rows_max)
-    found_names, names = _checked_names(found.dtype), _checked_names(dtype)
+    stored = unpack_any(data, where, rows_max=rows_max)
+    found_names, names = _checked_names(stored.dtype), _checked_names(dtype)
     unknown = sorted(set(found_names) - set(names))
     if unknown:
         raise FormatTooNew(f"{where}: expected columns among {', '.join(names)}, found also {', '.join(unknown)}")
     missing = sorted(set(names) - set(found_names) - set(defaults or ()))
     if missing:
         raise _corrupt(where, data, f"columns {', '.join(names)}", f"none named {', '.join(missing)}")
-    rows = np.empty(len(found), dtype=dtype)
+    rows = np.empty(len(stored), dtype=dtype)
     for name in names:
-        rows[name] = found[name] if name in found_names else (defaults or {})[name]
+        rows[name] = stored[name] if name in found_names else (defaults or {})[name]
     return rows
 
 

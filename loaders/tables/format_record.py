@@ -188,8 +188,8 @@ def create_format(
 
 
 def _read(store: ObjectStore) -> Stored:
-    found = store.get(FORMAT_KEY, size_bytes_max=VALUE_START + FORMAT_SIZE_BYTES_MAX)
-    return decode_stored(found.body, FORMAT_PLACE, etag=found.etag, where=FORMAT_KEY)
+    fetched = store.get(FORMAT_KEY, size_bytes_max=VALUE_START + FORMAT_SIZE_BYTES_MAX)
+    return decode_stored(fetched.body, FORMAT_PLACE, etag=fetched.etag, where=FORMAT_KEY)
 
 
 def _writer(

@@ -115,10 +115,10 @@ class ConditionalWriter:
     def read(self, store_key: str) -> Stored | None:
         """What stands at a key; None = nothing. One request."""
         try:
-            found = self.fetch(store_key)
+            fetched = self.fetch(store_key)
         except KeyMissing:
             return None
-        return None if found is None else self.decoded(store_key, found)
+        return None if fetched is None else self.decoded(store_key, fetched)
 
     def fetch(self, store_key: str, known: Version | None = None) -> Fetched | None:
         """The bytes at a key; None if the known version still stands there, and then no body is sent. One request.
@@ -144,13 +144,13 @@ class ConditionalWriter:
             if_match_quotes=self._quotes,
         )
 
-    def decoded(self, store_key: str, found: Fetched) -> Stored:
+    def decoded(self, store_key: str, fetched: Fetched) -> Stored:
         """What was fetched from a key, if it was written for that key.
 
         Raises:
             FormatTooNew, CorruptObject: as `decode_stored`.
         """
-        return decode_stored(found.body, self._place(store_key), etag=found.etag, where=store_key)
+        return decode_stored(fetched.body, self._place(store_key), etag=fetched.etag, where=store_key)
 
     def encoded(self, store_key: str, new: Stored) -> bytes:
         """The bytes to put at a key; FormatLimit for a value that is too long."""
@@ -221,32 +221,32 @@ class _Write:
         return None
 
     def _look(self) -> Settled | None:
-        found = self._writer.read_surely(self._store_key)
-        if self._is_unchanged(found):
+        stands = self._writer.read_surely(self._store_key)
+        if self._is_unchanged(stands):
             self._undecided = False  # an answered request is over: it did not write, and will not
             return None
-        if found is None:
-            return self._unknown(found)
-        at_mine = found.version.nonce_at(self._new.version.sequence)
-        if found.version.nonce == self._new.version.nonce:
-            return self._written(found.version.etag)
+        if stands is None:
+            return self._unknown(stands)
+        at_mine = stands.version.nonce_at(self._new.version.sequence)
+        if stands.version.nonce == self._new.version.nonce:
+            return self._written(stands.version.etag)
         if at_mine == self._new.version.nonce:
-            return Settled(Outcome.WRITTEN, found, self._new.version)
-        return self._unknown(found) if at_mine is None else Settled(Outcome.LOST, found)
+            return Settled(Outcome.WRITTEN, stands, self._new.version)
+        return self._unknown(stands) if at_mine is None else Settled(Outcome.LOST, stands)
 
-    def _is_unchanged(self, found: Stored | None) -> bool:
-        if found is None or self._base is None:
-            return found is None and self._base is None
-        return found.version.nonce == self._base.nonce
+    def _is_unchanged(self, stands: Stored | None) -> bool:
+        if stands is None or self._base is None:
+            return stands is None and self._base is None
+        return stands.version.nonce == self._base.nonce
 
     def _written(self, etag: str) -> Settled:
         version = replace(self._new.version, etag=etag)
         return Settled(Outcome.WRITTEN, Stored(self._new.value, version), version)
 
-    def _unknown(self, found: Stored | None) -> Settled:
+    def _unknown(self, stands: Stored | None) -> Settled:
         if self._may_be_written:
-            return Settled(Outcome.AMBIGUOUS, found, cause=self._error)
-        return Settled(Outcome.LOST, found)
+            return Settled(Outcome.AMBIGUOUS, stands, cause=self._error)
+        return Settled(Outcome.LOST, stands)
 
     def _give_up(self) -> Settled:
         if self._reply_lost or self._error is None:

@@ -1,6 +1,6 @@
 """One versioned table: values by key, written only by who has seen what stands there.
 
-Reading, creating, changing and deleting one key; `keys` and `items` go through many. What each outcome means:
+Reading, creating, changing and deleting one key; `keys` goes through many. What each outcome means:
 
     | error          | what it says                                 | written?  | what to do                       |
     |----------------|----------------------------------------------|-----------|----------------------------------|
@@ -21,9 +21,7 @@ listing, and never again once it was seen: whether somebody else dropped the tab
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from loaders.errors import (
@@ -37,7 +35,7 @@ from loaders.errors import (
     TableMissing,
 )
 from loaders.layout import decode_name, encode_prefix, marker_key, value_key
-from loaders.store.base import ObjectInfo, ObjectStore
+from loaders.store.base import ObjectStore
 from loaders.tables.cache import CacheKey, Ticket, ValueCache
 from loaders.tables.envelope import SEQUENCE_JUMP, TOMBSTONE_SIZE_BYTES, Stored, sequence_beyond
 from loaders.tables.settle import ConditionalWriter, Outcome, Settled
@@ -75,13 +73,11 @@ class TableParts:
         store: where they lie.
         writer: writes and settles.
         cache: keeps values; None = nothing does.
-        executor: fetches the values of `items`; None = the caller's thread does.
     """
 
     store: ObjectStore
     writer: ConditionalWriter
     cache: ValueCache | None
-    executor: Executor | None
 
 
 class TableFolder:
@@ -142,14 +138,14 @@ class TableFolder:
         self.keep(key, stored, ticket)
         return stored
 
-    def listed(self, prefix: str, after: str) -> Iterator[tuple[str, ObjectInfo]]:
+    def listed(self, prefix: str, after: str) -> Iterator[str]:
         """Go through the live keys; see `Table.keys`."""
         self.check_exists()
         start_after = self._prefix + encode_prefix(after) if after else ""
         for info in self.parts.store.list(self._prefix + encode_prefix(prefix), start_after):
             key = _key_of(info.key[len(self._prefix) :])
             if key is not None and info.size_bytes != TOMBSTONE_SIZE_BYTES:
-                yield key, info
+                yield key
 
     # The cache
 
@@ -198,9 +194,6 @@ Rule: TypeAlias = Callable[[Entry | None], NewValue | None]
 
 FRESH_FROM_ATTEMPT = 6
 """From here on a change is made on what is read again after the pause."""
-
-ITEMS_BATCH_MAX = 64
-"""Values that `items` fetches at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +427,7 @@ class Table:
         """
         store_key = self._folder.store_key(key)
         try:
-            found = self._writer.fetch(store_key)
+            fetched = self._writer.fetch(store_key)
         except KeyMissing:
             self._folder.check_exists()
             return None
@@ -442,12 +435,12 @@ class Table:
             listed = self._folder.parts.store.list(store_key)
             etag = next((info.etag for info in listed if info.key == store_key), None)
             return None if etag is None else Unreadable(etag, SEQUENCE_JUMP, error)
-        if found is None:
+        if fetched is None:
             raise ValueError("a store said that nothing changed without having been asked")
         try:
-            return self._writer.decoded(store_key, found).entry
+            return self._writer.decoded(store_key, fetched).entry
         except FormatError as error:
-            return Unreadable(found.etag, sequence_beyond(found.body), error)
+            return Unreadable(fetched.etag, sequence_beyond(fetched.body), error)
 
     def replace_unreadable(
         self,
@@ -476,17 +469,17 @@ class Table:
             DataNotFound: nothing stands there.
             TableMissing, AmbiguousWrite: as `create`.
         """
-        found = self.inspect(key)
-        if found is None:
+        stands = self.inspect(key)
+        if stands is None:
             raise self._not_found(key)
-        entry = None if isinstance(found, Unreadable) else found
-        now = found.etag if isinstance(found, Unreadable) else found.version.etag
+        entry = None if isinstance(stands, Unreadable) else stands
+        now = stands.etag if isinstance(stands, Unreadable) else stands.version.etag
         if now != etag or (entry is not None and is_sound(entry.value)):
             error = DataConflict(self.name, key, f"expected unreadable bytes with ETag {etag}, found {now}")
             error.entry = entry
             raise error
         # No version of any key has a nonce of zeros: settling never takes another write for these bytes.
-        sequence = found.sequence if isinstance(found, Unreadable) else found.version.sequence
+        sequence = stands.sequence if isinstance(stands, Unreadable) else stands.version.sequence
         ancestors = b"" if entry is None else entry.version.lineage
         base = Version(etag, sequence, bytes(NONCE_SIZE_BYTES), final=False, ancestors=ancestors)
         settled = self._write(key, value, base, final=final)
@@ -504,35 +497,13 @@ class Table:
         Raises:
             TableMissing: the table does not exist; when the first key is asked for.
         """
-        return (key for key, _ in self._folder.listed(prefix, after))
-
-    def items(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, Entry]]:
-        """The same with values, fetched 64 at a time (in the executor, if there is one).
-
-        What is deleted between the listing and the fetch is left out. A value in the cache is not fetched if the
-        listing shows it unchanged.
-        """
-        listed = self._folder.listed(prefix, after)
-        while batch := list(islice(listed, ITEMS_BATCH_MAX)):
-            executor = self._folder.parts.executor
-            fetched = executor.map(self._fetch_listed, batch) if executor else map(self._fetch_listed, batch)
-            for (key, _), entry in zip(batch, fetched, strict=True):
-                if entry is not None:
-                    yield key, entry
+        return self._folder.listed(prefix, after)
 
     # Inside
 
     @property
     def _attempts(self) -> int:
         return self._writer.backoff.settings.attempts
-
-    def _fetch_listed(self, listed: tuple[str, ObjectInfo]) -> Entry | None:
-        key, info = listed
-        kept = self._folder.kept(key)
-        if kept is not None and kept.version.etag == info.etag:
-            return kept
-        stored = self._folder.look(key)
-        return None if stored is None else stored.entry
 
     def _create(self, key: str, value: bytes, *, final: bool = False) -> Settled:
         self._folder.check_exists()

@@ -17,7 +17,6 @@ unique part: then nothing that is left of the old table, here or in anybody's ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 from dataclasses import replace
 from threading import Lock
 
@@ -26,7 +25,7 @@ from cachetools import LRUCache
 from loaders.backoff import Backoff, RetrySettings
 from loaders.errors import AmbiguousWrite, StoreUnavailable
 from loaders.layout import TABLE_MARKER, TABLES_PREFIX, decode_name, encode_prefix, marker_key, table_folder
-from loaders.lifetime import InlineElsewhere, PerProcess
+from loaders.lifetime import PerProcess
 from loaders.store.base import DELETE_BATCH_KEYS_MAX, DeleteFailures, ObjectStore
 from loaders.tables.cache import ValueCache
 from loaders.tables.envelope import VALUE_SIZE_BYTES_MAX
@@ -49,15 +48,13 @@ class Tables:
         sleep: waits for so many seconds, between repetitions.
         jitter: a number in [0, 1), each time another.
         cache: keeps what was read; may be shared with others. None = nothing is kept.
-        executor: fetches the values of `Table.items` side by side; None = one after the other. Not to be the one that
-            the caller of `items` runs in, unless it has threads to spare.
         prefix: what all keys begin with; ends with a slash.
         if_match_quotes: whether this endpoint wants quotes around the ETag of If-Match, as `probe_conditions` finds
             out and the format record remembers; None = what the store's settings say.
         retry: bounds on repetition.
     """
 
-    def __init__(  # noqa: PLR0913 - the outer world comes in here, by name
+    def __init__(
         self,
         store: ObjectStore,
         *,
@@ -65,7 +62,6 @@ class Tables:
         sleep: Callable[[float], object],
         jitter: Callable[[], float],
         cache: ValueCache | None = None,
-        executor: Executor | None = None,
         prefix: str = TABLES_PREFIX,
         if_match_quotes: bool | None = None,
         retry: RetrySettings = RetrySettings(),  # noqa: B008 - immutable
@@ -74,7 +70,7 @@ class Tables:
         self._prefix = prefix
         self._backoff = Backoff(retry, sleep, jitter)
         self._writer = ConditionalWriter(store, nonce, self._backoff, prefix, if_match_quotes=if_match_quotes)
-        self._parts = TableParts(store, self._writer, cache, executor and InlineElsewhere(executor))
+        self._parts = TableParts(store, self._writer, cache)
         self._states = PerProcess("tables", _TableStates)
 
     def table(self, name: str, *, value_size_bytes_max: int = VALUE_SIZE_BYTES_MAX) -> Table:

@@ -300,15 +300,15 @@ class TypedKey(Generic[T]):
         Raises:
             TableMissing, StoreError.
         """
-        found = self._table.inspect(self.key)
-        if found is None:
+        stands = self._table.inspect(self.key)
+        if stands is None:
             return Inspected()
-        if isinstance(found, Unreadable):
-            return Inspected(found.etag, error=found.error)
+        if isinstance(stands, Unreadable):
+            return Inspected(stands.etag, error=stands.error)
         try:
-            return Inspected(found.version.etag, self._decoded(found))
+            return Inspected(stands.version.etag, self._decoded(stands))
         except FormatError as error:
-            return Inspected(found.version.etag, error=error)
+            return Inspected(stands.version.etag, error=error)
 
     def restore(self, value: T | None, found: Inspected[T]) -> None:
         """Write a record in the place of what `inspect` found: nothing, bytes that are none, or another record.
@@ -435,12 +435,12 @@ class RecordCache:
             TableMissing, StoreError, CorruptObject, FormatTooNew.
         """
         known = cast("Versioned[T] | None", self._loads.peek(_place(source)))
-        found = source.fetch(known)
-        if found is None and known is not None:
+        fetched = source.fetch(known)
+        if fetched is None and known is not None:
             self._loads.forget(_place(source))
-        elif found is not None and found is not known:
-            self._loads.keep(_place(source), cast("Versioned[object]", found))
-        return found
+        elif fetched is not None and fetched is not known:
+            self._loads.keep(_place(source), cast("Versioned[object]", fetched))
+        return fetched
 
     def has(self, source: TypedKey[T], enough: Callable[[T], bool] = never) -> bool:
         """Whether `read` needs no request."""

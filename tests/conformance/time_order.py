@@ -144,7 +144,7 @@ def _tier(world: World, name: str) -> object:
 
 
 def _bytes(world: World, name: str) -> str:
-    return world.index(name).encode_memory().hex()
+    return world.index(name)._view().memory.encode().hex()
 
 
 def _reader(world: World, names: list[str]) -> None:

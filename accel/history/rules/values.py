@@ -109,17 +109,6 @@ def parse_segment(text: str) -> int:
     return make_id(epoch=int(match[2]), number=int(match[1]))
 
 
-def physical_name(scope: str, stream: str, segment_id: int) -> str:
-    """The name under which stores of segments know a segment.
-
-    >>> physical_name("shop", "orders", make_id(epoch=1, number=3))
-    'shop/orders/3.#epoch.1'
-
-    Source: PDP-32.
-    """
-    return f"{scope}/{stream}/{number_of(segment_id)}.#epoch.{epoch_of(segment_id)}"
-
-
 def make_transaction_id(reference_epoch: int, counter: int) -> UUID:
     """The id of a transaction that began while the stream's segments were those of an epoch.
 

@@ -94,7 +94,6 @@ class StreamStore:
             nonce=system.nonce,
             sleep=system.sleep,
             jitter=system.jitter,
-            executor=executor,
             if_match_quotes=None if record is None else record.if_match_quotes,
         )
         return cls(

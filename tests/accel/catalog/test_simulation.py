@@ -74,7 +74,7 @@ def test_commits_of_ids_that_are_not_promised_are_caught(monkeypatch: pytest.Mon
     def no_check(now: object, ids: Iterable[int]) -> None:
         del now, ids
 
-    monkeypatch.setattr(node_list, "_refuse_unpromised", no_check)
+    monkeypatch.setattr(node_list, "_refuse_unprepared", no_check)
     assert_caught(first_seed=24)  # rare: about one run in eight
 
 

@@ -171,8 +171,10 @@ def test_a_cut_may_be_a_file(orders: Reading, tmp_path: Path) -> None:
 
 
 def test_what_lies_between_two_cuts(orders: Reading) -> None:
-    first, middle = orders.rows("--events", "6"), orders.rows("--events", "15")
-    start, end = as_pairs(first[1]["position"]), as_pairs(middle[1]["position"])
+    _, first = orders.rows("--events", "6")
+    start = as_pairs(first["position"])
+    _, middle = orders.rows("--from", start, "--events", "9")
+    end = as_pairs(middle["position"])
     between, summary = orders.rows("--from", start, "--to", end)
     until_end, _ = orders.rows("--to", end)
     assert len(until_end) == len(orders.rows("--from", start, "--to", end)[0]) + len(orders.rows("--to", start)[0])

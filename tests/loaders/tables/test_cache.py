@@ -81,20 +81,6 @@ def test_what_others_changed_is_seen_at_once(memory: World) -> None:
     assert table.get("k").value == b"3"
 
 
-def test_a_listing_that_shows_nothing_new_fetches_nothing(memory: World) -> None:
-    table, counting, _ = cached_table(memory)
-    other = memory.table()
-    for number in range(5):
-        other.create(f"{number}", BODY)
-    assert len(list(table.items())) == 5
-    counting.reset()
-    assert len(list(table.items())) == 5
-    assert counting.reset().total.requests == 1
-    other.update_with("3", lambda _: b"new")
-    assert dict(table.items())["3"].value == b"new"
-    assert counting.reset().gets == 1
-
-
 @pytest.mark.parametrize("final", [False, True])
 def test_bytes_are_bounded_and_the_least_used_goes_first(memory: World, final: bool) -> None:
     table, counting, cache = cached_table(memory, 5 * (len(BODY) + ENTRY_OVERHEAD_BYTES + 10))
@@ -241,21 +227,6 @@ def test_eight_threads_share_a_cache(memory: World) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: table.update_with("k", lambda old: b"%d" % (int(old or b"0") + 1)), range(400)))
     assert int(table.get("k").value) == 400
-
-
-def test_items_are_fetched_side_by_side_in_batches(memory: World) -> None:
-    table = memory.table()
-    for number in range(150):
-        table.create(f"{number:03}", b"%d" % number)
-    table.delete("070")
-    counting = CountingStore(memory.store)
-    with ThreadPoolExecutor(4) as pool:
-        items = memory.tables(counting, executor=pool).table("t").items()
-        assert next(items)[0] == "000"
-        assert counting.snapshot().gets <= 1 + 64
-        table.delete("100")  # between the listing and the fetch
-        found = ["000", *(key for key, _ in items)]
-    assert found == [f"{number:03}" for number in range(150) if number not in {70, 100}]
 
 
 def test_a_listing_of_more_than_a_thousand_keys_is_complete(memory: World) -> None:

@@ -19,7 +19,7 @@ from loaders.store import MemoryStore
 from loaders.store.decorated import WRITES, Call, DecoratedStore
 from loaders.tables import RetrySettings, Table, ValueCache, Version, Versioned
 from tests.examples import examples
-from tests.loaders.tables.worlds import Between, World
+from tests.loaders.tables.worlds import Between, World, items_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,7 +151,7 @@ class Run:
             faults.schedule(*[fault for fault in step.faults if fault not in impossible])
             told = self.told(table, step, value, version)
             self.check(step, told, self.model.happened.get(name, 0), before)
-        assert {key: entry.value for key, entry in self.observer.items()} == self.model.values
+        assert {key: entry.value for key, entry in items_of(self.observer)} == self.model.values
 
     def client(self, step: Step, faults: FaultStore) -> Table:
         """The client whose turn it is, with its cache and a third one in its back."""
@@ -201,8 +201,8 @@ class Run:
             "get if newer": lambda: table.get_if_newer(step.key, version),
             "exists": lambda: table.exists(step.key),
             "keys": lambda: list(table.keys()),
-            "items": lambda: [(key, entry.value) for key, entry in table.items()],
-            "items after": lambda: [(key, entry.value) for key, entry in table.items(after=KEYS[0])],
+            "items": lambda: [(key, entry.value) for key, entry in items_of(table)],
+            "items after": lambda: [(key, entry.value) for key, entry in items_of(table, after=KEYS[0])],
         }
         try:
             return actions[step.action]()

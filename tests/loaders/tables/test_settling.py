@@ -219,7 +219,6 @@ def test_an_undisturbed_operation_costs_what_is_promised(memory: World) -> None:
     assert requests(lambda: table.create("k", b"4")) == "put get put", "over a tombstone"
     assert requests(lambda: table.erase("x")) == "delete"
     assert requests(lambda: list(table.keys())) == "list"
-    assert requests(lambda: list(table.items())) == "list get"
     assert requests(lambda: list(tables.table_names())) == "list"
     assert requests(lambda: tables.drop_table("t")) == "delete list delete_many list"
     other = memory.tables(recorder.around(memory.store)).table("missing")

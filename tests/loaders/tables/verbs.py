@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loaders.errors import TableMissing
+from tests.loaders.tables.worlds import items_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,9 @@ def picture(tables: Tables, name: str) -> object:
     """All that a reader can see of a table, except for nonces and ETags."""
     others = [each.removeprefix(name) for each in tables.table_names(name + "/")]
     try:
-        items = {key: (value, version.sequence, version.final) for key, (value, version) in tables.table(name).items()}
+        items = {
+            key: (value, version.sequence, version.final) for key, (value, version) in items_of(tables.table(name))
+        }
     except TableMissing:
         return "no such table", others
     return items, others

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,10 +14,8 @@ from loaders.store.decorated import WRITES, Call, DecoratedStore
 from loaders.tables import RetrySettings, Tables
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from loaders.store import ObjectStore
-    from loaders.tables import Table, ValueCache
+    from loaders.tables import Entry, Table, ValueCache
 
 Answer = TypeVar("Answer")
 
@@ -31,6 +29,13 @@ def new_nonce() -> bytes:
 
 def no_sleep(_: float) -> None:
     """Time does not matter here."""
+
+
+def items_of(table: Table, prefix: str = "", after: str = "") -> Iterator[tuple[str, Entry]]:
+    """The live keys with their values; what is deleted since it was listed is left out."""
+    for key in table.keys(prefix, after):
+        if (entry := table.find(key)) is not None:
+            yield key, entry
 
 
 @dataclass
@@ -50,7 +55,6 @@ class World:
         around: ObjectStore | None = None,
         *,
         cache: ValueCache | None = None,
-        executor: Executor | None = None,
         retry: RetrySettings = RetrySettings(),  # noqa: B008 - immutable
         waits: bool = False,
     ) -> Tables:
@@ -59,7 +63,6 @@ class World:
         Args:
             around: what it uses in place of the store itself: something around it.
             cache: its cache.
-            executor: its executor.
             retry: its backoff.
             waits: whether it really pauses, as it must where threads compete for one key on a server.
         """
@@ -69,7 +72,6 @@ class World:
             sleep=SYSTEM.sleep if waits else no_sleep,
             jitter=SYSTEM.jitter,
             cache=cache,
-            executor=executor,
             if_match_quotes=self.quotes,
             retry=retry,
         )

@@ -29,7 +29,6 @@ from tests.accel.catalog.simulation.bucket import (
     NODES,
     STREAMS,
     Bucket,
-    InlineExecutor,
     Span,
     Violation,
     opened,
@@ -45,7 +44,7 @@ class Invariants:
     def __init__(self, bucket: Bucket, record: FormatRecord = FORMAT) -> None:
         self._bucket = bucket
         self._memory = bucket.memory
-        self._keys = CatalogKeys(catalog_tables(bucket.memory, record, bucket.system, InlineExecutor(1)))
+        self._keys = CatalogKeys(catalog_tables(bucket.memory, record, bucket.system))
         self._seen: dict[str, Versioned[Any]] = {}
         self._contents: dict[int, list[Span]] = {}
         self._checked_writes = -1

@@ -16,7 +16,6 @@ from accel.history.rules.values import (
     make_transaction_id,
     number_of,
     parse_segment,
-    physical_name,
     segment_text,
     transaction_epoch,
 )
@@ -61,8 +60,3 @@ def test_numbers_beyond_31_bits_are_refused() -> None:
     assert not is_segment_id(2**63)
     assert not is_segment_id(2**31)
     assert not is_segment_id(-1)
-
-
-def test_duplicates_have_physical_names_of_their_own() -> None:
-    assert physical_name("s", "t", make_id(0, 3)) == "s/t/3.#epoch.0"
-    assert physical_name("s", "t", make_id(2, 3)) == "s/t/3.#epoch.2"

@@ -56,6 +56,11 @@ def filled(store: ObjectStore, ends: list[int], *, moved_records_max: int = 1000
     return index
 
 
+def encoded_memory(index: SegmentTimeIndex) -> bytes:
+    """The records in memory in their stored form."""
+    return index._view().memory.encode()
+
+
 @dataclass
 class Plain:
     """Every record in a list: the definition of all answers."""

@@ -13,7 +13,7 @@ from loaders.errors import PreconditionFailed, StoreError, StoreUnavailable, Wri
 from loaders.layout import time_part_key
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import WRITES
-from tests.accel.streams.times.indexes import STREAM_ID, Plain, everything, filled, open_index, plain
+from tests.accel.streams.times.indexes import STREAM_ID, Plain, encoded_memory, everything, filled, open_index, plain
 from tests.examples import examples
 
 TENS = [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
@@ -21,7 +21,7 @@ RECORDS = [(end, end // 10) for end in TENS]
 
 
 def log(ends: list[int]) -> bytes:
-    return filled(MemoryStore(), ends).encode_memory()
+    return encoded_memory(filled(MemoryStore(), ends))
 
 
 def check_answers(index: SegmentTimeIndex, records: list[tuple[int, int]]) -> None:
