@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from accel.errors import NotInHistory
+from accel.errors import NotInHistory, OperationNotAllowed
 from accel.history.rules.epochs import EpochRecord
 from accel.history.rules.requests import CommitPlan, WorkflowRequest
 from accel.history.rules.states import StreamState
@@ -160,9 +160,15 @@ class CommitWorkflow:
         now_ms = self._parts.store.now_ms() if time_ms is None else checked_time("the time of a commit", time_ms)
         if limit is not None:
             limit = checked_integer("a limit", limit, 1)
-        taken = self._ownership.take(
-            StreamState.COMMITTING_TXN, lambda _: self._plan(now_ms, limit), lambda running: running
-        )
+        try:
+            taken = self._ownership.take(
+                StreamState.COMMITTING_TXN, lambda _: self._plan(now_ms, limit), lambda running: running
+            )
+        except OperationNotAllowed:
+            is_sealed = self._parts.status().value.state is StreamState.SEALED
+            if not is_sealed or self._plan(now_ms, limit) is not None:
+                raise
+            return NO_COMMIT
         return NO_COMMIT if taken is None else self.carry_out(taken)
 
     def carry_out(self, request: WorkflowRequest) -> CommittingTransactions:

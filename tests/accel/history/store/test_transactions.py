@@ -116,6 +116,12 @@ def test_commits_are_limited_and_keep_their_order(bench: Bench) -> None:
     assert committed == [wanted[:2], wanted[2:4], wanted[4:]]
 
 
+def test_a_sealed_stream_has_nothing_to_commit(bench: Bench) -> None:
+    stream = bench.stream()
+    stream.seal()
+    assert stream.commit(bench.tick()) == NO_COMMIT
+
+
 def test_transactions_that_have_not_ended_are_listed_in_the_order_of_their_ids(bench: Bench) -> None:
     begun = [bench.transaction(f"t{number}", commit=[None, True, False][number % 3]) for number in range(5)]
     bench.scale_once()
