@@ -140,9 +140,10 @@ def test_a_child_does_not_leave_a_group_in_the_name_of_its_parent(orders: Shop) 
 def test_a_child_begins_no_transaction_with_an_id_of_its_parent() -> None:
     with shop(MemoryStore()) as orders:
         streams = StreamStore.open(orders.store)
-        before = streams.stream(*STREAM).transactions.begin()
+        stream = streams.stream(*STREAM)
+        before = stream.transactions.begin()
         with every_lock_held(streams):
-            child = in_child(streams.stream(*STREAM).transactions.begin)
+            child = in_child(stream.transactions.begin)
         assert len({before, child, streams.stream(*STREAM).transactions.begin()}) == 3
 
 
