@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -342,7 +343,12 @@ def test_it_reads_from_an_endpoint(moto_endpoint: Endpoint, aws_environment: pyt
 def following(url: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that follows the stream, whose output goes through pipes."""
     command = [sys.executable, "-m", "accel.cli", "read", url, "--scope", SCOPE, "--stream", NAME, "--follow"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603 - our own command
+    process = subprocess.Popen(  # noqa: S603 - our own command
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - shells ignore it in jobs
+    )
     try:
         yield process
     finally:

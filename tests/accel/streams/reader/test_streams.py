@@ -16,6 +16,7 @@ from accel.errors import InvalidArgument, PositionTruncated, ReaderStalled
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.values import IdMap
 from accel.history.store import StreamStore
+from accel.history.store.epoch_store import EpochReading
 from accel.streams.reader import Order
 from accel.streams.rules.events import EventBatch
 from accel.streams.rules.reader_core import Fill, Learn, ReaderSettings, SegmentEnd, SegmentEvents
@@ -333,7 +334,7 @@ def test_that_nothing_follows_a_segment_is_believed_only_of_a_sealed_stream(
     orders.split()
     source = orders.source()
     with monkeypatch.context() as patched:
-        patched.setattr(orders.stream, "successors", lambda _: {})  # as it was before the scale
+        patched.setattr(EpochReading, "successors", lambda *_: {})  # as it was before the scale
         assert learned(source, first) == SegmentEnd(None)
     assert len(learned(source, first).successors) == 2
     orders.stream.seal()
