@@ -273,7 +273,9 @@ class Remembered:
         reached = [self.reference_before(read_by_all)]
         if policy.maximum is not None and end > policy.maximum:
             maximum = policy.maximum
-            reached.append(min((time for time, mark in marks.items() if mark >= end - maximum), default=None))
+            # By time all is taken to fit while no cut was recorded as long ago as that.
+            if not is_time or any(mark <= end - maximum for mark in marks.values()):
+                reached.append(min((time for time, mark in marks.items() if mark >= end - maximum), default=None))
         found = [each for each in reached if each is not None]
         return min(newest, max(found)) if found else None
 
