@@ -300,7 +300,7 @@ def _divided(
 ) -> tuple[StoredObjects, StoredObjects, StoredObjects]:
     """Orphans that are old enough, younger ones, and objects of somebody else."""
     try:
-        next_id = must_read(parts.keys.object_ids()).value.next_object_id
+        next_id = must_read(parts.keys.object_ids()).value
     except AccelError as error:
         raise _unreadable(error) from error
     written_before_ms = now_ms - int(parts.format.orphan_seconds * MILLISECONDS)

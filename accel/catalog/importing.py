@@ -65,7 +65,7 @@ from accel.catalog.keys import (
     require,
     shard_key,
 )
-from accel.catalog.parts import CatalogParts, check_counter, open_bounded
+from accel.catalog.parts import CatalogParts, open_bounded
 from accel.catalog.records import (
     INT64_MAX,
     READ_OBJECT,
@@ -74,7 +74,6 @@ from accel.catalog.records import (
     ImportRun,
     NodeDirectory,
     NodeList,
-    ObjectIdCounter,
     ReadBatch,
     Rows,
     StreamShard,
@@ -82,9 +81,10 @@ from accel.catalog.records import (
     some,
 )
 from accel.catalog.survey import Progress, StoredObjects, list_node_ids, list_objects, must_read
-from accel.errors import AccelError, FormatError, KeyMissing, MaintenanceRefused
+from accel.errors import AccelError, CatalogDamaged, FormatError, KeyMissing, MaintenanceRefused
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
+from loaders.tables import check_counter
 from loaders.tables.columns import ROWS_MAX
 
 # Reading
@@ -131,7 +131,7 @@ class ImportProgress:
         """Write down what the counter of ids says, before it is raised; None if it need not be raised."""
         key = self.parts.keys.object_ids()
         seen = key.read()
-        before = check_counter(None if seen is None else seen.value, -1, key.where)
+        before = check_counter(None if seen is None else seen.value, -1, key.where, CatalogDamaged)
         if before >= least:
             return None
 
@@ -650,11 +650,11 @@ def _raise_counter(parts: CatalogParts, progress: ImportProgress, least: int) ->
         return
     allowed = (run.counter_before, *run.raised_to)
 
-    def rule(counter: ObjectIdCounter | None) -> ObjectIdCounter | None:
-        now = check_counter(counter, -1, parts.keys.object_ids().where)
+    def rule(counter: int | None) -> int | None:
+        now = check_counter(counter, -1, parts.keys.object_ids().where, CatalogDamaged)
         if now not in allowed:
             raise MaintenanceRefused(f"expected a counter of object ids that nobody uses, found {now}: is it in use?")
-        return None if now >= least else ObjectIdCounter(least)
+        return None if now >= least else least
 
     parts.keys.object_ids().change(rule)
 
@@ -664,11 +664,11 @@ def _lower_counter(parts: CatalogParts, progress: ImportProgress) -> None:
     if run is None:
         return
 
-    def rule(counter: ObjectIdCounter | None) -> ObjectIdCounter | None:
-        now = check_counter(counter, -1, parts.keys.object_ids().where)
+    def rule(counter: int | None) -> int | None:
+        now = check_counter(counter, -1, parts.keys.object_ids().where, CatalogDamaged)
         if now not in (run.counter_before, *run.raised_to):
             said = f"{run.counter_before} or as the import has left it ({run.raised_to[-1]})"
             raise MaintenanceRefused(f"expected a counter of object ids of {said}, found {now}: ids were taken since")
-        return None if now == run.counter_before else ObjectIdCounter(run.counter_before)
+        return None if now == run.counter_before else run.counter_before
 
     parts.keys.object_ids().change(rule)

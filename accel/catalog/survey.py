@@ -435,9 +435,9 @@ def _object_id_problems(parts: CatalogParts, survey: Survey, _: frozenset[int]) 
         highest = int(survey.known_ids().max(initial=-1))
         if seen is None:
             yield Problem(Kind.COUNTER, key.where, "a counter", "none: deleted?")
-        elif seen.value.next_object_id <= highest:
+        elif seen.value <= highest:
             expected = f"a number above {highest}, the highest id in use"
-            yield Problem(Kind.COUNTER, key.where, expected, f"{seen.value.next_object_id}: deleted, or put back?")
+            yield Problem(Kind.COUNTER, key.where, expected, f"{seen.value}: deleted, or put back?")
     except (FormatError, TableMissing) as error:
         yield Problem(Kind.COUNTER, key.where, "a counter that can be read", str(error))
     ids, counts = np.unique(
