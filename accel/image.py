@@ -235,9 +235,7 @@ class ObjectFacts(Protocol):
         ...
 
     def end_of(self, stream_id: int) -> int | None:
-        """A lower bound of where the stream ends in this node, as of the list: one past an offset that an object
-        holds; None where it is not known.
-        """
+        """A lower bound of where the stream ends in this node, as of the list; None where it is not known."""
         ...
 
 
@@ -264,7 +262,7 @@ class NodeImage:
     attributes: NDArray[np.int64]
     tail_checksums: NDArray[np.int64]
     _by_id: NDArray[np.int64] = field(repr=False)
-    facts: ObjectFacts | None = field(default=None, repr=False)
+    facts: ObjectFacts | None = field(default=None, repr=False, kw_only=True)
     _made: dict[int, ObjectRef] = field(repr=False, init=False, default_factory=dict)
 
     def __len__(self) -> int:
@@ -310,9 +308,7 @@ class NodeImage:
         return (self.object_ids, self.sizes_bytes, self.index_sizes_bytes, self.attributes, self.tail_checksums)
 
 
-def make_node(
-    node_id: int, objects: Iterable[tuple[int, ObjectRef]], *, facts: ObjectFacts | None = None
-) -> NodeImage:
+def make_node(node_id: int, objects: Iterable[tuple[int, ObjectRef]], *, facts: ObjectFacts | None = None) -> NodeImage:
     """A node's list from (order id, object) pairs in any order; facts speak of positions in order of the order ids.
 
     Raises:
@@ -364,7 +360,7 @@ def node_of_columns(
         raise ImageRefused(f"node {node_id}: expected each object once, found object {ascending[repeated[0]]} twice")
     checksums = np.full(len(object_ids), UNKNOWN, dtype=np.int64) if tail_checksums is None else tail_checksums
     columns = (object_ids, order_ids, sizes_bytes, index_sizes_bytes, attributes, checksums, by_id)
-    return NodeImage(node_id, *map(frozen, columns), facts)
+    return NodeImage(node_id, *map(frozen, columns), facts=facts)
 
 
 def make_stream(

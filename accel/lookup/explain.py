@@ -387,9 +387,10 @@ class Round:
     """One round of loading.
 
     Of `listed` objects, so many needed no request: `known_holders` and `known_absent` (by the index in memory),
-    `filtered` (by a filter), `excluded` (by what commits told, and by no filter), `outside` (by the bounds that known holders set, at `low_position` and `high_position` of
-    the list; -1 and `listed` where there is none). The rest are `candidates`. A round is not `finished`
-    if the time was over first: its objects were asked for, and what they hold is not known.
+    `filtered` (by a filter), `excluded` (by what commits told, and by no filter), `outside` (by the bounds that known
+    holders set, at `low_position` and `high_position` of the list; -1 and `listed` where there is none). The rest are
+    `candidates`. A round is not `finished` if the time was over first: its objects were asked for, and what they hold
+    is not known.
     """
 
     number: int
