@@ -46,7 +46,7 @@ from accel.history.rules.epochs import (
     EpochSummary,
     HistoryChunk,
     HistoryDelta,
-    advanced,
+    after_advance,
     chunk_numbers,
     delta_of,
     replay,
@@ -414,7 +414,7 @@ class EpochWriting:
         """Steps 7 and 8."""
 
         def moved(now: EpochRecord | None) -> EpochRecord | None:
-            return record if now is None else advanced(now, record)
+            return record if now is None else after_advance(now, record)
 
         current = self._parts.keys.current_epoch().change(moved).value
         self.show(current)

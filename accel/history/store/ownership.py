@@ -41,7 +41,7 @@ from uuid import UUID
 
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought
 from accel.history.rules.requests import Plan, RequestStatus, WorkflowRequest, is_spent
-from accel.history.rules.states import StreamState, StreamStatus, given_back, taken
+from accel.history.rules.states import StreamState, StreamStatus, with_workflow, without_workflow
 from accel.history.store.parts import StreamParts
 from loaders.errors import DataConflict, StoreError
 from loaders.tables import Versioned
@@ -91,7 +91,7 @@ class Ownership:
                 return running
             if versioned.value.workflow_id is None or running is not None:
                 workflow_id = self._parts.store.drawn_id()
-                status = taken(versioned.value, workflow, workflow_id)
+                status = with_workflow(versioned.value, workflow, workflow_id)
                 planned = plan(workflow_id)
                 if planned is None:
                     return None
@@ -116,7 +116,7 @@ class Ownership:
         key = self._parts.keys.request(request.workflow_id)
         if request.is_kept:
             key.change(lambda now: None if now is None or now.has_ended else replace(now, status=RequestStatus.DONE))
-        self._parts.keys.state().change(lambda now: None if now is None else given_back(now, request.workflow_id))
+        self._parts.keys.state().change(lambda now: None if now is None else without_workflow(now, request.workflow_id))
         if not request.is_kept:
             with suppress(StoreError):  # the stream is given back; what is left of the request, `recover` erases
                 key.erase()
@@ -186,7 +186,7 @@ class Ownership:
     def _claimed(self, now: StreamStatus, request: WorkflowRequest) -> StreamStatus | str:
         """The status to write for a request that was left; why it never will be if the stream is sealed."""
         try:
-            return taken(now, request.workflow, request.workflow_id)
+            return with_workflow(now, request.workflow, request.workflow_id)
         except IllegalState as error:
             return str(error)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from accel.errors import CatalogDamaged, HostMissing, InvalidArgument
 from accel.history.rules.configuration import HistoryLayout, ShardBy
-from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, moved_by_hand, start_number
+from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, after_step_by_hand, start_number
 from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
 from accel.history.rules.values import TIME_MS_END, check_settings, checked_duration, checked_time
 from accel.history.store.hosts import NoHost, SegmentHost, StreamName
@@ -241,7 +241,7 @@ class StreamParts:
         def step(now: StreamStatus | None) -> StreamStatus | None:
             if now is None:
                 raise DataNotFound(self.stream.metadata_table, STATE, "expected a stream, found none")
-            return moved_by_hand(now, wanted)
+            return after_step_by_hand(now, wanted)
 
         self.keys.state().change(step)
 
