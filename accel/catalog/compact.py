@@ -67,6 +67,7 @@ from accel.catalog.survey import must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, FormatError, KeyMissing
 from accel.image import StreamObject
 from loaders.object_ref import ObjectRef
+from loaders.parallel import map_bounded
 from loaders.versions import Versioned
 from range_index import ObjectRanges
 
@@ -158,7 +159,7 @@ def _check_outputs(parts: CatalogParts, compaction: Compaction, rows: Rows) -> N
     none = np.empty(0, dtype=np.int64)
     ids = np.unique(np.concatenate([none, *(source.stream_ids for source in held.sources)]))
     numbers = np.unique(shards_of(ids, parts.format.stream_buckets)).tolist()
-    streams = [bucket.streams for bucket in parts.executor.map(partial(_read_bucket, parts), numbers)]
+    streams = [bucket.streams for bucket in map_bounded(parts.executor, partial(_read_bucket, parts), numbers)]
     known = np.concatenate([StreamShard(0).streams, *streams])
     refuse_lossy_compaction(held.sources, held.output, rows, known[np.isin(known["stream_id"], ids)])
 

@@ -84,6 +84,7 @@ from accel.catalog.survey import Progress, StoredObjects, list_node_ids, list_ob
 from accel.errors import AccelError, CatalogDamaged, FormatError, KeyMissing, MaintenanceRefused
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
+from loaders.parallel import map_bounded
 from loaders.tables import check_counter
 from loaders.tables.columns import ROWS_MAX
 
@@ -491,7 +492,7 @@ def abandon_import(catalog: ObjectCatalog) -> bool:
 
 def _lists(parts: CatalogParts) -> dict[int, NodeList]:
     ids = list_node_ids(parts)
-    read = parts.executor.map(lambda node_id: must_read(parts.keys.node_list(node_id)).value, ids)
+    read = map_bounded(parts.executor, lambda node_id: must_read(parts.keys.node_list(node_id)).value, ids)
     return dict(zip(ids, read, strict=True))
 
 
@@ -524,7 +525,7 @@ def _check_buckets(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> No
         bucket = must_read(parts.keys.shard(number)).value
         _check_bucket(bucket, wanted=plan.buckets[number], is_new=is_new)
 
-    list(parts.executor.map(check, range(parts.format.stream_buckets)))
+    map_bounded(parts.executor, check, range(parts.format.stream_buckets))
 
 
 def _refuse_unfinished(parts: CatalogParts, plan: ImportPlan) -> None:
@@ -580,7 +581,7 @@ def _write_buckets(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> No
         rule = partial(_check_bucket, wanted=plan.buckets[number], is_new=is_new)
         parts.keys.shard(number).change(rule)
 
-    list(parts.executor.map(write, range(parts.format.stream_buckets)))
+    map_bounded(parts.executor, write, range(parts.format.stream_buckets))
 
 
 def _check_bucket(bucket: StreamShard | None, *, wanted: StreamShard, is_new: bool) -> StreamShard | None:

@@ -37,7 +37,7 @@ from loaders.layout import FORMAT_KEY, TABLES_PREFIX, ObjectLayout, table_folder
 from loaders.lifetime import Lifetime, Threads
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
-from loaders.parallel import run_bounded
+from loaders.parallel import map_bounded, run_bounded
 from loaders.store import ObjectStore
 from loaders.tables import FormatRecord, IdBlocks, Tables, check_counter, create_format, probe_conditions, read_format
 from loaders.tables.typed_key import TypedKey
@@ -260,7 +260,7 @@ def catalog_parts(
 def _make_tables(keys: CatalogKeys, shared: SystemKeys, record: FormatRecord, executor: ThreadPoolExecutor) -> None:
     from accel.history.store.keys import make_system_tables  # noqa: PLC0415 - a lookup needs no history
 
-    list(executor.map(keys.tables.create_table, TABLES))
+    map_bounded(executor, keys.tables.create_table, TABLES)
     choices = keys.format_copy()
     _refuse_other_choices(choices.create_if_absent(record).value, record, f"begun, in {choices.where}")
     keys.directory().create_if_absent(NodeDirectory())
@@ -270,7 +270,7 @@ def _make_tables(keys: CatalogKeys, shared: SystemKeys, record: FormatRecord, ex
     def make_bucket(number: int) -> None:
         keys.shard(number).create_if_absent(StreamShard(number))
 
-    list(executor.map(make_bucket, range(record.stream_buckets)))
+    map_bounded(executor, make_bucket, range(record.stream_buckets))
 
 
 def _is_in_use(store: ObjectStore, keys: CatalogKeys) -> bool:

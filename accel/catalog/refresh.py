@@ -79,6 +79,7 @@ from accel.image import (
     node_of_columns,
 )
 from loaders.object_ref import ObjectRef
+from loaders.parallel import map_bounded
 from loaders.tables.typed_key import TypedKey
 from loaders.versions import Versioned
 
@@ -199,7 +200,7 @@ class Watch:
         return self._all(self._again, zip(keys, before.buckets, strict=True))
 
     def _all(self, read: Callable[[T], U], asked: Iterable[T]) -> list[U]:
-        return list(self._executor.map(read, asked))
+        return map_bounded(self._executor, read, asked)
 
     @staticmethod
     def _again(asked: tuple[TypedKey[T], Versioned[T]]) -> Versioned[T]:

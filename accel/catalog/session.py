@@ -46,6 +46,7 @@ from accel.catalog.records import OPEN, NodeDirectory, NodeList, StreamShard, hi
 from accel.catalog.stream_shards import shards_of
 from accel.catalog.survey import joined_ids, must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused
+from loaders.parallel import map_bounded
 from loaders.versions import Versioned
 from range_index import ObjectRanges
 
@@ -166,7 +167,9 @@ def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList]
     directory = parts.keys.directory()
     directory.change(lambda now: _with_node(require(now, directory.where), node_id))
     adopt = partial(_adopt, parts, node_id, seen.value.epoch)
-    buckets = [seen_bucket.value for seen_bucket in parts.executor.map(adopt, range(parts.format.stream_buckets))]
+    buckets = [
+        seen_bucket.value for seen_bucket in map_bounded(parts.executor, adopt, range(parts.format.stream_buckets))
+    ]
     parts.ids.note(highest_id(*buckets))
     return seen, *recover_ends(parts, seen.value, buckets)
 
@@ -209,7 +212,7 @@ def _refuse_lost_list(parts: CatalogParts, directory: NodeDirectory, node_id: in
         traces.append("the directory names the node")
     if parts.keys.checkpoint(node_id).read() is not None:
         traces.append("it has a checkpoint")
-    buckets = parts.executor.map(partial(_bucket, parts), range(parts.format.stream_buckets))
+    buckets = map_bounded(parts.executor, partial(_bucket, parts), range(parts.format.stream_buckets))
     ranges = sum(int((bucket.value.ranges["node_id"] == node_id).sum()) for bucket in buckets)
     if ranges:
         traces.append(f"it has {ranges} ranges of streams")

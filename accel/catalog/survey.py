@@ -49,6 +49,7 @@ from accel.errors import AccelError, CatalogDamaged, MaintenanceRefused
 from loaders.errors import FormatError, TableMissing
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
+from loaders.parallel import map_bounded
 from loaders.store import ObjectInfo
 from loaders.tables.typed_key import TypedKey
 from loaders.versions import Versioned
@@ -148,9 +149,11 @@ def read_survey(parts: CatalogParts) -> Survey:
     """
     refuse_during_import(parts)  # before anything else: what an import lists afterwards is then read as listed
     node_ids = list_node_ids(parts)
-    lists = parts.executor.map(lambda node_id: must_read(parts.keys.node_list(node_id)), node_ids)
+    lists = map_bounded(parts.executor, lambda node_id: must_read(parts.keys.node_list(node_id)), node_ids)
     by_node = dict(zip(node_ids, lists, strict=True))
-    buckets = parts.executor.map(lambda number: must_read(parts.keys.shard(number)), range(parts.format.stream_buckets))
+    buckets = map_bounded(
+        parts.executor, lambda number: must_read(parts.keys.shard(number)), range(parts.format.stream_buckets)
+    )
     return Survey(by_node, tuple(buckets))
 
 
@@ -387,7 +390,7 @@ def _least(read: Callable[[NodeList, int], int], least: int, expected: str) -> W
 
 def read_checkpoints(parts: CatalogParts, survey: Survey) -> dict[int, Checkpoint]:
     """The checkpoints of all nodes that have a list and one. One request a node."""
-    read = parts.executor.map(lambda node_id: parts.keys.checkpoint(node_id).read(), survey.lists)
+    read = map_bounded(parts.executor, lambda node_id: parts.keys.checkpoint(node_id).read(), survey.lists)
     return {node_id: seen.value for node_id, seen in zip(survey.lists, read, strict=True) if seen is not None}
 
 

@@ -35,6 +35,7 @@ from accel.system import Components
 from loaders.backoff import Backoff
 from loaders.errors import DataNotFound
 from loaders.lifetime import InlineElsewhere, Lazy
+from loaders.parallel import map_bounded
 from loaders.tables import IdBlocks, RecordCache, RetrySettings, Tables, Versioned
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS
 
@@ -189,7 +190,7 @@ class StoreParts:
 
     def each(self, act: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
         """Do something for each of several keys, side by side if there is an executor; answers in their order."""
-        return list(map(act, items) if self.executor is None else self.executor.map(act, items))
+        return list(map(act, items)) if self.executor is None else map_bounded(self.executor, act, items)
 
 
 @dataclass(frozen=True, eq=False)
