@@ -9,7 +9,7 @@
         def __post_init__(self) -> None:
             check_settings(self, least={"pause_seconds": 0})
 
-The annotation says what a field takes. An ``int`` is an integer of at least 1, a ``float`` a finite number above 0;
+The annotation says what a field takes. An ``int`` is an integer of 1 to 2^63 - 1, a ``float`` a finite number above 0;
 with ``| None``, None as well. Other bounds are named. Fields of other types are passed over: their owner checks them,
 as it does what two fields have to do with each other. The name of a number says its unit: ``_seconds``, ``_ms``,
 ``_bytes``; without one it is a count. Pure; threads: any.
@@ -18,13 +18,15 @@ as it does what two fields have to do with each other. The name of a number says
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import fields
 from numbers import Real
 from types import MappingProxyType
-from typing import Any, Final, SupportsIndex
+from typing import Any, Final
 
 MIB: Final = 1 << 20
+INT64_MAX: Final = 2**63 - 1
 
 _NO_BOUNDS: Final[Mapping[str, float]] = MappingProxyType({})
 
@@ -37,7 +39,7 @@ def check_settings(
     Args:
         settings: an instance of a dataclass whose module has ``from __future__ import annotations``.
         least: the lowest number of a field, where it is not 1 for an integer and above 0 for another number.
-        most: the highest number of a field, where there is one.
+        most: the highest number of a field, where it is not 2^63 - 1 for an integer and finite for another number.
 
     Raises:
         ValueError: the first of them.
@@ -49,8 +51,9 @@ def check_settings(
             continue
         _check_number(setting.name, value, is_integer=kind == "int")
         _check_bounds(setting.name, value, least.get(setting.name, 1 if kind == "int" else None))
-        if value > most.get(setting.name, value):
-            raise ValueError(f"expected {setting.name} of at most {most[setting.name]}, found {value}")
+        highest = most.get(setting.name, INT64_MAX if kind == "int" else math.inf)
+        if value > highest:
+            raise ValueError(f"expected {setting.name} of at most {highest}, found {value}")
 
 
 def _check_number(name: str, value: Any, *, is_integer: bool) -> None:
@@ -60,7 +63,10 @@ def _check_number(name: str, value: Any, *, is_integer: bool) -> None:
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, SupportsIndex) and not isinstance(value, bool)
+    try:
+        return not isinstance(value, bool) and isinstance(operator.index(value), int)
+    except TypeError:  # arrays have the method, and refuse
+        return False
 
 
 def _is_finite(value: Any) -> bool:
