@@ -1,7 +1,7 @@
 """What an import would write, and what it has to say about it. Pure: rows in, records and a report out.
 
     lists          each node's objects, with the numbers 0, 1, 2 ... as order ids
-    buckets        streams with their first offsets, and who wrote them from where to where; the last range stays open,
+    shards        streams with their first offsets, and who wrote them from where to where; the last range stays open,
                    with session number 0, so that the next session of that node goes on
     checkpoints    where the open streams of each node end, so that this session has no object to open
 
@@ -176,19 +176,19 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImportPlan:
-    """What an import would write; lists, buckets and checkpoints are empty if something hinders it.
+    """What an import would write; lists, shards and checkpoints are empty if something hinders it.
 
     Args:
         report: what was found.
         lists: node id -> its list.
-        buckets: all of them.
+        shards: all of them.
         checkpoints: node id -> its checkpoint.
         next_object_id: above all ids in the bucket.
     """
 
     report: ImportReport
     lists: dict[int, NodeList]
-    buckets: tuple[StreamShard, ...]
+    shards: tuple[StreamShard, ...]
     checkpoints: dict[int, Checkpoint]
     next_object_id: int
 

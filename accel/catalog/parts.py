@@ -165,7 +165,7 @@ class CatalogSettings:
         checkpoint_commits: a node's writer writes down where its streams end after so many commits. A new session
             opens at most about so many object indexes before it can write.
         stream_objects_in_list_max: objects of one stream that may wait in a node's list until they are moved to the
-            buckets of streams.
+            stream shards.
         list_versions_kept: versions of a list that stay after commits which take objects out, for `undo`.
     """
 
@@ -414,9 +414,9 @@ def _of_its_life(store: ObjectStore, keys: CatalogKeys, shared: SystemKeys, want
     nodes = {node_id for node_id in listed if node_id is not None} | set(directory.node_ids.tolist())
     lists = [require(_value(keys.node_list(node_id)), keys.node_list(node_id).where) for node_id in sorted(nodes)]
     numbers = range(wanted.stream_buckets)
-    buckets = [require(_value(keys.shard(number)), keys.shard(number).where) for number in numbers]
+    shards = [require(_value(keys.shard(number)), keys.shard(number).where) for number in numbers]
     counter = keys.object_ids()  # read after the ids
-    check_counter(_value(counter), highest_id(*lists, *buckets), counter.where)
+    check_counter(_value(counter), highest_id(*lists, *shards), counter.where)
     make_system_tables(shared, is_initialised=True)  # refuses: they were made before any node could write
     return msgspec.structs.replace(wanted, generation=directory.generation)
 
