@@ -300,7 +300,7 @@ def _divided(
 ) -> tuple[StoredObjects, StoredObjects, StoredObjects]:
     """Orphans that are old enough, younger ones, and objects of somebody else."""
     try:
-        next_id = must_read(parts.keys.object_ids()).value.next_object_id
+        next_id = must_read(parts.keys.object_ids()).value
     except AccelError as error:
         raise _unreadable(error) from error
     written_before_ms = now_ms - int(parts.format.orphan_seconds * MILLISECONDS)
@@ -361,13 +361,13 @@ def _let_go(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
         pending, _ = with_delete_pending(freed or node_list, plan.retired_before_ms)
         return pending or freed
 
-    def from_bucket(shard: StreamShard | None) -> StreamShard | None:
+    def from_shard(shard: StreamShard | None) -> StreamShard | None:
         return None if shard is None else with_delete_pending(shard, plan.retired_before_ms)[0]
 
     for node_id, node in survey.lists.items():
         parts.keys.node_list(node_id).change(from_list, seen=node)
     for number, shard in enumerate(survey.shards):
-        parts.keys.shard(number).change(from_bucket, seen=shard)
+        parts.keys.shard(number).change(from_shard, seen=shard)
 
 
 def _still_collectable(survey: Survey, batch: Sequence[Collectable]) -> dict[Collectable, None]:

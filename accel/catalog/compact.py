@@ -67,6 +67,7 @@ from accel.catalog.survey import must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, FormatError, KeyMissing
 from accel.image import StreamObject
 from loaders.object_ref import ObjectRef
+from loaders.parallel import map_bounded
 from loaders.versions import Versioned
 from range_index import ObjectRanges
 
@@ -158,7 +159,7 @@ def _check_outputs(parts: CatalogParts, compaction: Compaction, rows: Rows) -> N
     none = np.empty(0, dtype=np.int64)
     ids = np.unique(np.concatenate([none, *(source.stream_ids for source in held.sources)]))
     numbers = np.unique(shards_of(ids, parts.format.stream_buckets)).tolist()
-    streams = [shard.streams for shard in parts.executor.map(partial(_read_shard, parts), numbers)]
+    streams = [shard.streams for shard in map_bounded(parts.executor, partial(_read_shard, parts), numbers)]
     known = np.concatenate([StreamShard(0).streams, *streams])
     refuse_lossy_compaction(held.sources, held.output, rows, known[np.isin(known["stream_id"], ids)])
 
@@ -432,12 +433,12 @@ def _taken_back(parts: CatalogParts, node_id: int, object_ids: list[int]) -> lis
 def _registered(parts: CatalogParts, streams: dict[int, int | None]) -> set[int]:
     """Which of these objects stand in shards; those of one stream cannot come there any more."""
     unknown = [object_id for object_id, stream_id in streams.items() if stream_id is None]
-    by_bucket: dict[int, list[int]] = {}
+    by_shard: dict[int, list[int]] = {}
     for object_id, stream_id in streams.items():
         if stream_id is not None and stream_id != _MANY:
-            by_bucket.setdefault(shard_of(stream_id, parts.format.stream_buckets), []).append(object_id)
+            by_shard.setdefault(shard_of(stream_id, parts.format.stream_buckets), []).append(object_id)
     registered: set[int] = set()
-    for number, object_ids in by_bucket.items():
+    for number, object_ids in by_shard.items():
         registered |= _registered_in(parts, number, np.array(object_ids, dtype=np.int64))
     for number in range(parts.format.stream_buckets if unknown else 0):
         registered |= _known(must_read(parts.keys.shard(number)).value, np.array(unknown, dtype=np.int64))

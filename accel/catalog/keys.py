@@ -6,7 +6,7 @@
     node-list-history   <node>-<sequence>              ListVersion     never written again
     stream-buckets      <shard>                        StreamShard
     node-checkpoints    <node>                         Checkpoint
-    counters            object-ids                     ObjectIdCounter
+    counters            object-ids                     the next id
     import-progress     run                            ImportRun       only while an import is under way
     import-progress     batch-<hash of what it covers> ReadBatch       likewise; never written again
 
@@ -33,7 +33,6 @@ from accel.catalog.records import (
     ListVersion,
     NodeDirectory,
     NodeList,
-    ObjectIdCounter,
     ReadBatch,
     StreamShard,
 )
@@ -178,7 +177,7 @@ class CatalogKeys:
         """Where a node's streams ended some commits ago."""
         return self._key(NODE_CHECKPOINTS, node_key(node_id), CHECKPOINT)
 
-    def object_ids(self) -> TypedKey[ObjectIdCounter]:
+    def object_ids(self) -> TypedKey[int]:
         """The next object id that nobody has."""
         return self._key(COUNTERS, OBJECT_IDS_KEY, OBJECT_ID_COUNTER, size_bytes_max=COUNTER_SIZE_BYTES_MAX)
 

@@ -43,7 +43,7 @@ from loaders.errors import FormatLimit
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.tables.columns import ROWS_MAX
 from loaders.tables.format_record import check_generation
-from loaders.tables.records import Columns, Listed, RecordForm
+from loaders.tables.records import Bounded, Columns, Listed, OneField, RecordForm
 
 Rows: TypeAlias = NDArray[np.void]
 Dtype: TypeAlias = np.dtype[np.void]
@@ -562,20 +562,6 @@ class NodeDirectory:
         check_generation(self.generation)
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectIdCounter:
-    """The next id that no object has; all below it are given out.
-
-    Raises:
-        ValueError: below 0, or beyond 63 bits.
-    """
-
-    next_object_id: int
-
-    def __post_init__(self) -> None:
-        _check_least("counter of object ids", 0, next_object_id=self.next_object_id)
-
-
 def ids_of(record: NodeList | StreamShard) -> NDArray[np.int64]:
     """All object ids that stand in a list or a shard, in no order. O(rows)."""
     rows = [record.stream_objects, record.retired]
@@ -694,7 +680,7 @@ LIST_VERSION: Final = RecordForm("list-version", 1, ListVersion)
 STREAM_SHARD: Final = RecordForm("stream-bucket", 1, StreamShard)
 CHECKPOINT: Final = RecordForm("node-checkpoint", 1, Checkpoint)
 NODE_DIRECTORY: Final = RecordForm("node-directory", 1, NodeDirectory)
-OBJECT_ID_COUNTER: Final = RecordForm("object-id-counter", 1, ObjectIdCounter)
+OBJECT_ID_COUNTER: Final = RecordForm("object-id-counter", 1, OneField("next_object_id", Bounded("next_object_id")))
 IMPORT_BATCH: Final = RecordForm("import-batch", 1, ReadBatch)
 IMPORT_RUN: Final = RecordForm("import-run", 1, ImportRun)
 

@@ -79,6 +79,7 @@ from accel.image import (
     node_of_columns,
 )
 from loaders.object_ref import ObjectRef
+from loaders.parallel import map_bounded
 from loaders.tables.typed_key import TypedKey
 from loaders.versions import Versioned
 
@@ -112,16 +113,16 @@ class Watch:
     Args:
         keys: the catalog's keys.
         namespace: of the objects.
-        bucket_count: stream shards, as the format record says.
+        shard_count: stream shards, as the format record says.
         executor: sends the requests of a round.
 
     Threads: any. Two threads that refresh at once both ask; the newer answer stays.
     """
 
-    def __init__(self, keys: CatalogKeys, namespace: str, bucket_count: int, executor: Executor) -> None:
+    def __init__(self, keys: CatalogKeys, namespace: str, shard_count: int, executor: Executor) -> None:
         self._keys = keys
         self._namespace = namespace
-        self._bucket_count = bucket_count
+        self._shard_count = shard_count
         self._executor = executor
         self._lock = threading.Lock()
         self._state: CatalogState | None = None
@@ -193,13 +194,13 @@ class Watch:
         return _there(key) if before is None else key.read_newer(before.directory)
 
     def _read_shards(self, before: CatalogState | None) -> list[Versioned[StreamShard]]:
-        keys = [self._keys.shard(number) for number in range(self._bucket_count)]
+        keys = [self._keys.shard(number) for number in range(self._shard_count)]
         if before is None:
             return self._all(_there, keys)
         return self._all(self._again, zip(keys, before.shards, strict=True))
 
     def _all(self, read: Callable[[T], U], asked: Iterable[T]) -> list[U]:
-        return list(self._executor.map(read, asked))
+        return map_bounded(self._executor, read, asked)
 
     @staticmethod
     def _again(asked: tuple[TypedKey[T], Versioned[T]]) -> Versioned[T]:
@@ -352,13 +353,13 @@ def _part(shard: StreamShard, late: Rows, withdrawn: Commits, before: ShardStrea
     return ShardStreams(shard, late, withdrawn)
 
 
-def _late_rows(lists: Iterable[NodeList], bucket_count: int) -> dict[int, Rows]:
+def _late_rows(lists: Iterable[NodeList], shard_count: int) -> dict[int, Rows]:
     """Stream objects that still stand in lists, by the shard where they belong."""
     waiting = [node_list.stream_objects for node_list in lists if len(node_list.stream_objects)]
-    if not waiting or not bucket_count:
+    if not waiting or not shard_count:
         return {}
     rows = by_stream(np.concatenate(waiting), "start")
-    numbers = shards_of(rows["stream_id"], bucket_count)
+    numbers = shards_of(rows["stream_id"], shard_count)
     return {int(number): rows[numbers == number] for number in np.unique(numbers)}
 
 

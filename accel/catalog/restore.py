@@ -24,7 +24,7 @@ import numpy as np
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.keys import require
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import NodeDirectory, NodeList, ObjectIdCounter
+from accel.catalog.records import NodeDirectory, NodeList
 from accel.catalog.survey import BulkScan, Progress, must_read, read_survey
 from loaders.hints import HintProblem
 from loaders.hints.packs import read_pack_root
@@ -99,7 +99,7 @@ def plan_restored(
     hinted = max(_hinted_ids(parts), default=-1)
     highest = max(int(stored.ids.max(initial=-1)), int(survey.known_ids().max(initial=-1)), hinted)
     counter = parts.keys.object_ids().read()
-    now = None if counter is None else counter.value.next_object_id
+    now = None if counter is None else counter.value
     streams = [int(seen.value.streams["stream_id"].max(initial=-1)) for seen in survey.shards]
     return RestorePlan(
         generation=max(parts.format.generation, directory.generation),
@@ -131,11 +131,7 @@ def restored(catalog: ObjectCatalog, plan: RestorePlan) -> RestoreReport:
     generation = _next_generation(parts, plan.generation)
     system = parts.system
     renew_format(parts.store, generation, system.nonce, sleep=system.sleep, jitter=system.jitter)
-    parts.keys.object_ids().change(
-        lambda counter: ObjectIdCounter(
-            max(plan.next_object_id_after, 0 if counter is None else counter.next_object_id)
-        )
-    )
+    parts.keys.object_ids().change(lambda counter: max(plan.next_object_id_after, counter or 0))
     for node_id in plan.epochs:
         key = parts.keys.node_list(node_id)
         key.change(partial(_fenced, where=key.where))

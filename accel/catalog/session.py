@@ -46,6 +46,7 @@ from accel.catalog.records import OPEN, NodeDirectory, NodeList, StreamShard, hi
 from accel.catalog.stream_shards import shards_of
 from accel.catalog.survey import joined_ids, must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused
+from loaders.parallel import map_bounded
 from loaders.versions import Versioned
 from range_index import ObjectRanges
 
@@ -166,7 +167,7 @@ def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList]
     directory = parts.keys.directory()
     directory.change(lambda now: _with_node(require(now, directory.where), node_id))
     adopt = partial(_adopt, parts, node_id, seen.value.epoch)
-    shards = [seen_bucket.value for seen_bucket in parts.executor.map(adopt, range(parts.format.stream_buckets))]
+    shards = [seen_shard.value for seen_shard in map_bounded(parts.executor, adopt, range(parts.format.stream_buckets))]
     parts.ids.note(highest_id(*shards))
     return seen, *recover_ends(parts, seen.value, shards)
 
@@ -209,7 +210,7 @@ def _refuse_lost_list(parts: CatalogParts, directory: NodeDirectory, node_id: in
         traces.append("the directory names the node")
     if parts.keys.checkpoint(node_id).read() is not None:
         traces.append("it has a checkpoint")
-    shards = parts.executor.map(partial(_bucket, parts), range(parts.format.stream_buckets))
+    shards = map_bounded(parts.executor, partial(_shard, parts), range(parts.format.stream_buckets))
     ranges = sum(int((shard.value.ranges["node_id"] == node_id).sum()) for shard in shards)
     if ranges:
         traces.append(f"it has {ranges} ranges of streams")
@@ -232,12 +233,12 @@ def _with_node(known: NodeDirectory, node_id: int) -> NodeDirectory | None:
 
 
 def _adopt(parts: CatalogParts, node_id: int, session_number: int, number: int) -> Versioned[StreamShard]:
-    seen = _bucket(parts, number)
+    seen = _shard(parts, number)
     key = parts.keys.shard(number)
     return key.change(lambda now: with_session_number(require(now, key.where), node_id, session_number), seen=seen)
 
 
-def _bucket(parts: CatalogParts, number: int) -> Versioned[StreamShard]:
+def _shard(parts: CatalogParts, number: int) -> Versioned[StreamShard]:
     key = parts.keys.shard(number)
     return require(key.read(), key.where)
 

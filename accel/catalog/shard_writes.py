@@ -52,6 +52,7 @@ from accel.catalog.stream_shards import (
 )
 from accel.errors import CatalogMissing, CommitRefused, SessionFenced
 from loaders.layout import TABLES_PREFIX, encode_prefix, table_folder
+from loaders.parallel import map_bounded
 from loaders.store import ObjectInfo
 from loaders.tables.typed_key import TypedKey
 from loaders.versions import Versioned
@@ -130,7 +131,7 @@ def edit_shards(parts: CatalogParts, offsets: Mapping[int, int], rule: EditRule)
 
         return key.change(change).value
 
-    return list(parts.executor.map(edit, np.unique(numbers).tolist()))
+    return map_bounded(parts.executor, edit, np.unique(numbers).tolist())
 
 
 def _refuse_fenced(shard: StreamShard, ids: Ids, node_id: int, session_number: int) -> None:
@@ -165,7 +166,7 @@ def move_stream_objects(parts: CatalogParts, node_id: int) -> Versioned[NodeList
     waiting = seen.value.stream_objects
     if len(waiting):
         numbers = np.unique(shards_of(waiting["stream_id"], parts.format.stream_buckets)).tolist()
-        list(parts.executor.map(partial(_move_into, parts, key, node_id), numbers))
+        map_bounded(parts.executor, partial(_move_into, parts, key, node_id), numbers)
         ids = waiting["object_id"]
         seen = key.change(lambda now: without_stream_objects(require(now, key.where), ids), seen=seen)
     return seen
@@ -210,7 +211,7 @@ def _withdraw(parts: CatalogParts, key: TypedKey[NodeList], seen: Versioned[Node
 
         shard_key.change(rule)
 
-    list(parts.executor.map(change, range(parts.format.stream_buckets)))
+    map_bounded(parts.executor, change, range(parts.format.stream_buckets))
     return key.change(lambda now: without_withdrawn(require(now, key.where), commits), seen=seen)
 
 

@@ -49,6 +49,7 @@ from accel.errors import AccelError, CatalogDamaged, MaintenanceRefused
 from loaders.errors import FormatError, TableMissing
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
+from loaders.parallel import map_bounded
 from loaders.store import ObjectInfo
 from loaders.tables.typed_key import TypedKey
 from loaders.versions import Versioned
@@ -148,9 +149,11 @@ def read_survey(parts: CatalogParts) -> Survey:
     """
     refuse_during_import(parts)  # before anything else: what an import lists afterwards is then read as listed
     node_ids = list_node_ids(parts)
-    lists = parts.executor.map(lambda node_id: must_read(parts.keys.node_list(node_id)), node_ids)
+    lists = map_bounded(parts.executor, lambda node_id: must_read(parts.keys.node_list(node_id)), node_ids)
     by_node = dict(zip(node_ids, lists, strict=True))
-    shards = parts.executor.map(lambda number: must_read(parts.keys.shard(number)), range(parts.format.stream_buckets))
+    shards = map_bounded(
+        parts.executor, lambda number: must_read(parts.keys.shard(number)), range(parts.format.stream_buckets)
+    )
     return Survey(by_node, tuple(shards))
 
 
@@ -387,7 +390,7 @@ def _least(read: Callable[[NodeList, int], int], least: int, expected: str) -> W
 
 def read_checkpoints(parts: CatalogParts, survey: Survey) -> dict[int, Checkpoint]:
     """The checkpoints of all nodes that have a list and one. One request a node."""
-    read = parts.executor.map(lambda node_id: parts.keys.checkpoint(node_id).read(), survey.lists)
+    read = map_bounded(parts.executor, lambda node_id: parts.keys.checkpoint(node_id).read(), survey.lists)
     return {node_id: seen.value for node_id, seen in zip(survey.lists, read, strict=True) if seen is not None}
 
 
@@ -435,9 +438,9 @@ def _object_id_problems(parts: CatalogParts, survey: Survey, _: frozenset[int]) 
         highest = int(survey.known_ids().max(initial=-1))
         if seen is None:
             yield Problem(Kind.COUNTER, key.where, "a counter", "none: deleted?")
-        elif seen.value.next_object_id <= highest:
+        elif seen.value <= highest:
             expected = f"a number above {highest}, the highest id in use"
-            yield Problem(Kind.COUNTER, key.where, expected, f"{seen.value.next_object_id}: deleted, or put back?")
+            yield Problem(Kind.COUNTER, key.where, expected, f"{seen.value}: deleted, or put back?")
     except (FormatError, TableMissing) as error:
         yield Problem(Kind.COUNTER, key.where, "a counter that can be read", str(error))
     ids, counts = np.unique(

@@ -10,6 +10,7 @@ import pytest
 from accel.catalog.node_list import check_list
 from accel.catalog.records import (
     LIVE,
+    OBJECT_ID_COUNTER,
     PREPARED,
     STREAM,
     STREAM_END,
@@ -17,7 +18,6 @@ from accel.catalog.records import (
     ListVersion,
     NodeDirectory,
     NodeList,
-    ObjectIdCounter,
     StreamShard,
     make_rows,
     no_rows,
@@ -61,7 +61,7 @@ def test_numbers_below_their_bounds_never_become_a_record() -> None:
     with pytest.raises(ValueError, match="expected epoch of 0 to 9223372036854775807, found -1"):
         NodeList(4, epoch=-1)
     with pytest.raises(ValueError, match="expected next_object_id of 0 to"):
-        ObjectIdCounter(-1)
+        OBJECT_ID_COUNTER.encode(-1)
     with pytest.raises(ValueError, match="expected sequence of 1 to"):
         ListVersion(0, NodeList(4))
     with pytest.raises(ValueError, match="checkpoint of node 4: expected order_id of -1 to"):
