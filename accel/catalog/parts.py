@@ -59,7 +59,7 @@ class CatalogSettings:
         checkpoint_commits: a node's writer writes down where its streams end after so many commits. A new session
             opens at most about so many object indexes before it can write.
         stream_objects_in_list_max: objects of one stream that may wait in a node's list until they are moved to the
-            buckets of streams.
+            stream shards.
         list_versions_kept: versions of a list that stay after commits which take objects out, for `undo`.
     """
 
@@ -265,10 +265,10 @@ def _make_tables(keys: CatalogKeys, shared: SystemKeys, record: FormatRecord, ex
     keys.object_ids().create_if_absent(0)
     make_system_tables(shared)
 
-    def make_bucket(number: int) -> None:
+    def make_shard(number: int) -> None:
         keys.shard(number).create_if_absent(StreamShard(number))
 
-    map_bounded(executor, make_bucket, range(record.stream_buckets))
+    map_bounded(executor, make_shard, range(record.stream_buckets))
 
 
 def _is_in_use(store: ObjectStore, keys: CatalogKeys) -> bool:
@@ -305,9 +305,9 @@ def _of_its_life(store: ObjectStore, keys: CatalogKeys, shared: SystemKeys, want
     nodes = {node_id for node_id in listed if node_id is not None} | set(directory.node_ids.tolist())
     lists = [require(_value(keys.node_list(node_id)), keys.node_list(node_id).where) for node_id in sorted(nodes)]
     numbers = range(wanted.stream_buckets)
-    buckets = [require(_value(keys.shard(number)), keys.shard(number).where) for number in numbers]
+    shards = [require(_value(keys.shard(number)), keys.shard(number).where) for number in numbers]
     counter = keys.object_ids()  # read after the ids
-    check_counter(_value(counter), highest_id(*lists, *buckets), counter.where, CatalogDamaged)
+    check_counter(_value(counter), highest_id(*lists, *shards), counter.where, CatalogDamaged)
     make_system_tables(shared, is_initialised=True)  # refuses: they were made before any node could write
     return msgspec.structs.replace(wanted, generation=directory.generation)
 
