@@ -69,8 +69,8 @@ def _is_integer(value: Any) -> bool:
         return False
 
 
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+def _is_finite(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
 
 def _check_bounds(name: str, value: float, least: float | None) -> None:

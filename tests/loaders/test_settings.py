@@ -77,4 +77,4 @@ def test_named_bounds_are_the_last_that_pass() -> None:
         ({"count": None}, "expected an integer as count, found None"),
     ):
         with pytest.raises(ValueError, match=f"^{expected}$"):
-            Bounded(**wrong)  # type: ignore[arg-type] # wrong on purpose
+            Bounded(**wrong)
