@@ -190,8 +190,8 @@ class ProductionObjects:
         recorded: what the production system answered over them.
     """
 
-    contents: list[tuple[int, Contents]]
-    bodies: list[bytes]
+    contents: Sequence[tuple[int, Contents]]
+    bodies: Sequence[bytes]
     recorded: Mapping[Request, Found]
 
 
