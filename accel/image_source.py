@@ -34,7 +34,6 @@ class ConfirmedImage(NamedTuple):
     confirmed_seconds: float
 
 
-
 class ImageSource(Protocol):
     """Gives metadata images. Any thread may call it.
 
@@ -224,6 +223,9 @@ class PolledImages:
         Raises:
             As `current`.
         """
+        if timeout_seconds <= 0:
+            image = self._refresh()
+            return image if is_newer(image.version, version) else None
         left_seconds = timeout_seconds
         while not is_newer(self._image.version, version) or self.at_hand() is None:
             left_seconds -= self._pause(min(left_seconds, self._due_in_seconds()))

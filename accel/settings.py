@@ -22,6 +22,7 @@ class Settings:
         filter_size_bytes_max: memory of filters.
         hashed_ids_max: stream ids whose hash is remembered, so that filters are built faster.
         refresh_seconds: a lookup that comes out short asks for a newer image, at most once in so many seconds.
+        idle_refresh_seconds: the same where the image has not changed for 10 seconds.
         read_ahead_size_bytes: bytes of blocks that one request of a data read fetches at most.
         use_hints: read index snapshots that lie in the bucket; where there are none, that costs a request a node.
         hint_root_size_bytes_max: memory of their roots; a node of 5,000 objects takes 1.4 MB.
@@ -41,6 +42,7 @@ class Settings:
     filter_size_bytes_max: int = 256 * MEBIBYTE
     hashed_ids_max: int = 262_144
     refresh_seconds: float = 1.0
+    idle_refresh_seconds: float = 2.5
     read_ahead_size_bytes: int = 8 * MEBIBYTE
     use_hints: bool = True
     hint_root_size_bytes_max: int = 64 * MEBIBYTE
@@ -56,8 +58,9 @@ class Settings:
                 isinstance(value, int | float)
                 and not isinstance(value, bool)
                 and value <= 0
-                and setting.name != "refresh_seconds"
+                and not setting.name.endswith("refresh_seconds")
             ):
                 raise ValueError(f"expected {setting.name} above 0, found {value}")
-        if self.refresh_seconds < 0:
-            raise ValueError(f"expected refresh_seconds of at least 0, found {self.refresh_seconds}")
+        for name in ("refresh_seconds", "idle_refresh_seconds"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"expected {name} of at least 0, found {getattr(self, name)}")

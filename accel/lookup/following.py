@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Executor, Future, InvalidStateError
 from contextlib import suppress
 from threading import Lock
 
 from accel.errors import CatalogWentBack, Closed, ImageRefused, ImageTooOld
 from accel.image import ImageVersion, MetadataImage, is_newer
-from accel.image_source import DatedSource, IDLE_AFTER_SECONDS, ImageSource, NotifiedSource, PollingSource
+from accel.image_source import IDLE_AFTER_SECONDS, DatedSource, ImageSource, NotifiedSource, PollingSource
 from accel.lookup.stats import Counters, LookupStats
 from accel.lookup.steps import RefreshFailed
 from accel.settings import Settings
@@ -43,7 +43,7 @@ WAIT_SECONDS_MAX = 5.0
 Asked = Future[MetadataImage | RefreshFailed | None]
 """A question under way: the image; None = there is no newer one; or why that is not known."""
 
-Question = Callable[[], MetadataImage | None]
+Question = Callable[[], MetadataImage | RefreshFailed | None]
 
 
 class ImageFollower:
@@ -54,8 +54,8 @@ class ImageFollower:
         settings: how often a short answer may ask.
         system: clock, and what starts threads.
         counters: of the accelerator.
-        on_installed: is told of the image before and the one that is installed now; where lookups are, so it must
-            not block.
+        on_installed: is told of the image before and the one that is installed now; beside lookups, too.
+        executor: tells it where the image at hand is installed by a lookup.
 
     Threads: any. No lock is held over a question.
     """
@@ -67,6 +67,7 @@ class ImageFollower:
         system: Components,
         counters: Counters[LookupStats],
         on_installed: Callable[[MetadataImage, MetadataImage], object],
+        executor: Executor,
     ) -> None:
         self._source = source
         self._polling = source if isinstance(source, PollingSource) else None
@@ -74,6 +75,7 @@ class ImageFollower:
         self._system = system
         self._counters = counters
         self._on_installed = on_installed
+        self._executor = executor
         self._answered_seconds = system.timer()
         self._image = source.current()
         self._installed_seconds = system.timer()
@@ -139,6 +141,11 @@ class ImageFollower:
         seconds = min(timeout_seconds, WAIT_SECONDS_MAX)
         return self._next.ask(lambda: self._wait_next(version, seconds))
 
+    @property
+    def is_next_asked(self) -> bool:
+        """Whether `ask_next` would share a question that is under way."""
+        return self._next.is_asking
+
     def newer(self, asked: Asked, version: ImageVersion) -> MetadataImage | RefreshFailed | None:
         """What a question that is done says of a version: a newer image, None, or that nobody knows.
 
@@ -186,17 +193,10 @@ class ImageFollower:
         Raises:
             ImageRefused: an image of another namespace, whose ids name other objects; or of another kind of version.
         """
-        namespace = self._image.namespace
-        if image.namespace != namespace:
-            raise ImageRefused(f"expected an image of namespace {namespace!r}, found {image.namespace!r}")
-        with self._lock:
-            before = self._image
-            if not is_newer(image.version, before.version):
-                return False
-            self._image = image
-            self._installed_seconds = self._system.timer()
-        self._on_installed(before, image)
-        return True
+        before = self._replace(image)
+        if before is not None:
+            self._on_installed(before, image)
+        return before is not None
 
     def installed_seconds_ago(self) -> float:
         """Seconds since the image was installed."""
@@ -205,7 +205,9 @@ class ImageFollower:
     def age_seconds(self) -> float:
         """How long ago the image at hand was known to be the newest."""
         source = self._source
-        return source.age_seconds() if isinstance(source, DatedSource) else self._system.timer() - self._answered_seconds
+        return (
+            source.age_seconds() if isinstance(source, DatedSource) else self._system.timer() - self._answered_seconds
+        )
 
     def too_late(self) -> ImageTooOld:
         """The error of a lookup that has nothing to serve from, and no time left to wait for it."""
@@ -220,9 +222,22 @@ class ImageFollower:
         self._next.close()
 
     def _installed(self, offered: MetadataImage) -> MetadataImage:
-        if offered is not self._image:
-            self.install(offered)
+        if offered is not self._image and (before := self._replace(offered)) is not None:
+            self._executor.submit(self._on_installed, before, offered)
         return self._image
+
+    def _replace(self, image: MetadataImage) -> MetadataImage | None:
+        """Make this the image if it is newer; gives the one before, None if nothing changed."""
+        namespace = self._image.namespace
+        if image.namespace != namespace:
+            raise ImageRefused(f"expected an image of namespace {namespace!r}, found {image.namespace!r}")
+        with self._lock:
+            before = self._image
+            if not is_newer(image.version, before.version):
+                return None
+            self._image = image
+            self._installed_seconds = self._system.timer()
+            return before
 
     def _wait_next(self, version: ImageVersion, seconds: float) -> MetadataImage | RefreshFailed | None:
         came = self._answer(lambda: self._source.wait_newer(version, seconds), is_installed=True)
@@ -230,7 +245,9 @@ class ImageFollower:
             self._system.sleep(min(seconds, self._settings.refresh_seconds))  # who waits asks again
         return came
 
-    def _answer(self, question: Question, *, is_installed: bool = False) -> MetadataImage | RefreshFailed | None:
+    def _answer(
+        self, question: Callable[[], MetadataImage | None], *, is_installed: bool = False
+    ) -> MetadataImage | RefreshFailed | None:
         """Ask the source; one that fails does not fail lookups while the image at hand can still answer them.
 
         Raises:
@@ -245,22 +262,24 @@ class ImageFollower:
         except (ImageTooOld, CatalogWentBack):
             self._counters.add(source_failures=1)
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a source raises
+        except Exception as error:
             self._counters.add(source_failures=1)
-            self._report()
+            if (times := self._times_to_report()) is not None:
+                text = "the image source failed (%d times since that was said last); image version %s stays"
+                logger.warning(text, times, self._image.version, exc_info=True)
             return RefreshFailed(self.age_seconds(), f"{type(error).__name__}: {error}")
         self._answered_seconds = started_seconds
         return image
 
-    def _report(self) -> None:
+    def _times_to_report(self) -> int | None:
+        """How often the source has failed since the log said so; None if it said so less than a minute ago."""
         now = self._system.timer()
         with self._lock:
+            self._unreported += 1
             if self._reported_seconds is not None and now - self._reported_seconds < REPORT_SECONDS:
-                self._unreported += 1
-                return
-            unreported, self._unreported, self._reported_seconds = self._unreported, 0, now
-        more = f", and {unreported} times more since that was said last" if unreported else ""
-        logger.warning("the image source failed%s; image version %s stays", more, self._image.version, exc_info=True)
+                return None
+            times, self._unreported, self._reported_seconds = self._unreported, 0, now
+            return times
 
 
 class _Lane:
@@ -278,7 +297,7 @@ class _Lane:
         """Whether a question is under way."""
         return self._asked is not None and not self._asked.done()
 
-    def ask(self, question: Callable[[], MetadataImage | RefreshFailed | None]) -> Asked:
+    def ask(self, question: Question) -> Asked:
         """The question that is under way, or else this one, started."""
         with self._lock:
             if self._asked is not None and not self._asked.done():
@@ -302,7 +321,7 @@ class _Lane:
             _fail(asked, _closed())
 
 
-def _settle(asked: Asked, question: Callable[[], MetadataImage | RefreshFailed | None]) -> None:
+def _settle(asked: Asked, question: Question) -> None:
     try:
         came = question()
     except BaseException as error:  # noqa: BLE001 - goes to whoever waits
