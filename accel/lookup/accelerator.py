@@ -388,13 +388,18 @@ def _current_image(engine: Engine, deadline: Deadline) -> Script[MetadataImage]:
     Raises:
         ImageTooOld: it has none that may be served from, or did not say so within the deadline.
     """
-    image = engine.images.at_hand()
-    if image is not None:
-        return image
-    asked = engine.images.ask()
-    if not (yield Wait([asked], deadline.answer_seconds())):
-        raise engine.images.too_late()
-    return engine.images.came(asked)
+    images = engine.images
+    for _ in range(2):  # a question that began before may have failed when there was still an image to serve from
+        image = images.at_hand()
+        if image is not None:
+            return image
+        asked = images.ask()
+        if not (yield Wait([asked], deadline.answer_seconds())):
+            break
+        image = images.came(asked)
+        if image is not None:
+            return image
+    raise images.too_late()
 
 
 def _ask_newer(

@@ -115,12 +115,16 @@ class ImageFollower:
             ImageTooOld, CatalogWentBack: nothing may be served, and the source has nothing younger.
         """
         image = self.at_hand()
-        return self.came(self.ask()) if image is None else image
+        if image is None:
+            image = self.came(self.ask()) or self.came(self.ask())
+        if image is None:
+            raise self.too_late()
+        return image
 
-    def came(self, asked: Asked) -> MetadataImage:
-        """The image to serve from once `ask` is done; raises as `current`."""
+    def came(self, asked: Asked) -> MetadataImage | None:
+        """What `ask` has brought, once it is done; None if it failed. Raises as `current`."""
         newest = asked.result()
-        return newest if isinstance(newest, MetadataImage) else self._image
+        return newest if isinstance(newest, MetadataImage) else None
 
     def ask(self) -> Asked:
         """Ask the source for the newest image, beside the caller. Does not block."""
