@@ -256,9 +256,10 @@ def test_a_task_does_not_wait_for_an_object_that_it_does_not_need() -> None:
     store = Stuck(line_store(60), 46)
 
     async def ask() -> tuple[Answer, Answer]:
-        async with AsyncReadAccelerator(StaticImages(line_image(list(range(60)))), store) as one:
+        chosen = Settings(max_wait_load_seconds=0.05)
+        async with AsyncReadAccelerator(StaticImages(line_image(list(range(60)))), store, settings=chosen) as one:
             whole = await one.get_objects(STREAM, 5, 15)
-            partial = await one.get_objects(STREAM, 450, limit=10, deadline_seconds=0.3)
+            partial = await one.get_objects(STREAM, 450, limit=10, deadline_seconds=1.0)
             store.go.set()
             return whole, partial
 
