@@ -243,7 +243,6 @@ class Spread:
             return from_high(bracket.candidates, count)
         return evenly(bracket.candidates, count)
 
-
     def ahead(self, bracket: Bracket, under_way: int) -> Positions:
         """The next objects of a run, once no more than half of what it may have under way is; never more than a round.
 

@@ -330,8 +330,8 @@ def _read(engine: Engine, steps: ReadSteps, ranges: Ranges | None) -> Generator[
         except StopIteration as stop:
             end: ReadEnd = stop.value
             return end
-        sent = (yield step) if isinstance(step, Batches) else (
-            yield from _answer_read_step(engine, step, ranges, fetcher)
+        sent = (
+            (yield step) if isinstance(step, Batches) else (yield from _answer_read_step(engine, step, ranges, fetcher))
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Lock
+
 from accel.errors import AccelError, CatalogWentBack, ImageRefused, ImageTooOld
 from accel.image import ImageVersion, MetadataImage, NodeImage, ObjectRef, is_newer
 from accel.image_source import DatedSource, ImageSource, PollingSource

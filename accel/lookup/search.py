@@ -18,9 +18,11 @@ may save requests (docs/hints.md, "What a reader does with them"); otherwise a p
 
 Of a round the search waits only for what may still decide the place: objects between the holders that bracket the
 offset. What comes narrows the bracket, and with nothing under way inside it the search goes on; it chooses then as it
-would have chosen with the whole round at hand, since objects outside a bracket do not change it. Where the driver says
-that what it waits for is slow, it asks for others inside the bracket. A run of objects that follow one another proves a
-scan: then the next ones are asked for before the last ones are there, the more the longer the run is. A search remembers for its own duration what it opened and what the snapshot said, so that whatever the shared memory
+would have chosen with the whole round at hand, since objects outside a bracket do not change it. Where the driver
+says that what it waits for is slow, it asks for others inside the bracket. A run of objects that follow one another
+proves a scan: then the next ones are asked for before the last ones are there, the more the longer the run is.
+
+A search remembers for its own duration what it opened and what the snapshot said, so that whatever the shared memory
 forgets in the meantime costs nothing and changes nothing.
 
 Old images. An image can be behind the bucket: a compaction deletes sources while readers still hold the list that names

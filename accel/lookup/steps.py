@@ -1,8 +1,8 @@
 """What the generators of this package ask of their driver, and what they are sent.
 
 Lookups (`search.py`) and reads of data (`reading.py`) are generators without I/O. All that one step asks for is fetched
-at the same time; a lookup is sent what has come as soon as some of it has, and goes on if that decides what it wanted to
-know. If it does not, it waits for more. A driver, for threads or for asyncio, does the waiting.
+at the same time; a lookup is sent what has come as soon as some of it has, and goes on if that decides what it wanted
+to know. If it does not, it waits for more. A driver, for threads or for asyncio, does the waiting.
 
     | step         | please                                                         | answered with             |
     |--------------|----------------------------------------------------------------|---------------------------|
@@ -16,9 +16,9 @@ know. If it does not, it waits for more. A driver, for threads or for asyncio, d
     | FetchSpan    | fetch these bytes of an object                                 | bytes                     |
 
 The first four are answered with whatever has come of all that the search asked for in the node's list and was not told
-yet: at least one object, or the hint. An answer without either says that what is under way is slow: the search may go on
-without it, or wait once more. None says that the time is over: the lookup ends with a partial answer. What a lookup may
-ask of memory itself stands here too, as protocols: the index cache, and the snapshots that were read.
+yet: at least one object, or the hint. An answer without either says that what is under way is slow: the search may go
+on without it, or wait once more. None says that the time is over: the lookup ends with a partial answer. What a lookup
+may ask of memory itself stands here too, as protocols: the index cache, and the snapshots that were read.
 """
 
 from __future__ import annotations

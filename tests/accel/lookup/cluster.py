@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from functools import partial
 from typing import Any, TypeVar
 
 from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
@@ -90,21 +89,33 @@ LOADING_THREADS = 4
 
 
 def accelerator(
-    store: ObjectStore,
-    source: StaticImages | MetadataImage,
-    clock: Clock | None = None,
-    *,
-    kind: type[ReadAccelerator] = ReadAccelerator,
-    **settings: Any,
+    store: ObjectStore, source: StaticImages | MetadataImage, clock: Clock | None = None, **settings: Any
 ) -> ReadAccelerator:
     """An accelerator with four threads and a clock that stands still."""
+    return _made(ReadAccelerator, store, source, clock, settings)
+
+
+def settled(
+    store: ObjectStore, source: StaticImages | MetadataImage, clock: Clock | None = None, **settings: Any
+) -> ReadAccelerator:
+    """As `accelerator`; when a call ends, so have all requests that it began: they may be counted."""
+    return _made(Settled, store, source, clock, settings)
+
+
+def _made(
+    kind: type[ReadAccelerator],
+    store: ObjectStore,
+    source: StaticImages | MetadataImage,
+    clock: Clock | None,
+    settings: dict[str, Any],
+) -> ReadAccelerator:
     source = StaticImages(source) if isinstance(source, MetadataImage) else source
     chosen = Settings(**{"parallel_loads": LOADING_THREADS, "hashed_ids_max": 64, **settings})
     return kind(source, store, settings=chosen, system=system(clock))
 
 
 class Settled(ReadAccelerator):
-    """Each call ends when all that it began has ended, so that requests may be counted; with four threads.
+    """Each call ends when all that it began has ended; with four threads.
 
     A lookup does not wait for what it can do without: that is still under way when the answer is there.
     """
@@ -117,6 +128,3 @@ class Settled(ReadAccelerator):
             for _ in range(LOADING_THREADS):  # no thread comes here before it has no other work
                 self._engine.executor.submit(met.wait)
             met.wait()
-
-
-settled = partial(accelerator, kind=Settled)
