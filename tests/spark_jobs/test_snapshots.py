@@ -11,8 +11,15 @@ import pytest
 
 from accel.catalog import ObjectCatalog
 from accel.system import SYSTEM
-from loaders.hints import EntryColumns, SnapshotReader, SnapshotRoot, decode_snapshot_root, object_entries
-from loaders.layout import HintKind, hint_file_key, hint_root_key
+from loaders.hints import (
+    EntryColumns,
+    SnapshotReader,
+    SnapshotRoot,
+    decode_snapshot_root,
+    object_entries,
+    read_snapshot,
+)
+from loaders.layout import HintKind, hint_root_key
 from loaders.store import ObjectStore
 from spark_jobs.snapshot_tasks import Batches, SnapshotWork, Tally, file_writer
 from spark_jobs.snapshots import SnapshotReport, build_snapshots_on_spark
