@@ -28,7 +28,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -48,6 +48,7 @@ __all__ = [
     "MetadataImage",
     "NodeChange",
     "NodeImage",
+    "ObjectFacts",
     "ObjectRef",
     "OwnershipRange",
     "StreamImage",
@@ -219,6 +220,25 @@ class StreamImage:
         return owned if is_last or offset < owned.end else None
 
 
+class ObjectFacts(Protocol):
+    """What commits tell of the objects that one node's list names. Immutable; any thread may read it.
+
+    Each fact is bound to an object by id and size, and was taken from the object's own index; what is not known is
+    absent. So a fact may exclude an object, as a filter does, and say where to look first; it never is an answer.
+    """
+
+    def excludes(self, stream_id: int) -> NDArray[np.bool_] | None:
+        """By position in the list, whether the object provably lacks the stream; None where nothing is known.
+
+        Complexity: O(list length).
+        """
+        ...
+
+    def end_of(self, stream_id: int) -> int | None:
+        """A lower bound of where the stream ends in this node, as of the list; None where it is not known."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class NodeImage:
     """One node's stream set objects in the order of their order ids, as columns.
@@ -231,6 +251,7 @@ class NodeImage:
         object_ids: in list order.
         order_ids: strictly ascending.
         sizes_bytes, index_sizes_bytes, attributes, tail_checksums: as in `ObjectRef`, -1 where unknown.
+        facts: what commits tell of these objects; None where they tell nothing, as of images from elsewhere.
     """
 
     node_id: int
@@ -241,6 +262,7 @@ class NodeImage:
     attributes: NDArray[np.int64]
     tail_checksums: NDArray[np.int64]
     _by_id: NDArray[np.int64] = field(repr=False)
+    facts: ObjectFacts | None = field(default=None, repr=False, kw_only=True)
     _made: dict[int, ObjectRef] = field(repr=False, init=False, default_factory=dict)
 
     def __len__(self) -> int:
@@ -274,12 +296,20 @@ class NodeImage:
         positions = self._by_id[np.minimum(slots, len(self) - 1)]
         return np.where(self.object_ids[positions] == object_ids, positions, -1)
 
+    def excludes(self, stream_id: int) -> NDArray[np.bool_] | None:
+        """By position, whether the object provably lacks the stream; None where no commit told. O(list length)."""
+        return None if self.facts is None else self.facts.excludes(stream_id)
+
+    def end_of(self, stream_id: int) -> int | None:
+        """A lower bound of where the stream ends in this node, as of this image; None where no commit told."""
+        return None if self.facts is None else self.facts.end_of(stream_id)
+
     def _columns_of_refs(self) -> tuple[NDArray[np.int64], ...]:
         return (self.object_ids, self.sizes_bytes, self.index_sizes_bytes, self.attributes, self.tail_checksums)
 
 
-def make_node(node_id: int, objects: Iterable[tuple[int, ObjectRef]]) -> NodeImage:
-    """A node's list from (order id, object) pairs in any order.
+def make_node(node_id: int, objects: Iterable[tuple[int, ObjectRef]], *, facts: ObjectFacts | None = None) -> NodeImage:
+    """A node's list from (order id, object) pairs in any order; facts speak of positions in order of the order ids.
 
     Raises:
         ImageRefused: two objects share an order id, or one object is listed twice.
@@ -293,6 +323,7 @@ def make_node(node_id: int, objects: Iterable[tuple[int, ObjectRef]]) -> NodeIma
         index_sizes_bytes=np.array([ref.index_size_bytes for _, ref in pairs], dtype=np.int64),
         attributes=np.array([ref.attributes for _, ref in pairs], dtype=np.int64),
         tail_checksums=np.array([ref.tail_checksum for _, ref in pairs], dtype=np.int64),
+        facts=facts,
     )
 
 
@@ -305,6 +336,7 @@ def node_of_columns(
     index_sizes_bytes: NDArray[np.int64],
     attributes: NDArray[np.int64],
     tail_checksums: NDArray[np.int64] | None = None,
+    facts: ObjectFacts | None = None,
 ) -> NodeImage:
     """A node's list from columns of equal length, in list order; they are kept, and made read-only.
 
@@ -328,7 +360,7 @@ def node_of_columns(
         raise ImageRefused(f"node {node_id}: expected each object once, found object {ascending[repeated[0]]} twice")
     checksums = np.full(len(object_ids), UNKNOWN, dtype=np.int64) if tail_checksums is None else tail_checksums
     columns = (object_ids, order_ids, sizes_bytes, index_sizes_bytes, attributes, checksums, by_id)
-    return NodeImage(node_id, *map(frozen, columns))
+    return NodeImage(node_id, *map(frozen, columns), facts=facts)
 
 
 def make_stream(

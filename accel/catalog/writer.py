@@ -238,13 +238,13 @@ class NodeWriter:
         self.commit_upload(None, stream_objects={stream_id: stream_object})
 
     def open_streams(self, streams: Iterable[int] | Mapping[int, int | None]) -> None:
-        """Begin to write streams on this node: one conditional write a bucket that is touched.
+        """Begin to write streams on this node: one conditional write a shard that is touched.
 
         Args:
             streams: their ids; or {stream id: first offset} for streams that are new and do not start at 0.
 
         Raises:
-            CommitRefused: a stream is open on another node, or known with another end. Streams of other buckets may
+            CommitRefused: a stream is open on another node, or known with another end. Streams of other shards may
                 have been opened; repeating it is safe.
         """
         wanted = dict(streams) if isinstance(streams, Mapping) else dict.fromkeys(streams)

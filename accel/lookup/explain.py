@@ -232,7 +232,12 @@ def _hint_text(one: HintRead) -> str:
 def _round_lines(one: Round, policy: str) -> Iterator[str]:
     what = f"round {one.number}".ljust(9) + _chosen_text(one, policy)
     yield _justified(what, cost_text(one.requests, one.bytes, one.seconds))
-    less = {"by bounds": one.outside, "by index": one.known_holders + one.known_absent, "by filter": one.filtered}
+    less = {
+        "by bounds": one.outside,
+        "by index": one.known_holders + one.known_absent,
+        "by filter": one.filtered,
+        "by commits": one.excluded,
+    }
     if any(less.values()):
         terms = "".join(f" - {number} {by}" for by, number in less.items() if number)
         yield f"         {one.listed} listed{terms} = {count_text(one.candidates, 'candidate')}"
@@ -382,9 +387,10 @@ class Round:
     """One round of loading.
 
     Of `listed` objects, so many needed no request: `known_holders` and `known_absent` (by the index in memory),
-    `filtered` (by a filter), `outside` (by the bounds that known holders set, at `low_position` and `high_position` of
-    the list; -1 and `listed` where there is none). The rest are `candidates`. A round is not `finished`
-    if the time was over first: its objects were asked for, and what they hold is not known.
+    `filtered` (by a filter), `excluded` (by what commits told, and by no filter), `outside` (by the bounds that known
+    holders set, at `low_position` and `high_position` of the list; -1 and `listed` where there is none). The rest are
+    `candidates`. A round is not `finished` if the time was over first: its objects were asked for, and what they hold
+    is not known.
     """
 
     number: int
@@ -404,6 +410,7 @@ class Round:
     bytes: int = 0
     seconds: float = 0.0
     finished: bool = False
+    excluded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,7 +481,7 @@ class Trace:
     round_count: int = 0
     _opened_ids: set[int] = field(default_factory=set)
     _told_ids: set[int] = field(default_factory=set)
-    _known: tuple[int, int, int] = (0, 0, 0)
+    _known: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     @property
     def rounds(self) -> list[Round]:
@@ -507,13 +514,15 @@ class Trace:
             return "opened"
         return "snapshot" if found.object_id in self._told_ids else "memory"
 
-    def considered(self, chart: KnownRanges, *, loaded: Flags, filtered: Flags) -> None:
+    def considered(self, chart: KnownRanges, *, loaded: Flags, filtered: Flags, excluded: Flags | None) -> None:
         """What was known before a round."""
         holders = np.zeros(len(chart.unknown), dtype=np.bool_)
         holders[chart.positions] = True
         filtered_only = filtered & ~loaded & ~holders
-        absent = int(len(chart.unknown) - chart.unknown.sum() - holders.sum() - filtered_only.sum())
-        self._known = (int(holders.sum()), absent, int(filtered_only.sum()))
+        without = 0 if excluded is None else int((excluded & ~filtered & ~loaded & ~holders).sum())
+        held, ruled_out = int(holders.sum()), int(filtered_only.sum())
+        absent = int(len(chart.unknown) - chart.unknown.sum()) - held - ruled_out - without
+        self._known = (held, absent, ruled_out, without)
 
     def asks(self, offset: int, wanted: OpenObjects, bracket: Bracket | None) -> None:
         """A round begins: this is asked for; the bracket if objects are among it."""
@@ -527,7 +536,7 @@ class Trace:
             self.events.append(HintRead(self.round_count, offset, node.node_id, what, len(node), beside=beside))
 
     def _round_begins(self, offset: int, wanted: OpenObjects, bracket: Bracket) -> None:
-        holders, absent, filtered = self._known
+        holders, absent, filtered, excluded = self._known
         node, listed = wanted.node, len(wanted.node)
         count = len(bracket.candidates)
         chosen = tuple(_opened(node, at) for at in wanted.positions)
@@ -541,7 +550,8 @@ class Trace:
                 known_holders=holders,
                 known_absent=absent,
                 filtered=filtered,
-                outside=max(0, listed - holders - absent - filtered - count),
+                excluded=excluded,
+                outside=max(0, listed - holders - absent - filtered - excluded - count),
                 candidates=count,
                 low_position=bracket.low,
                 high_position=bracket.high,

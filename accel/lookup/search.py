@@ -558,13 +558,16 @@ class NodeVisit:
         """All that is known now; O(list + entries log entries)."""
         facts = index_cache.facts(self.node, self.stream.stream_id)
         unknown = ~(facts.loaded | facts.filtered)
+        excluded = self.node.excludes(self.stream.stream_id)
+        if excluded is not None:
+            unknown &= ~excluded
         hinted = None
         if self.snapshot_facts is not None:
             unknown &= ~self.snapshot_facts.settled
             hinted = self.snapshot_facts.rows
         ranges = join_ranges(_rows_of(facts, self.node), unknown, self.seen, hinted=hinted)
         if self.trace is not None:
-            self.trace.considered(ranges, loaded=facts.loaded, filtered=facts.filtered)
+            self.trace.considered(ranges, loaded=facts.loaded, filtered=facts.filtered, excluded=excluded)
         return ranges
 
     def take_in(self, positions: tuple[int, ...], replies: Mapping[int, Reply], *, tolerate_gone: bool) -> None:

@@ -79,8 +79,8 @@ from accel.streams.rules.group_state import (
     GroupState,
     Reader,
     Shares,
+    after_rebalance,
     assignment,
-    rebalanced,
 )
 from accel.streams.rules.reader_core import Finished, Frontier, ReaderCore, ReaderSettings, placed
 from accel.streams.segment_source import SegmentSource
@@ -220,7 +220,7 @@ class ReaderGroup:
             NotInHistory: the group was deleted.
         """
         keys.checked_name("reader", reader)
-        self._change(lambda now: now.joined(reader))
+        self._change(lambda now: now.after_join(reader))
 
     def rebalance(self, reader: str, positions: Mapping[int, int], lag: int) -> Assignment:
         """Tell where the reader is, and learn what to read from now on. 2 calls; 1 if nothing changed.
@@ -245,7 +245,7 @@ class ReaderGroup:
             DataConflict: too many others were faster; call again later.
         """
         positions, lag = as_cut(positions), checked_integer("a lag", lag, 0)
-        now = self._change(lambda state: rebalanced(state, reader, positions, lag))
+        now = self._change(lambda state: after_rebalance(state, reader, positions, lag))
         return assignment(now, reader, positions)
 
     def finished(self, reader: str, segment_id: int, successors: Iterable[SegmentRecord], *, offset: int) -> None:
@@ -266,7 +266,7 @@ class ReaderGroup:
         """
         following = tuple(successors)
         segment_id, offset = checked_id(segment_id), checked_integer("an offset", offset)
-        self._change(lambda now: now.finished(reader, segment_id, following, offset=offset))
+        self._change(lambda now: now.after_finish(reader, segment_id, following, offset=offset))
 
     def leave(self, reader: str, positions: Mapping[int, int] = NOTHING) -> None:
         """Go, and let others read on from these positions. One that is not in the group has left. 2 calls.
@@ -276,14 +276,14 @@ class ReaderGroup:
             positions: as for `rebalance`; of segments that are missing, those that were told last.
         """
         told = as_cut(positions)
-        self._change(lambda now: now.left(reader, told))
+        self._change(lambda now: now.after_leave(reader, told))
 
     def reader_offline(self, reader: str) -> None:
         """Declare a reader dead: others read its segments, from the positions that it told last. 2 calls.
 
         Should it live, its next `rebalance` tells it so. What it read in between comes twice.
         """
-        self._change(lambda now: now.left(reader))
+        self._change(lambda now: now.after_leave(reader))
 
     # What anybody may ask
 
@@ -312,7 +312,7 @@ class ReaderGroup:
         head = retention.placed(self._stream.truncation())
         if head is None:
             return self.position()
-        return self._change(lambda now: now.skipped(head)).position()
+        return self._change(lambda now: now.after_skip(head)).position()
 
     # Inside
 

@@ -190,9 +190,7 @@ class _Write:
         self._error: AccelError | None = None
 
     def settle(self) -> Settled:
-        for attempt in range(self._writer.backoff.settings.settle_attempts):
-            if attempt:
-                self._writer.backoff.pause(attempt)
+        for _ in self._writer.backoff.attempts(self._writer.backoff.settings.settle_attempts):
             try:
                 settled = self._send() or self._look()
             except AccelError as error:

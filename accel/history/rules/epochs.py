@@ -499,7 +499,7 @@ def duplicate_of(repeated: EpochRecord, before: EpochRecord, time_ms: int) -> Ep
     return EpochRecord(epoch, repeated.reference_epoch, segments, time_ms, splits, merges)
 
 
-def advanced(now: EpochRecord, record: EpochRecord) -> EpochRecord | None:
+def after_advance(now: EpochRecord, record: EpochRecord) -> EpochRecord | None:
     """The current epoch to write; None if the stream has moved there or further already."""
     return record if record.epoch > now.epoch else None
 

@@ -183,20 +183,20 @@ def with_entry(now: RetentionSet, entry: RetentionEntry) -> RetentionSet | None:
     return RetentionSet(np.append(now.times_ms, entry.recording_time_ms), np.append(now.sizes, entry.recorded_size))
 
 
-def up_to(now: RetentionSet, time_ms: int) -> RetentionSet:
+def entries_up_to(now: RetentionSet, time_ms: int) -> RetentionSet:
     """Those recorded at or before a time: to be deleted, record by record, before the set is written without them."""
     return now[: int(np.searchsorted(now.times_ms, time_ms, side="right"))]
 
 
 def without_up_to(now: RetentionSet, time_ms: int) -> RetentionSet | None:
     """The set without those recorded at or before a time; None if there are none."""
-    count = len(up_to(now, time_ms))
+    count = len(entries_up_to(now, time_ms))
     return now[count:] if count else None
 
 
 def find_by_time(now: RetentionSet, time_ms: int) -> RetentionEntry | None:
     """The last cut that was recorded at or before a time. O(log n)."""
-    return now[-1] if len(now := up_to(now, time_ms)) else None
+    return now[-1] if len(now := entries_up_to(now, time_ms)) else None
 
 
 def find_by_size(now: RetentionSet, size: int) -> RetentionEntry | None:
@@ -316,7 +316,7 @@ def refuse_truncation(now: TruncationRecord, cut: PlacedCut, state: StreamState,
     refuse_sealed_truncation(state)
 
 
-def begun(
+def with_truncation(
     now: TruncationRecord, cut: PlacedCut, to_delete_count: int, size: int, workflow_id: UUID
 ) -> TruncationRecord:
     """The record of a truncation that begins.
@@ -341,7 +341,9 @@ def begun(
     )
 
 
-def begun_by(now: TruncationRecord, wanted: TruncationRecord, base_id: UUID | None) -> TruncationRecord | None:
+def with_planned_truncation(
+    now: TruncationRecord, wanted: TruncationRecord, base_id: UUID | None
+) -> TruncationRecord | None:
     """The record of a truncation that begins; None if it has begun already, or another one came after it.
 
     Args:
@@ -352,12 +354,12 @@ def begun_by(now: TruncationRecord, wanted: TruncationRecord, base_id: UUID | No
     return wanted if now.workflow_id == base_id else None
 
 
-def completed_by(now: TruncationRecord, workflow_id: UUID) -> TruncationRecord | None:
-    """As `completed`, if the record was written by this truncation; None otherwise."""
-    return completed(now) if now.workflow_id == workflow_id else None
+def after_truncation_by(now: TruncationRecord, workflow_id: UUID) -> TruncationRecord | None:
+    """As `after_truncation`, if the record was written by this truncation; None otherwise."""
+    return after_truncation(now) if now.workflow_id == workflow_id else None
 
 
-def completed(now: TruncationRecord) -> TruncationRecord | None:
+def after_truncation(now: TruncationRecord) -> TruncationRecord | None:
     """The record of a truncation that was carried out; None if that is written already."""
     if not now.updating:
         return None

@@ -1,16 +1,16 @@
 """Scaling a stream: some of its segments are sealed, and others take over their key ranges.
 
-A scale is asked for (`submitted`), which stores a transition, and carried out in steps that can each be repeated, by
+A scale is asked for (`with_request`), which stores a transition, and carried out in steps that can each be repeated, by
 the same process or another one:
 
     | step                        | decided here                                                     |
     |-----------------------------|------------------------------------------------------------------|
     | 1 state SCALING             | `states.next_state`                                              |
-    | 2 is it still wanted?       | `started`                                                        |
+    | 2 is it still wanted?       | `after_start`                                                    |
     | 3 create the new segments   |                                                                  |
     | 4 record the new epoch      | `scaled_epoch`, `epochs.delta_of`, `epochs.sealed_by`            |
     | 5 seal the old segments     |                                                                  |
-    | 6 sizes, then current epoch | `retention.with_sizes`, `epochs.advanced`                        |
+    | 6 sizes, then current epoch | `retention.with_sizes`, `epochs.after_advance`                   |
     | 7 transition empty          | `epochs.NO_TRANSITION`                                           |
     | 8 state ACTIVE              | `states.next_state`                                              |
 
@@ -110,7 +110,7 @@ def is_outdated(request: ScaleRequest, current: EpochRecord) -> bool:
     return bool((positions_in(current.segments.ids, _ids(request.seal)) < 0).any())
 
 
-def submitted(
+def with_request(
     request: ScaleRequest, state: StreamState, stored: EpochTransition, current: EpochRecord, min_segments: int
 ) -> EpochTransition:
     """The transition that carries a request out; the stored one if it is the same scale.
@@ -150,7 +150,7 @@ def submitted(
     return EpochTransition(current.epoch, request.time_ms, IdSet.of(request.seal), first_number, request.new_ranges)
 
 
-def led_to(request: ScaleRequest, current: EpochRecord, before: EpochRecord) -> bool:
+def was_carried_out(request: ScaleRequest, current: EpochRecord, before: EpochRecord) -> bool:
     """Whether an epoch is what a request makes of the one before it: it was carried out.
 
     Complexity: O(n log n).
@@ -173,7 +173,7 @@ def refuse_conflict(request: ScaleRequest, stored: EpochTransition, *, by_number
     Args:
         request: what is asked for.
         stored: what is under way.
-        by_number: whether numbers of segments are compared, not their ids: after `started` has moved a scale to
+        by_number: whether numbers of segments are compared, not their ids: after `after_start` has moved a scale to
             duplicates of its segments.
 
     Raises:
@@ -188,7 +188,7 @@ def refuse_conflict(request: ScaleRequest, stored: EpochTransition, *, by_number
         raise ScaleConflict(f"expected the scale of {some_ids(_ids(request.seal))}, found {found}")
 
 
-def started(
+def after_start(
     stored: EpochTransition, current: EpochRecord, epochs: Callable[[int], EpochRecord], *, is_manual: bool
 ) -> tuple[ScaleVerdict, EpochTransition]:
     """Whether a scale is still wanted now that it starts, and as what.
@@ -210,7 +210,7 @@ def started(
     if is_reached(stored, reached):
         return ScaleVerdict.DONE, NO_TRANSITION
     if is_manual and epochs(stored.active_epoch).reference_epoch == current.reference_epoch:
-        migrated = _migrated(stored, current)
+        migrated = _after_migration(stored, current)
         if migrated is not None:
             return ScaleVerdict.MIGRATED, migrated
     return ScaleVerdict.DROPPED, NO_TRANSITION
@@ -270,7 +270,7 @@ def _refuse_ranges(request: ScaleRequest, current: EpochRecord) -> None:
         raise ScaleInputInvalid(f"expected ranges that replace those of {some_ids(ids)} exactly, found {found}")
 
 
-def _migrated(stored: EpochTransition, current: EpochRecord) -> EpochTransition | None:
+def _after_migration(stored: EpochTransition, current: EpochRecord) -> EpochTransition | None:
     ids = (stored.segments_to_seal.ids & NUMBER_MASK) + make_id(current.epoch, 0)
     if (positions_in(current.segments.ids, np.sort(ids)) < 0).any():
         return None

@@ -151,7 +151,7 @@ def next_state(now: StreamState, wanted: StreamState) -> StreamState | None:
     return None if now is wanted else wanted
 
 
-def moved_by_hand(now: StreamStatus, wanted: StreamState) -> StreamStatus | None:
+def after_step_by_hand(now: StreamStatus, wanted: StreamState) -> StreamStatus | None:
     """The status to write for a caller who carries a workflow out step by step; None if the stream stands there.
 
     Raises:
@@ -165,7 +165,7 @@ def moved_by_hand(now: StreamStatus, wanted: StreamState) -> StreamStatus | None
     return None if state is None else StreamStatus(state)
 
 
-def taken(now: StreamStatus, workflow: StreamState, workflow_id: UUID) -> StreamStatus:
+def with_workflow(now: StreamStatus, workflow: StreamState, workflow_id: UUID) -> StreamStatus:
     """The status to write for a workflow that begins; one that was carried out by hand so far gets a name.
 
     A commit may begin while the stream is being sealed, which stays its state.
@@ -184,14 +184,14 @@ def taken(now: StreamStatus, workflow: StreamState, workflow_id: UUID) -> Stream
     return StreamStatus(StreamState.SEALING if is_within_seal else workflow, workflow_id)
 
 
-def given_back(now: StreamStatus, workflow_id: UUID) -> StreamStatus | None:
+def without_workflow(now: StreamStatus, workflow_id: UUID) -> StreamStatus | None:
     """The status to write when a workflow ends; None if it does not have the stream (any more)."""
     if now.workflow_id != workflow_id:
         return None
     return StreamStatus(StreamState.SEALING) if now.state is StreamState.SEALING else ACTIVE
 
 
-def sealing(now: StreamStatus) -> StreamStatus | None:
+def after_seal_start(now: StreamStatus) -> StreamStatus | None:
     """The status to write when the stream is to be sealed; None if it is being sealed, or is.
 
     Raises:
@@ -199,10 +199,10 @@ def sealing(now: StreamStatus) -> StreamStatus | None:
     """
     if now.state in (StreamState.SEALING, StreamState.SEALED):
         return None
-    return moved_by_hand(now, StreamState.SEALING)
+    return after_step_by_hand(now, StreamState.SEALING)
 
 
-def sealed(now: StreamStatus | None) -> StreamStatus | None:
+def after_seal_end(now: StreamStatus | None) -> StreamStatus | None:
     """The status to write when nothing is left to be sealed; None while a commit has the stream, or if it is sealed."""
     return StreamStatus(StreamState.SEALED) if now == StreamStatus(StreamState.SEALING) else None
 
@@ -329,7 +329,7 @@ class ScopeEntry:
     unique_id: UUID
     phase: NamePhase = NamePhase.CREATING
 
-    def moved(self, phase: NamePhase) -> ScopeEntry:
+    def with_phase(self, phase: NamePhase) -> ScopeEntry:
         """The same in another phase."""
         return replace(self, phase=phase)
 
@@ -380,10 +380,10 @@ class StreamEntry:
         last = first_number + segments - 1
         return cls(unique_id, NamePhase.CREATING, wanted, time_ms, first_number, segments, last)
 
-    def moved(self, phase: NamePhase) -> StreamEntry:
+    def with_phase(self, phase: NamePhase) -> StreamEntry:
         """The same in another phase."""
         return replace(self, phase=phase)
 
-    def remembering(self, last_number: int) -> StreamEntry:
+    def with_last_number(self, last_number: int) -> StreamEntry:
         """The same with a number that is at least as high as another one."""
         return replace(self, last_number=max(last_number, self.last_number))

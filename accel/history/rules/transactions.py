@@ -104,7 +104,7 @@ class CommittingTransactions:
         """Whether the transactions began with other segments than those of today."""
         return self.active_epoch is not None
 
-    def rolling(self, active_epoch: int) -> CommittingTransactions:
+    def with_active_epoch(self, active_epoch: int) -> CommittingTransactions:
         """The same, as a rolling commit after this active epoch."""
         return replace(self, active_epoch=active_epoch)
 
@@ -276,7 +276,9 @@ def is_sealed(status: TransactionStatus, *, commit: bool) -> bool:
     raise IllegalState(f"expected a transaction to {wanted}, found {status.value}")
 
 
-def committing(transaction: ActiveTransaction, position: int, commit_time_ms: int | None = None) -> ActiveTransaction:
+def after_commit_start(
+    transaction: ActiveTransaction, position: int, commit_time_ms: int | None = None
+) -> ActiveTransaction:
     """An open transaction that shall be committed, after it got a position in the commit order."""
     return replace(
         transaction,
@@ -286,12 +288,12 @@ def committing(transaction: ActiveTransaction, position: int, commit_time_ms: in
     )
 
 
-def aborting(transaction: ActiveTransaction) -> ActiveTransaction:
+def after_abort_start(transaction: ActiveTransaction) -> ActiveTransaction:
     """An open transaction that shall be aborted."""
     return replace(transaction, status=TransactionStatus.ABORTING)
 
 
-def merged_at(transaction: ActiveTransaction, offsets: IdMap) -> ActiveTransaction:
+def with_commit_offsets(transaction: ActiveTransaction, offsets: IdMap) -> ActiveTransaction:
     """A committing transaction whose data is in the stream, with the offsets at which it was merged."""
     return replace(transaction, commit_offsets=offsets)
 
@@ -300,10 +302,10 @@ def with_offsets(transaction: ActiveTransaction, offsets: IdMap) -> ActiveTransa
     """The same, unless they are known already, or the transaction is not being committed: None."""
     if transaction.status is not TransactionStatus.COMMITTING or len(transaction.commit_offsets):
         return None
-    return merged_at(transaction, offsets)
+    return with_commit_offsets(transaction, offsets)
 
 
-def ended(transaction: ActiveTransaction, now_ms: int) -> CompletedTransaction:
+def completion_of(transaction: ActiveTransaction, now_ms: int) -> CompletedTransaction:
     """How a sealed transaction ends.
 
     Raises:
@@ -454,14 +456,14 @@ def with_rolling(committing: CommittingTransactions, active_epoch: int) -> Commi
     if committing.is_empty or active_epoch > EPOCH_MAX - 2:
         raise IllegalState(f"expected a commit to roll from epoch {active_epoch}, found {committing}")
     if committing.active_epoch is None:
-        return committing.rolling(active_epoch)
+        return committing.with_active_epoch(active_epoch)
     if committing.active_epoch != active_epoch:
         found = committing.active_epoch
         raise IllegalState(f"expected a commit that rolls from epoch {active_epoch}, found one from {found}")
     return None
 
 
-def transaction_epoch_again(active: EpochRecord, transaction_epoch: EpochRecord, now_ms: int) -> EpochRecord:
+def repeat_transaction_epoch(active: EpochRecord, transaction_epoch: EpochRecord, now_ms: int) -> EpochRecord:
     """T: the segments of the transactions once more. To be created if absent, and read back.
 
     Args:
@@ -472,7 +474,7 @@ def transaction_epoch_again(active: EpochRecord, transaction_epoch: EpochRecord,
     return duplicate_of(transaction_epoch, active, max(active.creation_time_ms + 1, now_ms))
 
 
-def active_epoch_again(active: EpochRecord, stored: EpochRecord) -> EpochRecord:
+def repeat_active_epoch(active: EpochRecord, stored: EpochRecord) -> EpochRecord:
     """N: the active segments once more.
 
     Args:

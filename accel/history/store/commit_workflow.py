@@ -35,10 +35,10 @@ from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import (
     NO_COMMIT,
     CommittingTransactions,
-    active_epoch_again,
     is_rolled,
     needs_rolling,
-    transaction_epoch_again,
+    repeat_active_epoch,
+    repeat_transaction_epoch,
     with_rolling,
 )
 from accel.history.rules.values import checked_integer, checked_time
@@ -118,9 +118,9 @@ class CommitWorkflow:
         if is_rolled(committing, self._epochs.current()):
             return
         active = self._epochs.epoch(_active_epoch(committing))
-        wanted = transaction_epoch_again(active, self._epochs.epoch(committing.epoch), time_ms)
+        wanted = repeat_transaction_epoch(active, self._epochs.epoch(committing.epoch), time_ms)
         merged = self._writing.write(wanted, active)
-        again = self._writing.write(active_epoch_again(active, merged), merged)
+        again = self._writing.write(repeat_active_epoch(active, merged), merged)
         self._writing.seal_epochs(merged, active)
         self._writing.seal_epochs(again, merged)
         self._writing.write_sizes({segment_id: sizes.get(segment_id, 0) for segment_id in merged.segments.ids.tolist()})
@@ -230,8 +230,8 @@ class CommitWorkflow:
         self, committing: CommittingTransactions, active: EpochRecord, time_ms: int
     ) -> tuple[EpochRecord, EpochRecord]:
         # Only segments and ids matter here: whatever times are recorded, they are the same.
-        merged = transaction_epoch_again(active, self._epochs.epoch(committing.epoch), time_ms)
-        return merged, active_epoch_again(active, merged)
+        merged = repeat_transaction_epoch(active, self._epochs.epoch(committing.epoch), time_ms)
+        return merged, repeat_active_epoch(active, merged)
 
 
 def _active_epoch(committing: CommittingTransactions) -> int:

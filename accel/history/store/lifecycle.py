@@ -46,12 +46,12 @@ from accel.history.rules.states import (
     CreationOutcome,
     StreamState,
     StreamStatus,
+    after_seal_end,
+    after_seal_start,
     creation_outcome,
     first_epoch,
     last_number,
     refuse_undeletable,
-    sealed,
-    sealing,
 )
 from accel.history.rules.transactions import NO_COMMIT, CommitOrder, TransactionStatus
 from accel.history.rules.values import NOTHING, Integers, checked_time
@@ -235,7 +235,7 @@ class Ending:
             current = self._epochs.current()
             self._writing.write_sizes(self._parts.host.seal(self._parts.name, current.segments.ids))
             self._writing.remove_markers(current.segments.ids)
-            status = self._parts.keys.state().change(sealed).value
+            status = self._parts.keys.state().change(after_seal_end).value
             if status.workflow_id is None:
                 return
             # A commit of another process has not given the stream back: it is carried out, and given back, here.
@@ -297,7 +297,7 @@ class Ending:
         """Bring the stream to SEALING; False if it is sealed already."""
 
         def begun(now: StreamStatus | None) -> StreamStatus | None:
-            return None if now is None else sealing(now)
+            return None if now is None else after_seal_start(now)
 
         return self._parts.keys.state().change(begun).value.state is not StreamState.SEALED
 

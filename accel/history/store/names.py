@@ -140,7 +140,7 @@ class Names:
                 return
             if versioned.value.phase in (NamePhase.CREATING, NamePhase.LIVE):
                 self._refuse_streams(scope, versioned.value)  # before anything is written
-                closing = _moved(key, versioned, versioned.value.moved(NamePhase.CLOSING))
+                closing = _moved(key, versioned, versioned.value.with_phase(NamePhase.CLOSING))
                 if closing is None:
                     self._parts.backoff.pause(attempt)
                     continue
@@ -235,7 +235,7 @@ class Names:
     def acknowledge(self, named: NamedStream) -> bool:
         """A creation is done: LIVE; False if somebody decided otherwise. 1 call."""
         key = self._entry(named)
-        if _moved(key, named.seen, named.entry.moved(NamePhase.LIVE)) is not None:
+        if _moved(key, named.seen, named.entry.with_phase(NamePhase.LIVE)) is not None:
             return True
         versioned = self._read(key)
         is_same = versioned is not None and versioned.value.unique_id == named.identity.unique_id
@@ -243,14 +243,14 @@ class Names:
 
     def delete(self, named: NamedStream) -> NamedStream | None:
         """A deletion is decided: DELETING; None if somebody wrote since. 1 call."""
-        versioned = _moved(self._entry(named), named.seen, named.entry.moved(NamePhase.DELETING))
+        versioned = _moved(self._entry(named), named.seen, named.entry.with_phase(NamePhase.DELETING))
         return (
             None if versioned is None else _named(named.identity.scope, named.identity.name, named.scope_id, versioned)
         )
 
     def remember(self, named: NamedStream, last_number: int) -> NamedStream | None:
         """Raise the number that stays when a stream is gone; None if somebody wrote since. 3 calls."""
-        entry = named.entry.remembering(last_number)
+        entry = named.entry.with_last_number(last_number)
         kept = self._parts.keys.last_number(named.identity.scope, named.identity.name)
         kept.change(lambda known: entry.last_number if known is None or entry.last_number > known else None)
         if entry == named.entry:
@@ -263,7 +263,7 @@ class Names:
     def release(self, named: NamedStream) -> None:
         """Nothing of a stream is left: its key goes, and its name is free, unless somebody did that. 2 calls."""
         self.unlist(named)
-        _moved(self._entry(named), named.seen, named.entry.moved(NamePhase.FREE))
+        _moved(self._entry(named), named.seen, named.entry.with_phase(NamePhase.FREE))
 
     def unlist(self, named: NamedStream) -> None:
         """Erase the key of a stream that has its name no more. 1 call."""
@@ -345,7 +345,7 @@ class Names:
     def _finish_scope(self, scope: str, versioned: Versioned[ScopeEntry]) -> Versioned[ScopeEntry] | None:
         self._parts.keys.scopes.create_if_absent(keys.listed_key(scope, versioned.value.unique_id), MARK, final=True)
         self._parts.tables.create_table(keys.streams_table(scope, versioned.value.unique_id))
-        done = _moved(self._parts.keys.scope(scope), versioned, versioned.value.moved(NamePhase.LIVE))
+        done = _moved(self._parts.keys.scope(scope), versioned, versioned.value.with_phase(NamePhase.LIVE))
         if done is None:
             self._drop_if_gone(scope, versioned.value.unique_id)
         return done
@@ -366,9 +366,9 @@ class Names:
         if versioned.value.phase is NamePhase.CLOSING:
             first = self._first_stream(scope, scope_id)
             if first is not None:
-                _moved(key, versioned, versioned.value.moved(NamePhase.LIVE))
+                _moved(key, versioned, versioned.value.with_phase(NamePhase.LIVE))
                 return False
-            deleting = _moved(key, versioned, versioned.value.moved(NamePhase.DELETING))
+            deleting = _moved(key, versioned, versioned.value.with_phase(NamePhase.DELETING))
             if deleting is None:
                 return False
             versioned = deleting

@@ -41,7 +41,7 @@ from uuid import UUID
 
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought
 from accel.history.rules.requests import Plan, RequestStatus, WorkflowRequest, is_spent
-from accel.history.rules.states import StreamState, StreamStatus, given_back, taken
+from accel.history.rules.states import StreamState, StreamStatus, with_workflow, without_workflow
 from accel.history.store.parts import StreamParts
 from loaders.errors import DataConflict, StoreError
 from loaders.tables import Versioned
@@ -82,8 +82,7 @@ class Ownership:
             AmbiguousWrite: the reply was lost, and so many others wrote since that nothing tells who had the stream.
             What `plan` and `adopt` raise; likewise.
         """
-        attempts = self._parts.store.backoff.settings.attempts
-        for attempt in range(1, attempts + 1):
+        for _ in self._parts.store.backoff.attempts():
             versioned = self._parts.status()
             running = self.running(versioned)
             if running is not None and running.workflow is workflow:
@@ -91,15 +90,14 @@ class Ownership:
                 return running
             if versioned.value.workflow_id is None or running is not None:
                 workflow_id = self._parts.store.drawn_id()
-                status = taken(versioned.value, workflow, workflow_id)
+                status = with_workflow(versioned.value, workflow, workflow_id)
                 planned = plan(workflow_id)
                 if planned is None:
                     return None
                 request = WorkflowRequest(workflow_id, planned, base=versioned.version.nonce)
                 if self._is_taken(request, status, versioned):
                     return request
-            self._parts.store.backoff.pause(attempt)
-        raise OperationNotAllowed(f"expected to take the stream, found others first {attempts} times in a row")
+        raise self._others_first()
 
     def running(self, versioned: Versioned[StreamStatus]) -> WorkflowRequest | None:
         """The workflow that a status names; None if it names none, or one that has ended since. 1 call if it does."""
@@ -116,7 +114,7 @@ class Ownership:
         key = self._parts.keys.request(request.workflow_id)
         if request.is_kept:
             key.change(lambda now: None if now is None or now.has_ended else replace(now, status=RequestStatus.DONE))
-        self._parts.keys.state().change(lambda now: None if now is None else given_back(now, request.workflow_id))
+        self._parts.keys.state().change(lambda now: None if now is None else without_workflow(now, request.workflow_id))
         if not request.is_kept:
             with suppress(StoreError):  # the stream is given back; what is left of the request, `recover` erases
                 key.erase()
@@ -146,8 +144,7 @@ class Ownership:
             OperationNotAllowed: another workflow has the stream.
         """
         key = self._parts.keys.request(workflow_id)
-        attempts = self._parts.store.backoff.settings.attempts
-        for attempt in range(1, attempts + 1):
+        for _ in self._parts.store.backoff.attempts():
             stored = key.read()
             if stored is None:
                 raise NotInHistory(f"expected a request of this stream, found none {workflow_id}", Sought.REQUEST)
@@ -167,8 +164,7 @@ class Ownership:
                 return stored.value, False
             if stored is not None and not isinstance(wanted, str) and self._is_written(wanted, versioned):
                 return stored.value, True
-            self._parts.store.backoff.pause(attempt)
-        raise OperationNotAllowed(f"expected to take the stream, found others first {attempts} times in a row")
+        raise self._others_first()
 
     def erase_spent(self, workflow_id: UUID) -> bool:
         """Erase a request that can have no effect any more; tells whether it was one. 3 calls at most."""
@@ -183,10 +179,14 @@ class Ownership:
 
     # Inside
 
+    def _others_first(self) -> OperationNotAllowed:
+        attempts = self._parts.store.backoff.settings.attempts
+        return OperationNotAllowed(f"expected to take the stream, found others first {attempts} times in a row")
+
     def _claimed(self, now: StreamStatus, request: WorkflowRequest) -> StreamStatus | str:
         """The status to write for a request that was left; why it never will be if the stream is sealed."""
         try:
-            return taken(now, request.workflow, request.workflow_id)
+            return with_workflow(now, request.workflow, request.workflow_id)
         except IllegalState as error:
             return str(error)
 

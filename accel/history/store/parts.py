@@ -17,9 +17,9 @@ from uuid import UUID
 
 import numpy as np
 
-from accel.errors import HostMissing, InvalidArgument
+from accel.errors import CatalogDamaged, HostMissing, InvalidArgument
 from accel.history.rules.configuration import HistoryLayout, ShardBy
-from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, moved_by_hand, start_number
+from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, after_step_by_hand, start_number
 from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
 from accel.history.rules.values import TIME_MS_END, check_settings, checked_duration, checked_time
 from accel.history.store.hosts import NoHost, SegmentHost, StreamName
@@ -27,7 +27,6 @@ from accel.history.store.keys import (
     SEGMENT_STREAMS,
     STATE,
     TRANSACTION_IDS,
-    IdBlocks,
     StreamIdentity,
     StreamKeys,
     SystemKeys,
@@ -36,7 +35,8 @@ from accel.system import Components
 from loaders.backoff import Backoff
 from loaders.errors import DataNotFound
 from loaders.lifetime import InlineElsewhere, Lazy
-from loaders.tables import RecordCache, RetrySettings, Tables, Versioned
+from loaders.parallel import map_bounded
+from loaders.tables import IdBlocks, RecordCache, RetrySettings, Tables, Versioned
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS
 
 MILLISECONDS = 1000
@@ -159,12 +159,12 @@ class StoreParts:
     @Lazy
     def transaction_counters(self) -> IdBlocks:
         """Gives out the lower parts of transaction ids."""
-        return IdBlocks(self.keys.counter(TRANSACTION_IDS), self.settings.ids_block)
+        return IdBlocks(self.keys.counter(TRANSACTION_IDS), self.settings.ids_block, CatalogDamaged)
 
     @Lazy
     def segment_streams(self) -> IdBlocks:
         """Gives out streams of the object layer."""
-        return IdBlocks(self.keys.counter(SEGMENT_STREAMS), self.settings.ids_block)
+        return IdBlocks(self.keys.counter(SEGMENT_STREAMS), self.settings.ids_block, CatalogDamaged)
 
     def drop_table(self, name: str) -> None:
         """Delete a table with all its keys; what was read of it before is not given out any more.
@@ -190,7 +190,7 @@ class StoreParts:
 
     def each(self, act: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
         """Do something for each of several keys, side by side if there is an executor; answers in their order."""
-        return list(map(act, items) if self.executor is None else self.executor.map(act, items))
+        return list(map(act, items)) if self.executor is None else map_bounded(self.executor, act, items)
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +242,7 @@ class StreamParts:
         def step(now: StreamStatus | None) -> StreamStatus | None:
             if now is None:
                 raise DataNotFound(self.stream.metadata_table, STATE, "expected a stream, found none")
-            return moved_by_hand(now, wanted)
+            return after_step_by_hand(now, wanted)
 
         self.keys.state().change(step)
 

@@ -32,12 +32,12 @@ from accel.history.rules.retention import (
     RetentionEntry,
     RetentionSet,
     StreamCutRecord,
+    entries_up_to,
     find_by_size,
     find_by_time,
     placed,
     reference_before,
     truncation_point,
-    up_to,
     with_entry,
     without_up_to,
 )
@@ -253,7 +253,7 @@ class RetentionWorkflow:
         if point is None:
             return Retained.RECORDED, None
         is_truncated = self._truncate(point)
-        if len(up_to(known, point.recording_time_ms - 1)):
+        if len(entries_up_to(known, point.recording_time_ms - 1)):
             self._purge_afterwards(point.recording_time_ms - 1)
         return (Retained.TRUNCATED, point) if is_truncated else (Retained.RECORDED, None)
 
@@ -388,7 +388,7 @@ class RetentionWorkflow:
     def _delete(self, time_ms: int, limit: int | None, item: Each) -> int:
         """Delete the first cuts that were recorded at or before a time; gives how many."""
         versioned = self._parts.keys.retention().get()
-        gone = up_to(versioned.value, time_ms).times_ms[:limit].tolist()
+        gone = entries_up_to(versioned.value, time_ms).times_ms[:limit].tolist()
         if not gone:
             return 0
         item(lambda time_ms: self._parts.keys.cut(time_ms).erase(), gone)

@@ -31,15 +31,15 @@ from accel.history.rules.requests import RequestStatus, ScalePlan, WorkflowReque
 from accel.history.rules.scaling import (
     ScaleRequest,
     ScaleVerdict,
+    after_start,
     is_outdated,
-    led_to,
     needs_look,
     refuse_conflict,
     refuse_crowded,
     refuse_dropped,
     scaled_epoch,
-    started,
-    submitted,
+    was_carried_out,
+    with_request,
 )
 from accel.history.rules.states import StreamState, refuse_uncreated
 from accel.history.store.epoch_store import EpochReading, EpochWriting
@@ -81,14 +81,14 @@ class ScaleWorkflow:
 
         Raises:
             DataConflict: another version of the transition stands there.
-            What `accel.history.rules.scaling.submitted` raises.
+            What `accel.history.rules.scaling.with_request` raises.
         """
         key = self._parts.keys.transition()
         state = self._parts.state()
         versioned = versioned or key.get()
         current = self._epochs.current()
         try:
-            transition = submitted(request, state, versioned.value, current, self._least())
+            transition = with_request(request, state, versioned.value, current, self._least())
         except ScalePrecondition:
             if is_outdated(request, current):
                 key.write(NO_TRANSITION, versioned)  # others with the same old picture fail on its version
@@ -107,7 +107,9 @@ class ScaleWorkflow:
         Raises:
             IllegalState: the stream has moved on; transition and state are reset.
         """
-        verdict, transition = started(versioned.value, self._epochs.current(), self._epochs.epoch, is_manual=is_manual)
+        verdict, transition = after_start(
+            versioned.value, self._epochs.current(), self._epochs.epoch, is_manual=is_manual
+        )
         if verdict is ScaleVerdict.MIGRATED:
             return self._parts.keys.transition().write(transition, versioned)
         if verdict is ScaleVerdict.DROPPED:
@@ -168,7 +170,7 @@ class ScaleWorkflow:
         Raises:
             OperationNotAllowed: another workflow has the stream.
             ScaleConflict: another scale has it, or was submitted.
-            What `accel.history.rules.scaling.submitted` raises. Whatever is raised by then, nothing of the stream
+            What `accel.history.rules.scaling.with_request` raises. Whatever is raised by then, nothing of the stream
             changed.
         """
         self._parts.require_host("scale")
@@ -180,7 +182,7 @@ class ScaleWorkflow:
             taken = self._ownership.take(StreamState.SCALING, lambda _: self._plan(request, is_manual=is_manual), adopt)
         except ScalePrecondition:
             current = self._epochs.current()
-            if current.epoch > 0 and led_to(request, current, self._epochs.epoch(current.epoch - 1)):
+            if current.epoch > 0 and was_carried_out(request, current, self._epochs.epoch(current.epoch - 1)):
                 return current
             raise
         return self._epochs.current() if taken is None else self.carry_out(taken)
@@ -215,7 +217,7 @@ class ScaleWorkflow:
         def plan(_: UUID) -> ScalePlan | None:
             # Whether a person had asked for it is not recorded; one that duplicates overtook goes on with them.
             stored = self.stored()
-            verdict, transition = started(stored.value, self._epochs.current(), self._epochs.epoch, is_manual=True)
+            verdict, transition = after_start(stored.value, self._epochs.current(), self._epochs.epoch, is_manual=True)
             if verdict in (ScaleVerdict.PROCEED, ScaleVerdict.MIGRATED):
                 current = (
                     stored if transition == stored.value else self._parts.keys.transition().write(transition, stored)
@@ -235,11 +237,11 @@ class ScaleWorkflow:
         """Leave a request that is valid now; any process with a host carries it out. 5 calls.
 
         Raises:
-            What `accel.history.rules.scaling.submitted` raises; nothing was written.
+            What `accel.history.rules.scaling.with_request` raises; nothing was written.
         """
         state, current = self._parts.state(), self._epochs.current()
         refuse_uncreated(state)
-        transition = submitted(request, state, NO_TRANSITION, current, self._least())
+        transition = with_request(request, state, NO_TRANSITION, current, self._least())
         self._refuse_crowded(request, transition.new_epoch)
         return self._ownership.ask(ScalePlan(transition, is_manual=is_manual))
 
@@ -255,7 +257,7 @@ class ScaleWorkflow:
         def plan(request: WorkflowRequest) -> ScalePlan | str:
             asked = request.plan_of(ScalePlan)
             stored, current = asked.transition, self._epochs.current()
-            verdict, transition = started(stored, current, self._epochs.epoch, is_manual=asked.is_manual)
+            verdict, transition = after_start(stored, current, self._epochs.epoch, is_manual=asked.is_manual)
             if verdict in (ScaleVerdict.PROCEED, ScaleVerdict.MIGRATED):
                 return replace(asked, transition=transition)
             return f"expected epoch {stored.active_epoch} to scale, found the stream in epoch {current.epoch}"
@@ -272,7 +274,7 @@ class ScaleWorkflow:
         stored, current = self.stored(), self._epochs.current()
         if not stored.value.is_empty:
             refuse_conflict(request, stored.value, by_number=is_manual)
-            verdict, transition = started(stored.value, current, self._epochs.epoch, is_manual=is_manual)
+            verdict, transition = after_start(stored.value, current, self._epochs.epoch, is_manual=is_manual)
             if verdict is ScaleVerdict.PROCEED:
                 return ScalePlan(transition, is_manual=is_manual, is_submitted=True)
             if verdict is ScaleVerdict.MIGRATED:
@@ -281,7 +283,7 @@ class ScaleWorkflow:
             self.complete(stored.value)
             refuse_dropped(verdict, stored.value)
             return None  # a process before this one has carried it out
-        transition = submitted(request, StreamState.ACTIVE, NO_TRANSITION, current, self._least())
+        transition = with_request(request, StreamState.ACTIVE, NO_TRANSITION, current, self._least())
         self._refuse_crowded(request, transition.new_epoch)
         return ScalePlan(transition, is_manual=is_manual)
 

@@ -281,7 +281,7 @@ class TransactionStore:
         def sealed(now: ActiveTransaction) -> ActiveTransaction | None:
             if rules.is_sealed(now.status, commit=commit):
                 return None
-            return rules.committing(now, position, commit_time_ms) if commit else rules.aborting(now)
+            return rules.after_commit_start(now, position, commit_time_ms) if commit else rules.after_abort_start(now)
 
         try:
             return self._change(transaction_id, sealed).status
@@ -327,7 +327,9 @@ class TransactionStore:
                 )
             return known.status
         ends = CompletedTransactions(self._parts.store)
-        ended = ends.add(self._parts.stream, transaction_id, rules.ended(transaction, self._parts.store.now_ms()))
+        ended = ends.add(
+            self._parts.stream, transaction_id, rules.completion_of(transaction, self._parts.store.now_ms())
+        )
         self._erase(transaction_id)
         return ended.status
 

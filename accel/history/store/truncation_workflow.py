@@ -28,12 +28,12 @@ from accel.history.rules.cuts import PlacedCut
 from accel.history.rules.requests import TruncationPlan, WorkflowRequest
 from accel.history.rules.retention import (
     TruncationRecord,
-    begun,
-    begun_by,
-    completed,
-    completed_by,
+    after_truncation,
+    after_truncation_by,
     placed,
     refuse_truncation,
+    with_planned_truncation,
+    with_truncation,
 )
 from accel.history.rules.segments import Segments
 from accel.history.rules.states import StreamState, refuse_sealed_truncation
@@ -94,7 +94,7 @@ class TruncationWorkflow:
 
     def complete(self) -> TruncationRecord:
         """What was to be deleted is deleted; nothing if no truncation is under way. Step by step. 2 calls."""
-        return self._key.change(lambda now: None if now is None else completed(now)).value
+        return self._key.change(lambda now: None if now is None else after_truncation(now)).value
 
     def run(self, cut: Mapping[int, int]) -> TruncationRecord:
         """All of it. To be repeated as it is after a crash; the same truncation that is under way is carried out.
@@ -121,14 +121,16 @@ class TruncationWorkflow:
     def carry_out(self, request: WorkflowRequest) -> TruncationRecord:
         """All steps of a truncation that has the stream; gives its record. May be repeated at any time."""
         plan, workflow_id = request.plan_of(TruncationPlan), request.workflow_id
-        stands = self._key.change(lambda now: None if now is None else begun_by(now, plan.record, plan.base_id)).value
+        stands = self._key.change(
+            lambda now: None if now is None else with_planned_truncation(now, plan.record, plan.base_id)
+        ).value
         if stands.workflow_id == workflow_id and stands.updating:
             self._parts.host.truncate(self._parts.name, plan.record.cut)
             for part in self._cuts.being_deleted(plan.record):
                 self._parts.host.delete(self._parts.name, part.ids)
-            self._key.change(lambda now: None if now is None else completed_by(now, workflow_id))
+            self._key.change(lambda now: None if now is None else after_truncation_by(now, workflow_id))
         self._ownership.end(request)
-        return completed(plan.record) or plan.record
+        return after_truncation(plan.record) or plan.record
 
     def finish_begun(self) -> bool:
         """Carry out a truncation that was begun step by step, or has the stream; tells whether there was one.
@@ -167,7 +169,7 @@ class TruncationWorkflow:
         wanted = self._placed(cut)
         refuse_truncation(now, wanted, state, is_valid=self._cuts.is_valid_place(wanted))
         count, size = self.what_ends(placed(now), wanted)
-        return begun(now, wanted, count, size, workflow_id)
+        return with_truncation(now, wanted, count, size, workflow_id)
 
     def _placed(self, cut: Mapping[int, int]) -> PlacedCut:
         try:

@@ -12,7 +12,7 @@ read the same one. States are values: each change makes another state. A change 
 as it is, so it may be repeated after a lost reply.
 
 With S segments that have begun and R readers each should have floor(S / R) or ceil(S / R) of them. One call of one
-reader, `rebalanced`, does its part:
+reader, `after_rebalance`, does its part:
 
     it has more than its share         it gives up one, the newest; not all at once, so that the others can follow
     it has less, and some are free     it takes what is due to it, the oldest first
@@ -127,7 +127,7 @@ class GroupState:
         """A new group at a stream cut, without readers."""
         frontier = Frontier(cut.segments, cut.cut)
         frontier.begin()
-        return _moved(cls(NO_SEGMENTS, _column(()), _column(())), frontier)
+        return _with_frontier(cls(NO_SEGMENTS, _column(()), _column(())), frontier)
 
     # What it tells
 
@@ -170,7 +170,7 @@ class GroupState:
 
     # What happens to it
 
-    def joined(self, reader: str) -> GroupState:
+    def after_join(self, reader: str) -> GroupState:
         """A reader comes, without segments yet; one that is there stays as it is.
 
         Raises:
@@ -184,17 +184,17 @@ class GroupState:
         readers = (*self.readers[:at], Reader(reader), *self.readers[at:])
         return replace(self, readers=readers, owners=np.where(self.owners >= at, self.owners + 1, self.owners))
 
-    def left(self, reader: str, positions: Mapping[int, int] = NOTHING) -> GroupState:
+    def after_leave(self, reader: str, positions: Mapping[int, int] = NOTHING) -> GroupState:
         """A reader goes: others take its segments, from these positions or from those that it told last."""
         at = self._place(reader)
         if not self._is_at(at, reader):
             return self
-        told = self.checkpointed(reader, positions)
+        told = self.with_positions(reader, positions)
         owners = np.where(told.owners == at, FREE, told.owners)
         readers = (*self.readers[:at], *self.readers[at + 1 :])
         return replace(told, readers=readers, owners=np.where(owners > at, owners - 1, owners))
 
-    def checkpointed(self, reader: str, positions: Mapping[int, int]) -> GroupState:
+    def with_positions(self, reader: str, positions: Mapping[int, int]) -> GroupState:
         """A reader tells how far it is. Of segments that are not its own nothing is believed, and nothing goes back.
 
         Raises:
@@ -205,7 +205,7 @@ class GroupState:
         offsets = np.where(self.owners == self.index(reader), np.maximum(self.offsets, told), self.offsets)
         return self if np.array_equal(offsets, self.offsets) else replace(self, offsets=offsets)
 
-    def reported(self, reader: str, lag: int, *, has_waited: bool) -> GroupState:
+    def with_lag(self, reader: str, lag: int, *, has_waited: bool) -> GroupState:
         """A reader tells how far behind it is. Raises IllegalState as `index`; InvalidArgument for a lag below 0."""
         at = self.index(reader)
         if not 0 <= lag <= LAG_MAX:
@@ -213,7 +213,7 @@ class GroupState:
         readers = (*self.readers[:at], Reader(reader, lag, has_waited), *self.readers[at + 1 :])
         return replace(self, readers=readers)
 
-    def acquired(self, reader: str, segment_ids: Integers) -> GroupState:
+    def after_acquire(self, reader: str, segment_ids: Integers) -> GroupState:
         """A reader takes segments that have begun and are free.
 
         Raises:
@@ -224,12 +224,14 @@ class GroupState:
             raise IllegalState(f"expected segments that have begun and are free, found {_texts(segment_ids)}")
         return replace(self, owners=np.where(wanted, at, self.owners))
 
-    def released(self, reader: str, segment_id: int, offset: int = FUTURE) -> GroupState:
+    def after_release(self, reader: str, segment_id: int, offset: int = FUTURE) -> GroupState:
         """A reader gives a segment back, having read so far; nothing happens to one that is not its own."""
-        told = self.checkpointed(reader, {segment_id: offset})
-        return _given(told, segment_id, self.index(reader), FREE)
+        told = self.with_positions(reader, {segment_id: offset})
+        return _with_owner(told, segment_id, self.index(reader), FREE)
 
-    def finished(self, reader: str, segment_id: int, successors: Iterable[SegmentRecord], *, offset: int) -> GroupState:
+    def after_finish(
+        self, reader: str, segment_id: int, successors: Iterable[SegmentRecord], *, offset: int
+    ) -> GroupState:
         """A reader has read a segment of its own to the end; a segment that is not its own stays as it is.
 
         Complexity: O(segments); those that begin are found by `Frontier`.
@@ -243,17 +245,17 @@ class GroupState:
         Raises:
             IllegalState: the reader is not in the group.
         """
-        told = self.checkpointed(reader, {segment_id: offset})
+        told = self.with_positions(reader, {segment_id: offset})
         following = tuple(successors)
         if segment_id not in self.owned(reader):
             return self
         if not following:
-            return _given(told, segment_id, self.index(reader), ENDED)
+            return _with_owner(told, segment_id, self.index(reader), ENDED)
         frontier = Frontier(told.segments, told.position())
         frontier.finish(segment_id, following)
-        return _moved(told, frontier)
+        return _with_frontier(told, frontier)
 
-    def skipped(self, head: PlacedCut) -> GroupState:
+    def after_skip(self, head: PlacedCut) -> GroupState:
         """The group goes on at the stream's head wherever it stands before it; elsewhere it stays where it is.
 
         Segments that are gone are nobody's, and their successors begin if nothing older is left at their keys.
@@ -261,7 +263,7 @@ class GroupState:
         ahead = later(placed(self.segments, self.position()), head)
         frontier = Frontier(ahead.segments, ahead.cut)
         frontier.begin()
-        return _moved(self, frontier)
+        return _with_frontier(self, frontier)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, GroupState):
@@ -282,13 +284,13 @@ class GroupState:
         return at < len(self.readers) and self.readers[at].name == reader
 
 
-def _given(state: GroupState, segment_id: int, before: int, after: int) -> GroupState:
+def _with_owner(state: GroupState, segment_id: int, before: int, after: int) -> GroupState:
     """A segment goes from one owner to another; if it has that owner."""
     is_given = (state.segments.ids == segment_id) & (state.owners == before)
     return replace(state, owners=np.where(is_given, after, state.owners)) if is_given.any() else state
 
 
-def _moved(state: GroupState, frontier: Frontier) -> GroupState:
+def _with_frontier(state: GroupState, frontier: Frontier) -> GroupState:
     """The group stands at other segments; those that it had before keep their owners."""
     cut, owners = frontier.cut(), IdMap(state.segments.ids, state.owners)
     segments = Segments.of(map(frontier.segment, cut))
@@ -434,7 +436,7 @@ class Shares:
         return taken
 
 
-def rebalanced(state: GroupState, reader: str, positions: Mapping[int, int], lag: int) -> GroupState:
+def after_rebalance(state: GroupState, reader: str, positions: Mapping[int, int], lag: int) -> GroupState:
     """A reader tells how far it is, gives up what is too much, takes what is due to it.
 
     Args:
@@ -447,19 +449,19 @@ def rebalanced(state: GroupState, reader: str, positions: Mapping[int, int], lag
         IllegalState: it is not in the group.
         InvalidArgument: no positions, or no lag.
     """
-    at, told = state.index(reader), state.checkpointed(reader, positions)
-    told = told.reported(reader, lag, has_waited=state.readers[at].has_waited)
+    at, told = state.index(reader), state.with_positions(reader, positions)
+    told = told.with_lag(reader, lag, has_waited=state.readers[at].has_waited)
     shares = Shares.of(told)
     if shares.has_too_much(at):
-        return told.released(reader, int(told.owned(reader).ids[-1])).reported(reader, lag, has_waited=False)
+        return told.after_release(reader, int(told.owned(reader).ids[-1])).with_lag(reader, lag, has_waited=False)
     if not shares.is_due(at):
-        return told.reported(reader, lag, has_waited=False)
+        return told.with_lag(reader, lag, has_waited=False)
     count = max(shares.portion(at), int(told.readers[at].has_waited))
-    return told.acquired(reader, told.free[:count]).reported(reader, lag, has_waited=not count)
+    return told.after_acquire(reader, told.free[:count]).with_lag(reader, lag, has_waited=not count)
 
 
 def assignment(state: GroupState, reader: str, positions: Mapping[int, int]) -> Assignment:
-    """What a reader that stands at some positions has to do to read what it owns. Raises IllegalState as `rebalanced`.
+    """What a reader at some positions has to do to read what it owns. Raises IllegalState as `after_rebalance`.
 
     It follows from the state alone, so a reader whose reply was lost, or that comes back, learns the same again.
     """

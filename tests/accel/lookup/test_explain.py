@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from accel.lookup.steps import OpenObjects, Reply
 from bloom import StreamFilter
 from loaders.plan import policy_of
 from range_index import ObjectRanges
+from tests.accel.lookup.commit_facts import Told
 from tests.accel.lookup.driving import Driver, index_cache, look_up, make_ranges
 
 STREAM_ID = 420_000
@@ -176,6 +177,17 @@ def test_a_cold_lookup_then_a_warm_one() -> None:
     driver = telling(contents)
     assert explained(driver, image, Request(STREAM_ID, 45, -1, 8)).text() == COLD
     assert explained(driver, image, Request(STREAM_ID, 45, 65, 8)).text() == WARM
+
+
+def test_a_round_says_what_commits_excluded_beyond_the_filters() -> None:
+    image, contents = world()
+    driver = telling(contents)
+    assert driver.known is not None
+    driver.known.add_filters(4, [(2, StreamFilter.build(np.array([8])))])
+    lacking = np.isin(np.arange(10), [2, 3])  # of 3 it is a lie, to be told apart from the filter
+    told = replace(image, nodes={4: replace(image.nodes[4], facts=Told({STREAM_ID: lacking}))})
+    round_one = explained(driver, told, Request(STREAM_ID, 45, 50, 8)).text().splitlines()[7]
+    assert round_one == "         10 listed - 1 by filter - 1 by commits = 8 candidates"
 
 
 def test_an_object_that_could_not_be_opened_is_a_warning() -> None:

@@ -14,6 +14,7 @@ from accel.lookup.answer import Request
 from accel.lookup.index_cache import SharedIndexCache
 from accel.settings import Settings
 from loaders.plan import LoadAll, Policy, Spread, Window, WindowPreload
+from tests.accel.lookup.commit_facts import with_facts
 from tests.accel.lookup.driving import Clock, Driver, index_cache, look_up, ranges_of
 from tests.examples import examples
 from tests.models.plain_scan import Scanned, plain_scan
@@ -100,6 +101,22 @@ def test_every_policy_answers_as_a_plain_scan_does(world: World, seed: int, boun
         driver = Driver(contents, known)
         for query in queries_of(world, rng, 3):
             if rng.random() < 0.5:
+                stir(known, world, driver, clock, rng)
+            check(image, world, driver, policy, query)
+
+
+@settings(max_examples=examples(100))
+@given(worlds(), st.integers(0, 2**32))
+def test_what_commits_tell_of_objects_changes_no_answer(world: World, seed: int) -> None:
+    rng = random.Random(seed)
+    contents = ranges_of(world)
+    image = with_facts(MetadataImage.from_dict(world.metadata), contents, rng)
+    clock = Clock()
+    for policy in rng.sample(POLICIES, 3):
+        known = index_cache(ROOMY, clock)
+        driver = Driver(contents, known)
+        for query in queries_of(world, rng, 3):
+            if rng.random() < 0.3:
                 stir(known, world, driver, clock, rng)
             check(image, world, driver, policy, query)
 

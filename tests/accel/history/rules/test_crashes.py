@@ -14,9 +14,9 @@ from accel.history.rules.segments import split_range
 from accel.history.rules.states import first_epoch
 from accel.history.rules.transactions import (
     CommittingTransactions,
-    active_epoch_again,
     needs_rolling,
-    transaction_epoch_again,
+    repeat_active_epoch,
+    repeat_transaction_epoch,
     with_rolling,
 )
 from accel.history.rules.values import make_transaction_id
@@ -61,12 +61,12 @@ def test_crash_sweep_scale(skew: int, *, manual: bool) -> None:
 def test_times_of_a_roll_follow_from_the_epoch_that_was_read_back() -> None:
     """The first process wrote the transactions' epoch at 1010; the second one's clock says 995."""
     active = first_epoch(2, 1000)
-    stored = transaction_epoch_again(active, active, 1010)
-    late = transaction_epoch_again(active, active, 995)
+    stored = repeat_transaction_epoch(active, active, 1010)
+    late = repeat_transaction_epoch(active, active, 995)
     assert (stored.creation_time_ms, late.creation_time_ms) == (1010, 1001)
-    assert active_epoch_again(active, stored).creation_time_ms == 1011
+    assert repeat_active_epoch(active, stored).creation_time_ms == 1011
     with pytest.raises(ValueError, match="epoch 1"):
-        active_epoch_again(active, active)
+        repeat_active_epoch(active, active)
 
 
 def test_duplicates_have_the_old_numbers_and_ranges_under_ids_of_their_own() -> None:
@@ -74,13 +74,13 @@ def test_duplicates_have_the_old_numbers_and_ranges_under_ids_of_their_own() -> 
     world.initialize(2, 1000, min_segments=1)
     world.scale(ScaleRequest((0, 1), split_range(0.0, 1.0, 3), 1001), {})
     old, active = world.epoch(0), world.current
-    again = transaction_epoch_again(active, old, 1500)
+    again = repeat_transaction_epoch(active, old, 1500)
     assert [(str(each), each.key_start, each.key_end) for each in again.segments] == [
         ("0@2", 0.0, 0.5),
         ("1@2", 0.5, 1.0),
     ]
     assert (again.reference_epoch, again.creation_time_ms) == (0, 1500)
-    both: list[EpochRecord] = [active, active_epoch_again(active, again)]
+    both: list[EpochRecord] = [active, repeat_active_epoch(active, again)]
     assert both[1].reference_epoch == 1
     assert both[0].segments.ranges == both[1].segments.ranges
     assert (again.splits, again.merges) == (active.splits + 1, active.merges + 2)
@@ -91,7 +91,7 @@ def test_duplicates_have_the_old_numbers_and_ranges_under_ids_of_their_own() -> 
 def test_a_commit_rolls_from_one_epoch_only() -> None:
     committing = CommittingTransactions(0, (make_transaction_id(0, 1),))
     started = with_rolling(committing, 4)
-    assert started == committing.rolling(4)
+    assert started == committing.with_active_epoch(4)
     assert started is not None
     assert with_rolling(started, 4) is None
     with pytest.raises(IllegalState, match="from epoch 5"):
@@ -104,7 +104,7 @@ def test_a_roll_is_over_once_the_stream_has_moved_on() -> None:
     committing = CommittingTransactions(0, (make_transaction_id(0, 1),), active_epoch=0)
     first = first_epoch(1, 1000)
     assert not transactions.is_rolled(committing, first)
-    assert transactions.is_rolled(committing, transaction_epoch_again(first, first, 1001))
+    assert transactions.is_rolled(committing, repeat_transaction_epoch(first, first, 1001))
 
 
 def test_a_scale_after_a_roll_goes_on_from_the_duplicates() -> None:

@@ -38,7 +38,7 @@ def test_the_greatest_at_or_below_is_found_and_of_several_the_last(entries: list
 @given(ENTRIES, st.integers(-1, 51))
 def test_deleting_up_to_a_time_takes_that_time_along(entries: list[tuple[int, int]], time_ms: int) -> None:
     now = recorded(entries)
-    gone, left = retention.up_to(now, time_ms), retention.without_up_to(now, time_ms)
+    gone, left = retention.entries_up_to(now, time_ms), retention.without_up_to(now, time_ms)
     assert list(gone) == [each for each in now if each.recording_time_ms <= time_ms]
     assert (left is None) == (not len(gone))
     if left is not None:

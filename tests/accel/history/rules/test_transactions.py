@@ -16,8 +16,8 @@ from accel.history.rules.transactions import ActiveTransaction, CommitOrder, Com
 from accel.history.rules.values import IdMap, make_transaction_id
 
 OPEN = transactions.opened(1000, 50, 200)
-COMMITTING = transactions.committing(OPEN, 0)
-ABORTING = transactions.aborting(OPEN)
+COMMITTING = transactions.after_commit_start(OPEN, 0)
+ABORTING = transactions.after_abort_start(OPEN)
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_a_transaction_that_is_gone_tells_how_it_ended_while_somebody_knows() ->
 
 
 def test_only_sealed_transactions_end() -> None:
-    assert transactions.ended(COMMITTING, 7) == CompletedTransaction(7, TransactionStatus.COMMITTED)
-    assert transactions.ended(ABORTING, 7) == CompletedTransaction(7, TransactionStatus.ABORTED)
+    assert transactions.completion_of(COMMITTING, 7) == CompletedTransaction(7, TransactionStatus.COMMITTED)
+    assert transactions.completion_of(ABORTING, 7) == CompletedTransaction(7, TransactionStatus.ABORTED)
     with pytest.raises(IllegalState):
-        transactions.ended(OPEN, 7)
+        transactions.completion_of(OPEN, 7)
 
 
 def test_a_lease_is_prolonged_within_the_longest_time() -> None:
@@ -78,7 +78,7 @@ def test_a_lease_is_prolonged_within_the_longest_time() -> None:
 
 
 def test_where_a_transaction_was_merged_is_kept() -> None:
-    assert transactions.merged_at(COMMITTING, IdMap([0], [70])).commit_offsets == {0: 70}
+    assert transactions.with_commit_offsets(COMMITTING, IdMap([0], [70])).commit_offsets == {0: 70}
 
 
 def test_transactions_of_duplicates_carry_the_epoch_that_is_repeated() -> None:
@@ -111,7 +111,7 @@ def test_the_oldest_epoch_with_something_to_commit_comes_first_and_in_order(
     for transaction_id, positions in places.items():
         status = data.draw(STATUSES)
         if status == "COMMITTING":
-            known[transaction_id] = transactions.committing(OPEN, data.draw(st.sampled_from(positions)))
+            known[transaction_id] = transactions.after_commit_start(OPEN, data.draw(st.sampled_from(positions)))
         elif status != "gone":
             known[transaction_id] = OPEN if status == "OPEN" else ABORTING
     read: list[UUID] = []

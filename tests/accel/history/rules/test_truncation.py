@@ -104,7 +104,7 @@ def test_a_sealed_stream_is_not_truncated() -> None:
 
 
 def test_completing_twice_changes_nothing() -> None:
-    assert retention.completed(NO_TRUNCATION) is None
+    assert retention.after_truncation(NO_TRUNCATION) is None
 
 
 def test_a_cut_before_the_last_one_is_refused() -> None:

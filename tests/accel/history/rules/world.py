@@ -156,14 +156,14 @@ class World:
         stored = self.transition
         if stored.is_empty and scaling.is_outdated(request, self.current):
             self.put("one", "transition", NO_TRANSITION)
-        found = scaling.submitted(request, self.state, stored, self.current, self.configuration.min_segments)
+        found = scaling.with_request(request, self.state, stored, self.current, self.configuration.min_segments)
         if found is not stored:
             self.put("one", "transition", found)
         return found
 
     def start_scale(self, *, is_manual: bool) -> tuple[ScaleVerdict, EpochTransition]:
         stored = self.transition
-        verdict, transition = scaling.started(stored, self.current, self.epoch, is_manual=is_manual)
+        verdict, transition = scaling.after_start(stored, self.current, self.epoch, is_manual=is_manual)
         if verdict is ScaleVerdict.MIGRATED:
             self.put("one", "transition", transition)
         if verdict is ScaleVerdict.DROPPED:
@@ -214,7 +214,7 @@ class World:
                 self.put("shards", number, changed)
 
     def _advance(self, epoch: int) -> None:
-        record = epochs.advanced(self.current, self.epoch(epoch))
+        record = epochs.after_advance(self.current, self.epoch(epoch))
         if record is not None:
             self.put("one", "current", record)
 
@@ -234,9 +234,9 @@ class World:
             return transactions.refuse_other_end(self.get("completed", transaction_id), commit=commit)
         if not transactions.is_sealed(now.status, commit=commit):
             now = (
-                transactions.committing(now, self.append_order(transaction_id))
+                transactions.after_commit_start(now, self.append_order(transaction_id))
                 if commit
-                else transactions.aborting(now)
+                else transactions.after_abort_start(now)
             )
             self.put("active", transaction_id, now)
         return now.status
@@ -284,10 +284,10 @@ class World:
         if transactions.is_rolled(committing, self.current) or committing.active_epoch is None:
             return
         active = self.epoch(committing.active_epoch)
-        wanted = transactions.transaction_epoch_again(active, self.epoch(committing.epoch), now_ms)
+        wanted = transactions.repeat_transaction_epoch(active, self.epoch(committing.epoch), now_ms)
         first = self.create("epochs", wanted.epoch, wanted)
         self._record_history(first, active)
-        second = self.create("epochs", wanted.epoch + 1, transactions.active_epoch_again(active, first))
+        second = self.create("epochs", wanted.epoch + 1, transactions.repeat_active_epoch(active, first))
         self._record_history(second, first)
         self._record_sealing(active.segments, first.epoch)
         self._record_sealing(first.segments, second.epoch)
@@ -305,7 +305,7 @@ class World:
         for transaction_id in self.committing.transaction_ids:
             active: ActiveTransaction | None = self.get("active", transaction_id)
             if active is not None:
-                self.create("completed", transaction_id, transactions.ended(active, now_ms))
+                self.create("completed", transaction_id, transactions.completion_of(active, now_ms))
                 self.remove("active", transaction_id)
         for epoch in transactions.droppable_epochs(list(self.tables["epochs with transactions"]), self.current):
             if not any(make_transaction_id(epoch, 0).int >> 96 == each.int >> 96 for each in self.tables["active"]):
@@ -379,7 +379,9 @@ class World:
         size = self.size_between(now.cut, cut)
         ending = retention.ending_before(placed, self.between(before, placed))
         self.put(
-            "one", "truncation", retention.begun(now, placed, sum(len(part) for part in ending), size, UUID(int=1))
+            "one",
+            "truncation",
+            retention.with_truncation(now, placed, sum(len(part) for part in ending), size, UUID(int=1)),
         )
 
     def being_deleted(self) -> IdSet:
@@ -394,7 +396,7 @@ class World:
         return NO_IDS if gone is None else _ids_in(retention.ending_before(gone, self.between(None, gone)))
 
     def complete_truncation(self) -> None:
-        changed = retention.completed(self.truncation)
+        changed = retention.after_truncation(self.truncation)
         if changed is not None:
             self.put("one", "truncation", changed)
 
@@ -405,7 +407,7 @@ class World:
             self.put("one", "retention", changed)
 
     def delete_retention(self, time_ms: int) -> None:
-        for entry in retention.up_to(self.retention, time_ms):
+        for entry in retention.entries_up_to(self.retention, time_ms):
             self.remove("cuts", entry.recording_time_ms)
         changed = retention.without_up_to(self.retention, time_ms)
         if changed is not None:

@@ -30,9 +30,9 @@ def told() -> GroupState:
     segments = [segment("0@0", 0.0, 1 / 3), segment("1@0", 1 / 3, 0.7), segment("2@3", 0.7, 1.0)]
     waiting = segment("5@4", 1 / 3, 1.0)
     state = GroupState.at(cut({"0@0": 2**40, "1@0": 17, "2@3": 0, "5@4": -1}, *segments, waiting))
-    state = state.joined("reader-2").joined("reader-1").acquired("reader-2", np.array([0, 1]))
-    state = state.finished("reader-2", 0, [], offset=2**40 + 1)
-    return state.reported("reader-1", 1_500, has_waited=True).reported("reader-2", 2**62, has_waited=False)
+    state = state.after_join("reader-2").after_join("reader-1").after_acquire("reader-2", np.array([0, 1]))
+    state = state.after_finish("reader-2", 0, [], offset=2**40 + 1)
+    return state.with_lag("reader-1", 1_500, has_waited=True).with_lag("reader-2", 2**62, has_waited=False)
 
 
 def test_bytes_of_version_1_are_read_for_ever() -> None:
@@ -52,7 +52,7 @@ def test_the_form_names_itself_and_its_version() -> None:
 def test_a_group_is_read_back_as_it_was_written(counts: dict[str, int], free: int, lag: int) -> None:
     state = group(counts, free) if sum(counts.values()) + free else group(counts, 1)
     for name in counts:
-        state = state.reported(name, lag, has_waited=bool(lag % 2))
+        state = state.with_lag(name, lag, has_waited=bool(lag % 2))
     assert READER_GROUP.decode(READER_GROUP.encode(state), "here") == state
 
 

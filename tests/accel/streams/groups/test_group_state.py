@@ -15,8 +15,8 @@ LEFT, RIGHT, MERGED = segment("0@0", 0.0, 0.5), segment("1@0", 0.5, 1.0), segmen
 
 
 def two_that_merge() -> GroupState:
-    state = GroupState.at(cut({"0@0": 3, "1@0": 4}, LEFT, RIGHT)).joined("a").joined("b")
-    return state.acquired("a", np.array([LEFT.id])).acquired("b", np.array([RIGHT.id]))
+    state = GroupState.at(cut({"0@0": 3, "1@0": 4}, LEFT, RIGHT)).after_join("a").after_join("b")
+    return state.after_acquire("a", np.array([LEFT.id])).after_acquire("b", np.array([RIGHT.id]))
 
 
 def test_a_new_group_stands_at_its_cut_without_readers() -> None:
@@ -31,72 +31,72 @@ def test_what_waits_for_nothing_begins_at_once() -> None:
 
 
 def test_successors_begin_when_nothing_older_is_left_at_any_of_their_keys() -> None:
-    state = two_that_merge().finished("a", LEFT.id, [MERGED], offset=9)
+    state = two_that_merge().after_finish("a", LEFT.id, [MERGED], offset=9)
     assert named(state.position()) == {"1@0": 4, "2@1": -1}
     assert owners_of(state) == {"1@0": "b"}
-    state = state.finished("b", RIGHT.id, [MERGED], offset=7)
+    state = state.after_finish("b", RIGHT.id, [MERGED], offset=7)
     assert named(state.position()) == {"2@1": 0}
     assert owners_of(state) == {"2@1": None}
 
 
 def test_a_segment_is_finished_once_and_by_its_owner() -> None:
     state = two_that_merge()
-    assert state.finished("b", LEFT.id, [MERGED], offset=9) is state
-    done = state.finished("a", LEFT.id, [MERGED], offset=9)
-    assert done.finished("a", LEFT.id, [MERGED], offset=9) is done
+    assert state.after_finish("b", LEFT.id, [MERGED], offset=9) is state
+    done = state.after_finish("a", LEFT.id, [MERGED], offset=9)
+    assert done.after_finish("a", LEFT.id, [MERGED], offset=9) is done
 
 
 def test_where_nothing_follows_the_group_stays_at_the_end() -> None:
-    state = two_that_merge().finished("a", LEFT.id, [], offset=9)
+    state = two_that_merge().after_finish("a", LEFT.id, [], offset=9)
     assert named(state.position()) == {"0@0": 9, "1@0": 4}
     assert state.owners.tolist() == [ENDED, 1]
     assert state.free.tolist() == []
     assert state.counts.tolist() == [0, 1]
-    assert state.left("a").owners.tolist() == [ENDED, 0]
+    assert state.after_leave("a").owners.tolist() == [ENDED, 0]
 
 
 def test_a_reader_joins_without_segments_and_once() -> None:
-    state = group({"b": 2}).joined("a")
+    state = group({"b": 2}).after_join("a")
     assert [each.name for each in state.readers] == ["a", "b"]
     assert owners_of(state) == {"0@0": "b", "1@0": "b"}
-    assert state.joined("b") is state
+    assert state.after_join("b") is state
 
 
 def test_a_group_has_so_many_readers_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_state, "READERS_MAX", 2)
     state = group({"a": 0, "b": 0})
-    assert state.joined("b") is state
+    assert state.after_join("b") is state
     with pytest.raises(InvalidArgument, match="at most 2 readers"):
-        state.joined("c")
+        state.after_join("c")
 
 
 def test_others_go_on_where_a_reader_left() -> None:
-    state = group({"a": 1, "b": 2, "c": 1}).left("b", {1: 5, 0: 7})
+    state = group({"a": 1, "b": 2, "c": 1}).after_leave("b", {1: 5, 0: 7})
     assert owners_of(state) == {"0@0": "a", "1@0": None, "2@0": None, "3@0": "c"}
     assert named(state.position()) == {"0@0": 0, "1@0": 5, "2@0": 0, "3@0": 0}
-    assert state.left("b", {1: 9}) is state
+    assert state.after_leave("b", {1: 9}) is state
 
 
 def test_others_go_on_where_a_dead_reader_was_when_it_told_so() -> None:
-    state = group({"a": 2}).checkpointed("a", {0: 5}).left("a")
+    state = group({"a": 2}).with_positions("a", {0: 5}).after_leave("a")
     assert named(state.position()) == {"0@0": 5, "1@0": 0}
     assert state.free.tolist() == [0, 1]
 
 
 def test_a_position_never_goes_back() -> None:
-    state = group({"a": 1}).checkpointed("a", {0: 5})
-    assert state.checkpointed("a", {0: 3}) is state
+    state = group({"a": 1}).with_positions("a", {0: 5})
+    assert state.with_positions("a", {0: 3}) is state
 
 
 def test_nothing_is_believed_of_the_segments_of_others() -> None:
     state = group({"a": 1, "b": 1}, free=1)
-    assert state.checkpointed("a", {1: 5, 2: 5, parse_segment("7@7"): 5}) is state
+    assert state.with_positions("a", {1: 5, 2: 5, parse_segment("7@7"): 5}) is state
 
 
 def test_a_segment_that_is_given_back_is_free_where_it_was_read_to() -> None:
     state = group({"a": 1, "b": 1})
-    assert state.released("a", 1, 9) is state
-    state = state.released("a", 0, 9)
+    assert state.after_release("a", 1, 9) is state
+    state = state.after_release("a", 0, 9)
     assert state.free.tolist() == [0]
     assert named(state.position()) == {"0@0": 9, "1@0": 0}
 
@@ -104,24 +104,24 @@ def test_a_segment_that_is_given_back_is_free_where_it_was_read_to() -> None:
 @pytest.mark.parametrize("wanted", [[1], [0, 1], [2], [parse_segment("7@7")]])
 def test_what_is_not_free_is_not_taken(wanted: list[int]) -> None:
     state = GroupState.at(cut({"0@0": 3, "1@0": 0, "2@1": -1}, LEFT, RIGHT, segment("2@1", 0.5, 1.0)))
-    state = state.joined("a").joined("b").acquired("b", np.array([1]))
+    state = state.after_join("a").after_join("b").after_acquire("b", np.array([1]))
     with pytest.raises(IllegalState, match="begun and are free"):
-        state.acquired("a", np.array(wanted))
+        state.after_acquire("a", np.array(wanted))
 
 
 def test_what_was_truncated_is_skipped_and_the_rest_stays() -> None:
-    state = two_that_merge().checkpointed("b", {RIGHT.id: 6})
-    then = state.skipped(cut({"1@0": 4, "2@1": -1}, RIGHT, MERGED))
+    state = two_that_merge().with_positions("b", {RIGHT.id: 6})
+    then = state.after_skip(cut({"1@0": 4, "2@1": -1}, RIGHT, MERGED))
     assert named(then.position()) == {"1@0": 6, "2@1": -1}
     assert owners_of(then) == {"1@0": "b"}
-    then = state.skipped(cut({"2@1": 8}, MERGED))
+    then = state.after_skip(cut({"2@1": 8}, MERGED))
     assert named(then.position()) == {"2@1": 8}
     assert owners_of(then) == {"2@1": None}
 
 
 def test_a_group_that_is_not_before_the_head_stays_where_it_is() -> None:
     state = two_that_merge()
-    assert state.skipped(cut({"0@0": 3, "1@0": 2}, LEFT, RIGHT)) == state
+    assert state.after_skip(cut({"0@0": 3, "1@0": 2}, LEFT, RIGHT)) == state
 
 
 WRONG: dict[str, tuple[list[int], list[int], tuple[Reader, ...]]] = {
@@ -160,7 +160,13 @@ def test_states_are_equal_by_what_they_say() -> None:
     same = group({"a": 1, "b": 1}, free=1)
     assert state == same
     assert hash(state) == hash(same)
-    for other in (state.checkpointed("a", {0: 1}), state.left("b"), state.released("a", 0), group({}, 3), "a"):
+    for other in (
+        state.with_positions("a", {0: 1}),
+        state.after_leave("b"),
+        state.after_release("a", 0),
+        group({}, 3),
+        "a",
+    ):
         assert state != other
 
 

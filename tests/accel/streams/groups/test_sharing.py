@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from accel.errors import IllegalState, InvalidArgument
-from accel.streams.rules.group_state import GroupState, assignment, rebalanced
+from accel.streams.rules.group_state import GroupState, after_rebalance, assignment
 from tests.accel.streams.groups.states import group, named, owners_of
 from tests.examples import examples
 
@@ -16,32 +16,32 @@ COUNTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 12), min_si
 
 
 def test_the_first_reader_takes_everything() -> None:
-    state = rebalanced(group({"a": 0}, free=3), "a", {}, 0)
+    state = after_rebalance(group({"a": 0}, free=3), "a", {}, 0)
     assert owners_of(state) == {"0@0": "a", "1@0": "a", "2@0": "a"}
 
 
 def test_a_reader_with_too_much_gives_up_one_at_a_time_the_newest_first() -> None:
     state = group({"a": 4, "b": 0})
-    state = rebalanced(state, "a", {0: 5, 3: 7}, 0)
+    state = after_rebalance(state, "a", {0: 5, 3: 7}, 0)
     assert owners_of(state) == {"0@0": "a", "1@0": "a", "2@0": "a", "3@0": None}
     assert named(state.position()) == {"0@0": 5, "1@0": 0, "2@0": 0, "3@0": 7}
-    state = rebalanced(state, "a", {0: 6}, 0)
+    state = after_rebalance(state, "a", {0: 6}, 0)
     assert named(state.owned("a")) == {"0@0": 6, "1@0": 0}
-    assert rebalanced(state, "a", {0: 6}, 0) == state
+    assert after_rebalance(state, "a", {0: 6}, 0) == state
 
 
 def test_what_was_given_up_goes_on_where_it_was_read_to() -> None:
-    state = rebalanced(group({"a": 2, "b": 0}), "a", {0: 5, 1: 7}, 3)
-    state = rebalanced(state, "b", {}, 0)
+    state = after_rebalance(group({"a": 2, "b": 0}), "a", {0: 5, 1: 7}, 3)
+    state = after_rebalance(state, "b", {}, 0)
     [start] = assignment(state, "b", {}).start
     assert (str(start.segment), start.offset) == ("1@0", 7)
     assert assignment(state, "a", {0: 5, 1: 7}).stop == (1,)
 
 
 def test_who_is_passed_over_once_takes_at_the_second_time() -> None:
-    state = rebalanced(group({"a": 1, "b": 1}, free=1), "a", {}, 50)
+    state = after_rebalance(group({"a": 1, "b": 1}, free=1), "a", {}, 50)
     assert named(state.owned("a")) == {"0@0": 0}
-    state = rebalanced(state, "a", {}, 60)
+    state = after_rebalance(state, "a", {}, 60)
     assert named(state.owned("a")) == {"0@0": 0, "2@0": 0}
 
 
@@ -49,53 +49,53 @@ def test_two_whose_lags_grow_do_not_wait_for_each_other_for_ever() -> None:
     """Whoever asks is the one further behind, so that by weight alone the other one would always come first."""
     state = group({"a": 1, "b": 1}, free=1)
     for lag, reader in enumerate("abab", start=10):
-        state = rebalanced(state, reader, {}, lag)
+        state = after_rebalance(state, reader, {}, lag)
     assert not len(state.free)
 
 
 def test_having_waited_counts_once() -> None:
-    state = rebalanced(group({"a": 1, "b": 1}, free=1), "a", {}, 50)
+    state = after_rebalance(group({"a": 1, "b": 1}, free=1), "a", {}, 50)
     assert state.readers[0].has_waited
-    state = rebalanced(state, "b", {}, 0)
-    assert not any(each.has_waited for each in rebalanced(state, "a", {}, 50).readers)
+    state = after_rebalance(state, "b", {}, 0)
+    assert not any(each.has_waited for each in after_rebalance(state, "a", {}, 50).readers)
 
 
 def test_an_idle_segment_is_shared_out_like_any_other_and_holds_nobody_up() -> None:
     """Pitfall A24: nothing ever comes of 0@0; its owner and all others go on."""
     state = group({"a": 2, "b": 0})
-    state = rebalanced(rebalanced(state, "a", {0: 0, 1: 9}, 0), "b", {}, 0)
+    state = after_rebalance(after_rebalance(state, "a", {0: 0, 1: 9}, 0), "b", {}, 0)
     assert named(state.owned("a")) == {"0@0": 0}
     for offset in range(10, 13):
-        state = rebalanced(state, "b", {1: offset}, 0)
+        state = after_rebalance(state, "b", {1: offset}, 0)
         assert named(state.position()) == {"0@0": 0, "1@0": offset}
 
 
 def test_a_stranger_is_refused() -> None:
     with pytest.raises(IllegalState, match=r"'x'.*join again"):
-        rebalanced(group({"a": 1}), "x", {}, 0)
+        after_rebalance(group({"a": 1}), "x", {}, 0)
 
 
 @pytest.mark.parametrize("lag", [-1, 2**63])
 def test_a_lag_out_of_bounds_is_refused(lag: int) -> None:
     with pytest.raises(InvalidArgument, match="lag"):
-        rebalanced(group({"a": 1}), "a", {}, lag)
+        after_rebalance(group({"a": 1}), "a", {}, lag)
 
 
 @pytest.mark.parametrize("positions", [{-1: 5}, {2**64: 5}, {0: 2**64}])
 def test_positions_that_are_none_are_refused(positions: dict[int, int]) -> None:
     with pytest.raises(InvalidArgument):
-        rebalanced(group({"a": 1}), "a", positions, 0)
+        after_rebalance(group({"a": 1}), "a", positions, 0)
 
 
 def test_a_reader_that_comes_back_with_nothing_learns_all_that_it_owns() -> None:
-    state = group({"a": 2, "b": 2}).checkpointed("b", {2: 5})
+    state = group({"a": 2, "b": 2}).with_positions("b", {2: 5})
     todo = assignment(state, "b", {})
     assert [(str(each.segment), each.offset) for each in todo.start] == [("2@0", 5), ("3@0", 0)]
     assert todo.stop == ()
 
 
 def test_a_reader_that_the_stream_was_truncated_past_is_told_to_go_on_there() -> None:
-    state = group({"a": 2}).checkpointed("a", {0: 8, 1: 3})
+    state = group({"a": 2}).with_positions("a", {0: 8, 1: 3})
     [start] = assignment(state, "a", {0: 5, 1: 4}).start
     assert (str(start.segment), start.offset) == ("0@0", 8)
 
@@ -104,7 +104,7 @@ def everybody_calls(state: GroupState, random: np.random.Generator) -> GroupStat
     names = [each.name for each in state.readers]
     for at in random.permutation(len(names)).tolist():
         held = [set(state.owned(each)) for each in names]
-        state = rebalanced(state, names[at], {}, int(random.integers(0, 100)))
+        state = after_rebalance(state, names[at], {}, int(random.integers(0, 100)))
         after = [set(state.owned(each)) for each in names]
         # One reader's call changes what that reader has; it gives up one at most, or takes what was free.
         assert all(one == other for number, (one, other) in enumerate(zip(held, after, strict=True)) if number != at)
