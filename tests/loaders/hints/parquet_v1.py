@@ -62,7 +62,7 @@ def write_parquet_snapshot(
         groups.append((0, *keys, len(file), len(group.body), crc32, len(columns), len(group.footer)))
         file, footers = file + group.body, footers + group.footer
     store.put(hint_file_key(HintKind.SNAPSHOTS, node_id, GENERATION, "00000-a"), file)
-    identity = {"namespace": namespace, "node_id": node_id, "generation": GENERATION}
+    identity: dict[str, str | int] = {"namespace": namespace, "node_id": node_id, "generation": GENERATION}
     record = _root(identity, node, groups, footers, len(file))
     swap_root(store, HintKind.SNAPSHOTS, node_id, GENERATION, seal_root(record))
 
