@@ -33,6 +33,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
+from loaders.settings import check_settings
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -122,8 +124,7 @@ class Window:
     size_bytes_max: int = 16 << 20
 
     def __post_init__(self) -> None:
-        if self.count_max < 1 or self.size_bytes_max < 0:
-            raise ValueError(f"expected a window of at least 1 record, found {self}")
+        check_settings(self, least={"size_bytes_max": 0})
 
 
 @dataclass(frozen=True, slots=True)
