@@ -14,6 +14,8 @@ class Settings:
     Args:
         policy: which objects to open next: "spread", "window", "window+preload" or "load-all".
         parallel_loads: how many requests may be under way at once; also the number of loading threads.
+        max_wait_load_seconds: a lookup waits no longer for objects that are slow to open, if it can ask for others;
+            0.5 by default. What is slow stays under way, and is taken in when it comes.
         view_ttl_seconds: how long the index trusts a stream's view before it is filled again.
         views_max: streams whose views are kept, over all nodes.
         view_size_bytes_max: memory of these views.
@@ -34,6 +36,7 @@ class Settings:
 
     policy: str = "spread"
     parallel_loads: int = 64
+    max_wait_load_seconds: float = 0.5
     view_ttl_seconds: float = 600.0
     views_max: int = 200_000
     view_size_bytes_max: int = 256 * MIB

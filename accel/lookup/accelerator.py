@@ -30,12 +30,13 @@ from accel.errors import AccelError, Closed, InvalidRequest, StillPending, Unkno
 from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef, is_newer
 from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Ending, Request
-from accel.lookup.engine import Engine
+from accel.lookup.engine import Engine, RoundCost, UnderWay
 from accel.lookup.explain import Explanation, Trace
 from accel.lookup.reading import BYTES_MAX, Batches, Ranges, ReadEnd, ReadSteps
 from accel.lookup.search import unconfirmed
 from accel.lookup.stats import AcceleratorStats
 from accel.lookup.steps import (
+    AwaitMore,
     CurrentImage,
     FetchSpan,
     LookupStep,
@@ -237,9 +238,10 @@ class AcceleratorBase:
         try:
             image = yield from _current_image(engine, images)
             steps = engine.start_lookup(request, image, trace)
+            fetcher = _Fetcher(engine, deadline, trace, images)
             while True:
                 step = steps.send(sent)
-                sent = yield from _answer_step(engine, step, deadline, images, trace)
+                sent = yield from fetcher.answer(step)
         except StopIteration as stop:
             answer: Answer = stop.value
             return engine.finished(answer)
@@ -340,16 +342,19 @@ class ReadingBase:
 
 def _read(engine: Engine, steps: ReadSteps, ranges: Ranges | None) -> Generator[Waiting | Batches, Any, ReadEnd]:
     sent: ReadSent = None
+    fetcher = _Fetcher(engine, Deadline(engine.system.timer, None), None)
     while True:
         try:
             step = steps.send(sent)
         except StopIteration as stop:
             end: ReadEnd = stop.value
             return end
-        sent = (yield step) if isinstance(step, Batches) else (yield from _answer_read_step(engine, step, ranges))
+        sent = (
+            (yield step) if isinstance(step, Batches) else (yield from _answer_read_step(engine, step, ranges, fetcher))
+        )
 
 
-def _answer_read_step(engine: Engine, step: Step, ranges: Ranges | None) -> Script[ReadSent]:
+def _answer_read_step(engine: Engine, step: Step, ranges: Ranges | None, fetcher: _Fetcher) -> Script[ReadSent]:
     if isinstance(step, CurrentImage):
         return (yield from _current_image(engine, Deadline(engine.system.timer, None)))
     try:
@@ -362,24 +367,57 @@ def _answer_read_step(engine: Engine, step: Step, ranges: Ranges | None) -> Scri
             return body
     except AccelError as error:
         return error
-    endless = Deadline(engine.system.timer, None)
-    return (yield from _answer_step(engine, step, endless, endless, None))
+    return (yield from fetcher.answer(step))
 
 
-def _answer_step(
-    engine: Engine, step: LookupStep, deadline: Deadline, images: Deadline, trace: Trace | None
-) -> Script[Sent]:
-    """Do what a step of a lookup asks; None if the time is over. The source of images has a deadline of its own."""
-    if isinstance(step, NeedImage):
-        return (yield from _ask_newer(engine, step.version, images))
-    started = engine.system.timer()
-    pending = engine.open(step)
-    # The loads cannot be cancelled: one who is cancelled, or out of time, only stops waiting for them.
-    if not (yield Wait(pending.futures(), deadline.left_seconds())):
-        return None
-    if trace is not None:
-        trace.measured(*pending.cost(), engine.system.timer() - started, hint=pending.hint_cost())
-    return pending.replies()
+class _Fetcher:
+    """Does what the steps of one lookup ask for. One thread at a time.
+
+    The loads cannot be cancelled: one who is cancelled, out of time or content with less only stops waiting for them.
+    """
+
+    def __init__(self, engine: Engine, deadline: Deadline, trace: Trace | None, images: Deadline | None = None) -> None:
+        self._engine = engine
+        self._deadline = deadline
+        self._images = images or deadline
+        self._trace = trace
+        self._under_way = UnderWay(engine)
+        self._has_asked = False
+        self._told_seconds = 0.0
+
+    def answer(self, step: LookupStep) -> Script[Sent]:
+        """What came of a step; None if the time is over and nothing has come."""
+        if isinstance(step, NeedImage):
+            self._under_way = UnderWay(self._engine)  # the search begins again
+            return (yield from _ask_newer(self._engine, step.version, self._images))
+        if self._has_asked and not isinstance(step, AwaitMore) and self._deadline.left_seconds() == 0:
+            return None
+        self._has_asked = True
+        if self._trace is not None:
+            self._told_seconds = self._engine.system.timer()
+        self._under_way.ask(step)
+        while (came := self._under_way.take()) is None:
+            left_seconds = self._deadline.left_seconds()
+            slow_seconds = self._engine.settings.max_wait_load_seconds
+            is_last = left_seconds is not None and left_seconds <= slow_seconds
+            timeout_seconds = left_seconds if is_last else slow_seconds
+            if (yield Wait((self._under_way.signal(),), timeout_seconds)):
+                continue
+            if is_last:
+                came = self._under_way.take()
+                break
+            if self._under_way.is_overdue():
+                came = {}
+                break
+        self._measure()
+        return came
+
+    def _measure(self) -> None:
+        cost, self._under_way.cost = self._under_way.cost, RoundCost()
+        if self._trace is not None:
+            hint = (cost.hint_requests, cost.hint_bytes)
+            seconds = self._engine.system.timer() - self._told_seconds
+            self._trace.measured(cost.requests, cost.bytes_read, seconds, hint=hint)
 
 
 def _current_image(engine: Engine, deadline: Deadline) -> Script[MetadataImage]:

@@ -1,15 +1,14 @@
 """What both accelerators share: the current image, what is known, what loads, and the steps of lookups and reads.
 
 The engine never waits. A driver (`accelerator.py`, `async_accelerator.py`) takes the steps of a lookup from it, lets it
-start what a round asks for (`Pending`), waits for that in its own way, and sends the replies.
+start what a step asks for (`UnderWay`), waits for that in its own way, and sends the replies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
 
 from accel.errors import AccelError
 from accel.image import MetadataImage, NodeImage, ObjectRef
@@ -23,6 +22,7 @@ from accel.lookup.reading import Ranges, ReadSteps, read_range
 from accel.lookup.search import Asking, lookup
 from accel.lookup.stats import AcceleratorStats, Counters, LookupStats, count_answer
 from accel.lookup.steps import (
+    AwaitMore,
     FetchSpan,
     HintReply,
     Inputs,
@@ -40,50 +40,93 @@ from loaders.hints import StreamEntries
 from loaders.layout import ObjectLayout
 from loaders.lifetime import Lifetime, Threads
 from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
+from loaders.parallel import Arrivals
 from loaders.plan import LoadAll, policy_of
 from loaders.store import ObjectStore
 from range_index import ObjectRanges
 
+HINT = -1
+"""Stands for the hint among the positions of objects that have come."""
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pending:
-    """What one round waits for.
+
+class UnderWay:
+    """What one lookup has asked for in a node's list and was not told of yet.
+
+    What is asked for in another list takes its place; the loads go on, and what they bring is kept by the caches.
 
     Args:
-        loads: objects that are being opened, by position.
-        hint: what is being read of the node's snapshot.
+        engine: starts the loads.
+
+    Threads: one at a time.
     """
 
-    loads: Mapping[int, Load]
-    hint: HintLoad | None = None
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._node: NodeImage | None = None
+        self._loads: dict[int, Load] = {}
+        self._hint: HintLoad | None = None
+        self._arrivals: Arrivals[int] = Arrivals()
+        self._is_new = False
+        self.cost = RoundCost()
 
-    def futures(self) -> list[Future[Any]]:
-        """What to wait for."""
-        futures: list[Future[Any]] = [load.result for load in self.loads.values()]
-        return futures if self.hint is None else [*futures, self.hint.result]
+    def ask(self, step: OpenObjects) -> None:
+        """Start to fetch all that a step asks for."""
+        if step.node is not self._node:
+            self._node, self._loads, self._hint, self._arrivals = step.node, {}, None, Arrivals()
+        if (hint := self._engine.read_hint(step)) is not None:
+            self._hint = hint
+            self._arrivals.expect(HINT, hint.result)
+        for position in [each for each in step.positions if each not in self._loads]:
+            load = self._loads[position] = self._engine.loader.open(step.node.node_id, step.node.ref(position))
+            self._arrivals.expect(position, load.result)
+            self.cost.requests += load.started
+        self._is_new |= not isinstance(step, AwaitMore)
 
-    def replies(self) -> dict[int, Reply] | HintReply:
-        """What came of it, once all is done.
+    def signal(self) -> Future[None]:
+        """Done as soon as `take` has something to give."""
+        return self._arrivals.signal()
+
+    def take(self) -> dict[int, Reply] | HintReply | None:
+        """What has come since this was asked last; None if nothing has.
 
         Raises:
             BaseException: an error that is not one of ours, as it was raised.
         """
-        objects = {position: _reply(load) for position, load in self.loads.items()}
-        return objects if self.hint is None else self.hint.result.result().beside(objects)
+        came = self._arrivals.take()
+        if not came:
+            return None
+        objects = {position: self._object(self._loads.pop(position)) for position in came if position != HINT}
+        if HINT not in came or self._hint is None:
+            return objects
+        hint, self._hint = self._hint, None
+        reply = hint.result.result()
+        if hint.started:
+            self.cost.hint_requests += reply.requests
+            self.cost.hint_bytes += reply.bytes_read
+        return reply.beside(objects)
 
-    def cost(self) -> tuple[int, int]:
-        """Requests and bytes that opening objects caused in this round; a load that failed counts as one request."""
-        started = [load.result for load in self.loads.values() if load.started]
-        done = [result.result() for result in started if not result.exception()]
-        requests = sum(opened.requests for opened in done) + len(started) - len(done)
-        return requests, sum(opened.bytes_read for opened in done)
+    def is_overdue(self) -> bool:
+        """Whether nothing was said of it being slow since something was asked for; says it but once."""
+        was_new, self._is_new = self._is_new, False
+        return was_new
 
-    def hint_cost(self) -> tuple[int, int]:
-        """Requests and bytes that the snapshot took in this round."""
-        if self.hint is None or not self.hint.started or self.hint.result.exception():
-            return 0, 0
-        outcome = self.hint.result.result()
-        return outcome.requests, outcome.bytes_read
+    def _object(self, load: Load) -> Reply:
+        reply = _reply(load)
+        if load.started and not load.result.exception():
+            opened = load.result.result()
+            self.cost.requests += opened.requests - 1
+            self.cost.bytes_read += opened.bytes_read
+        return reply
+
+
+@dataclass(slots=True)
+class RoundCost:
+    """Requests that were started, or came, and what came of them, since it was asked last."""
+
+    requests: int = 0
+    bytes_read: int = 0
+    hint_requests: int = 0
+    hint_bytes: int = 0
 
 
 def _reply(load: Load) -> Reply:
@@ -149,14 +192,11 @@ class Engine:
             blocks=None if self._inputs.hints is None else self.hints,
         )
 
-    def open(self, step: OpenObjects) -> Pending:
-        """Start to fetch all that one round asks for."""
-        node, hint = step.node, None
+    def read_hint(self, step: OpenObjects) -> HintLoad | None:
+        """Start to read what a step wants of the node's snapshot; None if it wants nothing."""
         if isinstance(step, ReadRoot):
-            hint = self._hint_loader.read_root(node.node_id)
-        elif isinstance(step, ReadEntries):
-            hint = self._hint_loader.read_entries(step)
-        return Pending({at: self.loader.open(node.node_id, node.ref(at)) for at in step.positions}, hint)
+            return self._hint_loader.read_root(step.node.node_id)
+        return self._hint_loader.read_entries(step) if isinstance(step, ReadEntries) else None
 
     def open_one(self, step: OpenObject) -> Future[OpenedObject]:
         """Start to open one object."""
@@ -227,7 +267,7 @@ class Engine:
         settings, key_of = self.settings, self.layout.object_key
         if settings.bypass:
             return Inputs(EmptyIndexCache(), LoadAll(), key_of, self.images.may_ask)
-        hints = self.hints if settings.use_hints and self.hints.readable else None
+        hints = self.hints if settings.use_hints else None
         return Inputs(self.index_cache, policy_of(settings.policy), key_of, self.images.may_ask, hints)
 
     def _follow(self, before: MetadataImage, after: MetadataImage) -> None:
