@@ -20,7 +20,7 @@ from accel.lookup.explain import Trace
 from accel.lookup.hints import HintLoad, HintLoader, HintStore
 from accel.lookup.index_cache import EmptyIndexCache, SharedIndexCache
 from accel.lookup.reading import Ranges, ReadSteps, read_range
-from accel.lookup.search import Asking, lookup
+from accel.lookup.search import Asking, begin
 from accel.lookup.stats import AcceleratorStats, Counters, LookupStats, count_answer
 from accel.lookup.steps import (
     AwaitMore,
@@ -214,9 +214,11 @@ class Engine:
             self.index_cache.follow(before, image)
         return before is not None
 
-    def start_lookup(self, request: Request, image: MetadataImage, trace: Trace | None = None) -> Asking[Answer]:
-        """The steps of a lookup that begins with this image."""
-        return lookup(request, image, self._inputs, trace)
+    def begin_lookup(
+        self, request: Request, image: MetadataImage, trace: Trace | None = None
+    ) -> Answer | Asking[Answer]:
+        """The answer of a lookup that begins with this image, if memory proves all of it; else the steps left."""
+        return begin(request, image, self._inputs, trace)
 
     def start_read(self, stream_id: int, start: int, end: int, max_bytes: int) -> ReadSteps:
         """The steps of a read."""
