@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-MEBIBYTE = 1 << 20
+from loaders.settings import MIB, check_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,29 +35,19 @@ class Settings:
     parallel_loads: int = 64
     view_ttl_seconds: float = 600.0
     views_max: int = 200_000
-    view_size_bytes_max: int = 256 * MEBIBYTE
-    object_index_size_bytes_max: int = 256 * MEBIBYTE
-    block_index_size_bytes_max: int = 64 * MEBIBYTE
-    filter_size_bytes_max: int = 256 * MEBIBYTE
+    view_size_bytes_max: int = 256 * MIB
+    object_index_size_bytes_max: int = 256 * MIB
+    block_index_size_bytes_max: int = 64 * MIB
+    filter_size_bytes_max: int = 256 * MIB
     hashed_ids_max: int = 262_144
     refresh_seconds: float = 1.0
-    read_ahead_size_bytes: int = 8 * MEBIBYTE
+    read_ahead_size_bytes: int = 8 * MIB
     use_hints: bool = True
-    hint_root_size_bytes_max: int = 64 * MEBIBYTE
-    hint_entry_size_bytes_max: int = 32 * MEBIBYTE
+    hint_root_size_bytes_max: int = 64 * MIB
+    hint_entry_size_bytes_max: int = 32 * MIB
     hint_ttl_seconds: float = 60.0
     hint_missing_ttl_seconds: float = 600.0
     bypass: bool = False
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            if (
-                isinstance(value, int | float)
-                and not isinstance(value, bool)
-                and value <= 0
-                and setting.name != "refresh_seconds"
-            ):
-                raise ValueError(f"expected {setting.name} above 0, found {value}")
-        if self.refresh_seconds < 0:
-            raise ValueError(f"expected refresh_seconds of at least 0, found {self.refresh_seconds}")
+        check_settings(self, least={"refresh_seconds": 0})

@@ -1,4 +1,4 @@
-"""What a reader of the catalog pays: 10 nodes of 5,000 objects, 200,000 streams in 32 buckets.
+"""What a reader of the catalog pays: 10 nodes of 5,000 objects, 200,000 streams in 32 stream shards.
 
 Ours is a refresh: conditional GETs, of which only what changed sends a body. The peer reads everything again, as a
 reader without ETags would. Requests and bytes are counted, not timed; the bytes are those of bodies.

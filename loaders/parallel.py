@@ -33,8 +33,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
+from loaders.settings import check_settings
+
 K = TypeVar("K")
 V = TypeVar("V")
+
+WAITING_MAX: Final = 256
+"""Calls that wait for an executor whose threads are the bound."""
 
 FIRST_READS: Final = 2
 """Records that are read at once before it is known how large they are."""
@@ -72,10 +77,19 @@ def run_bounded(
             future.cancel()
 
 
-def map_bounded(executor: Executor, call: Callable[[K], V], items: Iterable[K], at_once_max: int) -> list[V]:
+def map_bounded(
+    executor: Executor, call: Callable[[K], V], items: Iterable[K], at_once_max: int = WAITING_MAX
+) -> list[V]:
     """Like `map`, with a bounded number of calls at once; results come in the order of the items.
 
     After the first error no call is begun; it is raised once those that run have ended.
+
+    Args:
+        executor: makes the calls.
+        call: for each item.
+        items: what to call it with.
+        at_once_max: calls that are begun and have not ended, those that wait for a thread of the executor included. By
+            default 256: then the executor's threads bound those that run.
     """
     begun: list[Future[V]] = []
 
@@ -110,8 +124,7 @@ class Window:
     size_bytes_max: int = 16 << 20
 
     def __post_init__(self) -> None:
-        if self.count_max < 1 or self.size_bytes_max < 0:
-            raise ValueError(f"expected a window of at least 1 record, found {self}")
+        check_settings(self, least={"size_bytes_max": 0})
 
 
 @dataclass(frozen=True, slots=True)

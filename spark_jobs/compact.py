@@ -5,7 +5,7 @@
 
 A task that fails for a reason that may pass (the store was busy, a machine was lost) is tried again by Spark, under new
 ids. One that fails for good costs its own group and nothing else. What was written under ids that nobody commits is
-deleted by the collector once their promise has run out.
+deleted by the collector once their deadline has passed.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def listed_nodes(catalog: ObjectCatalog, nodes: frozenset[int] | None = None) ->
         ValueError: a node that the catalog does not have.
         StoreError: the catalog cannot be read now.
     """
-    lists = catalog.refresh_snapshot().node_lists()
+    lists = catalog.refresh_state().node_lists()
     unknown = sorted((nodes or frozenset()) - lists.keys())
     if unknown:
         known = ", ".join(map(str, sorted(lists))) or "none"

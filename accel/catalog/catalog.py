@@ -32,7 +32,7 @@ from accel.catalog.parts import (
     make_catalog,
 )
 from accel.catalog.records import OPEN, NodeList, StreamShard, highest_id, stream_object_rows
-from accel.catalog.refresh import Snapshot, Watch
+from accel.catalog.refresh import CatalogState, Watch
 from accel.catalog.session import open_session, recover_ends
 from accel.catalog.shard_writes import read_list, refuse_undoable, trim_streams
 from accel.catalog.stream_shards import shard_of, with_replacement
@@ -149,7 +149,7 @@ class ObjectCatalog:
 
     def image(self) -> MetadataImage:
         """The image as it was read last; reads it if that never happened."""
-        return self._watch.snapshot().built.image
+        return self._watch.state().built.image
 
     def refresh(self) -> MetadataImage:
         """Catch up, and give the image: one conditional GET a key that is watched; what did not change sends no body.
@@ -158,9 +158,9 @@ class ObjectCatalog:
             StoreError: the catalog cannot be read now.
             CatalogMissing, CorruptObject, FormatTooNew: it is not what it should be.
         """
-        return self.refresh_snapshot().built.image
+        return self.refresh_state().built.image
 
-    def refresh_snapshot(self) -> Snapshot:
+    def refresh_state(self) -> CatalogState:
         """Catch up, and give all that was read."""
         return self._watch.refresh()
 
@@ -312,11 +312,11 @@ class ObjectCatalog:
         key = self._parts.keys.shard(number)
 
         def change(now: StreamShard | None) -> StreamShard | None:
-            bucket = require(now, key.where)
-            changed = with_replacement(bucket, stream_id, rows, gone, self._parts.now_ms())
+            shard = require(now, key.where)
+            changed = with_replacement(shard, stream_id, rows, gone, self._parts.now_ms())
             if changed is not None:
-                sources = np.isin(bucket.stream_objects["object_id"], gone)
-                refuse_undoable(self._parts, bucket.stream_objects[sources])
+                sources = np.isin(shard.stream_objects["object_id"], gone)
+                refuse_undoable(self._parts, shard.stream_objects[sources])
                 self._extend_deadline(stream_object.ref.object_id)
                 if unproven is not None:
                     refuse_misplaced(self._parts, unproven)
@@ -329,16 +329,16 @@ class ObjectCatalog:
         # it is made to last far longer than the write may take. The collector drops it later, and finds the object
         # listed.
         deadline_ms = self._parts.now_ms() + int(self.format.prepared_seconds * MILLISECONDS)
-        for node_id, seen in self.refresh_snapshot().lists.items():
+        for node_id, seen in self.refresh_state().lists.items():
             if object_id in seen.value.prepared["object_id"]:
                 extend = partial(_extended, node_id=node_id, object_id=object_id, deadline_ms=deadline_ms)
                 self._parts.keys.node_list(node_id).change(extend, seen=seen)
                 return
-        raise CommitRefused(f"object {object_id}: expected an id that is promised, found no promise (any more)")
+        raise CommitRefused(f"object {object_id}: expected an id that is prepared, found that it is not (any more)")
 
     def _ends(self, stream_ids: Iterable[int]) -> dict[int, int]:
-        snapshot = self.refresh_snapshot()
-        image, buckets = snapshot.built.image, [seen.value for seen in snapshot.buckets]
+        state = self.refresh_state()
+        image, shards = state.built.image, [seen.value for seen in state.shards]
         ends: dict[int, int] = {}
         recovered = {}
         for stream_id in stream_ids:
@@ -347,8 +347,8 @@ class ObjectCatalog:
                 ends[stream_id] = last.end
                 continue
             if last.node_id not in recovered:
-                node_list = snapshot.lists[last.node_id].value
-                recovered[last.node_id] = recover_ends(self._parts, node_list, buckets)[0]
+                node_list = state.lists[last.node_id].value
+                recovered[last.node_id] = recover_ends(self._parts, node_list, shards)[0]
             ends[stream_id] = recovered[last.node_id].end(stream_id) or 0
         return ends
 

@@ -1,21 +1,21 @@
 """The collector: deletes objects that nobody needs any more, and nothing else.
 
     reason      which objects                                         what is done first
-    retired     replaced, trimmed or withdrawn so long ago that       marked as delete pending in their list or bucket:
+    retired     replaced, trimmed or withdrawn so long ago that       marked as delete pending in their list or shard:
                 no reader has an image with them                      no undo brings them back; forgotten when gone
     prepared    prepared for a writer who never committed them        taken out of the list: no commit lists them
     orphan      old objects of this catalog that stand nowhere in     nothing: an id that is not prepared cannot be
                 it, left behind by writers and collectors that died   committed
 
 A plan says what would be deleted and why; it changes nothing, and a dry run is a plan that is not carried out. Carrying
-it out begins with the first step of the table, in one conditional write a list or bucket. Then, for each batch of at
+it out begins with the first step of the table, in one conditional write a list or shard. Then, for each batch of at
 most 1,000 objects:
 
     1. the whole catalog is read afresh, and its keys are compared (`survey`): where they contradict one another,
        the collection ends; what stands in them as live, prepared or merely retired is spared
     2. a journal of the batch is written (`write_journal`)
     3. the objects are deleted
-    4. lists and buckets forget those that were retired
+    4. lists and shards forget those that were retired
 
 A collector may die between any two steps, and two may run at once: rows stay delete pending until their objects are
 gone, and prepared ids that were taken out leave orphans. An id that this catalog never gave out is no orphan but
@@ -33,7 +33,7 @@ from functools import partial
 import numpy as np
 
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.keys import NODE_LISTS, STREAM_BUCKETS
+from accel.catalog.keys import NODE_LISTS, STREAM_SHARDS
 from accel.catalog.node_list import without_expired
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.problems import Severity
@@ -75,7 +75,7 @@ class Collectable:
         reason: why it may go.
         since_ms: when it was retired, its deadline passed, or it was written; milliseconds since 1970.
         table: where it is named: `node-lists`, `stream-buckets`, or empty for an orphan.
-        number: the node or bucket there; -1 for an orphan.
+        number: the node or shard there; -1 for an orphan.
         sequence: of that key when it was read; -1 for an orphan.
     """
 
@@ -169,7 +169,7 @@ def plan_collection(
         progress: called with the number of keys of the bucket that were seen so far.
         scan: who goes through the bucket; this process by default.
 
-    Requests: one for 1,000 keys of the bucket, two a list, one a bucket of streams, and six more.
+    Requests: one for 1,000 keys of the bucket, two a list, one a stream shard, and six more.
 
     Raises:
         MaintenanceRefused: a list is empty that should not be, keys contradict one another (`survey`), or
@@ -203,8 +203,8 @@ def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
         plan: of `plan_collection`.
         progress: called with the number of objects that were dealt with so far.
 
-    Requests: two or three a list and one or two a bucket in the beginning; a batch needs two a list and one a bucket
-    to look, two, and one a list and bucket that it touches.
+    Requests: two or three a list and one or two a shard in the beginning; a batch needs two a list and one a shard
+    to look, two, and one a list and shard that it touches.
 
     Raises:
         MaintenanceRefused: a list is empty that should not be, keys contradict one another, or something could not be
@@ -300,7 +300,7 @@ def _divided(
 ) -> tuple[StoredObjects, StoredObjects, StoredObjects]:
     """Orphans that are old enough, younger ones, and objects of somebody else."""
     try:
-        next_id = must_read(parts.keys.object_ids()).value.next_object_id
+        next_id = must_read(parts.keys.object_ids()).value
     except AccelError as error:
         raise _unreadable(error) from error
     written_before_ms = now_ms - int(parts.format.orphan_seconds * MILLISECONDS)
@@ -330,8 +330,8 @@ def _retired(parts: CatalogParts, survey: Survey, stored: StoredObjects, before_
 def _retired_places(survey: Survey) -> Iterator[tuple[str, int, int, Rows]]:
     for node_id, node in survey.lists.items():
         yield NODE_LISTS, node_id, node.version.sequence, node.value.retired
-    for number, bucket in enumerate(survey.buckets):
-        yield STREAM_BUCKETS, number, bucket.version.sequence, bucket.value.retired
+    for number, shard in enumerate(survey.shards):
+        yield STREAM_SHARDS, number, shard.version.sequence, shard.value.retired
 
 
 def _expired(parts: CatalogParts, survey: Survey, stored: StoredObjects, now_ms: int) -> Iterator[Collectable]:
@@ -361,13 +361,13 @@ def _let_go(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
         pending, _ = with_delete_pending(freed or node_list, plan.retired_before_ms)
         return pending or freed
 
-    def from_bucket(bucket: StreamShard | None) -> StreamShard | None:
-        return None if bucket is None else with_delete_pending(bucket, plan.retired_before_ms)[0]
+    def from_shard(shard: StreamShard | None) -> StreamShard | None:
+        return None if shard is None else with_delete_pending(shard, plan.retired_before_ms)[0]
 
     for node_id, node in survey.lists.items():
         parts.keys.node_list(node_id).change(from_list, seen=node)
-    for number, bucket in enumerate(survey.buckets):
-        parts.keys.shard(number).change(from_bucket, seen=bucket)
+    for number, shard in enumerate(survey.shards):
+        parts.keys.shard(number).change(from_shard, seen=shard)
 
 
 def _still_collectable(survey: Survey, batch: Sequence[Collectable]) -> dict[Collectable, None]:

@@ -67,6 +67,7 @@ from accel.catalog.survey import must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, FormatError, KeyMissing
 from accel.image import StreamObject
 from loaders.object_ref import ObjectRef
+from loaders.parallel import map_bounded
 from loaders.versions import Versioned
 from range_index import ObjectRanges
 
@@ -108,7 +109,7 @@ class Compaction:
 def commit_compaction(parts: CatalogParts, compaction: Compaction) -> NodeList:
     """Commit a group; gives the list as it is then. Repeated, it changes nothing.
 
-    Requests: one an index of sources and output (none if their ranges are given), one a bucket that has some of their
+    Requests: one an index of sources and output (none if their ranges are given), one a shard that has some of their
     streams, and six or more for the list and its versions.
 
     Raises:
@@ -165,7 +166,7 @@ def _check_outputs(parts: CatalogParts, compaction: Compaction, rows: Rows) -> O
     none = np.empty(0, dtype=np.int64)
     ids = np.unique(np.concatenate([none, *(source.stream_ids for source in held.sources)]))
     numbers = np.unique(shards_of(ids, parts.format.stream_buckets)).tolist()
-    streams = [bucket.streams for bucket in parts.executor.map(partial(_read_bucket, parts), numbers)]
+    streams = [shard.streams for shard in map_bounded(parts.executor, partial(_read_shard, parts), numbers)]
     known = np.concatenate([StreamShard(0).streams, *streams])
     refuse_lossy_compaction(held.sources, held.output, rows, known[np.isin(known["stream_id"], ids)])
     return held.output
@@ -186,10 +187,10 @@ def _given(compaction: Compaction, ranges: CompactionRanges) -> CompactionRanges
     return ranges
 
 
-def _read_bucket(parts: CatalogParts, number: int) -> StreamShard:
+def _read_shard(parts: CatalogParts, number: int) -> StreamShard:
     seen = parts.keys.shard(number).read()
     if seen is None:
-        raise CatalogDamaged(f"expected bucket {number} of streams, found none: it was deleted")
+        raise CatalogDamaged(f"expected stream shard {number}, found none: it was deleted")
     return seen.value
 
 
@@ -391,7 +392,7 @@ _MANY = -1
 def discard(parts: CatalogParts, node_id: int, object_ids: Iterable[int]) -> None:
     """Give up ids that were prepared for a writer of a node's objects; what was committed meanwhile stays.
 
-    Requests: one an object, one or two for the list, two a bucket that is touched, and one for 1,000 deletes.
+    Requests: one an object, one or two for the list, two a shard that is touched, and one for 1,000 deletes.
 
     Raises:
         CatalogMissing: the node has no list.
@@ -438,14 +439,14 @@ def _taken_back(parts: CatalogParts, node_id: int, object_ids: list[int]) -> lis
 
 
 def _registered(parts: CatalogParts, streams: dict[int, int | None]) -> set[int]:
-    """Which of these objects stand in buckets; those of one stream cannot come there any more."""
+    """Which of these objects stand in shards; those of one stream cannot come there any more."""
     unknown = [object_id for object_id, stream_id in streams.items() if stream_id is None]
-    by_bucket: dict[int, list[int]] = {}
+    by_shard: dict[int, list[int]] = {}
     for object_id, stream_id in streams.items():
         if stream_id is not None and stream_id != _MANY:
-            by_bucket.setdefault(shard_of(stream_id, parts.format.stream_buckets), []).append(object_id)
+            by_shard.setdefault(shard_of(stream_id, parts.format.stream_buckets), []).append(object_id)
     registered: set[int] = set()
-    for number, object_ids in by_bucket.items():
+    for number, object_ids in by_shard.items():
         registered |= _registered_in(parts, number, np.array(object_ids, dtype=np.int64))
     for number in range(parts.format.stream_buckets if unknown else 0):
         registered |= _known(must_read(parts.keys.shard(number)).value, np.array(unknown, dtype=np.int64))
@@ -458,14 +459,14 @@ def _registered_in(parts: CatalogParts, number: int, ids: NDArray[np.int64]) -> 
 
     def change(now: StreamShard | None) -> StreamShard | None:
         nonlocal registered
-        bucket = require(now, key.where)
-        registered = _known(bucket, ids)
-        return None if len(registered) == len(ids) else bucket
+        shard = require(now, key.where)
+        registered = _known(shard, ids)
+        return None if len(registered) == len(ids) else shard
 
     key.change(change)
     return registered
 
 
-def _known(bucket: StreamShard, ids: NDArray[np.int64]) -> set[int]:
-    known = np.concatenate((bucket.stream_objects["object_id"], bucket.retired["object_id"]))
+def _known(shard: StreamShard, ids: NDArray[np.int64]) -> set[int]:
+    known = np.concatenate((shard.stream_objects["object_id"], shard.retired["object_id"]))
     return set(ids[np.isin(ids, known)].tolist())

@@ -1,7 +1,7 @@
 """What an import would write, and what it has to say about it. Pure: rows in, records and a report out.
 
     lists          each node's objects, with the numbers 0, 1, 2 ... as order ids
-    buckets        streams with their first offsets, and who wrote them from where to where; the last range stays open,
+    shards        streams with their first offsets, and who wrote them from where to where; the last range stays open,
                    with session number 0, so that the next session of that node goes on
     checkpoints    where the open streams of each node end, so that this session has no object to open
 
@@ -178,19 +178,19 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImportPlan:
-    """What an import would write; lists, buckets and checkpoints are empty if something hinders it.
+    """What an import would write; lists, shards and checkpoints are empty if something hinders it.
 
     Args:
         report: what was found.
         lists: node id -> its list.
-        buckets: all of them.
+        shards: all of them.
         checkpoints: node id -> its checkpoint.
         next_object_id: above all ids in the bucket.
     """
 
     report: ImportReport
     lists: dict[int, NodeList]
-    buckets: tuple[StreamShard, ...]
+    shards: tuple[StreamShard, ...]
     checkpoints: dict[int, Checkpoint]
     next_object_id: int
 
@@ -222,12 +222,12 @@ class FoundObjects:
     next_object_id: int
 
 
-def make_plan(found: FoundObjects, bucket_count: int, *, skip_bad: bool) -> ImportPlan:
+def make_plan(found: FoundObjects, shard_count: int, *, skip_bad: bool) -> ImportPlan:
     """Work out what to write.
 
     Args:
         found: what was read.
-        bucket_count: of streams, as the format record says.
+        shard_count: of streams, as the format record says.
         skip_bad: leave out what cannot be listed, instead of importing nothing.
 
     Raises:
@@ -238,18 +238,18 @@ def make_plan(found: FoundObjects, bucket_count: int, *, skip_bad: bool) -> Impo
     spans = spans_of_nodes(runs)
     report = _report(found, runs, spans, order, skip_bad=skip_bad)
     if report.hindrances:
-        return ImportPlan(report, {}, tuple(map(StreamShard, range(bucket_count))), {}, found.next_object_id)
+        return ImportPlan(report, {}, tuple(map(StreamShard, range(shard_count))), {}, found.next_object_id)
     lists = dict(_lists(found, order))
     return ImportPlan(
-        report, lists, tuple(_buckets(spans, bucket_count)), dict(_checkpoints(lists, spans)), found.next_object_id
+        report, lists, tuple(_shards(spans, shard_count)), dict(_checkpoints(lists, spans)), found.next_object_id
     )
 
 
-def empty_plan(bucket_count: int) -> ImportPlan:
+def empty_plan(shard_count: int) -> ImportPlan:
     """A plan that writes a catalog of nothing."""
     nothing = (np.empty(0, FOUND_OBJECT), no_rows(SKETCH))
     found = FoundObjects(*nothing, RunFolder(), (), 0, np.empty(0, LEFT_OUT), (), 0, 0)
-    return make_plan(found, bucket_count, skip_bad=False)
+    return make_plan(found, shard_count, skip_bad=False)
 
 
 def _report(found: FoundObjects, runs: Rows, spans: Rows, order: ListOrder, *, skip_bad: bool) -> ImportReport:
@@ -340,7 +340,7 @@ def _live(mine: Rows) -> Rows:
     )
 
 
-def _buckets(spans: Rows, bucket_count: int) -> Iterator[StreamShard]:
+def _shards(spans: Rows, shard_count: int) -> Iterator[StreamShard]:
     is_first = np.roll(_is_last(spans), 1)  # one stream's first span follows the last one of the stream before
     heads = np.flatnonzero(is_first)
     ends = np.where(_is_last(spans), OPEN, spans["end"])
@@ -355,9 +355,9 @@ def _buckets(spans: Rows, bucket_count: int) -> Iterator[StreamShard]:
         node_id=spans["node_id"],
     )
     streams = make_rows(STREAM, stream_id=spans["stream_id"][heads], start_offset=spans["start"][heads])
-    of_ranges = shards_of(ranges["stream_id"], bucket_count)
-    of_streams = shards_of(streams["stream_id"], bucket_count)
-    for number in range(bucket_count):
+    of_ranges = shards_of(ranges["stream_id"], shard_count)
+    of_streams = shards_of(streams["stream_id"], shard_count)
+    for number in range(shard_count):
         yield StreamShard(number, streams[of_streams == number], ranges[of_ranges == number])
 
 

@@ -60,13 +60,13 @@ from accel.catalog.keys import (
     IMPORT_PROGRESS,
     NODE_CHECKPOINTS,
     NODES,
-    STREAM_BUCKETS,
+    STREAM_SHARDS,
     node_key,
     parse_node_key,
     require,
     shard_key,
 )
-from accel.catalog.parts import CatalogParts, check_counter, open_bounded
+from accel.catalog.parts import CatalogParts, open_bounded
 from accel.catalog.records import (
     INT64_MAX,
     READ_OBJECT,
@@ -76,7 +76,6 @@ from accel.catalog.records import (
     ImportRun,
     NodeDirectory,
     NodeList,
-    ObjectIdCounter,
     ReadBatch,
     Rows,
     StreamShard,
@@ -85,10 +84,12 @@ from accel.catalog.records import (
     some,
 )
 from accel.catalog.survey import Progress, StoredObjects, list_node_ids, list_objects, must_read
-from accel.errors import AccelError, FormatError, KeyMissing, MaintenanceRefused
+from accel.errors import AccelError, CatalogDamaged, FormatError, KeyMissing, MaintenanceRefused
 from bloom import StreamSketch
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
+from loaders.parallel import map_bounded
+from loaders.tables import check_counter
 from loaders.tables.columns import ROWS_MAX
 
 # Reading
@@ -135,7 +136,7 @@ class ImportProgress:
         """Write down what the counter of ids says, before it is raised; None if it need not be raised."""
         key = self.parts.keys.object_ids()
         seen = key.read()
-        before = check_counter(None if seen is None else seen.value, -1, key.where)
+        before = check_counter(None if seen is None else seen.value, -1, key.where, CatalogDamaged)
         if before >= least:
             return None
 
@@ -400,7 +401,7 @@ def _finder(nodes: Nodes) -> Callable[[int], int | None]:
 # Writing
 
 _LIST_ROWS = ("live", "prepared", "retired", "stream_objects")
-_BUCKET_ROWS = ("streams", "ranges", "stream_objects", "retired")
+_SHARD_ROWS = ("streams", "ranges", "stream_objects", "retired")
 
 
 def bucket_objects(catalog: ObjectCatalog, progress: Progress | None = None) -> StoredObjects:
@@ -431,7 +432,7 @@ def plan_import(
             Otherwise nothing is written; what an earlier import has kept is used all the same.
         progress: called after each object, with the number so far.
 
-    Requests: one or two an object, one or two for 64 objects, and one or two a list and bucket.
+    Requests: one or two an object, one or two for 64 objects, and one or two a list and shard.
 
     Raises:
         MaintenanceRefused: the catalog is in use, objects without a node, or more than this program can do at once.
@@ -442,7 +443,7 @@ def plan_import(
     found = read_objects(parts, objects, choice, keep=keep, progress=progress)
     plan = make_plan(found, parts.format.stream_buckets, skip_bad=choice.skip_bad)
     if not plan.report.hindrances:
-        _check_buckets(parts, plan, is_new=not _refuse_other(parts, plan))
+        _check_shards(parts, plan, is_new=not _refuse_other(parts, plan))
     return plan
 
 
@@ -462,7 +463,7 @@ def commit_import(catalog: ObjectCatalog, plan: ImportPlan) -> None:
     if _begin(parts):
         is_new = not _refuse_other(parts, plan)
         _raise_counter(parts, progress, plan.next_object_id)
-        _write_buckets(parts, plan, is_new=is_new)
+        _write_shards(parts, plan, is_new=is_new)
         _drop_stale_checkpoints(parts, plan)
         for node_id in plan.lists:
             _write_node(parts, plan, node_id)
@@ -495,7 +496,7 @@ def abandon_import(catalog: ObjectCatalog) -> bool:
             expected = "an empty one, so that the import can be abandoned"
             found = f"{_described(node_list)}: repeat the import to end it"
             raise MaintenanceRefused(f"list of node {node_id}: expected {expected}, found {found}")
-    _write_buckets(parts, plan, is_new=True)
+    _write_shards(parts, plan, is_new=True)
     _drop_stale_checkpoints(parts, plan)
     _lower_counter(parts, progress)
     progress.drop()
@@ -504,7 +505,7 @@ def abandon_import(catalog: ObjectCatalog) -> bool:
 
 def _lists(parts: CatalogParts) -> dict[int, NodeList]:
     ids = list_node_ids(parts)
-    read = parts.executor.map(lambda node_id: must_read(parts.keys.node_list(node_id)).value, ids)
+    read = map_bounded(parts.executor, lambda node_id: must_read(parts.keys.node_list(node_id)).value, ids)
     return dict(zip(ids, read, strict=True))
 
 
@@ -525,19 +526,19 @@ def _begin(parts: CatalogParts) -> bool:
     if not progress.exists():
         if any(not _is_empty(node_list) for node_list in _lists(parts).values()):
             return False
-        _check_buckets(parts, empty_plan(parts.format.stream_buckets), is_new=False)
+        _check_shards(parts, empty_plan(parts.format.stream_buckets), is_new=False)
         progress.begin()
     return True
 
 
-def _check_buckets(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> None:
-    """Refuse buckets that `_write_buckets` would refuse."""
+def _check_shards(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> None:
+    """Refuse shards that `_write_shards` would refuse."""
 
     def check(number: int) -> None:
-        bucket = must_read(parts.keys.shard(number)).value
-        _check_bucket(bucket, wanted=plan.buckets[number], is_new=is_new)
+        shard = must_read(parts.keys.shard(number)).value
+        _check_shard(shard, wanted=plan.shards[number], is_new=is_new)
 
-    list(parts.executor.map(check, range(parts.format.stream_buckets)))
+    map_bounded(parts.executor, check, range(parts.format.stream_buckets))
 
 
 def _refuse_unfinished(parts: CatalogParts, plan: ImportPlan) -> None:
@@ -588,23 +589,23 @@ def _same(one: object, wanted: object, names: tuple[str, ...]) -> bool:
     return all(np.array_equal(getattr(one, name), getattr(wanted, name)) for name in names)
 
 
-def _write_buckets(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> None:
+def _write_shards(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> None:
     def write(number: int) -> None:
-        rule = partial(_check_bucket, wanted=plan.buckets[number], is_new=is_new)
+        rule = partial(_check_shard, wanted=plan.shards[number], is_new=is_new)
         parts.keys.shard(number).change(rule)
 
-    list(parts.executor.map(write, range(parts.format.stream_buckets)))
+    map_bounded(parts.executor, write, range(parts.format.stream_buckets))
 
 
-def _check_bucket(bucket: StreamShard | None, *, wanted: StreamShard, is_new: bool) -> StreamShard | None:
-    now = require(bucket, f"table {STREAM_BUCKETS!r}, key {shard_key(wanted.bucket)!r}")
+def _check_shard(shard: StreamShard | None, *, wanted: StreamShard, is_new: bool) -> StreamShard | None:
+    now = require(shard, f"table {STREAM_SHARDS!r}, key {shard_key(wanted.bucket)!r}")
     leveled = StreamShard(now.bucket, now.streams, _without_epochs(now.ranges), now.stream_objects, now.retired)
-    if _same(leveled, wanted, _BUCKET_ROWS):
+    if _same(leveled, wanted, _SHARD_ROWS):
         return None
     by_sessions = bool(now.ranges["epoch"].any()) or len(now.stream_objects) or len(now.retired)
     if len(now.streams) and (by_sessions or not is_new):
         raise MaintenanceRefused(
-            f"bucket {now.bucket}: expected no streams, or the {len(wanted.streams)} that this import writes, found "
+            f"{now.where}: expected no streams, or the {len(wanted.streams)} that this import writes, found "
             f"{len(now.streams)} in {len(now.ranges)} ranges that are not the same"
         )
     return wanted
@@ -663,11 +664,11 @@ def _raise_counter(parts: CatalogParts, progress: ImportProgress, least: int) ->
         return
     allowed = (run.counter_before, *run.raised_to)
 
-    def rule(counter: ObjectIdCounter | None) -> ObjectIdCounter | None:
-        now = check_counter(counter, -1, parts.keys.object_ids().where)
+    def rule(counter: int | None) -> int | None:
+        now = check_counter(counter, -1, parts.keys.object_ids().where, CatalogDamaged)
         if now not in allowed:
             raise MaintenanceRefused(f"expected a counter of object ids that nobody uses, found {now}: is it in use?")
-        return None if now >= least else ObjectIdCounter(least)
+        return None if now >= least else least
 
     parts.keys.object_ids().change(rule)
 
@@ -677,11 +678,11 @@ def _lower_counter(parts: CatalogParts, progress: ImportProgress) -> None:
     if run is None:
         return
 
-    def rule(counter: ObjectIdCounter | None) -> ObjectIdCounter | None:
-        now = check_counter(counter, -1, parts.keys.object_ids().where)
+    def rule(counter: int | None) -> int | None:
+        now = check_counter(counter, -1, parts.keys.object_ids().where, CatalogDamaged)
         if now not in (run.counter_before, *run.raised_to):
             said = f"{run.counter_before} or as the import has left it ({run.raised_to[-1]})"
             raise MaintenanceRefused(f"expected a counter of object ids of {said}, found {now}: ids were taken since")
-        return None if now == run.counter_before else ObjectIdCounter(run.counter_before)
+        return None if now == run.counter_before else run.counter_before
 
     parts.keys.object_ids().change(rule)

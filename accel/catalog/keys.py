@@ -6,7 +6,7 @@
     node-list-history   <node>-<sequence>              ListVersion     never written again
     stream-buckets      <shard>                        StreamShard
     node-checkpoints    <node>                         Checkpoint
-    counters            object-ids                     ObjectIdCounter
+    counters            object-ids                     the next id
     import-progress     run                            ImportRun       only while an import is under way
     import-progress     batch-<hash of what it covers> ReadBatch       likewise; never written again
 
@@ -27,13 +27,12 @@ from accel.catalog.records import (
     NODE_DIRECTORY,
     NODE_LIST,
     OBJECT_ID_COUNTER,
-    STREAM_BUCKET,
+    STREAM_SHARD,
     Checkpoint,
     ImportRun,
     ListVersion,
     NodeDirectory,
     NodeList,
-    ObjectIdCounter,
     ReadBatch,
     StreamShard,
 )
@@ -47,10 +46,10 @@ from loaders.tables.typed_key import TypedKey, always, never
 NODES = "nodes"
 NODE_LISTS = "node-lists"
 NODE_LIST_HISTORY = "node-list-history"
-STREAM_BUCKETS = "stream-buckets"
+STREAM_SHARDS = "stream-buckets"
 NODE_CHECKPOINTS = "node-checkpoints"
 COUNTERS = "counters"
-TABLES = (NODES, NODE_LISTS, NODE_LIST_HISTORY, STREAM_BUCKETS, NODE_CHECKPOINTS, COUNTERS)
+TABLES = (NODES, NODE_LISTS, NODE_LIST_HISTORY, STREAM_SHARDS, NODE_CHECKPOINTS, COUNTERS)
 """All tables of the catalog, in the order in which `init` makes them."""
 
 DIRECTORY_KEY = "directory"
@@ -62,7 +61,7 @@ IMPORT_PROGRESS = "import-progress"
 
 IMPORT_RUN_KEY = "run"
 
-_NODE_DIGITS, _SEQUENCE_DIGITS, _BUCKET_DIGITS = 10, 20, 5
+_NODE_DIGITS, _SEQUENCE_DIGITS, _SHARD_DIGITS = 10, 20, 5
 
 
 def node_key(node_id: int) -> str:
@@ -106,8 +105,8 @@ def parse_list_version_key(key: str) -> tuple[int, int] | None:
     return None if node_id is None or sequence is None else (node_id, sequence)
 
 
-def shard_key(bucket: int) -> str:
-    """The key of a bucket of streams.
+def shard_key(shard: int) -> str:
+    """The key of a stream shard.
 
     >>> shard_key(31)
     '00031'
@@ -115,7 +114,7 @@ def shard_key(bucket: int) -> str:
     Raises:
         ValueError: a number that 5 digits cannot say.
     """
-    return _padded("a bucket", bucket, _BUCKET_DIGITS)
+    return _padded("a stream shard", shard, _SHARD_DIGITS)
 
 
 def _padded(what: str, number: int, digits: int) -> str:
@@ -172,13 +171,13 @@ class CatalogKeys:
 
     def shard(self, number: int) -> TypedKey[StreamShard]:
         """A part of the streams."""
-        return self._key(STREAM_BUCKETS, shard_key(number), STREAM_BUCKET)
+        return self._key(STREAM_SHARDS, shard_key(number), STREAM_SHARD)
 
     def checkpoint(self, node_id: int) -> TypedKey[Checkpoint]:
         """Where a node's streams ended some commits ago."""
         return self._key(NODE_CHECKPOINTS, node_key(node_id), CHECKPOINT)
 
-    def object_ids(self) -> TypedKey[ObjectIdCounter]:
+    def object_ids(self) -> TypedKey[int]:
         """The next object id that nobody has."""
         return self._key(COUNTERS, OBJECT_IDS_KEY, OBJECT_ID_COUNTER, size_bytes_max=COUNTER_SIZE_BYTES_MAX)
 

@@ -136,7 +136,7 @@ def with_prepared(
         return None
     if len(now.prepared) + len(new) > PREPARED_MAX:
         found = f"{len(now.prepared)} and {len(new)} more"
-        raise CommitRefused(f"{now.where}: expected at most {PREPARED_MAX} promised ids, found {found}")
+        raise CommitRefused(f"{now.where}: expected at most {PREPARED_MAX} prepared ids, found {found}")
     rows = joined(now.prepared, make_rows(PREPARED, object_id=new, deadline_ms=deadline_ms))
     rows["deadline_ms"][later] = deadline_ms
     return replace(now, prepared=np.sort(rows, order="object_id"))
@@ -178,7 +178,7 @@ def with_upload(
         stream_objects: STREAM_OBJECT rows; `node_id` and `added_by` are filled in here.
 
     Returns:
-        None if exactly these objects were committed here before, and only their streams' buckets may know of some.
+        None if exactly these objects were committed here before, and only their streams' shards may know of some.
 
     Raises:
         SessionFenced: a newer session writes for the node, and these objects are not listed.
@@ -305,13 +305,13 @@ def _new_ids(now: NodeList, added: ObjectFacts | None, stream_objects: Rows) -> 
 
 def _is_done(now: NodeList, ids: NDArray[np.int64], added: ObjectFacts | None, stream_objects: Rows) -> bool:
     # A commit is one write: once it was made, some of its ids are listed and none is prepared. Objects of one stream
-    # may have moved on to their buckets since.
+    # may have moved on to their shards since.
     listed = _listed(now, ids)
     prepared = np.isin(ids, now.prepared["object_id"])
     if listed.any() and prepared.any():
         raise CommitRefused(
             f"{now.where}: expected objects of one commit, found {some(ids[listed])} listed and "
-            f"{some(ids[prepared])} promised"
+            f"{some(ids[prepared])} prepared"
         )
     if not listed.any():
         return False
@@ -344,7 +344,7 @@ def _refuse_unprepared(now: NodeList, ids: NDArray[np.int64]) -> None:
     missing = ids[~np.isin(ids, now.prepared["object_id"])]
     if len(missing):
         raise CommitRefused(
-            f"{now.where}: expected promised ids, found none for {some(missing)}: never prepared, or "
+            f"{now.where}: expected prepared ids, found none for {some(missing)}: never prepared, or "
             "their time ran out and they may be deleted by now"
         )
 
@@ -402,13 +402,13 @@ def without_prepared(now: NodeList, object_ids: Iterable[int] | NDArray[np.int64
 
 
 def without_stream_objects(now: NodeList, object_ids: Iterable[int] | NDArray[np.int64]) -> NodeList | None:
-    """Forget stream objects that lie in their buckets now; None if the list has none of these ids."""
+    """Forget stream objects that lie in their shards now; None if the list has none of these ids."""
     moved = np.isin(now.stream_objects["object_id"], np.fromiter(object_ids, dtype=np.int64))
     return replace(now, stream_objects=now.stream_objects[~moved]) if moved.any() else None
 
 
 def without_withdrawn(now: NodeList, commits: Iterable[int]) -> NodeList | None:
-    """Forget undone commits whose stream objects have been withdrawn from all buckets; None if there are none."""
+    """Forget undone commits whose stream objects have been withdrawn from all shards; None if there are none."""
     done = set(commits)
     left = tuple(commit for commit in now.withdrawn_commits if commit not in done)
     return replace(now, withdrawn_commits=left) if left != now.withdrawn_commits else None
@@ -425,9 +425,9 @@ class Undo:
         node_list: the list that follows.
         revived: LIVE rows that came back.
         withdrawn: ids of objects that were live and are retired now.
-        withdrawn_stream_objects: STREAM_OBJECT rows that waited in the list; they are to be put into their buckets as
+        withdrawn_stream_objects: STREAM_OBJECT rows that waited in the list; they are to be put into their shards as
             retired, so that they are collected in time.
-        commits: ascending; their stream objects must be withdrawn from all buckets.
+        commits: ascending; their stream objects must be withdrawn from all shards.
     """
 
     node_list: NodeList
@@ -553,23 +553,23 @@ def undoable_commits(now: NodeList) -> NDArray[np.int64]:
     return numbers
 
 
-def is_led_back(lists: Mapping[int, NodeList], bucket: StreamShard) -> bool:
-    """Whether an undo has reached a bucket and is not to be seen in the lists yet: they were read too early.
+def is_led_back(lists: Mapping[int, NodeList], shard: StreamShard) -> bool:
+    """Whether an undo has reached a shard and is not to be seen in the lists yet: they were read too early.
 
-    Then an object of one stream is retired in the bucket, although the commit that made it stands in its list and can
+    Then an object of one stream is retired in the shard, although the commit that made it stands in its list and can
     be undone. Trimming retires objects, too, but those end at their stream's start; and a merge does not touch what an
     undo may take away (`shard_writes.refuse_undoable`).
 
     Args:
-        lists: node id -> list, as they were read before the bucket.
-        bucket: a bucket.
+        lists: node id -> list, as they were read before the shard.
+        shard: a shard.
 
-    Complexity: O(n log n) in the retired rows of the bucket and the lists; without such rows O(1).
+    Complexity: O(n log n) in the retired rows of the shard and the lists; without such rows O(1).
     """
-    rows = bucket.retired
+    rows = shard.retired
     if not len(rows):
         return False
-    rows = rows[(rows["added_by"] != NO_COMMIT) & (rows["end"] > starts_of(bucket.streams, rows["stream_id"]))]
+    rows = rows[(rows["added_by"] != NO_COMMIT) & (rows["end"] > starts_of(shard.streams, rows["stream_id"]))]
     return any(_stands(lists[node_id], rows) for node_id in np.unique(rows["node_id"]).tolist() if node_id in lists)
 
 
@@ -607,9 +607,9 @@ def _spans(now: NodeList) -> Mismatches:
 def _one_place_each(now: NodeList) -> Mismatches:
     places = {
         "live": now.live,
-        "promised": now.prepared,
+        "prepared": now.prepared,
         "retired": now.retired,
-        "waiting for a bucket": now.stream_objects,
+        "waiting for a stream shard": now.stream_objects,
     }
     names = list(places)
     for number, name in enumerate(names):

@@ -2,11 +2,8 @@
 
 Settings are choices of one process; what readers and writers must agree on stands in the format record.
 
-**Object ids** are given out in blocks by compare-and-set, and never twice. A key holds the next id that nobody has. A
-process that needs ids raises it by a block and gives them out from memory; when it dies the rest of its block is lost,
-which costs nothing: ids are 63 bits long. A forked process takes a block of its own: the ids in memory are its
-parent's. The counter is made with the catalog and never anew. One that is not there was deleted; one that is not above
-an id in use was put back from an older version. Both are errors: the ids that it would give have objects already.
+**Object ids** are given out in blocks by a counter (`loaders.tables.IdBlocks`), and never twice. It is made with the
+catalog and never anew.
 
 **A catalog is made** in this order, each key created if absent:
 
@@ -26,131 +23,28 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields
-from threading import Lock
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogKeys, parse_node_key, require
-from accel.catalog.records import NodeDirectory, ObjectIdCounter, StreamShard, highest_id
+from accel.catalog.records import NodeDirectory, StreamShard, highest_id
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
 from accel.system import Components
 from loaders.errors import TableMissing
 from loaders.layout import FORMAT_KEY, TABLES_PREFIX, ObjectLayout, table_folder
-from loaders.lifetime import Lifetime, PerProcess, Threads
+from loaders.lifetime import Lifetime, Threads
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
-from loaders.parallel import run_bounded
+from loaders.parallel import map_bounded, run_bounded
+from loaders.settings import check_settings
 from loaders.store import ObjectStore
-from loaders.tables import FormatRecord, Tables, create_format, probe_conditions, read_format
+from loaders.tables import FormatRecord, IdBlocks, Tables, check_counter, create_format, probe_conditions, read_format
 from loaders.tables.typed_key import TypedKey
 
 if TYPE_CHECKING:
     from accel.history.store.keys import SystemKeys
-
-# Object ids
-
-IDS_AT_ONCE_MAX = 1 << 20
-
-
-class _Free:
-    """What one process knows: the ids that it has taken and not given out, and the highest in use that it has seen."""
-
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.blocks: list[range] = []
-        self.highest = -1
-
-
-class ObjectIds:
-    """Gives out ids. Threads: any; no lock is held over I/O.
-
-    Args:
-        key: the counter.
-        block: how many ids one write takes at least.
-    """
-
-    def __init__(self, key: TypedKey[ObjectIdCounter], block: int) -> None:
-        self._key = key
-        self._block = block
-        self._free = PerProcess("object ids", _Free)
-
-    def note(self, highest_id: int) -> None:
-        """Take notice of an id in use: a counter that is not above it is refused from now on."""
-        with (free := self._free()).lock:
-            free.highest = max(free.highest, highest_id)
-
-    def refuse_lost(self) -> None:
-        """Look whether the counter is there, and above the ids in use that were seen. One request.
-
-        Raises:
-            CatalogDamaged: it is not.
-            StoreError, TableError, CorruptObject, FormatTooNew: it cannot be read.
-        """
-        with (free := self._free()).lock:
-            highest_id = free.highest
-        seen = self._key.read()
-        check_counter(None if seen is None else seen.value, highest_id, self._key.where)
-
-    def take(self, count: int) -> list[int]:
-        """So many new ids, ascending. No request while the block lasts, else two.
-
-        Raises:
-            ValueError: a count below 1, or above 1,048,576.
-            CatalogDamaged: the counter was deleted, or is not above the ids in use that were seen.
-            StoreError, TableError: the counter could not be raised.
-        """
-        if not 1 <= count <= IDS_AT_ONCE_MAX:
-            raise ValueError(f"expected 1 to {IDS_AT_ONCE_MAX} ids at once, found {count}")
-        while True:
-            taken = self._take_free(count)
-            if taken is not None:
-                return taken
-            block = self._allocate(max(count, self._block))
-            with (free := self._free()).lock:
-                free.blocks.append(block)
-
-    def free_now(self) -> int:
-        """How many ids can be given out without a request."""
-        with (free := self._free()).lock:
-            return max((len(block) for block in free.blocks), default=0)
-
-    def _take_free(self, count: int) -> list[int] | None:
-        with (free := self._free()).lock:
-            for at, block in enumerate(free.blocks):
-                if len(block) >= count:
-                    free.blocks[at : at + 1] = [rest for rest in [block[count:]] if rest]
-                    return list(block[:count])
-        return None
-
-    def _allocate(self, count: int) -> range:
-        with (free := self._free()).lock:
-            highest_id = free.highest
-
-        # Asked again after a lost reply it takes another block: the first one is burnt, which is fine.
-        def raised(counter: ObjectIdCounter | None) -> ObjectIdCounter:
-            return ObjectIdCounter(check_counter(counter, highest_id, self._key.where) + count)
-
-        after = self._key.change(raised).value.next_object_id
-        return range(after - count, after)
-
-
-def check_counter(counter: ObjectIdCounter | None, highest_id: int, where: str) -> int:
-    """The next id that nobody has, by a counter that was read after the ids in use.
-
-    Raises:
-        CatalogDamaged: there is no counter, or it is not above an id in use.
-    """
-    if counter is None:
-        raise CatalogDamaged(f"expected a counter of object ids in {where}, found none: it was deleted")
-    if counter.next_object_id <= highest_id:
-        expected = f"a number above {highest_id}, the highest id in use"
-        raise CatalogDamaged(f"{where}: expected {expected}, found {counter.next_object_id}: it went back")
-    return counter.next_object_id
-
-
-# Parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +59,7 @@ class CatalogSettings:
         checkpoint_commits: a node's writer writes down where its streams end after so many commits. A new session
             opens at most about so many object indexes before it can write.
         stream_objects_in_list_max: objects of one stream that may wait in a node's list until they are moved to the
-            buckets of streams.
+            stream shards.
         list_versions_kept: versions of a list that stay after commits which take objects out, for `undo`.
     """
 
@@ -177,10 +71,7 @@ class CatalogSettings:
     list_versions_kept: int = 5
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            least = 0 if setting.name == "ids_ahead" else 1
-            if getattr(self, setting.name) < least:
-                raise ValueError(f"expected {setting.name} of at least {least}, found {getattr(self, setting.name)}")
+        check_settings(self, least={"ids_ahead": 0})
 
 
 MILLISECONDS = 1000
@@ -208,7 +99,7 @@ class CatalogParts:
     layout: ObjectLayout
     format: FormatRecord
     keys: CatalogKeys
-    ids: ObjectIds
+    ids: IdBlocks
     executor: Executor
     loader: ObjectIndexLoader
     settings: CatalogSettings
@@ -354,7 +245,7 @@ def catalog_parts(
         layout=layout,
         format=record,
         keys=keys,
-        ids=ObjectIds(keys.object_ids(), settings.ids_block),
+        ids=IdBlocks(keys.object_ids(), settings.ids_block, CatalogDamaged),
         executor=executor,
         loader=ObjectIndexLoader(store, layout, loading),
         settings=settings,
@@ -367,17 +258,17 @@ def catalog_parts(
 def _make_tables(keys: CatalogKeys, shared: SystemKeys, record: FormatRecord, executor: ThreadPoolExecutor) -> None:
     from accel.history.store.keys import make_system_tables  # noqa: PLC0415 - a lookup needs no history
 
-    list(executor.map(keys.tables.create_table, TABLES))
+    map_bounded(executor, keys.tables.create_table, TABLES)
     choices = keys.format_copy()
     _refuse_other_choices(choices.create_if_absent(record).value, record, f"begun, in {choices.where}")
     keys.directory().create_if_absent(NodeDirectory())
-    keys.object_ids().create_if_absent(ObjectIdCounter(0))
+    keys.object_ids().create_if_absent(0)
     make_system_tables(shared)
 
-    def make_bucket(number: int) -> None:
+    def make_shard(number: int) -> None:
         keys.shard(number).create_if_absent(StreamShard(number))
 
-    list(executor.map(make_bucket, range(record.stream_buckets)))
+    map_bounded(executor, make_shard, range(record.stream_buckets))
 
 
 def _is_in_use(store: ObjectStore, keys: CatalogKeys) -> bool:
@@ -389,7 +280,7 @@ def _is_in_use(store: ObjectStore, keys: CatalogKeys) -> bool:
     if any(parse_node_key(info.key.removeprefix(folder)) is not None for info in store.list(folder, limit=2)):
         return True
     directory, counter = _value(keys.directory()), _value(keys.object_ids())
-    if (directory is not None and len(directory.node_ids)) or (counter is not None and counter.next_object_id):
+    if (directory is not None and len(directory.node_ids)) or counter:
         return True
     return keys.tables.table_exists(IMPORT_PROGRESS)
 
@@ -414,9 +305,9 @@ def _of_its_life(store: ObjectStore, keys: CatalogKeys, shared: SystemKeys, want
     nodes = {node_id for node_id in listed if node_id is not None} | set(directory.node_ids.tolist())
     lists = [require(_value(keys.node_list(node_id)), keys.node_list(node_id).where) for node_id in sorted(nodes)]
     numbers = range(wanted.stream_buckets)
-    buckets = [require(_value(keys.shard(number)), keys.shard(number).where) for number in numbers]
+    shards = [require(_value(keys.shard(number)), keys.shard(number).where) for number in numbers]
     counter = keys.object_ids()  # read after the ids
-    check_counter(_value(counter), highest_id(*lists, *buckets), counter.where)
+    check_counter(_value(counter), highest_id(*lists, *shards), counter.where, CatalogDamaged)
     make_system_tables(shared, is_initialised=True)  # refuses: they were made before any node could write
     return msgspec.structs.replace(wanted, generation=directory.generation)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 Mismatches = Iterator[tuple[str, str]]
-"""What a rule finds wrong in one list or bucket: what was expected, and what was found instead."""
+"""What a rule finds wrong in one list or shard: what was expected, and what was found instead."""
 
 
 class Severity(StrEnum):
@@ -27,7 +27,7 @@ class Kind(StrEnum):
     """What a problem is about; see `verify`."""
 
     LIST = "list"
-    BUCKET = "bucket"
+    SHARD = "shard"
     PLACE = "place"
     DIRECTORY = "directory"
     COUNTER = "counter"

@@ -46,7 +46,7 @@ from loaders.errors import FormatLimit
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.tables.columns import ROWS_MAX, pack_columns
 from loaders.tables.format_record import check_generation
-from loaders.tables.records import Columns, Listed, Nested, RecordForm
+from loaders.tables.records import Bounded, Columns, Listed, Nested, OneField, RecordForm
 
 Rows: TypeAlias = NDArray[np.void]
 Dtype: TypeAlias = np.dtype[np.void]
@@ -428,8 +428,8 @@ class NodeList:
         live: LIVE rows, ascending by order id; the spans [order_id, last_order_id] do not overlap.
         prepared: PREPARED rows, ascending by object id.
         retired: RETIRED rows; `doomed` ones are being deleted and never come back.
-        stream_objects: STREAM_OBJECT rows that were committed here and have not been moved to their buckets yet.
-        withdrawn_commits: commits that were undone, whose stream objects are still to be withdrawn from the buckets.
+        stream_objects: STREAM_OBJECT rows that were committed here and have not been moved to their shards yet.
+        withdrawn_commits: commits that were undone, whose stream objects are still to be withdrawn from the shards.
         sketches: SKETCH rows of live objects, ascending by object id; an object without one may hold any stream. A row
             is of the live object of its id, and so of its size. Releases that do not know them leave them all out.
 
@@ -487,7 +487,7 @@ class ListVersion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamShard:
-    """The streams whose ids hash to one bucket.
+    """The streams whose ids hash to one shard.
 
     Args:
         bucket: its number, from 0.
@@ -511,10 +511,10 @@ class StreamShard:
     @property
     def where(self) -> str:
         """Names it in errors."""
-        return f"bucket {self.bucket}"
+        return f"stream shard {self.bucket}"
 
     def __post_init__(self) -> None:
-        where = f"{self.where} of streams"
+        where = self.where
         _check_least(where, 0, bucket=self.bucket)
         _take_over(where, streams=(self.streams, STREAM), ranges=(self.ranges, OWNED_RANGE))
         _take_over(
@@ -578,22 +578,8 @@ class NodeDirectory:
         check_generation(self.generation)
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectIdCounter:
-    """The next id that no object has; all below it are given out.
-
-    Raises:
-        ValueError: below 0, or beyond 63 bits.
-    """
-
-    next_object_id: int
-
-    def __post_init__(self) -> None:
-        _check_least("counter of object ids", 0, next_object_id=self.next_object_id)
-
-
 def ids_of(record: NodeList | StreamShard) -> NDArray[np.int64]:
-    """All object ids that stand in a list or a bucket, in no order. O(rows)."""
+    """All object ids that stand in a list or a shard, in no order. O(rows)."""
     rows = [record.stream_objects, record.retired]
     if isinstance(record, NodeList):
         rows += [record.live, record.prepared]
@@ -601,7 +587,7 @@ def ids_of(record: NodeList | StreamShard) -> NDArray[np.int64]:
 
 
 def highest_id(*records: NodeList | StreamShard) -> int:
-    """The highest object id that stands anywhere in lists and buckets; -1 if none does. O(rows)."""
+    """The highest object id that stands anywhere in lists and shards; -1 if none does. O(rows)."""
     return max((int(ids_of(record).max(initial=-1)) for record in records), default=-1)
 
 
@@ -645,7 +631,7 @@ def without_collected(now: Record, object_ids: Iterable[int] | NDArray[np.int64]
     spared = now.retired["object_id"][gone & (now.retired["doomed"] == 0)]
     spared = np.concatenate((spared, ids[np.isin(ids, live["object_id"])]))
     if len(spared):
-        expected = "deleted objects to be doomed before"
+        expected = "deleted objects to be delete pending before"
         raise CommitRefused(f"{now.where}: expected {expected}, found {some(spared)} that are not")
     return replace(now, retired=now.retired[~gone]) if gone.any() else None
 
@@ -709,17 +695,17 @@ _STORED_LIST: Final = Nested(NodeList, added={"sketches": pack_columns(no_rows(S
 
 NODE_LIST: Final = RecordForm("node-list", 1, _STORED_LIST)
 LIST_VERSION: Final = RecordForm("list-version", 1, Nested(ListVersion, {NodeList: _STORED_LIST}))
-STREAM_BUCKET: Final = RecordForm("stream-bucket", 1, StreamShard)
+STREAM_SHARD: Final = RecordForm("stream-bucket", 1, StreamShard)
 CHECKPOINT: Final = RecordForm("node-checkpoint", 1, Checkpoint)
 NODE_DIRECTORY: Final = RecordForm("node-directory", 1, NodeDirectory)
-OBJECT_ID_COUNTER: Final = RecordForm("object-id-counter", 1, ObjectIdCounter)
+OBJECT_ID_COUNTER: Final = RecordForm("object-id-counter", 1, OneField("next_object_id", Bounded("next_object_id")))
 IMPORT_BATCH: Final = RecordForm("import-batch", 1, ReadBatch)
 IMPORT_RUN: Final = RecordForm("import-run", 1, ImportRun)
 
 ALL_FORMS: Final[tuple[RecordForm[Any], ...]] = (
     NODE_LIST,
     LIST_VERSION,
-    STREAM_BUCKET,
+    STREAM_SHARD,
     CHECKPOINT,
     NODE_DIRECTORY,
     OBJECT_ID_COUNTER,

@@ -80,6 +80,7 @@ from accel.image import (
     node_of_columns,
 )
 from loaders.object_ref import ObjectRef
+from loaders.parallel import map_bounded
 from loaders.tables.typed_key import TypedKey
 from loaders.versions import Versioned
 
@@ -93,12 +94,12 @@ REREADS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
+class CatalogState:
     """All that was read of the catalog, with the image built from it. Not of one instant: see the module."""
 
     directory: Versioned[NodeDirectory]
     lists: Mapping[int, Versioned[NodeList]]
-    buckets: tuple[Versioned[StreamShard], ...]
+    shards: tuple[Versioned[StreamShard], ...]
     version: VersionVector
     built: BuiltImage
 
@@ -108,31 +109,31 @@ class Snapshot:
 
 
 class Watch:
-    """Keeps a snapshot, and catches up when asked.
+    """Keeps a state, and catches up when asked.
 
     Args:
         keys: the catalog's keys.
         namespace: of the objects.
-        bucket_count: buckets of streams, as the format record says.
+        shard_count: stream shards, as the format record says.
         executor: sends the requests of a round.
 
     Threads: any. Two threads that refresh at once both ask; the newer answer stays.
     """
 
-    def __init__(self, keys: CatalogKeys, namespace: str, bucket_count: int, executor: Executor) -> None:
+    def __init__(self, keys: CatalogKeys, namespace: str, shard_count: int, executor: Executor) -> None:
         self._keys = keys
         self._namespace = namespace
-        self._bucket_count = bucket_count
+        self._shard_count = shard_count
         self._executor = executor
         self._lock = threading.Lock()
-        self._snapshot: Snapshot | None = None
+        self._state: CatalogState | None = None
 
-    def snapshot(self) -> Snapshot:
+    def state(self) -> CatalogState:
         """What was read last; reads if nothing was."""
-        snapshot = self._snapshot
-        return self.refresh() if snapshot is None else snapshot
+        state = self._state
+        return self.refresh() if state is None else state
 
-    def refresh(self) -> Snapshot:
+    def refresh(self) -> CatalogState:
         """Catch up: one conditional GET a key, in two or three rounds.
 
         Where the directory names another generation than before (`restore`), nothing that was read before counts:
@@ -141,10 +142,10 @@ class Watch:
         Raises:
             StoreError: the catalog cannot be read now.
             CatalogWentBack: a key holds less than before, and the directory names no new generation.
-            CatalogDamaged: a key is gone, or buckets know of nodes, sessions or commits that the lists do not.
+            CatalogDamaged: a key is gone, or shards know of nodes, sessions or commits that the lists do not.
             CorruptObject, FormatTooNew: it is not what it should be.
         """
-        before = self._snapshot
+        before = self._state
         try:
             after = self._read(before)
         except CatalogWentBack:
@@ -163,11 +164,11 @@ class Watch:
             if behind is not None:
                 raise CatalogDamaged(behind)
         with self._lock:
-            if self._snapshot is None or is_newer(after.version, self._snapshot.version):
-                self._snapshot = after
-            return self._snapshot
+            if self._state is None or is_newer(after.version, self._state.version):
+                self._state = after
+            return self._state
 
-    def _read(self, before: Snapshot | None) -> Snapshot:
+    def _read(self, before: CatalogState | None) -> CatalogState:
         known = {} if before is None else dict(before.lists)
         asked = list(known.items())
         directory_flight = self._executor.submit(self._read_directory, before)
@@ -175,32 +176,32 @@ class Watch:
         directory = directory_flight.result()
         missing = [node_id for node_id in directory.value.node_ids.tolist() if node_id not in lists]
         lists.update(zip(missing, self._all(_there, map(self._keys.node_list, missing)), strict=True))
-        buckets = tuple(self._read_buckets(before))
-        version = _version(directory, lists, buckets)
+        shards = tuple(self._read_shards(before))
+        version = _version(directory, lists, shards)
         built = build_image(
             self._namespace,
             {node_id: seen.value for node_id, seen in lists.items()},
-            [seen.value for seen in buckets],
+            [seen.value for seen in shards],
             version,
             None if before is None else before.built,
         )
-        return Snapshot(directory, lists, buckets, version, built)
+        return CatalogState(directory, lists, shards, version, built)
 
-    def _is_renewed(self, before: Snapshot) -> bool:
+    def _is_renewed(self, before: CatalogState) -> bool:
         return _there(self._keys.directory()).value.generation > before.version.generation
 
-    def _read_directory(self, before: Snapshot | None) -> Versioned[NodeDirectory]:
+    def _read_directory(self, before: CatalogState | None) -> Versioned[NodeDirectory]:
         key = self._keys.directory()
         return _there(key) if before is None else key.read_newer(before.directory)
 
-    def _read_buckets(self, before: Snapshot | None) -> list[Versioned[StreamShard]]:
-        keys = [self._keys.shard(number) for number in range(self._bucket_count)]
+    def _read_shards(self, before: CatalogState | None) -> list[Versioned[StreamShard]]:
+        keys = [self._keys.shard(number) for number in range(self._shard_count)]
         if before is None:
             return self._all(_there, keys)
-        return self._all(self._again, zip(keys, before.buckets, strict=True))
+        return self._all(self._again, zip(keys, before.shards, strict=True))
 
     def _all(self, read: Callable[[T], U], asked: Iterable[T]) -> list[U]:
-        return list(self._executor.map(read, asked))
+        return map_bounded(self._executor, read, asked)
 
     @staticmethod
     def _again(asked: tuple[TypedKey[T], Versioned[T]]) -> Versioned[T]:
@@ -215,50 +216,49 @@ def _there(key: TypedKey[T]) -> Versioned[T]:
     return seen
 
 
-def _is_torn(after: Snapshot, before: Snapshot | None) -> bool:
-    known = before.buckets if before is not None else (None,) * len(after.buckets)
-    changed = [seen.value for seen, other in zip(after.buckets, known, strict=True) if seen is not other]
+def _is_torn(after: CatalogState, before: CatalogState | None) -> bool:
+    known = before.shards if before is not None else (None,) * len(after.shards)
+    changed = [seen.value for seen, other in zip(after.shards, known, strict=True) if seen is not other]
     lists = after.node_lists() if changed else {}
-    return any(is_led_back(lists, bucket) for bucket in changed)
+    return any(is_led_back(lists, shard) for shard in changed)
 
 
-def _behind(after: Snapshot, before: Snapshot | None) -> str | None:
-    """What buckets know of nodes that their lists do not; None if nothing. O(rows of the buckets that changed).
+def _behind(after: CatalogState, before: CatalogState | None) -> str | None:
+    """What shards know of nodes that their lists do not; None if nothing. O(rows of the shards that changed).
 
-    Lists are read before buckets: a session or commit in between is no damage, and gone when all is asked again.
+    Lists are read before shards: a session or commit in between is no damage, and gone when all is asked again.
     """
-    known = before.buckets if before is not None else (None,) * len(after.buckets)
-    changed = [seen.value for seen, other in zip(after.buckets, known, strict=True) if seen is not other]
+    known = before.shards if before is not None else (None,) * len(after.shards)
+    changed = [seen.value for seen, other in zip(after.shards, known, strict=True) if seen is not other]
     for expected, columns in (("epoch", _epochs(changed)), ("next_order_id", _commits(changed))):
         for node_id, least in highest_of_each(columns):
             seen = after.lists.get(node_id)
             found = None if seen is None else getattr(seen.value, expected)
             if found is None or found < least:
-                wanted = f"a list of node {node_id} with {expected} of at least {least}, as buckets of streams know"
+                wanted = f"a list of node {node_id} with {expected} of at least {least}, as stream shards know"
                 return f"expected {wanted}, found {'none in the directory' if found is None else found}: put back?"
     return None
 
 
-def _epochs(buckets: Iterable[StreamShard]) -> Numbered:
+def _epochs(shards: Iterable[StreamShard]) -> Numbered:
     return [
-        (bucket.ranges["node_id"], np.where(bucket.ranges["end"] == OPEN, bucket.ranges["epoch"], 0))
-        for bucket in buckets
+        (shard.ranges["node_id"], np.where(shard.ranges["end"] == OPEN, shard.ranges["epoch"], 0)) for shard in shards
     ]
 
 
-def _commits(buckets: Iterable[StreamShard]) -> Numbered:
-    rows = (rows for bucket in buckets for rows in (bucket.stream_objects, bucket.retired))
+def _commits(shards: Iterable[StreamShard]) -> Numbered:
+    rows = (rows for shard in shards for rows in (shard.stream_objects, shard.retired))
     return [(some_rows["node_id"], some_rows["added_by"] + 1) for some_rows in rows if len(some_rows)]
 
 
 def _version(
     directory: Versioned[NodeDirectory],
     lists: Mapping[int, Versioned[NodeList]],
-    buckets: tuple[Versioned[StreamShard], ...],
+    shards: tuple[Versioned[StreamShard], ...],
 ) -> VersionVector:
     parts = {"directory": directory.version.sequence}
     parts |= {f"node/{node_id}": seen.version.sequence for node_id, seen in lists.items()}
-    parts |= {f"bucket/{number}": seen.version.sequence for number, seen in enumerate(buckets)}
+    parts |= {f"bucket/{number}": seen.version.sequence for number, seen in enumerate(shards)}
     return VersionVector(parts, directory.value.generation)
 
 
@@ -272,46 +272,48 @@ class BuiltImage:
     Args:
         image: the image.
         lists: node id -> its list.
-        parts: the streams of each bucket, in the order of the buckets' numbers.
+        parts: the streams of each shard, in the order of the shards' numbers.
     """
 
     image: MetadataImage
     lists: Mapping[int, NodeList]
-    parts: tuple[BucketStreams, ...]
+    parts: tuple[ShardStreams, ...]
 
 
 def build_image(
     namespace: str,
     lists: Mapping[int, NodeList],
-    buckets: Sequence[StreamShard],
+    shards: Sequence[StreamShard],
     version: ImageVersion,
     previous: BuiltImage | None = None,
 ) -> BuiltImage:
-    """An image of what lists and buckets say.
+    """An image of what lists and shards say.
 
     Args:
         namespace: of the objects.
         lists: node id -> its list.
-        buckets: all buckets of streams, in the order of their numbers.
+        shards: all stream shards, in the order of their numbers.
         version: of the image.
         previous: what was built before, from earlier records of the same catalog; shared where it still holds.
 
     Raises:
-        ImageRefused: a list or the row of buckets contradicts itself. A stream that does is refused when it is asked
+        ImageRefused: a list or the row of shards contradicts itself. A stream that does is refused when it is asked
             for, so that it harms no other one.
 
     Complexity: O(n log n) in the objects of lists that changed, no loop over objects or streams in Python.
     """
-    for number, bucket in enumerate(buckets):
-        if bucket.bucket != number:
-            raise ImageRefused(f"expected bucket {number} of {len(buckets)}, found bucket {bucket.bucket} in its place")
+    for number, shard in enumerate(shards):
+        if shard.bucket != number:
+            raise ImageRefused(
+                f"expected stream shard {number} of {len(shards)}, found shard {shard.bucket} in its place"
+            )
     for node_id, node_list in lists.items():
         if node_list.node_id != node_id:
             raise ImageRefused(f"expected a list of node {node_id}, found one of node {node_list.node_id} in its place")
     nodes = {node_id: _node(node_list, previous) for node_id, node_list in lists.items()}
-    parts = _parts(lists.values(), buckets, previous)
+    parts = _parts(lists.values(), shards, previous)
     unchanged = previous is not None and parts == previous.parts
-    streams = previous.image.streams if previous is not None and unchanged else BucketedStreams(parts)
+    streams = previous.image.streams if previous is not None and unchanged else ShardedStreams(parts)
     return BuiltImage(MetadataImage(version, namespace, streams, nodes), dict(lists), parts)
 
 
@@ -337,33 +339,33 @@ def _same_objects(before: NodeList, now: NodeList) -> bool:
 
 
 def _parts(
-    lists: Iterable[NodeList], buckets: Sequence[StreamShard], previous: BuiltImage | None
-) -> tuple[BucketStreams, ...]:
+    lists: Iterable[NodeList], shards: Sequence[StreamShard], previous: BuiltImage | None
+) -> tuple[ShardStreams, ...]:
     lists = list(lists)
-    late = _late_rows(lists, len(buckets))
+    late = _late_rows(lists, len(shards))
     withdrawn = frozenset((node_list.node_id, commit) for node_list in lists for commit in node_list.withdrawn_commits)
-    before = previous.parts if previous is not None and len(previous.parts) == len(buckets) else [None] * len(buckets)
+    before = previous.parts if previous is not None and len(previous.parts) == len(shards) else [None] * len(shards)
     none = no_rows(STREAM_OBJECT)
     return tuple(
-        _part(bucket, late.get(bucket.bucket, none), withdrawn, known)
-        for bucket, known in zip(buckets, before, strict=True)
+        _part(shard, late.get(shard.bucket, none), withdrawn, known)
+        for shard, known in zip(shards, before, strict=True)
     )
 
 
-def _part(bucket: StreamShard, late: Rows, withdrawn: Commits, before: BucketStreams | None) -> BucketStreams:
-    unchanged = before is not None and before.bucket is bucket and before.withdrawn == withdrawn
+def _part(shard: StreamShard, late: Rows, withdrawn: Commits, before: ShardStreams | None) -> ShardStreams:
+    unchanged = before is not None and before.shard is shard and before.withdrawn == withdrawn
     if before is not None and unchanged and np.array_equal(before.late, late):
         return before
-    return BucketStreams(bucket, late, withdrawn)
+    return ShardStreams(shard, late, withdrawn)
 
 
-def _late_rows(lists: Iterable[NodeList], bucket_count: int) -> dict[int, Rows]:
-    """Stream objects that still stand in lists, by the bucket where they belong."""
+def _late_rows(lists: Iterable[NodeList], shard_count: int) -> dict[int, Rows]:
+    """Stream objects that still stand in lists, by the shard where they belong."""
     waiting = [node_list.stream_objects for node_list in lists if len(node_list.stream_objects)]
-    if not waiting or not bucket_count:
+    if not waiting or not shard_count:
         return {}
     rows = by_stream(np.concatenate(waiting), "start")
-    numbers = shards_of(rows["stream_id"], bucket_count)
+    numbers = shards_of(rows["stream_id"], shard_count)
     return {int(number): rows[numbers == number] for number in np.unique(numbers)}
 
 
@@ -378,23 +380,23 @@ Commits = frozenset[tuple[int, int]]
 """(node, number) of commits to the lists of nodes."""
 
 
-class BucketStreams:
-    """The streams of one bucket, each made when it is first asked for. Threads: any; two may make the same one.
+class ShardStreams:
+    """The streams of one shard, each made when it is first asked for. Threads: any; two may make the same one.
 
     Args:
-        bucket: what the bucket holds.
-        late: STREAM_OBJECT rows of this bucket's streams that stand in lists of nodes, ascending by (stream id, start).
-        withdrawn: commits whose rows in the bucket do not count.
+        shard: what the shard holds.
+        late: STREAM_OBJECT rows of this shard's streams that stand in lists of nodes, ascending by (stream id, start).
+        withdrawn: commits whose rows in the shard do not count.
     """
 
-    def __init__(self, bucket: StreamShard, late: Rows, withdrawn: Commits) -> None:
-        self.stream_ids = _stream_ids(bucket.streams)
-        self.bucket = bucket
+    def __init__(self, shard: StreamShard, late: Rows, withdrawn: Commits) -> None:
+        self.stream_ids = _stream_ids(shard.streams)
+        self.shard = shard
         self.late = late
         self.withdrawn = withdrawn
-        self._range_ids = _stream_ids(bucket.ranges)
-        self._object_ids = _stream_ids(bucket.stream_objects)
-        self._retired_ids = _stream_ids(bucket.retired)
+        self._range_ids = _stream_ids(shard.ranges)
+        self._object_ids = _stream_ids(shard.stream_objects)
+        self._retired_ids = _stream_ids(shard.retired)
         self._late_ids = _stream_ids(late)
         self._made: dict[int, StreamImage] = {}
 
@@ -405,16 +407,16 @@ class BucketStreams:
         return self._position(stream_id) >= 0
 
     def find(self, stream_id: int) -> StreamImage | None:
-        """A stream; None if the bucket does not have it.
+        """A stream; None if the shard does not have it.
 
         Raises:
             ImageRefused: what the catalog says of this stream contradicts itself.
 
-        Complexity: O(log bucket) and what the stream has, once; then O(1).
+        Complexity: O(log shard) and what the stream has, once; then O(1).
         """
         made = self._made.get(stream_id)
         if made is None and (position := self._position(stream_id)) >= 0:
-            made = self._made[stream_id] = self._make(stream_id, int(self.bucket.streams["start_offset"][position]))
+            made = self._made[stream_id] = self._make(stream_id, int(self.shard.streams["start_offset"][position]))
         return made
 
     def _position(self, stream_id: int) -> int:
@@ -422,13 +424,13 @@ class BucketStreams:
         return at if at < len(self) and self.stream_ids[at] == stream_id else -1
 
     def _make(self, stream_id: int, start_offset: int) -> StreamImage:
-        rows = self.bucket.ranges[_slice(self._range_ids, stream_id)]
+        rows = self.shard.ranges[_slice(self._range_ids, stream_id)]
         ranges = [OwnershipRange(*row) for row in rows[_RANGE_FIELDS].tolist()]
-        moved = self.bucket.stream_objects[_slice(self._object_ids, stream_id)]
+        moved = self.shard.stream_objects[_slice(self._object_ids, stream_id)]
         late = self.late[_slice(self._late_ids, stream_id)]
         objects = _stream_objects(self._not_withdrawn(moved) if self.withdrawn else moved)
         if len(late):
-            retired = self.bucket.retired[_slice(self._retired_ids, stream_id)]
+            retired = self.shard.retired[_slice(self._retired_ids, stream_id)]
             known = {*moved["object_id"].tolist(), *retired["object_id"].tolist()}
             late_objects = [candidate for candidate in _stream_objects(late) if candidate.ref.object_id not in known]
             objects += [
@@ -444,16 +446,16 @@ class BucketStreams:
         return kept
 
 
-class BucketedStreams(Mapping[int, StreamImage]):
+class ShardedStreams(Mapping[int, StreamImage]):
     """All streams of an image: stream id -> stream, each made when it is first asked for. Threads: any.
 
     Length, iteration over ids and ``in`` make none.
 
     Args:
-        parts: the streams of each bucket, in the order of the buckets' numbers.
+        parts: the streams of each shard, in the order of the shards' numbers.
     """
 
-    def __init__(self, parts: Sequence[BucketStreams]) -> None:
+    def __init__(self, parts: Sequence[ShardStreams]) -> None:
         self._parts = tuple(parts)
         self._length = sum(map(len, self._parts))
 
@@ -478,7 +480,7 @@ class BucketedStreams(Mapping[int, StreamImage]):
         part = self._part(number)
         return part is not None and number in part
 
-    def _part(self, stream_id: int) -> BucketStreams | None:
+    def _part(self, stream_id: int) -> ShardStreams | None:
         is_possible = 0 <= stream_id <= INT64_MAX and self._parts
         return self._parts[shard_of(int(stream_id), len(self._parts))] if is_possible else None
 

@@ -3,7 +3,7 @@
 A copy is a state of the past, and processes that lived on know a later one. They are told by a new generation:
 
     1. the format record gets a new generation: the time, and 16 random bytes
-    2. the counter of object ids is raised far above every id that is found: in the bucket, in lists, in buckets of
+    2. the counter of object ids is raised far above every id that is found: in the bucket, in lists, in shards of
        streams, in hints; so no id is given out that an object of the lost time has had
     3. the epoch of each list is raised far above its own: sessions of the lost time are fenced
     4. the directory names every node that has a list, and the new generation: readers look there at each refresh, drop
@@ -24,7 +24,7 @@ import numpy as np
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.keys import require
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import NodeDirectory, NodeList, ObjectIdCounter
+from accel.catalog.records import NodeDirectory, NodeList
 from accel.catalog.survey import BulkScan, Progress, must_read, read_survey
 from loaders.hints import HintProblem
 from loaders.hints.packs import read_pack_root
@@ -50,7 +50,7 @@ class RestorePlan:
         next_object_id_after: what it will say at least.
         epochs: node id -> the epoch of its list now.
         unnamed_nodes: nodes that have a list, and that the directory does not name.
-        highest_stream_id: of all streams that buckets know; -1 if there is none.
+        highest_stream_id: of all streams that shards know; -1 if there is none.
     """
 
     generation: str
@@ -85,11 +85,11 @@ def plan_restored(
         progress: called with the number of keys of the bucket that were seen so far.
         scan: who goes through the bucket; this process by default.
 
-    Requests: one for 1,000 keys of the bucket, three a list, one a bucket of streams, and four more.
+    Requests: one for 1,000 keys of the bucket, three a list, one a stream shard, and four more.
 
     Raises:
         MaintenanceRefused: an import is under way.
-        CatalogDamaged: a list, a bucket or the directory is not there: put it back first.
+        CatalogDamaged: a list, a shard or the directory is not there: put it back first.
         StoreError, TableError, CorruptObject, FormatTooNew: something could not be read.
     """
     parts = catalog.parts
@@ -99,8 +99,8 @@ def plan_restored(
     hinted = max(_hinted_ids(parts), default=-1)
     highest = max(int(stored.ids.max(initial=-1)), int(survey.known_ids().max(initial=-1)), hinted)
     counter = parts.keys.object_ids().read()
-    now = None if counter is None else counter.value.next_object_id
-    streams = [int(seen.value.streams["stream_id"].max(initial=-1)) for seen in survey.buckets]
+    now = None if counter is None else counter.value
+    streams = [int(seen.value.streams["stream_id"].max(initial=-1)) for seen in survey.shards]
     return RestorePlan(
         generation=max(parts.format.generation, directory.generation),
         highest_object_id=highest,
@@ -131,11 +131,7 @@ def restored(catalog: ObjectCatalog, plan: RestorePlan) -> RestoreReport:
     generation = _next_generation(parts, plan.generation)
     system = parts.system
     renew_format(parts.store, generation, system.nonce, sleep=system.sleep, jitter=system.jitter)
-    parts.keys.object_ids().change(
-        lambda counter: ObjectIdCounter(
-            max(plan.next_object_id_after, 0 if counter is None else counter.next_object_id)
-        )
-    )
+    parts.keys.object_ids().change(lambda counter: max(plan.next_object_id_after, counter or 0))
     for node_id in plan.epochs:
         key = parts.keys.node_list(node_id)
         key.change(partial(_fenced, where=key.where))

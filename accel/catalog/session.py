@@ -46,6 +46,7 @@ from accel.catalog.records import OPEN, NodeDirectory, NodeList, StreamShard, hi
 from accel.catalog.stream_shards import shards_of
 from accel.catalog.survey import joined_ids, must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused
+from loaders.parallel import map_bounded
 from loaders.versions import Versioned
 from range_index import ObjectRanges
 
@@ -153,11 +154,11 @@ def columns_of(ranges: ObjectRanges) -> tuple[NDArray[np.int64], NDArray[np.int6
 def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList], StreamEnds, int]:
     """Fence older sessions of a node; gives its list, and what `recover_ends` gives.
 
-    Requests: two for the list, two or three for the directory, one for the counter, one or two a bucket, one for the
-    checkpoint, and one an object that was committed after it; for a new node one more a bucket, and one a list.
+    Requests: two for the list, two or three for the directory, one for the counter, one or two a shard, one for the
+    checkpoint, and one an object that was committed after it; for a new node one more a shard, and one a list.
 
     Raises:
-        CatalogDamaged: the node's list, the directory, a bucket or the counter was deleted, or the counter is not above
+        CatalogDamaged: the node's list, the directory, a shard or the counter was deleted, or the counter is not above
             the ids in the list. Nothing was written.
         StoreError, TableError: the catalog could not be read or written.
         CorruptObject, KeyMissing: an object committed after the checkpoint could not be opened.
@@ -166,20 +167,20 @@ def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList]
     directory = parts.keys.directory()
     directory.change(lambda now: _with_node(require(now, directory.where), node_id))
     adopt = partial(_adopt, parts, node_id, seen.value.epoch)
-    buckets = [seen_bucket.value for seen_bucket in parts.executor.map(adopt, range(parts.format.stream_buckets))]
-    parts.ids.note(highest_id(*buckets))
-    return seen, *recover_ends(parts, seen.value, buckets)
+    shards = [seen_shard.value for seen_shard in map_bounded(parts.executor, adopt, range(parts.format.stream_buckets))]
+    parts.ids.note(highest_id(*shards))
+    return seen, *recover_ends(parts, seen.value, shards)
 
 
-def with_session_number(bucket: StreamShard, node_id: int, session_number: int) -> StreamShard | None:
-    """A bucket whose open ranges of this node are of this session; None if they are so already, or of a newer one."""
-    ranges = bucket.ranges
+def with_session_number(shard: StreamShard, node_id: int, session_number: int) -> StreamShard | None:
+    """A shard whose open ranges of this node are of this session; None if they are so already, or of a newer one."""
+    ranges = shard.ranges
     older = (ranges["node_id"] == node_id) & (ranges["end"] == OPEN) & (ranges["epoch"] < session_number)
     if not older.any():
         return None
     raised = ranges.copy()
     raised["epoch"][older] = session_number
-    return StreamShard(bucket.bucket, bucket.streams, raised, bucket.stream_objects, bucket.retired)
+    return StreamShard(shard.bucket, shard.streams, raised, shard.stream_objects, shard.retired)
 
 
 def _opened_list(parts: CatalogParts, node_id: int) -> Versioned[NodeList]:
@@ -209,8 +210,8 @@ def _refuse_lost_list(parts: CatalogParts, directory: NodeDirectory, node_id: in
         traces.append("the directory names the node")
     if parts.keys.checkpoint(node_id).read() is not None:
         traces.append("it has a checkpoint")
-    buckets = parts.executor.map(partial(_bucket, parts), range(parts.format.stream_buckets))
-    ranges = sum(int((bucket.value.ranges["node_id"] == node_id).sum()) for bucket in buckets)
+    shards = map_bounded(parts.executor, partial(_shard, parts), range(parts.format.stream_buckets))
+    ranges = sum(int((shard.value.ranges["node_id"] == node_id).sum()) for shard in shards)
     if ranges:
         traces.append(f"it has {ranges} ranges of streams")
     if traces and parts.keys.node_list(node_id).read() is None:  # another first session may have made it meanwhile
@@ -232,12 +233,12 @@ def _with_node(known: NodeDirectory, node_id: int) -> NodeDirectory | None:
 
 
 def _adopt(parts: CatalogParts, node_id: int, session_number: int, number: int) -> Versioned[StreamShard]:
-    seen = _bucket(parts, number)
+    seen = _shard(parts, number)
     key = parts.keys.shard(number)
     return key.change(lambda now: with_session_number(require(now, key.where), node_id, session_number), seen=seen)
 
 
-def _bucket(parts: CatalogParts, number: int) -> Versioned[StreamShard]:
+def _shard(parts: CatalogParts, number: int) -> Versioned[StreamShard]:
     key = parts.keys.shard(number)
     return require(key.read(), key.where)
 
@@ -245,23 +246,23 @@ def _bucket(parts: CatalogParts, number: int) -> Versioned[StreamShard]:
 # Recovering the ends
 
 
-def recover_ends(parts: CatalogParts, node_list: NodeList, buckets: Sequence[StreamShard]) -> tuple[StreamEnds, int]:
+def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[StreamShard]) -> tuple[StreamEnds, int]:
     """Where the node's open streams end, and how many indexes had to be opened to learn it.
 
     Requests: one for the checkpoint, and one an object committed since (two if its index is large).
 
     Raises:
-        CatalogDamaged: the checkpoint or a bucket knows of more commits than the list has seen, or the checkpoint or an
-            object of streams that no bucket knows: one of them went back.
+        CatalogDamaged: the checkpoint or a shard knows of more commits than the list has seen, or the checkpoint or an
+            object of streams that no shard knows: one of them went back.
         StoreError, CorruptObject: an object that is listed could not be opened.
     """
     node_id = node_list.node_id
-    for number, bucket in enumerate(buckets):
-        for rows in (bucket.stream_objects, bucket.retired):
+    for number, shard in enumerate(shards):
+        for rows in (shard.stream_objects, shard.retired):
             mine = rows["added_by"][rows["node_id"] == node_id]
-            _refuse_behind(parts, node_list, int(mine.max(initial=-1)), f"bucket {number} of streams")
-    known = np.unique(np.concatenate([bucket.streams["stream_id"] for bucket in buckets]))
-    owned, starts = _open_streams(node_id, buckets)
+            _refuse_behind(parts, node_list, int(mine.max(initial=-1)), f"stream shard {number}")
+    known = np.unique(np.concatenate([shard.streams["stream_id"] for shard in shards]))
+    owned, starts = _open_streams(node_id, shards)
     ends = StreamEnds.of(owned, starts)
     checkpoint = parts.keys.checkpoint(node_id).read()
     covered = -1
@@ -275,10 +276,10 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, buckets: Sequence[Str
         stream_ids, _, object_ends = columns_of(opened.ranges)
         _refuse_strangers(parts, known, stream_ids, f"object {opened.ref.object_id} in the list of node {node_id}")
         ends = ends.raised(stream_ids, object_ends).only(owned)
-    for rows in [node_list.stream_objects, *(bucket.stream_objects for bucket in buckets)]:
+    for rows in [node_list.stream_objects, *(shard.stream_objects for shard in shards)]:
         ends = ends.raised(rows["stream_id"], rows["end"])
-    for bucket in buckets:
-        ends = ends.raised(bucket.streams["stream_id"], bucket.streams["start_offset"])
+    for shard in shards:
+        ends = ends.raised(shard.streams["stream_id"], shard.streams["start_offset"])
     return ends.only(owned), len(since)
 
 
@@ -302,7 +303,7 @@ def _refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witnes
 def _refuse_strangers(
     parts: CatalogParts, known: NDArray[np.int64], stream_ids: NDArray[np.int64], witness: str
 ) -> None:
-    """Refuse buckets that do not know a stream which somebody else knows: a bucket never forgets one.
+    """Refuse shards that do not know a stream which somebody else knows: a shard never forgets one.
 
     Raises:
         CatalogDamaged: they do not.
@@ -313,10 +314,10 @@ def _refuse_strangers(
     strangers = np.setdiff1d(strangers, joined_ids(now))  # a newer session may have opened some just now
     if len(strangers):
         expected = f"streams {some(strangers)}, which {witness} knows"
-        raise CatalogDamaged(f"buckets of streams: expected {expected}, found none of them: put back?")
+        raise CatalogDamaged(f"stream shards: expected {expected}, found none of them: put back?")
 
 
-def _open_streams(node_id: int, buckets: Sequence[StreamShard]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    rows = np.concatenate([bucket.ranges for bucket in buckets])
+def _open_streams(node_id: int, shards: Sequence[StreamShard]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    rows = np.concatenate([shard.ranges for shard in shards])
     mine = rows[(rows["node_id"] == node_id) & (rows["end"] == OPEN)]
     return mine["stream_id"], mine["start"]

@@ -52,6 +52,7 @@ from accel.catalog.stream_shards import (
 )
 from accel.errors import CatalogMissing, CommitRefused, SessionFenced
 from loaders.layout import TABLES_PREFIX, encode_prefix, table_folder
+from loaders.parallel import map_bounded
 from loaders.store import ObjectInfo
 from loaders.tables.typed_key import TypedKey
 from loaders.versions import Versioned
@@ -61,7 +62,7 @@ from loaders.versions import Versioned
 
 Ids = NDArray[np.int64]
 EditRule = Callable[[StreamShard, Ids, Ids], StreamShard | None]
-"""(bucket, stream ids, an offset for each) -> the bucket that follows, or None."""
+"""(shard, stream ids, an offset for each) -> the shard that follows, or None."""
 
 
 def open_ranges(
@@ -73,12 +74,12 @@ def open_ranges(
         CommitRefused: see `stream_shards.with_open_ranges`.
     """
 
-    def rule(bucket: StreamShard, ids: Ids, offsets: Ids) -> StreamShard | None:
-        return with_open_ranges(bucket, ids, node_id, session_number, offsets)
+    def rule(shard: StreamShard, ids: Ids, offsets: Ids) -> StreamShard | None:
+        return with_open_ranges(shard, ids, node_id, session_number, offsets)
 
     asked = {stream_id: OPEN if start is None else start for stream_id, start in wanted.items()}
-    buckets = edit_buckets(parts, asked, rule)
-    rows = np.concatenate([bucket.ranges for bucket in buckets]) if buckets else StreamShard(0).ranges
+    shards = edit_shards(parts, asked, rule)
+    rows = np.concatenate([shard.ranges for shard in shards]) if shards else StreamShard(0).ranges
     rows = rows[(rows["end"] == OPEN) & np.isin(rows["stream_id"], np.fromiter(asked, dtype=np.int64))]
     return rows["stream_id"], rows["start"]
 
@@ -91,11 +92,11 @@ def close_ranges(parts: CatalogParts, node_id: int, session_number: int, ends: M
         CommitRefused: see `stream_shards.with_closed_ranges`.
     """
 
-    def rule(bucket: StreamShard, ids: Ids, offsets: Ids) -> StreamShard | None:
-        _refuse_fenced(bucket, ids, node_id, session_number)
-        return with_closed_ranges(bucket, ids, node_id, offsets)
+    def rule(shard: StreamShard, ids: Ids, offsets: Ids) -> StreamShard | None:
+        _refuse_fenced(shard, ids, node_id, session_number)
+        return with_closed_ranges(shard, ids, node_id, offsets)
 
-    edit_buckets(parts, ends, rule)
+    edit_shards(parts, ends, rule)
 
 
 def trim_streams(parts: CatalogParts, offsets: Mapping[int, int]) -> None:
@@ -105,16 +106,16 @@ def trim_streams(parts: CatalogParts, offsets: Mapping[int, int]) -> None:
         CommitRefused: an unknown stream, or an offset beyond the end of a closed one.
     """
 
-    def rule(bucket: StreamShard, ids: Ids, starts: Ids) -> StreamShard | None:
-        return with_starts(bucket, ids, starts, parts.now_ms())
+    def rule(shard: StreamShard, ids: Ids, starts: Ids) -> StreamShard | None:
+        return with_starts(shard, ids, starts, parts.now_ms())
 
-    edit_buckets(parts, offsets, rule)
+    edit_shards(parts, offsets, rule)
 
 
-def edit_buckets(parts: CatalogParts, offsets: Mapping[int, int], rule: EditRule) -> list[StreamShard]:
-    """Apply a rule to the streams of each bucket; gives these buckets as they are then.
+def edit_shards(parts: CatalogParts, offsets: Mapping[int, int], rule: EditRule) -> list[StreamShard]:
+    """Apply a rule to the streams of each shard; gives these shards as they are then.
 
-    Requests: two a bucket that is touched.
+    Requests: two a shard that is touched.
     """
     ids = np.fromiter(offsets.keys(), dtype=np.int64)
     values = np.fromiter(offsets.values(), dtype=np.int64)
@@ -130,11 +131,11 @@ def edit_buckets(parts: CatalogParts, offsets: Mapping[int, int], rule: EditRule
 
         return key.change(change).value
 
-    return list(parts.executor.map(edit, np.unique(numbers).tolist()))
+    return map_bounded(parts.executor, edit, np.unique(numbers).tolist())
 
 
-def _refuse_fenced(bucket: StreamShard, ids: Ids, node_id: int, session_number: int) -> None:
-    ranges = bucket.ranges
+def _refuse_fenced(shard: StreamShard, ids: Ids, node_id: int, session_number: int) -> None:
+    ranges = shard.ranges
     taken = (ranges["node_id"] == node_id) & (ranges["end"] == OPEN) & (ranges["epoch"] > session_number)
     taken &= np.isin(ranges["stream_id"], ids)
     if taken.any():
@@ -151,8 +152,8 @@ def _refuse_fenced(bucket: StreamShard, ids: Ids, node_id: int, session_number: 
 def move_stream_objects(parts: CatalogParts, node_id: int) -> Versioned[NodeList]:
     """Move all that waits in a node's list; gives the list as it is then.
 
-    Requests: one for the list; if something waits, three a bucket that is touched and one or two for the list; after an
-    undo that was not finished one or two a bucket, and one a version of the list that is kept.
+    Requests: one for the list; if something waits, three a shard that is touched and one or two for the list; after an
+    undo that was not finished one or two a shard, and one a version of the list that is kept.
 
     Raises:
         CatalogMissing: the node has no list.
@@ -165,7 +166,7 @@ def move_stream_objects(parts: CatalogParts, node_id: int) -> Versioned[NodeList
     waiting = seen.value.stream_objects
     if len(waiting):
         numbers = np.unique(shards_of(waiting["stream_id"], parts.format.stream_buckets)).tolist()
-        list(parts.executor.map(partial(_move_into, parts, key, node_id), numbers))
+        map_bounded(parts.executor, partial(_move_into, parts, key, node_id), numbers)
         ids = waiting["object_id"]
         seen = key.change(lambda now: without_stream_objects(require(now, key.where), ids), seen=seen)
     return seen
@@ -184,18 +185,18 @@ def read_list(key: TypedKey[NodeList], node_id: int) -> Versioned[NodeList]:
 
 
 def _move_into(parts: CatalogParts, key: TypedKey[NodeList], node_id: int, number: int) -> None:
-    bucket = parts.keys.shard(number)
+    shard = parts.keys.shard(number)
 
     def change(now: StreamShard | None) -> StreamShard | None:
-        waiting = read_list(key, node_id).value.stream_objects  # after the bucket was read: see the module
+        waiting = read_list(key, node_id).value.stream_objects  # after the shard was read: see the module
         here = shards_of(waiting["stream_id"], parts.format.stream_buckets) == number
-        return with_stream_objects(require(now, bucket.where), waiting[here], parts.now_ms())
+        return with_stream_objects(require(now, shard.where), waiting[here], parts.now_ms())
 
-    bucket.change(change)
+    shard.change(change)
 
 
 def _withdraw(parts: CatalogParts, key: TypedKey[NodeList], seen: Versioned[NodeList]) -> Versioned[NodeList]:
-    """Retire in all buckets what undone commits had made, so that none of it lies there or comes there as live."""
+    """Retire in all shards what undone commits had made, so that none of it lies there or comes there as live."""
     node_id, commits = seen.value.node_id, seen.value.withdrawn_commits
     waited = waited_for(kept_lists(parts, node_id), commits)
     numbers = shards_of(waited["stream_id"], parts.format.stream_buckets)
@@ -204,13 +205,13 @@ def _withdraw(parts: CatalogParts, key: TypedKey[NodeList], seen: Versioned[Node
         shard_key = parts.keys.shard(number)
 
         def rule(now: StreamShard | None) -> StreamShard | None:
-            bucket, now_ms = require(now, shard_key.where), parts.now_ms()
-            barred = with_withdrawn(bucket, waited[numbers == number], now_ms)
-            return without_commits(barred or bucket, node_id, commits, now_ms) or barred
+            shard, now_ms = require(now, shard_key.where), parts.now_ms()
+            barred = with_withdrawn(shard, waited[numbers == number], now_ms)
+            return without_commits(barred or shard, node_id, commits, now_ms) or barred
 
         shard_key.change(rule)
 
-    list(parts.executor.map(change, range(parts.format.stream_buckets)))
+    map_bounded(parts.executor, change, range(parts.format.stream_buckets))
     return key.change(lambda now: without_withdrawn(require(now, key.where), commits), seen=seen)
 
 
@@ -222,8 +223,8 @@ def refuse_undoable(parts: CatalogParts, rows: Rows) -> None:
 
     Args:
         parts: of the catalog.
-        rows: STREAM_OBJECT rows as their bucket has them. It was read before: an undo that comes between takes them out
-            of the bucket, and whoever writes that loses its race.
+        rows: STREAM_OBJECT rows as their shard has them. It was read before: an undo that comes between takes them out
+            of the shard, and whoever writes that loses its race.
 
     Requests: one a node whose commits made them.
 

@@ -67,56 +67,56 @@ _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _MASK = 2**64 - 1
 
 
-def shard_of(stream_id: int, buckets: int) -> int:
-    """The bucket of one stream, 0 to buckets - 1. Complexity: O(1).
+def shard_of(stream_id: int, shards: int) -> int:
+    """The shard of one stream, 0 to shards - 1. Complexity: O(1).
 
     >>> [shard_of(stream_id, 32) for stream_id in (0, 1, 2, 420_000)]
     [15, 1, 14, 1]
 
     Args:
         stream_id: of at least 0, below 2**63.
-        buckets: how many there are, as the format record says.
+        shards: how many there are, as the format record says.
 
     Raises:
-        ValueError: fewer than one bucket.
+        ValueError: fewer than one shard.
 
-    Source: docs/formats.md, "Buckets of streams".
+    Source: docs/formats.md, "Stream shards".
     """
-    _check_count(buckets)
+    _check_count(shards)
     # Plain integers: every lookup asks for one stream, and arrays take 20 times as long.
     mixed = stream_id + _STEP & _MASK
     for shift, factor in _MIX:
         mixed = (mixed ^ mixed >> shift) * factor & _MASK
-    return (mixed ^ mixed >> 31) % buckets
+    return (mixed ^ mixed >> 31) % shards
 
 
-def shards_of(stream_ids: NDArray[np.int64], buckets: int) -> NDArray[np.int64]:
-    """The bucket of each of many streams; see `shard_of`. Complexity: O(n), no loop in Python.
+def shards_of(stream_ids: NDArray[np.int64], shards: int) -> NDArray[np.int64]:
+    """The shard of each of many streams; see `shard_of`. Complexity: O(n), no loop in Python.
 
     Args:
         stream_ids: n ids of at least 0.
-        buckets: how many there are, as the format record says.
+        shards: how many there are, as the format record says.
 
     Returns:
-        n numbers of buckets, in the order of the ids.
+        n numbers of shards, in the order of the ids.
 
     Raises:
-        ValueError: fewer than one bucket.
+        ValueError: fewer than one shard.
 
-    Source: docs/formats.md, "Buckets of streams".
+    Source: docs/formats.md, "Stream shards".
     """
-    _check_count(buckets)
+    _check_count(shards)
     mixed = stream_ids.astype(np.uint64) + np.uint64(_STEP)
     for shift, factor in _MIX:
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     mixed ^= mixed >> np.uint64(31)
-    numbers: NDArray[np.int64] = (mixed % np.uint64(buckets)).astype(np.int64)
+    numbers: NDArray[np.int64] = (mixed % np.uint64(shards)).astype(np.int64)
     return numbers
 
 
-def _check_count(buckets: int) -> None:
-    if buckets < 1:
-        raise ValueError(f"expected at least one bucket of streams, found {buckets}")
+def _check_count(shards: int) -> None:
+    if shards < 1:
+        raise ValueError(f"expected at least one stream shard, found {shards}")
 
 
 # Ownership
@@ -133,7 +133,7 @@ def with_open_ranges(
     A stream that is open on this node already stays as it is. A new stream begins at the start that is asked for, or 0.
 
     Args:
-        now: the bucket of these streams; that they hash to it is not checked.
+        now: the shard of these streams; that they hash to it is not checked.
         stream_ids: m ids in any order, each once.
         node_id: the node.
         session_number: of its session; stands in the range.
@@ -175,7 +175,7 @@ def with_closed_ranges(now: StreamShard, stream_ids: ArrayLike, node_id: int, en
     """Close streams on a node: it has written them up to these ends, and writes no more.
 
     Args:
-        now: the bucket of these streams.
+        now: the shard of these streams.
         stream_ids: in any order, each once.
         node_id: the node.
         ends: one past the last offset of each.
@@ -206,7 +206,7 @@ def with_starts(now: StreamShard, stream_ids: ArrayLike, offsets: ArrayLike, now
     Stream objects wholly below go to the retired ones, ranges wholly below are forgotten; the last one stays.
 
     Args:
-        now: the bucket of these streams.
+        now: the shard of these streams.
         stream_ids: in any order, each once.
         offsets: the first kept offset of each.
         now_ms: milliseconds since 1970.
@@ -295,7 +295,7 @@ def with_stream_objects(now: StreamShard, rows: Rows, now_ms: int) -> StreamShar
     An object wholly below its stream's first kept offset is retired at once.
 
     Args:
-        now: the bucket of all their streams.
+        now: the shard of all their streams.
         rows: STREAM_OBJECT rows in any order.
         now_ms: milliseconds since 1970.
 
@@ -325,7 +325,7 @@ def with_replacement(
     `shard_writes`).
 
     Args:
-        now: the bucket of the stream.
+        now: the shard of the stream.
         stream_id: the stream.
         added: one STREAM_OBJECT row; `node_id`, `data_time_ms` and `added_by` are filled in here, as those of the first
             source, the oldest of all, and none.
@@ -363,13 +363,13 @@ def without_commits(now: StreamShard, node_id: int, commits: Iterable[int], now_
     """Retire what undone commits of a node's list had made (see `node_list`).
 
     Args:
-        now: the bucket.
+        now: the shard.
         node_id: whose list.
         commits: their numbers.
         now_ms: milliseconds since 1970; what goes is retired at that time.
 
     Returns:
-        None if the bucket has nothing of them.
+        None if the shard has nothing of them.
     """
     numbers = np.fromiter(commits, dtype=np.int64)
     made = (now.stream_objects["node_id"] == node_id) & np.isin(now.stream_objects["added_by"], numbers)
@@ -382,7 +382,7 @@ def with_withdrawn(now: StreamShard, rows: Rows, now_ms: int) -> StreamShard | N
     Those that come late are known as retired then, and are not listed. See `node_list`.
 
     Args:
-        now: the bucket of all their streams.
+        now: the shard of all their streams.
         rows: STREAM_OBJECT rows in any order.
         now_ms: milliseconds since 1970.
 
@@ -400,7 +400,7 @@ def with_withdrawn(now: StreamShard, rows: Rows, now_ms: int) -> StreamShard | N
 
 
 def retire_trimmed(now: StreamShard, now_ms: int) -> StreamShard:
-    """Retire the objects that lie wholly below the first kept offsets of their streams; the same bucket without any."""
+    """Retire the objects that lie wholly below the first kept offsets of their streams; the same shard without any."""
     below = now.stream_objects["end"] <= starts_of(now.streams, now.stream_objects["stream_id"])
     return _retire(now, below, now_ms) if below.any() else now
 
@@ -446,41 +446,41 @@ def _refuse_other_coverage(sources: Rows, added: np.void, where: str) -> None:
 # Checking: the rules keep this true, foreign hands may not
 
 
-def check_shard(bucket: StreamShard, buckets: int | None = None) -> list[Problem]:
-    """What is wrong with a bucket; empty if nothing is. Complexity: O(n log n).
+def check_shard(shard: StreamShard, shards: int | None = None) -> list[Problem]:
+    """What is wrong with a shard; empty if nothing is. Complexity: O(n log n).
 
     Args:
-        bucket: the bucket.
-        buckets: how many there are, to check that the streams belong here; None = not checked.
+        shard: the shard.
+        shards: how many there are, to check that the streams belong here; None = not checked.
     """
-    where = bucket.where
-    mismatches = [mismatch for rule in _RULES for mismatch in rule(bucket)]
-    if buckets is not None:
-        mismatches += _placement(bucket, buckets)
-    return [Problem(Kind.BUCKET, where, *mismatch) for mismatch in mismatches]
+    where = shard.where
+    mismatches = [mismatch for rule in _RULES for mismatch in rule(shard)]
+    if shards is not None:
+        mismatches += _placement(shard, shards)
+    return [Problem(Kind.SHARD, where, *mismatch) for mismatch in mismatches]
 
 
-def _placement(bucket: StreamShard, buckets: int) -> Mismatches:
-    ids = bucket.streams["stream_id"]
-    strangers = ids[shards_of(ids, buckets) != bucket.bucket]
+def _placement(shard: StreamShard, shards: int) -> Mismatches:
+    ids = shard.streams["stream_id"]
+    strangers = ids[shards_of(ids, shards) != shard.bucket]
     if len(strangers):
         yield "streams that hash to it", some(strangers)
 
 
-def _known_streams(bucket: StreamShard) -> Mismatches:
-    places = {"ranges": bucket.ranges, "stream objects": bucket.stream_objects, "retired": bucket.retired}
-    known = bucket.streams["stream_id"]
+def _known_streams(shard: StreamShard) -> Mismatches:
+    places = {"ranges": shard.ranges, "stream objects": shard.stream_objects, "retired": shard.retired}
+    known = shard.streams["stream_id"]
     for name, rows in places.items():
         unknown = np.setdiff1d(rows["stream_id"], known)
         if len(unknown):
             yield f"{name} of known streams", f"some of {some(unknown)}"
-    ownerless = np.setdiff1d(known, bucket.ranges["stream_id"])
+    ownerless = np.setdiff1d(known, shard.ranges["stream_id"])
     if len(ownerless):
         yield "an ownership range for each stream", f"none for {some(ownerless)}"
 
 
-def _ranges(bucket: StreamShard) -> Mismatches:
-    rows = bucket.ranges
+def _ranges(shard: StreamShard) -> Mismatches:
+    rows = shard.ranges
     yield from _first(rows, rows["start"] < 0, "starts of at least 0")
     yield from _first(rows, (rows["end"] != OPEN) & (rows["end"] < rows["start"]), "ranges that end after they start")
     followed = np.zeros(len(rows), dtype=np.bool_)
@@ -498,22 +498,22 @@ def _first(rows: Rows, wrong: NDArray[np.bool_], expected: str) -> Mismatches:
         yield expected, f"range {row['range_index']} of stream {row['stream_id']}: {range_text}"
 
 
-def _objects(bucket: StreamShard) -> Mismatches:
-    rows = bucket.stream_objects
+def _objects(shard: StreamShard) -> Mismatches:
+    rows = shard.stream_objects
     for at in overlapping(rows):
         pair = f"{described(rows[at])} and {described(rows[at + 1])}"
         yield "objects of a stream that do not overlap", pair
     for row in rows[rows["end"] <= rows["start"]]:
         yield "an end above the start", described(row)
-    for row in rows[rows["end"] <= starts_of(bucket.streams, rows["stream_id"])]:
+    for row in rows[rows["end"] <= starts_of(shard.streams, rows["stream_id"])]:
         yield "objects above the first kept offset", described(row)
 
 
-def _one_place_each(bucket: StreamShard) -> Mismatches:
-    both = np.intersect1d(bucket.stream_objects["object_id"], bucket.retired["object_id"])
+def _one_place_each(shard: StreamShard) -> Mismatches:
+    both = np.intersect1d(shard.stream_objects["object_id"], shard.retired["object_id"])
     if len(both):
         yield "each object live or retired", f"{some(both)} both"
-    for name, rows in (("live", bucket.stream_objects), ("retired", bucket.retired)):
+    for name, rows in (("live", shard.stream_objects), ("retired", shard.retired)):
         ids, counts = np.unique(rows["object_id"], return_counts=True)
         if len(ids[counts > 1]):
             yield "each object once", f"{some(ids[counts > 1])} {name} more than once"

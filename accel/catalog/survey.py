@@ -49,6 +49,7 @@ from accel.errors import AccelError, CatalogDamaged, MaintenanceRefused
 from loaders.errors import FormatError, TableMissing
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
+from loaders.parallel import map_bounded
 from loaders.store import ObjectInfo
 from loaders.tables.typed_key import TypedKey
 from loaders.versions import Versioned
@@ -69,22 +70,22 @@ class Survey:
 
     Args:
         lists: node id -> its list.
-        buckets: all of them, by number.
+        shards: all of them, by number.
     """
 
     lists: dict[int, Versioned[NodeList]]
-    buckets: tuple[Versioned[StreamShard], ...]
+    shards: tuple[Versioned[StreamShard], ...]
 
     def kept_ids(self) -> Ids:
-        """Ids of all that must not be deleted: live, prepared, waiting for a bucket, retired and not delete pending."""
+        """Ids of all that must not be deleted: live, prepared, waiting for a shard, retired and not delete pending."""
         waiting = (rows["object_id"][rows["doomed"] == 0] for rows in self._retired())
         return joined_ids([self.live_ids(), *self._prepared(), *waiting])
 
     def live_ids(self) -> Ids:
-        """Ids of all that readers may be told of, those that wait for a bucket among them."""
+        """Ids of all that readers may be told of, those that wait for a shard among them."""
         lists = [seen.value for seen in self.lists.values()]
         live = [rows["object_id"] for node_list in lists for rows in (node_list.live, node_list.stream_objects)]
-        return joined_ids([*live, *(seen.value.stream_objects["object_id"] for seen in self.buckets)])
+        return joined_ids([*live, *(seen.value.stream_objects["object_id"] for seen in self.shards)])
 
     def listed_ids(self) -> Ids:
         """Ids of all that is or was live: all that is known but those that are only prepared."""
@@ -103,7 +104,7 @@ class Survey:
 
     def _retired(self) -> Iterator[Rows]:
         yield from (seen.value.retired for seen in self.lists.values())
-        yield from (seen.value.retired for seen in self.buckets)
+        yield from (seen.value.retired for seen in self.shards)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,21 +138,23 @@ def joined_ids(parts: Iterable[Ids]) -> Ids:
 
 
 def read_survey(parts: CatalogParts) -> Survey:
-    """Read all lists and all buckets. One request each, without a body where nothing changed, and one or two more.
+    """Read all lists and all shards. One request each, without a body where nothing changed, and one or two more.
 
     A list counts even if the directory does not name its node: the directory is written second.
 
     Raises:
         MaintenanceRefused: an import is under way.
-        CatalogDamaged: a list or a bucket is not there.
+        CatalogDamaged: a list or a shard is not there.
         StoreError, TableError, CorruptObject, FormatTooNew: something could not be read.
     """
     refuse_during_import(parts)  # before anything else: what an import lists afterwards is then read as listed
     node_ids = list_node_ids(parts)
-    lists = parts.executor.map(lambda node_id: must_read(parts.keys.node_list(node_id)), node_ids)
+    lists = map_bounded(parts.executor, lambda node_id: must_read(parts.keys.node_list(node_id)), node_ids)
     by_node = dict(zip(node_ids, lists, strict=True))
-    buckets = parts.executor.map(lambda number: must_read(parts.keys.shard(number)), range(parts.format.stream_buckets))
-    return Survey(by_node, tuple(buckets))
+    shards = map_bounded(
+        parts.executor, lambda number: must_read(parts.keys.shard(number)), range(parts.format.stream_buckets)
+    )
+    return Survey(by_node, tuple(shards))
 
 
 def refuse_during_import(parts: CatalogParts) -> None:
@@ -278,7 +281,7 @@ Wrong = Callable[[NodeList, int], Problem | None]
 
 
 def find_contradictions(parts: CatalogParts, survey: Survey, excused: frozenset[int] = frozenset()) -> list[Problem]:
-    """All that lists and buckets contradict: themselves, each other, and what stands beside them.
+    """All that lists and shards contradict: themselves, each other, and what stands beside them.
 
     Args:
         parts: of the catalog.
@@ -298,40 +301,40 @@ def find_contradictions(parts: CatalogParts, survey: Survey, excused: frozenset[
 
 
 def contradictions_within(parts: CatalogParts, survey: Survey) -> Iterator[Problem]:
-    """What is wrong with each list and bucket by itself. No request; O(n log n) in their rows."""
+    """What is wrong with each list and shard by itself. No request; O(n log n) in their rows."""
     for node_id, node in survey.lists.items():
         if node.value.node_id != node_id:
             yield Problem(Kind.LIST, f"list of node {node_id}", "its own rows", f"those of node {node.value.node_id}")
         for problem in check_list(node.value):
             yield replace(problem, where=f"list of node {node_id}")
-    is_whole = len(survey.buckets) == parts.format.stream_buckets
-    for number, bucket in enumerate(survey.buckets):
-        if is_whole and bucket.value.bucket != number:
-            yield Problem(Kind.BUCKET, f"bucket {number}", "its own rows", f"those of bucket {bucket.value.bucket}")
-        yield from check_shard(bucket.value, parts.format.stream_buckets)
+    is_whole = len(survey.shards) == parts.format.stream_buckets
+    for number, shard in enumerate(survey.shards):
+        if is_whole and shard.value.bucket != number:
+            yield Problem(Kind.SHARD, f"stream shard {number}", "its own rows", f"those of shard {shard.value.bucket}")
+        yield from check_shard(shard.value, parts.format.stream_buckets)
 
 
 def contradictions_of_places(survey: Survey) -> Iterator[Problem]:
     """Objects that are live in more than one place, or live and retired. No request; O(n log n)."""
-    lists, buckets = [seen.value for seen in survey.lists.values()], [seen.value for seen in survey.buckets]
+    lists, shards = [seen.value for seen in survey.lists.values()], [seen.value for seen in survey.shards]
     live = [node_list.live["object_id"] for node_list in lists] + [
-        bucket.stream_objects["object_id"] for bucket in buckets
+        shard.stream_objects["object_id"] for shard in shards
     ]
     ids, counts = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *live]), return_counts=True)
     if (counts > 1).any():
         yield Problem(Kind.PLACE, "catalog", "each live object in one place", f"{some(ids[counts > 1])} in more")
-    gone = [node_list.retired["object_id"] for node_list in lists] + [bucket.retired["object_id"] for bucket in buckets]
+    gone = [node_list.retired["object_id"] for node_list in lists] + [shard.retired["object_id"] for shard in shards]
     both = np.intersect1d(ids, joined_ids(gone))
     if len(both):
         yield Problem(Kind.PLACE, "catalog", "each object live or retired", f"{some(both)} both")
 
 
 def _went_back(parts: CatalogParts, survey: Survey, excused: frozenset[int]) -> Iterator[Problem]:
-    """Lists that have seen less than a checkpoint, a kept version or a bucket knows of them, and such buckets."""
+    """Lists that have seen less than a checkpoint, a kept version or a shard knows of them, and such shards."""
     checkpoints = read_checkpoints(parts, survey)
     yield from _forgotten_streams(parts, survey, checkpoints)
     doubts: dict[int, list[Wrong]] = {}
-    for node_id, wrong in (*_by_checkpoints(checkpoints), *_by_versions(parts), *_by_buckets(survey)):
+    for node_id, wrong in (*_by_checkpoints(checkpoints), *_by_versions(parts), *_by_shards(survey)):
         seen = survey.lists.get(node_id)
         if node_id in excused:
             continue
@@ -362,13 +365,13 @@ def _by_versions(parts: CatalogParts) -> Iterator[tuple[int, Wrong]]:
         )
 
 
-def _by_buckets(survey: Survey) -> Iterator[tuple[int, Wrong]]:
+def _by_shards(survey: Survey) -> Iterator[tuple[int, Wrong]]:
     epochs, commits = [], []
-    for seen in survey.buckets:
-        bucket = seen.value
-        ranges = bucket.ranges
+    for seen in survey.shards:
+        shard = seen.value
+        ranges = shard.ranges
         epochs.append((ranges["node_id"], np.where(ranges["end"] == OPEN, ranges["epoch"], 0)))
-        commits += [(rows["node_id"], rows["added_by"] + 1) for rows in (bucket.stream_objects, bucket.retired)]
+        commits += [(rows["node_id"], rows["added_by"] + 1) for rows in (shard.stream_objects, shard.retired)]
     for node_id, epoch in highest_of_each(epochs):
         yield node_id, _least(lambda now, _: now.epoch, epoch, f"epoch {epoch} of an open range, or a later one")
     for node_id, commit in highest_of_each(commits):
@@ -387,14 +390,14 @@ def _least(read: Callable[[NodeList, int], int], least: int, expected: str) -> W
 
 def read_checkpoints(parts: CatalogParts, survey: Survey) -> dict[int, Checkpoint]:
     """The checkpoints of all nodes that have a list and one. One request a node."""
-    read = parts.executor.map(lambda node_id: parts.keys.checkpoint(node_id).read(), survey.lists)
+    read = map_bounded(parts.executor, lambda node_id: parts.keys.checkpoint(node_id).read(), survey.lists)
     return {node_id: seen.value for node_id, seen in zip(survey.lists, read, strict=True) if seen is not None}
 
 
 def _forgotten_streams(parts: CatalogParts, survey: Survey, checkpoints: dict[int, Checkpoint]) -> Iterator[Problem]:
-    """Buckets that do not know a stream which a checkpoint knows: a bucket never forgets one."""
+    """Stream shards that do not know a stream which a checkpoint knows: a shard never forgets one."""
     ends = joined_ids(checkpoint.ends["stream_id"] for checkpoint in checkpoints.values())
-    known = joined_ids(seen.value.streams["stream_id"] for seen in survey.buckets)
+    known = joined_ids(seen.value.streams["stream_id"] for seen in survey.shards)
     missing = np.setdiff1d(ends, known)
     numbers = shards_of(missing, parts.format.stream_buckets)
     for number in np.unique(numbers).tolist():
@@ -402,7 +405,7 @@ def _forgotten_streams(parts: CatalogParts, survey: Survey, checkpoints: dict[in
         forgotten = np.setdiff1d(missing[numbers == number], now)
         if len(forgotten):
             expected = f"streams {some(forgotten)}, which a checkpoint knows"
-            yield Problem(Kind.BUCKET, f"bucket {number}", expected, "none of them: put back?")
+            yield Problem(Kind.SHARD, f"stream shard {number}", expected, "none of them: put back?")
 
 
 def _unnamed_nodes(parts: CatalogParts, survey: Survey, _: frozenset[int]) -> Iterator[Problem]:
@@ -435,9 +438,9 @@ def _object_id_problems(parts: CatalogParts, survey: Survey, _: frozenset[int]) 
         highest = int(survey.known_ids().max(initial=-1))
         if seen is None:
             yield Problem(Kind.COUNTER, key.where, "a counter", "none: deleted?")
-        elif seen.value.next_object_id <= highest:
+        elif seen.value <= highest:
             expected = f"a number above {highest}, the highest id in use"
-            yield Problem(Kind.COUNTER, key.where, expected, f"{seen.value.next_object_id}: deleted, or put back?")
+            yield Problem(Kind.COUNTER, key.where, expected, f"{seen.value}: deleted, or put back?")
     except (FormatError, TableMissing) as error:
         yield Problem(Kind.COUNTER, key.where, "a counter that can be read", str(error))
     ids, counts = np.unique(
@@ -449,8 +452,8 @@ def _object_id_problems(parts: CatalogParts, survey: Survey, _: frozenset[int]) 
 
 
 CHECKS = (
-    (Kind.CHECKPOINT, "what checkpoints, kept versions and buckets know of lists and streams", _went_back),
+    (Kind.CHECKPOINT, "what checkpoints, kept versions and shards know of lists and streams", _went_back),
     (Kind.DIRECTORY, "the directory of nodes against the lists", _unnamed_nodes),
-    (Kind.COUNTER, "the counter of object ids against lists and buckets", _object_id_problems),
+    (Kind.COUNTER, "the counter of object ids against lists and shards", _object_id_problems),
 )
 """What compares keys with one another: the kind of the key that it reads, and a name for where it could not be done."""

@@ -3,7 +3,7 @@
     1. the list as it stands is kept as one more version
     2. one conditional write, rebased on a lost race: see `node_list`; before it, every object that would come back is
        opened, and none of them may be on its way to be deleted
-    3. objects of one stream that the undone commits had made are retired in the buckets of their streams, those that
+    3. objects of one stream that the undone commits had made are retired in the shards of their streams, those that
        still waited in the list among them; then the list forgets which commits were undone: see `shard_writes`
 
 A collector marks an object in the list as delete pending before it deletes it, and such an object never comes back: the
@@ -124,7 +124,7 @@ def unfinished_commits(catalog: ObjectCatalog, node_id: int) -> tuple[int, ...]:
 
 
 def finish_undo(catalog: ObjectCatalog, node_id: int) -> UndoReport:
-    """Finish an undo that ended half-way, and nothing else. Two requests a bucket, and a few for the list.
+    """Finish an undo that ended half-way, and nothing else. Two requests a shard, and a few for the list.
 
     Raises:
         CatalogMissing: the node has no list.
@@ -158,7 +158,7 @@ def undo(catalog: ObjectCatalog, node_id: int, sequence: int | None = None) -> U
         sequence: of the version; by default the newest one that has other objects than the list has now. If an
             undo ended half-way, that one is finished instead.
 
-    Requests: one a version that is kept, one an object that comes back, three for the list and two a bucket.
+    Requests: one a version that is kept, one an object that comes back, three for the list and two a shard.
 
     Raises:
         MaintenanceRefused: no such version, or an object that would come back does not exist as the list says.
@@ -299,6 +299,6 @@ def _errors(object_ids: Iterable[int], known: Checked) -> Iterable[tuple[int, Ac
 
 
 def _finish(parts: CatalogParts, node_id: int) -> None:
-    """Retire what undone commits had made, wherever it is on its way to its bucket, and tidy up."""
+    """Retire what undone commits had made, wherever it is on its way to its shard, and tidy up."""
     move_stream_objects(parts, node_id)
     erase_old_versions(parts, node_id)

@@ -1,6 +1,6 @@
 """Is the catalog true? Everything that can be checked by reading is checked; nothing is written.
 
-    list, bucket      each by itself: what the rules of lists and buckets keep; and none is behind what checkpoints,
+    list, shard      each by itself: what the rules of lists and shards keep; and none is behind what checkpoints,
                       kept versions of lists, and other keys know of it (`survey`)
     directory         it names each node whose list has commits
     counter           each counter is there, that of object ids is above all ids in use, and no id is given to two nodes
@@ -8,7 +8,7 @@
     missing, damaged  each live object exists with its size, and its index can be read and has the size that is said
     order             through a node's list the offsets of each stream ascend and do not overlap
     stream object     it holds what its row says, and no other live object of the catalog claims the same offsets
-    stream            streams that lists have data of stand in a bucket
+    stream            streams that lists have data of stand in a shard
     end               streams reach as far as checkpoints and closed ranges say that they do
     hole              advice: within a range of its node, a list passes over offsets that no object holds
     choices           advice: those that `init` keeps beside the format record cannot be read, or are others
@@ -18,7 +18,7 @@
 Most findings are damage; advice says what somebody should look after although nothing that the catalog says is untrue.
 What no verification sees is `NOT_LOOKED_AT`.
 
-The catalog may change meanwhile. What contradicts itself is therefore a problem only if the lists and buckets still
+The catalog may change meanwhile. What contradicts itself is therefore a problem only if the lists and shards still
 stand as they were read; else it counts as not checked.
 """
 
@@ -127,8 +127,8 @@ class Verification:
         problems: what is wrong.
         unchecked: what could not be checked.
         orphans: the oldest of them, at most 1,000.
-        counts: how many of what were checked: `lists`, `buckets`, `objects` opened, `bytes` of these, `keys` of the
-            bucket that are objects, `orphans`, `orphan_bytes`.
+        counts: how many of what were checked: `lists`, `shards`, `objects` opened, `bytes` of these, `keys` of the
+            shard that are objects, `orphans`, `orphan_bytes`.
         are_orphans_known: whether both the bucket and the whole catalog could be read, so that orphans could be told.
     """
 
@@ -170,7 +170,7 @@ def verify(
         scan: who goes through the bucket and opens the objects; this process by default.
         progress: called with the number of objects that were looked at so far, and with that of all live ones.
 
-    Requests: one for 1,000 keys of the bucket, three a list, two a bucket of streams, one an object that is live.
+    Requests: one for 1,000 keys of the bucket, three a list, two a stream shard, one an object that is live.
     """
     parts, scan = catalog.parts, scan or BulkScan()
     report = Verification(counts=dict.fromkeys(_COUNTS, 0))
@@ -189,7 +189,7 @@ def verify(
     return report
 
 
-_COUNTS = ("lists", "buckets", "objects", "bytes", "keys", "orphans", "orphan_bytes")
+_COUNTS = ("lists", "shards", "objects", "bytes", "keys", "orphans", "orphan_bytes")
 
 
 def _note_orphans(parts: CatalogParts, orphans: StoredObjects, report: Verification) -> None:
@@ -214,16 +214,16 @@ def _attempt(report: Verification, where: str, read: Callable[[], T]) -> T | Non
 
 
 def _read_all(parts: CatalogParts, report: Verification) -> tuple[Survey, bool]:
-    """Lists and buckets, as far as they can be read, and whether they all could."""
+    """Lists and shards, as far as they can be read, and whether they all could."""
     node_ids = _node_ids(parts, report)
     lists: dict[int, Versioned[NodeList]] = {}
     for node_id in node_ids or []:
         node = _read(report, Kind.LIST, parts.keys.node_list(node_id))
         if node is not None:
             lists[node_id] = node
-    buckets = [_read(report, Kind.BUCKET, parts.keys.shard(number)) for number in range(parts.format.stream_buckets)]
-    present = tuple(bucket for bucket in buckets if bucket is not None)
-    is_whole = node_ids is not None and len(lists) == len(node_ids) and len(present) == len(buckets)
+    shards = [_read(report, Kind.SHARD, parts.keys.shard(number)) for number in range(parts.format.stream_buckets)]
+    present = tuple(shard for shard in shards if shard is not None)
+    is_whole = node_ids is not None and len(lists) == len(node_ids) and len(present) == len(shards)
     return Survey(lists, present), is_whole
 
 
@@ -259,13 +259,13 @@ def _read(report: Verification, kind: Kind, key: TypedKey[T]) -> Versioned[T] | 
 
 def _check_records(parts: CatalogParts, survey: Survey, report: Verification) -> None:
     report.problems += contradictions_within(parts, survey)
-    report.counts |= {"lists": len(survey.lists), "buckets": len(survey.buckets)}
+    report.counts |= {"lists": len(survey.lists), "shards": len(survey.shards)}
     known = {problem.found for problem in report.problems}
     for kind, what, check in CHECKS:
         try:
             report.problems += _attempt(report, what, partial(_listed, check, parts, survey)) or ()
         except FormatError as error:
-            if str(error) not in known:  # lists and buckets are told of already
+            if str(error) not in known:  # lists and shards are told of already
                 report.problems.append(Problem(kind, what, "keys that can be read", str(error)))
 
 
@@ -339,31 +339,31 @@ def _check_objects(
 
 
 def _compare_claims(opener: _Opener, survey: Survey, all_ends: list[Ends], rows: Rows) -> Iterator[Problem]:
-    """What objects hold against what buckets and checkpoints say of their streams."""
-    buckets = [seen.value for seen in survey.buckets]
+    """What objects hold against what shards and checkpoints say of their streams."""
+    shards = [seen.value for seen in survey.shards]
     read = partial(read_checkpoints, opener.parts, survey)
     try:
         checkpoints = _attempt(opener.report, "ends that checkpoints know", read) or {}
     except FormatError:
         checkpoints = {}  # told of already
-    yield from strangers(all_ends, buckets)
+    yield from strangers(all_ends, shards)
     if not opener.is_short:
-        yield from unreached(all_ends, rows, buckets, checkpoints.values())
+        yield from unreached(all_ends, rows, shards, checkpoints.values())
     for ends in all_ends:
         if len(ends.gaps) > GAPS_MAX:
             opener.report.unchecked.append(Unchecked(f"{ends.where}: holes", f"it has more than {GAPS_MAX} gaps"))
         elif not opener.is_short:
-            yield from holes(ends, rows, buckets)
+            yield from holes(ends, rows, shards)
 
 
 def _stream_object_rows(survey: Survey) -> Rows:
     """Live objects of one stream, each once; those of commits that are being undone are left out."""
     live = no_rows(STREAM_OBJECT)
     for rows in [
-        *(seen.value.stream_objects for seen in survey.buckets),
+        *(seen.value.stream_objects for seen in survey.shards),
         *(seen.value.stream_objects for seen in survey.lists.values()),
     ]:
-        known = joined_ids([live["object_id"], *(seen.value.retired["object_id"] for seen in survey.buckets)])
+        known = joined_ids([live["object_id"], *(seen.value.retired["object_id"] for seen in survey.shards)])
         live = joined(live, rows[~np.isin(rows["object_id"], known)])
     for node_id, node in survey.lists.items():
         commits = np.array(node.value.withdrawn_commits, dtype=np.int64)
@@ -424,14 +424,14 @@ def _settle(parts: CatalogParts, survey: Survey, report: Verification, doubtful:
         changed = any(
             [
                 *(parts.keys.node_list(node_id).read_newer(seen) is not seen for node_id, seen in survey.lists.items()),
-                *(parts.keys.shard(seen.value.bucket).read_newer(seen) is not seen for seen in survey.buckets),
+                *(parts.keys.shard(seen.value.bucket).read_newer(seen) is not seen for seen in survey.shards),
             ]
         )
     except AccelError:
         changed = True
     if changed:
         reason = f"the catalog changed meanwhile; {len(doubtful)} contradictions may be due to that"
-        report.unchecked.append(Unchecked("what contradicts itself between lists and buckets", reason))
+        report.unchecked.append(Unchecked("what contradicts itself between lists and shards", reason))
     else:
         report.problems += doubtful
 
@@ -517,38 +517,38 @@ class Spans:
             yield Problem(Kind.STREAM_OBJECT, f"stream {streams[at]}", "each offset in one live object", seen)
 
 
-def strangers(all_ends: Iterable[Ends], buckets: Iterable[StreamShard]) -> Iterator[Problem]:
-    """Streams of which a list has data, and that no bucket knows. O(n log n)."""
-    known = joined_ids(bucket.streams["stream_id"] for bucket in buckets)
+def strangers(all_ends: Iterable[Ends], shards: Iterable[StreamShard]) -> Iterator[Problem]:
+    """Streams of which a list has data, and that no shard knows. O(n log n)."""
+    known = joined_ids(shard.streams["stream_id"] for shard in shards)
     for ends in all_ends:
         unknown = np.setdiff1d(ends.ids, known)
         if len(unknown):
-            yield Problem(Kind.STREAM, ends.where, "data of streams that a bucket knows", f"some of {some(unknown)}")
+            yield Problem(Kind.STREAM, ends.where, "data of streams that a shard knows", f"some of {some(unknown)}")
 
 
 def unreached(
-    all_ends: Iterable[Ends], rows: Rows, buckets: Iterable[StreamShard], checkpoints: Iterable[Checkpoint]
+    all_ends: Iterable[Ends], rows: Rows, shards: Iterable[StreamShard], checkpoints: Iterable[Checkpoint]
 ) -> Iterator[Problem]:
     """Streams that end before the end that a checkpoint or a closed range knows. O(n log n).
 
     Args:
         all_ends: of all lists.
         rows: STREAM_OBJECT rows of all live objects of one stream.
-        buckets: all of them.
+        shards: all of them.
         checkpoints: of all nodes.
     """
-    buckets = list(buckets)
+    shards = list(shards)
     have = [(ends.ids, ends.ends) for ends in all_ends] + [(rows["stream_id"], rows["end"])]
-    have += [(bucket.streams["stream_id"], bucket.streams["start_offset"]) for bucket in buckets]
+    have += [(shard.streams["stream_id"], shard.streams["start_offset"]) for shard in shards]
     ids, reached = np.array(highest_of_each(have), dtype=np.int64).reshape(-1, 2).T
     claims = [
         (f"checkpoint of node {checkpoint.node_id}", checkpoint.ends["stream_id"], checkpoint.ends["end"])
         for checkpoint in checkpoints
     ]
-    for bucket in buckets:
-        closed = bucket.ranges[bucket.ranges["end"] != OPEN]
+    for shard in shards:
+        closed = shard.ranges[shard.ranges["end"] != OPEN]
         closed = closed[closed["end"] > closed["start"]]
-        claims.append((f"bucket {bucket.bucket}", closed["stream_id"], closed["end"]))
+        claims.append((shard.where, closed["stream_id"], closed["end"]))
     for where, streams, ends in claims:
         at = np.minimum(np.searchsorted(ids, streams), max(0, len(ids) - 1))
         is_known = ids[at] == streams if len(ids) else np.zeros(len(streams), dtype=np.bool_)
@@ -558,17 +558,17 @@ def unreached(
             yield Problem(Kind.END, where, expected, f"data up to {reached[at[place]]}")
 
 
-def holes(ends: Ends, rows: Rows, buckets: Iterable[StreamShard]) -> Iterator[Problem]:
+def holes(ends: Ends, rows: Rows, shards: Iterable[StreamShard]) -> Iterator[Problem]:
     """Offsets within a range of the node that its list passes over, and that no object of one stream holds.
 
     A gap between two ranges is none: another node wrote there, or nobody. An import may bring holes; no writer does.
 
     Complexity: O(gaps * log n).
     """
-    parts = list(buckets)
-    ranges = np.concatenate([bucket.ranges for bucket in parts]) if parts else np.empty(0, dtype=rows.dtype)
+    parts = list(shards)
+    ranges = np.concatenate([shard.ranges for shard in parts]) if parts else np.empty(0, dtype=rows.dtype)
     ranges = ranges[np.lexsort((ranges["start"], ranges["stream_id"]))] if len(ranges) else ranges
-    starts = dict(pair for bucket in parts for pair in bucket.streams.tolist())
+    starts = dict(pair for shard in parts for pair in shard.streams.tolist())
     rows = rows[np.lexsort((rows["start"], rows["stream_id"]))]
     shown = 0
     for stream_id, gap_start, gap_end in ends.gaps[:GAPS_MAX]:

@@ -64,7 +64,7 @@ from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_r
 from accel.catalog.survey import list_node_ids
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced
 from accel.image import StreamObject
-from loaders.backoff import Backoff, RetrySettings
+from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import StoreError, TableError
 from loaders.format import RecordBatch
 from loaders.lifetime import Lifetime
@@ -103,7 +103,7 @@ class NodeWriter:
         self._ready: list[tuple[int, int]] = []
         self._doubtful: list[Claims] = []
         self._unsettled: Unsettled | None = None
-        self._backoff = Backoff(RetrySettings(), parts.system.sleep, parts.system.jitter)
+        self._backoff = Backoff(DEFAULT_RETRY, parts.system.sleep, parts.system.jitter)
         self._commits_since_checkpoint = opened
         self.node_id = seen.value.node_id
         self.session_number = seen.value.epoch
@@ -238,13 +238,13 @@ class NodeWriter:
         self.commit_upload(None, stream_objects={stream_id: stream_object})
 
     def open_streams(self, streams: Iterable[int] | Mapping[int, int | None]) -> None:
-        """Begin to write streams on this node: one conditional write a bucket that is touched.
+        """Begin to write streams on this node: one conditional write a shard that is touched.
 
         Args:
             streams: their ids; or {stream id: first offset} for streams that are new and do not start at 0.
 
         Raises:
-            CommitRefused: a stream is open on another node, or known with another end. Streams of other buckets may
+            CommitRefused: a stream is open on another node, or known with another end. Streams of other shards may
                 have been opened; repeating it is safe.
         """
         wanted = dict(streams) if isinstance(streams, Mapping) else dict.fromkeys(streams)

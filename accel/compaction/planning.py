@@ -90,10 +90,10 @@ def survey_nodes(catalog: ObjectCatalog, settings: CompactionSettings) -> tuple[
     Raises:
         StoreError: the catalog cannot be read now.
     """
-    snapshot = catalog.refresh_snapshot()
-    lists = snapshot.node_lists()
+    state = catalog.refresh_state()
+    lists = state.node_lists()
     now_ms = catalog.parts.now_ms()
-    streams = np.sort(np.concatenate([seen.value.streams for seen in snapshot.buckets]), order="stream_id")
+    streams = np.sort(np.concatenate([seen.value.streams for seen in state.shards]), order="stream_id")
     trimmed = streams[streams["start_offset"] > 0]
     ids, starts = trimmed["stream_id"].copy(), trimmed["start_offset"].copy()
     targets = settings.targets({node_id: len(node_list.live) for node_id, node_list in lists.items()})

@@ -173,7 +173,7 @@ class _Work:
 
     def still_to_do(self) -> list[Group]:
         """The groups whose sources are all there; the others are done or lost."""
-        lists = self._catalog.refresh_snapshot().node_lists()
+        lists = self._catalog.refresh_state().node_lists()
         todo = []
         for group in self._groups:
             node_list = lists.get(group.node_id)
@@ -296,7 +296,7 @@ def run_group(catalog: ObjectCatalog, group: Group, settings: CompactionSettings
     Raises:
         StoreError: a source could not be read, or an output not written. What was written is given up.
         CorruptObject: a source is not what the format or its metadata says.
-        CommitRefused: too many ids are promised in the node's list already.
+        CommitRefused: too many ids are prepared in the node's list already.
     """
     parts = catalog.parts
     sources = open_sources(parts.store, parts.layout, group.sources, settings.merging, executor=parts.executor)
@@ -335,14 +335,14 @@ def run_in_process(
 
 
 def give_up(catalog: ObjectCatalog, node_id: int, object_ids: Iterable[int]) -> None:
-    """Discard outputs that will not be committed, as far as that is possible now; else their promise runs out."""
+    """Discard outputs that will not be committed, as far as that is possible now; else their deadline passes."""
     ids = list(object_ids)
     if not ids:
         return
     try:
         catalog.discard(node_id, ids)
     except AccelError:
-        logger.warning("node %d: %d outputs stay until their promise runs out", node_id, len(ids), exc_info=True)
+        logger.warning("node %d: %d outputs stay until their deadline", node_id, len(ids), exc_info=True)
 
 
 @contextmanager
@@ -350,8 +350,8 @@ def _given_up_on_failure(catalog: ObjectCatalog, node_id: int, object_ids: list[
     try:
         yield
     except ObjectExists:
-        # Something of another lies under one of these ids, which `discard` would delete. When their promise has run
-        # out, the collector deletes those that nothing lists.
+        # Something of another lies under one of these ids, which `discard` would delete. Once their deadline has
+        # passed, the collector deletes those that nothing lists.
         raise
     except Exception:
         give_up(catalog, node_id, object_ids)

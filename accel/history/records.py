@@ -97,6 +97,7 @@ from accel.history.rules.values import (
 from loaders.errors import CorruptObject, FormatLimit
 from loaders.tables.columns import ROWS_MAX, pack_columns, unpack_columns
 from loaders.tables.records import (
+    Bounded,
     ByName,
     Columns,
     Converted,
@@ -282,23 +283,6 @@ class UuidRow(Packing[tuple[UUID, ...]]):
         if len(stored) % UUID_SIZE_BYTES:
             raise ValueError(f"expected ids of {UUID_SIZE_BYTES} bytes each, found {len(stored)} bytes")
         return tuple(UUID(bytes=stored[at : at + UUID_SIZE_BYTES]) for at in range(0, len(stored), UUID_SIZE_BYTES))
-
-
-class Bounded(Packing[int]):
-    """A number of 0 to `high`, checked before it is written and when it is read; `what` names it in errors."""
-
-    stored = int
-
-    def __init__(self, what: str, high: int = INT64_MAX) -> None:
-        self.what, self.high = what, high
-
-    def pack(self, value: int) -> int:
-        """The number."""
-        return checked_integer(self.what, value, 0, self.high)
-
-    def unpack(self, stored: int, where: str) -> int:  # noqa: ARG002 - the others' arguments
-        """The number."""
-        return checked_integer(self.what, stored, 0, self.high)
 
 
 def number_form(name: str, field: str, high: int = INT64_MAX) -> HistoryForm[int]:

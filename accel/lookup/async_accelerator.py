@@ -10,11 +10,11 @@ there is a newer one (`AsyncImages.newer`). Tasks wait for what these bring; the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 
 from accel.image import OPEN_END, ImageVersion, MetadataImage, is_newer
 from accel.image_source import ImageSource
@@ -29,12 +29,16 @@ from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from loaders.format import RecordBatch
 from loaders.lifetime import PerProcess, Threads
+from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore
 
 T = TypeVar("T")
 
 WAIT_SECONDS_MAX = 1.0
 """One question to the source waits no longer; so a thread that nobody needs any more soon ends."""
+
+QUESTIONS: Final = 2
+"""That can be under way at once: for the newest image, and for a newer one. Each is asked once for all tasks."""
 
 
 class AsyncReadAccelerator(AcceleratorBase):
@@ -202,8 +206,8 @@ class AsyncImages:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._current: _Flight[MetadataImage] = _Flight("accel-image")
-        self._newer: _Flight[MetadataImage | None] = _Flight("accel-newer-image")
+        self._asked: SharedLoads[str, MetadataImage | None] = SharedLoads(0, lambda _: 1)
+        self._threads = Threads(QUESTIONS, "accel-image")
 
     async def current(self) -> MetadataImage:
         """The newest image at hand, installed; only where the source has to ask for it, this waits for that.
@@ -214,9 +218,9 @@ class AsyncImages:
         image = self._engine.image_at_hand()
         if image is not None:
             return image
-        asked = self._current.under_way() or self._current.start(self._engine.image)
-        await asyncio.wait({asked})
-        return asked.result()
+        asking, _ = self._asked.start("current", self._threads, self._engine.image)
+        await asyncio.wait({_waiter(asking)})
+        return cast("MetadataImage", asking.result())
 
     async def newer(self, version: ImageVersion, deadline: Deadline) -> MetadataImage | None:
         """An image newer than this version, or None when the time is over; asks once, however short the time.
@@ -229,10 +233,10 @@ class AsyncImages:
             if image is not None and is_newer(image.version, version):
                 return image
             left_seconds = deadline.left_seconds() or 0.0
-            shared = self._newer.under_way()
-            asked = shared or self._newer.start(partial(self._wait_newer, version, min(left_seconds, WAIT_SECONDS_MAX)))
-            done, _ = await asyncio.wait({asked}, timeout=left_seconds if shared else None)
-            newer = asked.result() if done else None
+            ask = partial(self._engine.source.wait_newer, version, min(left_seconds, WAIT_SECONDS_MAX))
+            asking, is_own = self._asked.start("newer", self._threads, ask)
+            done, _ = await asyncio.wait({_waiter(asking)}, timeout=None if is_own else left_seconds)
+            newer = asking.result() if done else None
             if newer is not None and is_newer(newer.version, version):
                 return newer
             if not deadline.left_seconds():
@@ -240,30 +244,4 @@ class AsyncImages:
 
     def close(self) -> None:
         """Stop asking; a question that is under way ends by itself."""
-        self._current.close()
-        self._newer.close()
-
-    def _wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
-        return self._engine.source.wait_newer(version, timeout_seconds)
-
-
-class _Flight(Generic[T]):
-    """One call at a time, in a thread of its own; all who want it meanwhile wait for the same one."""
-
-    def __init__(self, name: str) -> None:
-        self._thread = Threads(1, name)
-        self._asked: asyncio.Future[T] | None = None
-
-    def under_way(self) -> asyncio.Future[T] | None:
-        """The call that was started and has not ended."""
-        return None if self._asked is None or self._asked.done() else self._asked
-
-    def start(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """Start a call; nobody who stops waiting for it stops it."""
-        self._asked = asyncio.get_running_loop().run_in_executor(self._thread, call)
-        self._asked.add_done_callback(_look_at)
-        return self._asked
-
-    def close(self) -> None:
-        """Take no more calls."""
-        self._thread.shutdown(wait=False)
+        self._threads.shutdown(wait=False)

@@ -279,7 +279,7 @@ class Engine:
         settings, key_of = self.settings, self.layout.object_key
         if settings.bypass:
             return Inputs(EmptyIndexCache(), LoadAll(), key_of, self._may_refresh)
-        hints = self.hints if settings.use_hints and self.hints.readable else None
+        hints = self.hints if settings.use_hints else None
         return Inputs(self.index_cache, policy_of(settings.policy), key_of, self._may_refresh, hints)
 
     def _install(self, image: MetadataImage) -> MetadataImage | None:

@@ -42,6 +42,7 @@ from loaders.errors import DataNotFound, FormatLimit
 from loaders.format import RecordBatch
 from loaders.layout import time_part_prefix
 from loaders.lifetime import Threads
+from loaders.parallel import map_bounded
 from loaders.store import ObjectStore
 
 # Appends that wait for an object
@@ -339,7 +340,7 @@ def stream_spans(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, 
         return {}
     numbers = np.unique(shards_of(ids, parts.format.stream_buckets)).tolist()
     spans: dict[int, StreamSpan] = {}
-    for seen in parts.executor.map(lambda number: parts.keys.shard(number).read(), numbers):
+    for seen in map_bounded(parts.executor, lambda number: parts.keys.shard(number).read(), numbers):
         if seen is None:
             continue
         streams, ranges = seen.value.streams, seen.value.ranges
@@ -466,7 +467,7 @@ class OpenSegments:
             if segment_id not in sealed and segment_id not in elsewhere
         }
         self.begin(to_open.values())
-        opened = list(self._executor.map(lambda item: self._opened(name, *item), to_open.items()))
+        opened = map_bounded(self._executor, lambda item: self._opened(name, *item), to_open.items())
         self._restore([segment for segment in opened if segment.index.end_offset < segment.end], spans)
         segments |= {segment.segment_id: segment for segment in opened}
         with self._lock:
@@ -500,7 +501,7 @@ class OpenSegments:
         def move(segment: OpenSegment) -> int:
             return segment.index.move(self.durable_end(segment))
 
-        list(self._executor.map(move, segments))
+        map_bounded(self._executor, move, segments)
 
     def delete_times(self, stream_ids: Iterable[int]) -> None:
         """Delete the time indexes of streams. 1 request for 1,000 parts, and 1 to list as many."""
@@ -538,7 +539,7 @@ class OpenSegments:
             start = spans[segment.stream_id].start
             return restore_times(segment.index, accelerator, segment.stream_id, segment.unit, start, segment.end)
 
-        list(self._executor.map(restore, segments))
+        map_bounded(self._executor, restore, segments)
 
 
 def refuse_elsewhere(what: str, name: StreamName, elsewhere: Mapping[int, StreamSpan]) -> None:

@@ -303,7 +303,7 @@ class Upload:
         except CommitRefused:
             if self._is_doubtful or self._written is None:
                 raise
-            self._written = None  # its promise may have run out while it could not be committed
+            self._written = None  # its deadline may have passed while it could not be committed
             self._write_and_commit()
 
     def _write_and_commit(self) -> None:

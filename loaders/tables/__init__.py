@@ -22,7 +22,7 @@ from loaders.tables.probe import probe_conditions
 from loaders.tables.records import Fields, FormRegistry, RecordForm, form_of
 from loaders.tables.table import Change, Table, Unreadable
 from loaders.tables.tables import Tables
-from loaders.tables.typed_key import RecordCache, TypedKey
+from loaders.tables.typed_key import IdBlocks, RecordCache, TypedKey, check_counter
 from loaders.versions import Entry, Version, Versioned
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Fields",
     "FormRegistry",
     "FormatRecord",
+    "IdBlocks",
     "RecordCache",
     "RecordForm",
     "RetrySettings",
@@ -43,6 +44,7 @@ __all__ = [
     "ValueCache",
     "Version",
     "Versioned",
+    "check_counter",
     "create_format",
     "form_of",
     "probe_conditions",

@@ -35,6 +35,7 @@ A version that is newer than known is refused.
 from __future__ import annotations
 
 import dataclasses
+import operator
 import re
 import struct
 from abc import ABC, abstractmethod
@@ -72,6 +73,7 @@ Fields: TypeAlias = dict[str, Any]
 
 VERSION_MAX = 0xFFFF
 UUID_SIZE_BYTES: Final = 16
+INT64_MAX: Final = 2**63 - 1
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,254}")
 _VERSION = struct.Struct(">H")
@@ -166,6 +168,26 @@ class ByName(Packing[E]):
         if stored not in self.kind.__members__:
             raise ValueError(f"expected one of {', '.join(self.kind.__members__)}, found {stored!r}")
         return self.kind[stored]
+
+
+class Bounded(Packing[int]):
+    """A number of 0 to `high`, checked before it is written and when it is read; `what` names it in errors."""
+
+    stored = int
+
+    def __init__(self, what: str, high: int = INT64_MAX) -> None:
+        self.what, self.high = what, high
+
+    def pack(self, value: int) -> int:
+        """The number."""
+        number = operator.index(value)
+        if not 0 <= number <= self.high:
+            raise ValueError(f"expected {self.what} of 0 to {self.high}, found {number}")
+        return number
+
+    def unpack(self, stored: int, where: str) -> int:  # noqa: ARG002 - the others' arguments
+        """The number."""
+        return self.pack(stored)
 
 
 class UuidBytes(Packing[UUID]):

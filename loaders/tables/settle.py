@@ -191,7 +191,7 @@ class _Write:
 
     def settle(self) -> Settled:
         for attempt in range(self._writer.backoff.settings.settle_attempts):
-            if attempt:
+            if attempt:  # written out: a write that is decided at once, as nearly all are, knows no backoff
                 self._writer.backoff.pause(attempt)
             try:
                 settled = self._send() or self._look()

@@ -334,7 +334,7 @@ class Table:
                 self._lost(key, version, settled)
             return
         stored = self._folder.look(key)
-        for attempt in range(1, self._attempts + 1):
+        for _ in self._writer.backoff.attempts():
             if stored is None:
                 self._folder.check_exists()
             if stored is None or stored.is_tombstone:
@@ -343,7 +343,6 @@ class Table:
             if settled.outcome is not Outcome.LOST:
                 return
             stored = settled.current
-            self._writer.backoff.pause(attempt)
         raise self._others_were_faster(key, stored)
 
     def erase(self, key: str) -> None:

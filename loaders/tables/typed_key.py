@@ -1,4 +1,4 @@
-"""A typed key: one key of a versioned table, read and written as records of one class; and the cache of records.
+"""A typed key: one key of a versioned table, read and written as records of one class; the cache of records; counters.
 
     number = TypedKey(tables.table("counters"), "object-ids", NUMBER)
     number.create_if_absent(0)
@@ -36,6 +36,12 @@ one who waited asks once more. Errors go to all who wait, and are not kept; but 
 along. Some final records are erased: `erase` and `forget_table` drop them, and what a read or a write brings that began
 before. Erased by another process, a record may still be given out here. Records are known by table and key: a table
 that may be made anew has a unique id in its name.
+
+**Counters** are keys that hold the next id that nobody has. A process that needs ids raises a counter by a whole block
+and gives them out from memory (`IdBlocks`); when it dies the rest of its block is lost, which costs nothing: ids are
+63 bits long. A process that is forked has no ids until it takes a block of its own: those in memory are its parent's.
+A counter is made once and never anew: one that is not there was deleted, and one that is not above an id in use was put
+back from an older version. Both are errors, because the ids that they would give belong to somebody (`check_counter`).
 """
 
 from __future__ import annotations
@@ -43,9 +49,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 from loaders.errors import AccelError, DataNotFound, FormatError, FormatTooNew, TableMissing
+from loaders.lifetime import PerProcess
 from loaders.shared_loads import Flight, SharedLoads
 from loaders.tables.envelope import Stored
 from loaders.tables.records import Codec
@@ -503,3 +511,117 @@ def _concerns_all(error: BaseException, *, is_late: bool) -> bool:
     if not isinstance(error, Exception) or isinstance(error, CancelledError):
         return False
     return is_late or not isinstance(error, DataNotFound)
+
+
+# Counters
+
+IDS_AT_ONCE_MAX: Final = 1 << 20
+
+
+def check_counter(now: int | None, highest_id: int, where: str, damaged: Callable[[str], AccelError]) -> int:
+    """The next id that nobody has, by a counter that was read after the ids in use.
+
+    Args:
+        now: what the counter says; None = it is not there.
+        highest_id: the highest id in use that was seen; -1 = none was.
+        where: the counter, for errors.
+        damaged: makes the error.
+
+    Raises:
+        What `damaged` makes: there is no counter, or it is not above an id in use.
+    """
+    if now is None:
+        raise damaged(f"expected a counter in {where}, found none: it was deleted")
+    if now <= highest_id:
+        expected = f"a number above {highest_id}, the highest id in use"
+        raise damaged(f"{where}: expected {expected}, found {now}: it went back")
+    return now
+
+
+class _Free:
+    """What one process knows: the ids that it has taken and not given out, and the highest in use that it has seen."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.blocks: list[range] = []
+        self.highest_id = -1
+
+
+class IdBlocks:
+    """Gives out ids of one counter, each once. Threads: any; no lock is held over I/O.
+
+    Args:
+        counter: the counter.
+        block: how many ids one write takes at least.
+        damaged: makes the error for a counter that is gone, or is not above the ids in use.
+    """
+
+    def __init__(self, counter: TypedKey[int], block: int, damaged: Callable[[str], AccelError]) -> None:
+        self._counter = counter
+        self._block = block
+        self._damaged = damaged
+        self._free = PerProcess("ids", _Free)
+
+    def note(self, highest_id: int) -> None:
+        """Take notice of an id in use: a counter that is not above it is refused from now on."""
+        with (free := self._free()).lock:
+            free.highest_id = max(free.highest_id, highest_id)
+
+    def refuse_lost(self) -> None:
+        """Look whether the counter is there, and above the ids in use that were seen. One request.
+
+        Raises:
+            What `damaged` makes: it is not.
+            StoreError, TableError, CorruptObject, FormatTooNew: it cannot be read.
+        """
+        highest_id = self._highest_id()
+        seen = self._counter.read()
+        check_counter(None if seen is None else seen.value, highest_id, self._counter.where, self._damaged)
+
+    def take(self, count: int = 1) -> list[int]:
+        """So many new ids, ascending. No request while the block lasts, else two.
+
+        Raises:
+            ValueError: a count below 1, or above 1,048,576.
+            What `damaged` makes: the counter was deleted, or is not above the ids in use that were seen.
+            StoreError, TableError: the counter could not be raised.
+        """
+        if not 1 <= count <= IDS_AT_ONCE_MAX:
+            raise ValueError(f"expected 1 to {IDS_AT_ONCE_MAX} ids at once, found {count}")
+        while True:
+            taken = self._take_free(count)
+            if taken is not None:
+                return list(taken)
+            block = self._allocate(max(count, self._block))
+            with (free := self._free()).lock:
+                free.blocks.append(block)
+
+    def free_now(self) -> int:
+        """How many ids can be given out without a request."""
+        with (free := self._free()).lock:
+            return max((len(block) for block in free.blocks), default=0)
+
+    def _highest_id(self) -> int:
+        with (free := self._free()).lock:
+            return free.highest_id
+
+    def _take_free(self, count: int) -> range | None:
+        with (free := self._free()).lock:
+            for at, block in enumerate(free.blocks):
+                if len(block) >= count:
+                    free.blocks[at : at + 1] = [rest for rest in [block[count:]] if rest]
+                    return block[:count]
+        return None
+
+    def _allocate(self, count: int) -> range:
+        highest_id = self._highest_id()
+
+        # Asked again after a lost reply it takes another block: the first one is burnt, which is fine.
+        def raised(now: int | None) -> int:
+            return check_counter(now, highest_id, self._counter.where, self._damaged) + count
+
+        try:
+            after = self._counter.change(raised).value
+        except TableMissing as error:
+            raise self._damaged(f"expected a counter in {self._counter.where}, found no such table") from error
+        return range(after - count, after)

@@ -60,7 +60,7 @@ def verify(*, job: JobChoice, prefix_digits: int) -> None:
 @_prefix_option
 @job_options
 def gc(*, job: JobChoice, wanted: Collection, prefix_digits: int) -> None:
-    """Delete retired objects past their time, promised ones past their deadline, and old orphans.
+    """Delete retired objects past their time, prepared ones past their deadline, and old orphans.
 
     The same as `accel catalog gc`; tasks go through the bucket, and the driver deletes, 1,000 objects a request. Ends
     with 1 if something could not be deleted.

@@ -219,7 +219,7 @@ class StreamSetReader(DataSourceReader):
         """Read the catalog, leave out objects that no row is asked of, and divide the others among tasks."""
         table = self.options.table
         with ObjectCatalog.open(self.options.store.open()) as catalog:
-            listed = listed_objects(catalog.refresh_snapshot())
+            listed = listed_objects(catalog.refresh_state())
             namespace = catalog.format.namespace
         names = _KEYS_OF_OBJECTS if table.opens_objects else _KEYS_OF_THE_LIST
         listed = listed[self.bounds.mask(chosen_columns(listed, names))]

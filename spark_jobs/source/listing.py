@@ -37,7 +37,7 @@ from pyspark.sql.datasource import (
 )
 
 from accel.catalog.records import Rows
-from accel.catalog.refresh import Snapshot
+from accel.catalog.refresh import CatalogState
 from loaders.object_ref import ObjectRef
 
 _INT64 = np.iinfo(np.int64)
@@ -167,12 +167,12 @@ _FACTS = ("object_id", "size_bytes", "index_size_bytes", "attributes", "tail_che
 Listed: TypeAlias = NDArray[np.void]
 
 
-def listed_objects(snapshot: Snapshot) -> Listed:
+def listed_objects(state: CatalogState) -> Listed:
     """All live objects of a catalog, ascending by node, kind, and order or stream and offset. No loop over objects."""
-    lists = snapshot.node_lists()
+    lists = state.node_lists()
     sets = [_sets(node_id, node_list.live) for node_id, node_list in sorted(lists.items())]
     waiting = [node_list.stream_objects for node_list in lists.values()]
-    ones = [_ones(rows) for rows in (*(seen.value.stream_objects for seen in snapshot.buckets), *waiting)]
+    ones = [_ones(rows) for rows in (*(seen.value.stream_objects for seen in state.shards), *waiting)]
     listed = np.concatenate([np.empty(0, dtype=LISTED), *sets, _each_once(ones)])
     ordered: Listed = listed[np.lexsort([listed[name] for name in ("start_offset", "order_id", "kind", "node_id")])]
     return ordered
@@ -207,7 +207,7 @@ def _ones(stream_objects: Rows) -> Listed:
 
 
 def _each_once(parts: Sequence[Listed]) -> Listed:
-    """An object on its way from a list to its bucket stands in both for a while."""
+    """An object on its way from a list to its stream shard stands in both for a while."""
     rows = np.concatenate([np.empty(0, dtype=LISTED), *parts])
     _, first = np.unique(rows["object_id"], return_index=True)
     once: Listed = rows[first]

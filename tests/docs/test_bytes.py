@@ -29,7 +29,7 @@ FORMS = {
         records.NODE_DIRECTORY,
         records.NODE_LIST,
         records.LIST_VERSION,
-        records.STREAM_BUCKET,
+        records.STREAM_SHARD,
         records.CHECKPOINT,
         records.OBJECT_ID_COUNTER,
         records.IMPORT_RUN,
@@ -38,7 +38,7 @@ FORMS = {
 }
 KINDS = {
     "live object": records.LIVE,
-    "promise": records.PREPARED,
+    "prepared id": records.PREPARED,
     "retired object": records.RETIRED,
     "stream": records.STREAM,
     "owned range": records.OWNED_RANGE,
@@ -101,7 +101,7 @@ def test_the_record_in_full_says_what_it_is_said_to_say() -> None:
 
 
 def test_examples_of_the_hash_are_true() -> None:
-    examples = [row for row in cells(section("Buckets of streams")) if row[0].isdigit()]
+    examples = [row for row in cells(section("Stream shards")) if row[0].isdigit()]
     assert len(examples) >= 5
     for stream_id, final, *buckets in examples:
         mixed = int(final.strip("`"), 16)
@@ -112,7 +112,7 @@ def test_examples_of_the_hash_are_true() -> None:
 
 
 def test_the_hash_as_the_page_writes_it_gives_its_steps() -> None:
-    formula = re.search(r"```\n(.*?)```", section("Buckets of streams"), re.DOTALL)
+    formula = re.search(r"```\n(.*?)```", section("Stream shards"), re.DOTALL)
     assert formula
     names = {"id": 420_000, "stream_buckets": 32}
     steps = []
@@ -122,8 +122,8 @@ def test_the_hash_as_the_page_writes_it_gives_its_steps() -> None:
         names[name] = eval(expression.replace("mod", "%"), {}, dict(names)) & (2**64 - 1)  # noqa: S307
         steps.append(names["z"])
     assert f"In steps for stream 420000: {', '.join(f'`{each:016X}`' for each in steps[:4])}." in PAGE
-    assert names["bucket"] == shard_of(420_000, 32)
-    assert f"`accel/tables/stream-buckets/{shard_key(names['bucket'])}`" in section("Buckets of streams")
+    assert names["shard"] == shard_of(420_000, 32)
+    assert f"`accel/tables/stream-buckets/{shard_key(names['shard'])}`" in section("Stream shards")
 
 
 @pytest.mark.parametrize("kind", KINDS)

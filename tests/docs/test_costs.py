@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from accel.catalog import CatalogSettings, ObjectCatalog
-from accel.catalog.records import OWNED_RANGE, STREAM, STREAM_BUCKET, StreamShard, make_rows
+from accel.catalog.records import OWNED_RANGE, STREAM, STREAM_SHARD, StreamShard, make_rows
 from accel.catalog.stream_shards import shards_of
 from benchmarks import catalog_refresh
 from loaders.layout import ObjectLayout
@@ -30,12 +30,12 @@ def rows_of(first_cell: str) -> list[list[str]]:
     return [row for row in table_rows(OPERATIONS) if re.fullmatch(first_cell, row[0])]
 
 
-def requests_a_refresh(buckets: int) -> int:
-    return NODES + buckets + 1
+def requests_a_refresh(shards: int) -> int:
+    return NODES + shards + 1
 
 
-def reader_gets(poll_seconds: int, buckets: int = FormatRecord(namespace="any").stream_buckets) -> int:
-    return requests_a_refresh(buckets) * MONTH_SECONDS // poll_seconds
+def reader_gets(poll_seconds: int, shards: int = FormatRecord(namespace="any").stream_buckets) -> int:
+    return requests_a_refresh(shards) * MONTH_SECONDS // poll_seconds
 
 
 @pytest.mark.parametrize(
@@ -56,31 +56,31 @@ def test_the_costs_of_a_month_are_requests_times_prices(what: str, gets: int, pu
 
 
 def test_the_costs_of_buckets_are_requests_times_prices() -> None:
-    rows = rows_of(r"\d+ buckets.*")
+    rows = rows_of(r"\d+ shards.*")
     assert len(rows) == 3
     for row in rows:
-        buckets = int(row[0].split()[0])
-        told = [str(requests_a_refresh(buckets)), f"{reader_gets(10, buckets) * GET_USD:.2f}"]
-        assert [row[1], row[2], row[4]] == [*told, str(2 * buckets)]
+        shards = int(row[0].split()[0])
+        told = [str(requests_a_refresh(shards)), f"{reader_gets(10, shards) * GET_USD:.2f}"]
+        assert [row[1], row[2], row[4]] == [*told, str(2 * shards)]
 
 
-def bucket_bytes(streams: int, buckets: int) -> int:
-    """What one of many buckets takes, envelope included; first offsets at random, one open range a stream."""
+def shard_bytes(streams: int, shards: int) -> int:
+    """What one of many shards takes, envelope included; first offsets at random, one open range a stream."""
     chance = np.random.default_rng(1)
     ids = np.arange(streams)
-    mine = ids[shards_of(ids, buckets) == 1]
+    mine = ids[shards_of(ids, shards) == 1]
     starts, nodes = chance.integers(0, 10_000_000, len(mine)), chance.integers(0, NODES, len(mine))
     ranges = make_rows(OWNED_RANGE, stream_id=mine, range_index=0, epoch=1, start=0, end=-1, node_id=nodes)
     bucket = StreamShard(1, make_rows(STREAM, stream_id=mine, start_offset=starts), ranges)
-    return len(STREAM_BUCKET.encode(bucket)) + VALUE_START
+    return len(STREAM_SHARD.encode(bucket)) + VALUE_START
 
 
-def test_the_bytes_of_a_bucket_are_what_the_page_says() -> None:
-    for row in rows_of(r"\d+ buckets.*"):
+def test_the_bytes_of_a_shard_are_what_the_page_says() -> None:
+    for row in rows_of(r"\d+ shards.*"):
         told_kilobytes = int(row[3].removesuffix(" KB"))
-        assert bucket_bytes(200_000, int(row[0].split()[0])) / 1000 == pytest.approx(told_kilobytes, rel=0.05)
-    assert "a million of them in 32\nbuckets make 170 KB each" in OPERATIONS.read_text()
-    assert bucket_bytes(1_000_000, 32) / 1000 == pytest.approx(170, rel=0.1)
+        assert shard_bytes(200_000, int(row[0].split()[0])) / 1000 == pytest.approx(told_kilobytes, rel=0.05)
+    assert "a million of them in 32\nshards make 170 KB each" in OPERATIONS.read_text()
+    assert shard_bytes(1_000_000, 32) / 1000 == pytest.approx(170, rel=0.1)
 
 
 def test_an_upload_is_one_put_and_a_64th_writes_a_checkpoint() -> None:

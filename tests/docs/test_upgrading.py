@@ -15,7 +15,7 @@ import pytest
 
 from accel import ReadAccelerator
 from accel.catalog import ObjectCatalog
-from accel.catalog.keys import NODE_LISTS, STREAM_BUCKETS, node_key, shard_key
+from accel.catalog.keys import NODE_LISTS, STREAM_SHARDS, node_key, shard_key
 from accel.errors import FormatTooNew, ImageTooOld
 from accel.system import SYSTEM
 from loaders.layout import FORMAT_KEY, ObjectLayout
@@ -87,7 +87,7 @@ def written(store: ObjectStore, object_id: int) -> ObjectRef:
 
 def test_an_open_session_commits_uploads_and_opens_no_streams(store: ObjectStore, catalog: ObjectCatalog) -> None:
     writer = catalog.open_node(NODE)
-    write_newer(store, STREAM_BUCKETS, shard_key(0))
+    write_newer(store, STREAM_SHARDS, shard_key(0))
     [object_id] = writer.prepare()
     writer.commit_upload(written(store, object_id), {STREAM: (0, 10)})
     with pytest.raises(FormatTooNew):

@@ -138,7 +138,7 @@ async def opened(store: ObjectStore) -> AsyncIterator[AsyncReadAccelerator]:
 CATALOG_CALLS: dict[str, Callable[[ObjectCatalog], object]] = {
     "image": lambda catalog: catalog.image(),
     "refresh": lambda catalog: catalog.refresh(),
-    "refresh_snapshot": lambda catalog: catalog.refresh_snapshot(),
+    "refresh_state": lambda catalog: catalog.refresh_state(),
     "images": lambda catalog: catalog.images(),
     "stream_end": lambda catalog: catalog.stream_end(1),
     "open_node": lambda catalog: catalog.open_node(4),

@@ -83,7 +83,7 @@ def test_four_hundred_objects_become_forty_and_nobody_notices(bucket: StoreSpec)
 def check_hints(store: ObjectStore) -> None:
     """Hints speak of just the objects that are listed."""
     with ObjectCatalog.open(store) as catalog:
-        lists = catalog.refresh_snapshot().node_lists()
+        lists = catalog.refresh_state().node_lists()
     reader = SnapshotReader(store, NAMESPACE, SYSTEM.timer)
     for node_id, listed in lists.items():
         live = np.sort(listed.live, order="object_id")

@@ -70,7 +70,7 @@ def split_off(store: ObjectStore, node_id: int, stream_id: int) -> tuple[int, in
 def live_rows(store: ObjectStore, node_id: int) -> Rows:
     """What a node lists."""
     with ObjectCatalog.open(store) as catalog:
-        return catalog.refresh_snapshot().node_lists()[node_id].live
+        return catalog.refresh_state().node_lists()[node_id].live
 
 
 def lose(store: ObjectStore, object_id: int) -> None:

@@ -21,13 +21,13 @@ Command = Callable[..., Any]
 
 _WHY = {
     Reason.RETIRED: "replaced, trimmed or withdrawn",
-    Reason.PREPARED: "promised and not committed in time",
+    Reason.PREPARED: "prepared and not committed in time",
     Reason.ORPHAN: "named nowhere in the catalog",
 }
 Outcome = tuple[Collectable, str, str]
 """An object, what became of it, and why not where it failed."""
 
-_SINCE = {Reason.RETIRED: "retired", Reason.PREPARED: "promised until", Reason.ORPHAN: "written"}
+_SINCE = {Reason.RETIRED: "retired", Reason.PREPARED: "prepared until", Reason.ORPHAN: "written"}
 
 
 def collection_options(command: Command) -> Command:
@@ -58,7 +58,7 @@ def collection_options(command: Command) -> Command:
 @collection_options
 @store_options
 def gc(*, wanted: Collection, store: StoreChoice, output: Output) -> None:
-    """Delete retired objects past their time, promised ones past their deadline, and old orphans.
+    """Delete retired objects past their time, prepared ones past their deadline, and old orphans.
 
     Without --yes it shows what would be deleted, in the same form. It refuses to begin where a list is empty that
     should not be, or anything cannot be read, and looks at the whole catalog again before each 1,000 objects. Before

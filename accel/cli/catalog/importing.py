@@ -164,7 +164,7 @@ def _lines(report: ImportReport, *, is_written: bool) -> Iterator[Rendered]:
     where = f"{count_text(len(report.nodes), 'node')}, {count_text(counts['streams'], 'stream')}"
     yield f"{what}, {where}: {count_text(counts['overlaps'], 'overlap')}, {count_text(counts['holes'], 'hole')}"
     if counts["left_out"]:
-        yield f"{count_text(counts['left_out'], 'object')} left out; promised, so that no collection deletes them"
+        yield f"{count_text(counts['left_out'], 'object')} left out; prepared, so that no collection deletes them"
     if not report.is_by_id:
         yield "lists are not in the order of ids, so that the offsets of each stream ascend"
     if report.hindrances:

@@ -16,7 +16,7 @@ import msgspec
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.records import NodeList
-from accel.catalog.refresh import Snapshot
+from accel.catalog.refresh import CatalogState
 from accel.cli.options import TIME, StoreChoice, command, option, store_options
 from accel.image import MetadataImage, NodeImage, StreamImage, version_number
 from accel.rendering import Column, Output, Rendered, Shown, table_of
@@ -75,8 +75,8 @@ def status(*, store: StoreChoice, output: Output) -> None:
     """Show what a catalog holds: its format record, nodes, objects and streams."""
     with ObjectCatalog.open(store.open()) as catalog:
         started = SYSTEM.timer()
-        snapshot = catalog.refresh_snapshot()
-        output.show(_shown_status(catalog.format, snapshot, SYSTEM.timer() - started))
+        state = catalog.refresh_state()
+        output.show(_shown_status(catalog.format, state, SYSTEM.timer() - started))
 
 
 @command(
@@ -91,10 +91,10 @@ def refresh(*, write_image: Path | None, store: StoreChoice, output: Output) -> 
     opened = store.open()
     with ObjectCatalog.open(opened) as catalog:
         costs = {name: _cost_of_refresh(catalog, opened) for name in ("cold", "again")}
-        snapshot = catalog.refresh_snapshot()
+        state = catalog.refresh_state()
     if write_image is not None:
-        write_image.write_text(json.dumps(image_data(snapshot.built.image)))
-    output.show(_shown_refreshes(snapshot, costs))
+        write_image.write_text(json.dumps(image_data(state.built.image)))
+    output.show(_shown_refreshes(state, costs))
 
 
 def _cost_of_refresh(catalog: ObjectCatalog, store: CountingStore) -> dict[str, Any]:
@@ -122,15 +122,15 @@ def _node_row(node_list: NodeList) -> dict[str, int]:
     }
 
 
-def _shown_status(record: FormatRecord, snapshot: Snapshot, age_seconds: float) -> Shown:
-    image = snapshot.built.image
-    nodes = [_node_row(node_list) for _, node_list in sorted(snapshot.node_lists().items())]
+def _shown_status(record: FormatRecord, state: CatalogState, age_seconds: float) -> Shown:
+    image = state.built.image
+    nodes = [_node_row(node_list) for _, node_list in sorted(state.node_lists().items())]
     data = {
         "format": msgspec.structs.asdict(record),
         "nodes": nodes,
         "total": {name: sum(node[name] for node in nodes) for name in ("live", "prepared", "retired", "bytes")},
         "streams": len(image.streams),
-        "stream_objects": sum(len(seen.value.stream_objects) for seen in snapshot.buckets),
+        "stream_objects": sum(len(seen.value.stream_objects) for seen in state.shards),
         "image": {"version": version_number(image.version), "age_seconds": age_seconds},
     }
     return Shown(data, _status_lines(record, data))
@@ -151,9 +151,9 @@ def _status_lines(record: FormatRecord, data: Mapping[str, Any]) -> Iterator[Ren
     yield f"image {image['version']}, {time_text(image['age_seconds'])} old"
 
 
-def _shown_refreshes(snapshot: Snapshot, costs: Mapping[str, Mapping[str, Any]]) -> Shown:
-    image = snapshot.built.image
-    objects = sum(len(node_list.live) for node_list in snapshot.node_lists().values())
+def _shown_refreshes(state: CatalogState, costs: Mapping[str, Mapping[str, Any]]) -> Shown:
+    image = state.built.image
+    objects = sum(len(node_list.live) for node_list in state.node_lists().values())
     version = version_number(image.version)
     data = {**costs, "objects": objects, "streams": len(image.streams), "image_version": version}
     lines = [

@@ -83,7 +83,7 @@ def _lines(verification: Verification, requests: int, bytes_read: int) -> Iterat
     yield from _left_out(verification.counts["orphans"], ORPHANS_SHOWN_MAX, "orphans, not as old")
     yield from (f"not looked at {what}" for what in NOT_LOOKED_AT)
     counts = verification.counts
-    lists = f"{count_text(counts['lists'], 'list')}, {count_text(counts['buckets'], 'bucket')} of streams"
+    lists = f"{count_text(counts['lists'], 'list')}, {count_text(counts['shards'], 'stream shard')}"
     objects = f"{count_text(counts['objects'], 'object')} of {size_text(counts['bytes'])}"
     cost = f"{count_text(requests, 'request')}, {size_text(bytes_read)}"
     yield f"{lists}, {objects} checked ({cost}): {_verdict(verification)}"

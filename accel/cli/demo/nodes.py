@@ -34,7 +34,7 @@ from loaders.tables import FormatRecord
 NODE_ID = 4
 
 FORMAT = FormatRecord(namespace=ObjectLayout().namespace, stream_buckets=4)
-"""Buckets enough for some hundred streams."""
+"""Stream shards enough for some hundred streams."""
 
 FIXED_CLOCK = replace(SYSTEM, clock=lambda: 1_800_000_000.0)
 """The same seed gives the same tables: a list would be some bytes longer or shorter with the time of day in it."""

@@ -354,13 +354,13 @@ class EpochWriting:
 
         Calls: 1 a segment, and 2 for each block of ids.
         """
-        stream_ids = self._parts.store.segment_streams.take(len(segments)) if len(segments) else range(0)
+        stream_ids = self._parts.store.segment_streams.take(len(segments)) if len(segments) else []
         pairs = list(zip(segments.ids.tolist(), stream_ids, strict=True))
         versioned = self._parts.each(
             lambda pair: self._parts.keys.segment_stream(pair[0]).create_if_absent(pair[1]), pairs
         )
         bound = {segment_id: stored.value for (segment_id, _), stored in zip(pairs, versioned, strict=True)}
-        self._parts.store.segment_streams.note(bound.values())
+        self._parts.store.segment_streams.note(max(bound.values(), default=-1))
         return bound
 
     def create_segments(self, record: EpochRecord) -> None:

@@ -1,4 +1,4 @@
-"""Every key of a stream's history: its table, its name, and the form of its records; and ids that counters give out.
+"""Every key of a stream's history: its table, its name, and the form of its records; and the counters of ids.
 
     | table                                                  | key                   | value                      |
     |--------------------------------------------------------|-----------------------|----------------------------|
@@ -21,13 +21,9 @@ for the second. Keys with numbers are not padded: they are read one by one, and 
 An entry is written again when its name comes again, so it is deleted by a tombstone, and entries are never listed. A
 listed key has the unique id in its name: it is written once, and erased plainly.
 
-**Counters** hold the next id that nobody has. A process that needs ids raises a counter by a whole block (`IdBlocks`)
-and then gives them out from memory; when it dies the rest of its block is gone, which costs nothing. A process that is
-forked has no ids until it takes a block of its own: those in memory are its parent's.
-
-They are made together with the tables that all streams share (`make_system_tables`), and never anew: a counter that is
-not there was deleted, and one that is lower than an id in use was put back. Both are errors, because the ids that they
-would give belong to somebody. `pass_over_ids` mends them, if the caller says that the store was put back.
+**Counters** give out ids (`loaders.tables.IdBlocks`). They are made together with the tables that all streams share
+(`make_system_tables`), and never anew. `pass_over_ids` mends one that is gone or went back, if the caller says that the
+store was put back.
 
 Source: PDP-35.
 """
@@ -35,9 +31,8 @@ Source: PDP-35.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Lock
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -56,8 +51,7 @@ from accel.history.rules.transactions import (
 )
 from accel.history.rules.values import IdMap
 from loaders.errors import TableMissing
-from loaders.lifetime import PerProcess
-from loaders.tables import Table, Tables
+from loaders.tables import Table, Tables, check_counter
 from loaders.tables.records import Codec
 from loaders.tables.typed_key import RecordCache, TypedKey, always, never
 from range_index.epoch_times import Block, BlockTimes, EpochTimesRoot
@@ -441,70 +435,6 @@ ID_COUNTERS: Final = (TRANSACTION_IDS, SEGMENT_STREAMS)
 """The counters of histories, as keys of their table."""
 
 
-class _Free:
-    """What one process knows: the ids that it has taken and not given out, and the highest in use that it has seen."""
-
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.ids = range(0)
-        self.highest = -1
-
-
-class IdBlocks:
-    """Gives out ids of one counter. Threads: any; no lock is held over I/O.
-
-    Args:
-        counter: the counter.
-        block: how many ids one write takes at least.
-    """
-
-    def __init__(self, counter: TypedKey[int], block: int) -> None:
-        self._counter = counter
-        self._block = block
-        self._free = PerProcess("ids", _Free)
-
-    def note(self, ids: Iterable[int]) -> None:
-        """Take notice of ids in use: a counter that is not above them is refused from now on."""
-        highest = max(ids, default=-1)
-        with (free := self._free()).lock:
-            free.highest = max(free.highest, highest)
-
-    def take(self, count: int = 1) -> range:
-        """So many new ids, ascending. No call while the block lasts, else two.
-
-        Raises:
-            CatalogDamaged: the counter was deleted, or is not above the ids in use that were seen.
-            StoreError, TableError: the counter could not be raised.
-        """
-        while True:
-            free = self._free()
-            with free.lock:
-                if len(free.ids) >= count:
-                    taken, free.ids = free.ids[:count], free.ids[count:]
-                    return taken
-            block = self._allocate(max(count, self._block))
-            with free.lock:
-                free.ids = max(free.ids, block, key=len)
-
-    def _allocate(self, count: int) -> range:
-        with (free := self._free()).lock:
-            highest = free.highest
-
-        def raised(now: int | None) -> int:
-            if now is None:
-                raise CatalogDamaged(f"expected a counter in {self._counter.where}, found none: it was deleted")
-            if now <= highest:
-                raise CatalogDamaged(f"{self._counter.where}: expected a number above {highest}, found {now}")
-            # Asked again after a lost reply it takes another block: the first one is burnt, which is fine.
-            return now + count
-
-        try:
-            after = self._counter.change(raised).value
-        except TableMissing as error:
-            raise CatalogDamaged(f"expected a counter in {self._counter.where}, found no such table") from error
-        return range(after - count, after)
-
-
 def make_system_tables(shared: SystemKeys, *, is_initialised: bool = False) -> None:
     """Make the tables that all streams share, and the counters in them. May be repeated, also after a crash.
 
@@ -552,8 +482,7 @@ def refuse_lost_counters(shared: SystemKeys) -> None:
             versioned = counter.read()
         except TableMissing:
             versioned = None
-        if versioned is None:
-            raise CatalogDamaged(f"expected a counter in {counter.where}, found none: it was deleted")
+        check_counter(None if versioned is None else versioned.value, -1, counter.where, CatalogDamaged)
 
 
 def pass_over_ids(counter: TypedKey[int], least: int, count: int) -> tuple[int | None, int]:

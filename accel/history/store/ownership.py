@@ -82,8 +82,7 @@ class Ownership:
             AmbiguousWrite: the reply was lost, and so many others wrote since that nothing tells who had the stream.
             What `plan` and `adopt` raise; likewise.
         """
-        attempts = self._parts.store.backoff.settings.attempts
-        for attempt in range(1, attempts + 1):
+        for _ in self._parts.store.backoff.attempts():
             versioned = self._parts.status()
             running = self.running(versioned)
             if running is not None and running.workflow is workflow:
@@ -98,8 +97,7 @@ class Ownership:
                 request = WorkflowRequest(workflow_id, planned, base=versioned.version.nonce)
                 if self._is_taken(request, status, versioned):
                     return request
-            self._parts.store.backoff.pause(attempt)
-        raise OperationNotAllowed(f"expected to take the stream, found others first {attempts} times in a row")
+        raise self._others_first()
 
     def running(self, versioned: Versioned[StreamStatus]) -> WorkflowRequest | None:
         """The workflow that a status names; None if it names none, or one that has ended since. 1 call if it does."""
@@ -146,8 +144,7 @@ class Ownership:
             OperationNotAllowed: another workflow has the stream.
         """
         key = self._parts.keys.request(workflow_id)
-        attempts = self._parts.store.backoff.settings.attempts
-        for attempt in range(1, attempts + 1):
+        for _ in self._parts.store.backoff.attempts():
             stored = key.read()
             if stored is None:
                 raise NotInHistory(f"expected a request of this stream, found none {workflow_id}", Sought.REQUEST)
@@ -167,8 +164,7 @@ class Ownership:
                 return stored.value, False
             if stored is not None and not isinstance(wanted, str) and self._is_written(wanted, versioned):
                 return stored.value, True
-            self._parts.store.backoff.pause(attempt)
-        raise OperationNotAllowed(f"expected to take the stream, found others first {attempts} times in a row")
+        raise self._others_first()
 
     def erase_spent(self, workflow_id: UUID) -> bool:
         """Erase a request that can have no effect any more; tells whether it was one. 3 calls at most."""
@@ -182,6 +178,10 @@ class Ownership:
         return True
 
     # Inside
+
+    def _others_first(self) -> OperationNotAllowed:
+        attempts = self._parts.store.backoff.settings.attempts
+        return OperationNotAllowed(f"expected to take the stream, found others first {attempts} times in a row")
 
     def _claimed(self, now: StreamStatus, request: WorkflowRequest) -> StreamStatus | str:
         """The status to write for a request that was left; why it never will be if the stream is sealed."""

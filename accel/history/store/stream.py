@@ -181,7 +181,7 @@ class Stream:
         versioned = self.parts.keys.segment_stream(segment_id).read()
         if versioned is None:
             raise NotInHistory(f"expected a segment of {self}, found {segment_text(segment_id)}", Sought.SEGMENT)
-        self.parts.store.segment_streams.note([versioned.value])
+        self.parts.store.segment_streams.note(versioned.value)
         return versioned.value
 
     @_asked

@@ -26,7 +26,6 @@ from accel.catalog.records import (
     ListVersion,
     NodeDirectory,
     NodeList,
-    ObjectIdCounter,
     ReadBatch,
     StreamShard,
     make_rows,
@@ -150,9 +149,9 @@ def golden_directory() -> NodeDirectory:
     return NodeDirectory(np.array([0, 7, 2_000_000_000], dtype=np.int64), generation)
 
 
-def golden_counter() -> ObjectIdCounter:
+def golden_counter() -> int:
     """A counter beyond 32 bits."""
-    return ObjectIdCounter(2**40 + 1)
+    return 2**40 + 1
 
 
 def golden_batch() -> ReadBatch:

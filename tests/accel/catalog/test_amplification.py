@@ -69,8 +69,8 @@ def hostile_bucket(count: int) -> bytes:
         "stream_objects": STREAM_OBJECT,
         "retired": RETIRED_STREAM_OBJECT,
     }
-    return records.STREAM_BUCKET.encode_fields(
-        records.STREAM_BUCKET.struct(0, **{name: packed(dtype, count) for name, dtype in columns.items()})
+    return records.STREAM_SHARD.encode_fields(
+        records.STREAM_SHARD.struct(0, **{name: packed(dtype, count) for name, dtype in columns.items()})
     )
 
 
@@ -83,7 +83,7 @@ def hostile_transition(count: int) -> bytes:
 Decode = Callable[[bytes, str], object]
 HOSTILE: dict[str, tuple[Callable[[int], bytes], Decode]] = {
     "list": (hostile_list, records.NODE_LIST.decode),
-    "bucket": (hostile_bucket, records.STREAM_BUCKET.decode),
+    "bucket": (hostile_bucket, records.STREAM_SHARD.decode),
     "transition": (hostile_transition, codecs.EPOCH_TRANSITION.decode),
 }
 

@@ -10,6 +10,7 @@ import pytest
 from accel.catalog.node_list import check_list
 from accel.catalog.records import (
     LIVE,
+    OBJECT_ID_COUNTER,
     PREPARED,
     STREAM,
     STREAM_END,
@@ -17,7 +18,6 @@ from accel.catalog.records import (
     ListVersion,
     NodeDirectory,
     NodeList,
-    ObjectIdCounter,
     StreamShard,
     make_rows,
     no_rows,
@@ -42,7 +42,7 @@ def test_rows_out_of_order_never_become_a_record() -> None:
         replace(now, live=now.live[::-1].copy())
     with pytest.raises(ValueError, match="prepared: expected ascending keys, each once, found 5 before 5"):
         NodeList(4, prepared=make_rows(PREPARED, object_id=[5, 5], deadline_ms=0))
-    with pytest.raises(ValueError, match="bucket 0 of streams, streams: expected keys of at least 0, found -1"):
+    with pytest.raises(ValueError, match="stream shard 0, streams: expected keys of at least 0, found -1"):
         StreamShard(0, make_rows(STREAM, stream_id=-1, start_offset=0))
     with pytest.raises(
         ValueError, match=r"stream objects: expected ascending \(stream_id, start\), found \(7, 5\) before \(7, 0\)"
@@ -61,7 +61,7 @@ def test_numbers_below_their_bounds_never_become_a_record() -> None:
     with pytest.raises(ValueError, match="expected epoch of 0 to 9223372036854775807, found -1"):
         NodeList(4, epoch=-1)
     with pytest.raises(ValueError, match="expected next_object_id of 0 to"):
-        ObjectIdCounter(-1)
+        OBJECT_ID_COUNTER.encode(-1)
     with pytest.raises(ValueError, match="expected sequence of 1 to"):
         ListVersion(0, NodeList(4))
     with pytest.raises(ValueError, match="checkpoint of node 4: expected order_id of -1 to"):
@@ -108,7 +108,7 @@ def test_an_id_in_two_places_of_a_list_is_named() -> None:
     promised = replace(prepared(now, 30), live=retyped(now.live, LIVE, {}))
     twice = replace(promised, stream_objects=stream_objects((30, 7, 0, 5)))
     assert list(map(str, check_list(twice))) == [
-        "list of node 4: expected each id in one place, found 30 both promised and waiting for a bucket"
+        "list of node 4: expected each id in one place, found 30 both prepared and waiting for a stream shard"
     ]
 
 
@@ -149,7 +149,7 @@ def test_ranges_that_overlap_are_named() -> None:
     ranges["range_index"] = [0, 1]
     found = check_shard(replace(bucket, ranges=ranges.copy()))
     message = "expected only the last range of a stream to be open, found range 0 of stream 3: [0, -1) of node 4"
-    assert list(map(str, found)) == [f"bucket 0: {message}"]
+    assert list(map(str, found)) == [f"stream shard 0: {message}"]
     ranges = ranges.copy()
     ranges["end"], ranges["start"] = [10, -1], [0, 9]
     (problem,) = check_shard(replace(bucket, ranges=ranges))
@@ -160,10 +160,10 @@ def test_ranges_that_overlap_are_named() -> None:
 
 def test_streams_in_the_wrong_bucket_are_named() -> None:
     stream_id = next(each for each in range(100) if shard_of(each, 32) == 0)
-    assert check_shard(bucket_of_streams(stream_id), buckets=32) == []
+    assert check_shard(bucket_of_streams(stream_id), shards=32) == []
     stranger = next(each for each in range(100) if shard_of(each, 32) == 1)
-    (problem,) = check_shard(bucket_of_streams(stranger), buckets=32)
-    assert str(problem) == f"bucket 0: expected streams that hash to it, found {stranger}"
+    (problem,) = check_shard(bucket_of_streams(stranger), shards=32)
+    assert str(problem) == f"stream shard 0: expected streams that hash to it, found {stranger}"
 
 
 def test_rows_are_made_of_all_their_columns_and_no_others() -> None:

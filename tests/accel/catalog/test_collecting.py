@@ -121,7 +121,7 @@ def test_a_promise_past_its_deadline_is_void_and_its_object_goes() -> None:
         world.wait(1)
         collect(catalog, plan_collection(catalog))
         assert object_id not in world.object_ids()
-        with pytest.raises(CommitRefused, match="promised"):
+        with pytest.raises(CommitRefused, match="prepared"):
             catalog.commit_compaction(4, [world.target, world.sources[3]], target)
 
 

@@ -153,10 +153,10 @@ CASES: dict[str, tuple[Prepare, Act]] = {
 def facts(world: World) -> dict[str, object]:
     """What a catalog means, without what a crash may leave: ids that nobody uses, and epochs."""
     with world.open() as catalog:
-        snapshot = catalog.refresh_snapshot()
-        image = snapshot.built.image
-        lists = snapshot.node_lists()
-        buckets = [seen.value for seen in snapshot.buckets]
+        state = catalog.refresh_state()
+        image = state.built.image
+        lists = state.node_lists()
+        buckets = [seen.value for seen in state.shards]
         return {
             "nodes": sorted(lists),
             "live": {number: each.live["object_id"].tolist() for number, each in lists.items()},

@@ -213,7 +213,7 @@ def expected(key: str, damage: str) -> Expected:
         return (set(), False) if is_read else ({Kind.CHECKPOINT}, True)
     if table == "node-list-history":
         return (set(), False) if damage == "delete" else ({Kind.VERSION}, False)
-    kinds = {"node-lists": Kind.LIST, "nodes": Kind.DIRECTORY, "stream-buckets": Kind.BUCKET, "counters": Kind.COUNTER}
+    kinds = {"node-lists": Kind.LIST, "nodes": Kind.DIRECTORY, "stream-buckets": Kind.SHARD, "counters": Kind.COUNTER}
     return {kinds[table]}, True
 
 
@@ -393,7 +393,7 @@ def test_checksums_stay_through_compaction_moves_and_undo() -> None:
             compacted = seen.value.live["last_order_id"] > seen.value.live["order_id"]
             assert np.array_equal(known, ~compacted)  # the world's own compaction writes without this project's merger
             assert (seen.value.retired["tail_checksum"] >= 0).all()
-        rows = [seen.value.stream_objects for seen in survey.buckets]
+        rows = [seen.value.stream_objects for seen in survey.shards]
         assert sorted(int(row["object_id"]) for each in rows for row in each) == sorted(base().own)
         assert all((each["tail_checksum"] >= 0).all() for each in rows)
 

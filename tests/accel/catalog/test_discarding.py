@@ -80,7 +80,7 @@ def test_what_was_written_for_nothing_is_deleted_and_can_be_committed_no_more() 
     with world.open() as catalog:
         catalog.discard(4, [world.object_id])
         assert not world.exists(world.object_id)
-        with pytest.raises(CommitRefused, match="promised"):
+        with pytest.raises(CommitRefused, match="prepared"):
             world.register(catalog)
         assert [each[0] for each in held(catalog, 1)] == world.sources
 
@@ -114,7 +114,7 @@ def test_a_registration_that_comes_late_does_not_list_what_was_discarded() -> No
         with world.open() as other:
             other.discard(4, [world.object_id])
 
-    with world.open(BeforeBucketWrite(world.memory, give_up)) as slow, pytest.raises(CommitRefused, match="promised"):
+    with world.open(BeforeBucketWrite(world.memory, give_up)) as slow, pytest.raises(CommitRefused, match="prepared"):
         world.register(slow)
     with world.open() as catalog:
         assert [each[0] for each in held(catalog, 1)] == world.sources

@@ -29,7 +29,7 @@ def sketches(now: NodeList) -> dict[int, StreamSketch]:
 
 
 def node_list(catalog: ObjectCatalog) -> NodeList:
-    return catalog.refresh_snapshot().lists[4].value
+    return catalog.refresh_state().lists[4].value
 
 
 # In the list

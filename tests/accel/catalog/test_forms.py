@@ -78,7 +78,7 @@ def same_batch(first: Any, second: Any) -> bool:
 CASES: dict[str, tuple[RecordForm[Any], Callable[[], Any], Callable[[Any, Any], bool]]] = {
     "node-list": (records.NODE_LIST, golden.golden_list, same_list),
     "list-version": (records.LIST_VERSION, golden.golden_version, same_version),
-    "stream-bucket": (records.STREAM_BUCKET, golden.golden_bucket, same_bucket),
+    "stream-bucket": (records.STREAM_SHARD, golden.golden_bucket, same_bucket),
     "node-checkpoint": (records.CHECKPOINT, golden.golden_checkpoint, same_checkpoint),
     "node-directory": (records.NODE_DIRECTORY, golden.golden_directory, same_directory),
     "object-id-counter": (records.OBJECT_ID_COUNTER, golden.golden_counter, lambda first, second: first == second),
@@ -126,9 +126,7 @@ def test_a_newer_version_is_refused_as_too_new(name: str) -> None:
 
 def test_empty_records_are_read_back() -> None:
     assert same_list(records.NODE_LIST.decode(records.NODE_LIST.encode(NodeList(0)), "here"), NodeList(0))
-    assert same_bucket(
-        records.STREAM_BUCKET.decode(records.STREAM_BUCKET.encode(StreamShard(3)), "here"), StreamShard(3)
-    )
+    assert same_bucket(records.STREAM_SHARD.decode(records.STREAM_SHARD.encode(StreamShard(3)), "here"), StreamShard(3))
 
 
 def drawn_ids(count: int, neighbours: int, chance: np.random.Generator) -> NDArray[np.int64]:
@@ -206,7 +204,7 @@ def test_a_bucket_of_6000_streams_takes_less_than_10_bytes_a_stream() -> None:
         node_id=chance.integers(0, 10, len(ids)),
     )  # fmt: skip
     bucket = StreamShard(0, make_rows(STREAM, stream_id=ids, start_offset=starts), ranges)
-    assert len(records.STREAM_BUCKET.encode(bucket)) < 10 * len(ids)
+    assert len(records.STREAM_SHARD.encode(bucket)) < 10 * len(ids)
 
 
 def test_a_checkpoint_of_9000_streams_takes_less_than_7_bytes_a_stream() -> None:

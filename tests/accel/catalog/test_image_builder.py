@@ -1,4 +1,4 @@
-"""An image built from lists and buckets is the one that the same facts make, and shares all that did not change."""
+"""An image built from lists and shards is the one that the same facts make, and shares all that did not change."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Records:
     """What a catalog holds."""
 
     lists: dict[int, NodeList]
-    buckets: list[StreamShard]
+    shards: list[StreamShard]
 
 
 def build(records: Records, version: int = 1, previous: BuiltImage | None = None) -> BuiltImage:
-    return build_image("n", records.lists, records.buckets, version, previous)
+    return build_image("n", records.lists, records.shards, version, previous)
 
 
 def rows_of(dtype: Dtype, rows: Sequence[Mapping[str, int]], **others: int) -> Rows:
@@ -76,7 +76,7 @@ def node_list(node_id: int, *order_ids: int, stream_objects: Sequence[Mapping[st
 
 
 def bucket(number: int, *stream_ids: int, start_offset: int = 0, **rows: Sequence[Mapping[str, int]]) -> StreamShard:
-    """A bucket of streams that node 0 owns."""
+    """A stream shard whose streams node 0 owns."""
     owned = {"range_index": 0, "epoch": 1, "start": 0, "end": -1, "node_id": 0}
     retired = [{"retired_at_ms": 9, "doomed": 0, **row} for row in rows.get("retired", ())]
     return StreamShard(
@@ -230,8 +230,8 @@ def kept(now: Records, before: Records | None) -> Records:
         node_id: before.lists[node_id] if node_id in before.lists and same(each, before.lists[node_id]) else each
         for node_id, each in now.lists.items()
     }
-    buckets = [old if same(new, old) else new for new, old in zip(now.buckets, before.buckets, strict=True)]
-    return Records(lists, buckets)
+    shards = [old if same(new, old) else new for new, old in zip(now.shards, before.shards, strict=True)]
+    return Records(lists, shards)
 
 
 def same(one: Any, two: Any) -> bool:
@@ -243,8 +243,8 @@ def check_shared(old: BuiltImage, new: BuiltImage, before: Records, now: Records
         if each is before.lists.get(node_id):
             assert new.image.nodes[node_id] is old.image.nodes[node_id]
     lists_unchanged = all(each is before.lists.get(node_id) for node_id, each in now.lists.items())
-    for number, bucket_now in enumerate(now.buckets):
-        if lists_unchanged and bucket_now is before.buckets[number]:
+    for number, bucket_now in enumerate(now.shards):
+        if lists_unchanged and bucket_now is before.shards[number]:
             for stream_id in bucket_now.streams["stream_id"].tolist():
                 assert new.image.streams[stream_id] is old.image.streams[stream_id]
 
@@ -263,7 +263,7 @@ def small() -> Records:
 def test_a_commit_to_one_list_leaves_all_others_and_all_streams_alone() -> None:
     records = small()
     before = build(records)
-    after = build(Records({**records.lists, 1: node_list(1, *range(6))}, records.buckets), 2, before)
+    after = build(Records({**records.lists, 1: node_list(1, *range(6))}, records.shards), 2, before)
     assert [after.image.nodes[each] is before.image.nodes[each] for each in range(3)] == [True, False, True]
     assert after.image.streams is before.image.streams
     assert set(before.image.changes(after.image)) == {1}
@@ -274,7 +274,7 @@ def test_a_list_that_still_lists_the_same_objects_gives_the_same_node() -> None:
     before = build(records)
     promised = make_rows(PREPARED, object_id=[900_000], deadline_ms=5)
     changed = replace(node_list(1, *range(5)), epoch=9, prepared=promised)
-    after = build(Records({**records.lists, 1: changed}, records.buckets), 2, before)
+    after = build(Records({**records.lists, 1: changed}, records.shards), 2, before)
     assert after.image.nodes[1] is before.image.nodes[1]
 
 
@@ -283,8 +283,8 @@ def test_a_change_to_one_bucket_leaves_the_streams_of_others_alone() -> None:
     before = build(records)
     old = dict(before.image.streams)
     number = shard_of(7, BUCKETS)
-    ids = records.buckets[number].streams["stream_id"].tolist()
-    changed = [*records.buckets]
+    ids = records.shards[number].streams["stream_id"].tolist()
+    changed = [*records.shards]
     changed[number] = bucket(number, *ids, start_offset=5)
     after = build(Records(records.lists, changed), 2, before)
     assert after.image.streams[7].start_offset == 5
@@ -298,12 +298,12 @@ def test_a_stream_object_in_a_list_touches_only_its_bucket() -> None:
     before = build(records)
     old = dict(before.image.streams)
     late = [stream_object(GONE_ID - 1, 7, 0, 10)]
-    changed = Records({**records.lists, 1: node_list(1, *range(5), stream_objects=late)}, records.buckets)
+    changed = Records({**records.lists, 1: node_list(1, *range(5), stream_objects=late)}, records.shards)
     after = build(changed, 2, before)
     assert [each.ref.object_id for each in after.image.streams[7].stream_objects] == [GONE_ID - 1]
     for stream_id, stream in old.items():
         assert (after.image.streams[stream_id] is stream) == (shard_of(stream_id, BUCKETS) != shard_of(7, BUCKETS))
-    again = build(Records({**changed.lists, 2: node_list(2, 1, 2)}, records.buckets), 3, after)
+    again = build(Records({**changed.lists, 2: node_list(2, 1, 2)}, records.shards), 3, after)
     assert again.image.streams is after.image.streams
 
 
@@ -311,7 +311,7 @@ def test_nodes_come_and_go() -> None:
     records = small()
     before = build(records)
     lists = {0: records.lists[0], 5: node_list(5, 1)}
-    after = build(Records(lists, records.buckets), 2, before)
+    after = build(Records(lists, records.shards), 2, before)
     assert after.image.nodes.keys() == {0, 5}
     assert build(Records({}, []), 3, after).image.nodes == {}
 
@@ -333,9 +333,9 @@ def test_an_image_keeps_the_version_of_its_keys() -> None:
 
 
 @given(st.lists(st.integers(0, 2**63 - 1), max_size=20), st.integers(1, 100))
-def test_a_stream_is_looked_for_in_the_bucket_where_the_catalog_puts_it(stream_ids: list[int], buckets: int) -> None:
+def test_a_stream_is_looked_for_in_the_bucket_where_the_catalog_puts_it(stream_ids: list[int], shards: int) -> None:
     columns = np.array(stream_ids, dtype=np.int64)
-    assert [shard_of(each, buckets) for each in stream_ids] == shards_of(columns, buckets).tolist()
+    assert [shard_of(each, shards) for each in stream_ids] == shards_of(columns, shards).tolist()
 
 
 def test_streams_are_made_when_they_are_asked_for_and_once() -> None:
@@ -412,7 +412,7 @@ def test_a_commit_that_is_undone_is_undone_in_images_that_follow() -> None:
     records = Records({0: node_list(0, 1)}, [bucket(0, 7, stream_objects=rows)])
     before = build(records)
     assert len(before.image.streams[7].stream_objects) == 1
-    undone = Records({0: replace(records.lists[0], withdrawn_commits=(4,))}, records.buckets)
+    undone = Records({0: replace(records.lists[0], withdrawn_commits=(4,))}, records.shards)
     assert build(undone, 2, before).image.streams[7].stream_objects == ()
 
 
@@ -420,7 +420,7 @@ def test_a_commit_that_is_undone_is_undone_in_images_that_follow() -> None:
 
 
 def test_buckets_out_of_their_order_are_refused() -> None:
-    with pytest.raises(ImageRefused, match="expected bucket 0 of 2, found bucket 1"):
+    with pytest.raises(ImageRefused, match="expected stream shard 0 of 2, found shard 1"):
         build(Records({}, [bucket(1), bucket(0)]))
 
 

@@ -140,7 +140,7 @@ def test_lists_take_the_first_order_by_id_in_which_all_streams_ascend(bucket: Bu
     assert bool(plan.report.hindrances) == bool(plan.report.crossed) == (None in orders.values())
     if plan.report.hindrances:
         assert (plan.lists, plan.checkpoints) == ({}, {})
-        assert not any(len(each.streams) for each in plan.buckets)
+        assert not any(len(each.streams) for each in plan.shards)
         return
     assert {node_id: each.live["object_id"].tolist() for node_id, each in plan.lists.items()} == orders
     assert plan.report.is_by_id == all(order == sorted(order or []) for order in orders.values())
@@ -150,7 +150,7 @@ def test_lists_take_the_first_order_by_id_in_which_all_streams_ascend(bucket: Bu
 def test_records_keep_the_rules_of_lists_and_buckets(bucket: Bucket, batches: list[int]) -> None:
     plan = plan_of(bucket, batches)
     assert [problem for each in plan.lists.values() for problem in check_list(each)] == []
-    assert [problem for each in plan.buckets for problem in check_shard(each, BUCKETS)] == []
+    assert [problem for each in plan.shards for problem in check_shard(each, BUCKETS)] == []
     assert plan.next_object_id == max(bucket) + 1
 
 
@@ -160,7 +160,7 @@ def test_ranges_name_the_node_that_holds_each_offset(bucket: Bucket, batches: li
     if plan.report.hindrances:
         return
     ranges: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for each in plan.buckets:
+    for each in plan.shards:
         for row in each.ranges:
             ranges[int(row["stream_id"])].append((int(row["start"]), int(row["end"]), int(row["node_id"])))
             assert row["range_index"] == len(ranges[int(row["stream_id"])]) - 1

@@ -108,18 +108,16 @@ def imported(world: World, nodes: Nodes = NODES, store: ObjectStore | None = Non
 def facts(world: World) -> dict[str, object]:
     """All that a catalog says."""
     with world.open() as catalog:
-        snapshot = catalog.refresh_snapshot()
-        checkpoints = {
-            node_id: catalog.parts.keys.checkpoint(node_id).read() for node_id in sorted(snapshot.node_lists())
-        }
+        state = catalog.refresh_state()
+        checkpoints = {node_id: catalog.parts.keys.checkpoint(node_id).read() for node_id in sorted(state.node_lists())}
         counter = catalog.parts.keys.object_ids().read()
         return {
-            "directory": snapshot.directory.value.node_ids.tolist(),
+            "directory": state.directory.value.node_ids.tolist(),
             "lists": {
                 node_id: (each.next_order_id, each.live.tolist(), each.prepared.tolist(), each.sketches.tolist())
-                for node_id, each in snapshot.node_lists().items()
+                for node_id, each in state.node_lists().items()
             },
-            "buckets": [(seen.value.streams.tolist(), seen.value.ranges.tolist()) for seen in snapshot.buckets],
+            "buckets": [(seen.value.streams.tolist(), seen.value.ranges.tolist()) for seen in state.shards],
             "checkpoints": {
                 node_id: None if seen is None else (seen.value.order_id, seen.value.ends.tolist())
                 for node_id, seen in checkpoints.items()
@@ -158,7 +156,7 @@ def test_an_imported_catalog_has_the_sketch_of_each_object() -> None:
     world = filled()
     imported(world)
     with world.open() as catalog:
-        for node_id, seen in catalog.refresh_snapshot().lists.items():
+        for node_id, seen in catalog.refresh_state().lists.items():
             opened = catalog.parts.open_all(node_id, refs_of(seen.value.live))
             built = [(each.ref.object_id, StreamSketch.build(each.ranges.stream_ids)) for each in opened]
             assert seen.value.sketches.tolist() == sketch_rows(built).tolist()
@@ -259,7 +257,7 @@ def test_objects_left_out_survive_the_collector() -> None:
     with world.open() as catalog:
         report = collect(catalog, plan_collection(catalog))
         assert report.deleted == ()
-        [seen] = catalog.refresh_snapshot().node_lists().values()
+        [seen] = catalog.refresh_state().node_lists().values()
         assert seen.prepared.tolist() == [(12, NEVER_MS)]
         catalog.discard(4, [12])
         assert 12 not in bucket_objects(catalog).ids
@@ -509,7 +507,7 @@ def test_a_session_that_was_opened_before_keeps_its_epoch() -> None:
         pass
     imported(world)
     with world.open() as catalog:
-        assert catalog.refresh_snapshot().node_lists()[4].epoch == 1
+        assert catalog.refresh_state().node_lists()[4].epoch == 1
 
 
 def test_nothing_is_collected_while_an_import_is_under_way() -> None:
@@ -595,7 +593,7 @@ def test_an_import_is_not_abandoned_when_ids_were_taken_since() -> None:
             imported(world, store=CrashStore(world.store, number))
         with world.open() as catalog:
             counter = catalog.parts.keys.object_ids().read()
-            if counter is not None and counter.value.next_object_id == 12:
+            if counter is not None and counter.value == 12:
                 assert catalog.parts.ids.take(1) == [12]
                 with pytest.raises(MaintenanceRefused, match="ids were taken since"):
                     abandon_import(catalog)

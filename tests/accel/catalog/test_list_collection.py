@@ -1,4 +1,4 @@
-"""What leaves a list: promises whose time is up, retired objects that are doomed first, rows that moved on."""
+"""What leaves a list: ids past their deadline, retired objects that are delete pending first, rows that moved on."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def test_only_doomed_objects_are_forgotten() -> None:
     assert left.retired["object_id"].tolist() == [11]
     assert without_collected(left, [10]) is None
     for spared in (11, 20):
-        with pytest.raises(CommitRefused, match=f"expected deleted objects to be doomed before, found {spared}"):
+        with pytest.raises(
+            CommitRefused, match=f"expected deleted objects to be delete pending before, found {spared}"
+        ):
             without_collected(now, [10, spared])
 
 

@@ -83,7 +83,7 @@ def test_an_id_must_be_promised_and_the_promise_must_stand() -> None:
     now = done(with_prepared(list_of(), [10], 1000, 1))
     expired = done(without_expired(now, 1000)[0])
     for each in (list_of(), expired):
-        with pytest.raises(CommitRefused, match=r"node 4: expected promised ids, found none for 10"):
+        with pytest.raises(CommitRefused, match=r"node 4: expected prepared ids, found none for 10"):
             with_upload(each, 1, facts(10))
 
 
@@ -104,14 +104,14 @@ def test_promising_again_only_moves_deadlines_ahead() -> None:
 def test_a_promise_is_extended_only_while_it_stands() -> None:
     now = done(with_prepared(list_of(), [10], 1000, 1))
     assert done(with_extended(now, [10], 3000, None)).prepared.tolist() == [(10, 3000)]
-    with pytest.raises(CommitRefused, match="expected promised ids, found none for 11"):
+    with pytest.raises(CommitRefused, match="expected prepared ids, found none for 11"):
         with_extended(now, [10, 11], 3000, None)
 
 
 def test_promises_are_bounded() -> None:
     now = done(with_prepared(list_of(), range(PREPARED_MAX - 1), FAR_MS, 1))
     full = done(with_prepared(now, [PREPARED_MAX], FAR_MS, 1))
-    with pytest.raises(CommitRefused, match="expected at most 10000 promised ids, found 10000 and 1 more"):
+    with pytest.raises(CommitRefused, match="expected at most 10000 prepared ids, found 10000 and 1 more"):
         with_prepared(full, [PREPARED_MAX + 1], FAR_MS, 1)
 
 
@@ -192,7 +192,7 @@ def test_sources_are_one_or_more_each_once(removed: list[tuple[int, int]]) -> No
 def test_a_slow_compactor_never_lists_an_object_that_may_be_deleted() -> None:
     now = done(with_prepared(list_of(10, 11), [20], 1000, None))
     expired = done(without_expired(now, 2000)[0])
-    with pytest.raises(CommitRefused, match="expected promised ids, found none for 20"):
+    with pytest.raises(CommitRefused, match="expected prepared ids, found none for 20"):
         with_compaction(expired, [(10, size_of(10)), (11, size_of(11))], facts(20), NO_STREAM_OBJECTS, 5000)
 
 
@@ -206,7 +206,7 @@ def test_an_output_that_was_replaced_and_collected_is_never_listed_again() -> No
 
 def test_objects_of_one_commit_cannot_be_listed_in_part() -> None:
     now = prepared(list_of(10), 11)
-    with pytest.raises(CommitRefused, match="expected objects of one commit, found 10 listed and 11 promised"):
+    with pytest.raises(CommitRefused, match="expected objects of one commit, found 10 listed and 11 prepared"):
         with_upload(now, 1, facts(10), stream_objects((11, 7, 0, 5)))
 
 

@@ -190,7 +190,7 @@ class ListHistory(RuleBasedStateMachine):
     @precondition(lambda self: self.expired)
     @rule()
     def commit_too_late(self) -> None:
-        with pytest.raises(CommitRefused, match="expected promised ids"):
+        with pytest.raises(CommitRefused, match="expected prepared ids"):
             with_upload(self.now, self.now.epoch, facts(self.expired[-1]))
 
     # What must always be so

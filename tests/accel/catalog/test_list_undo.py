@@ -1,4 +1,4 @@
-"""Undoing leads to exactly the earlier objects plus later uploads, or is refused; what is doomed stays so."""
+"""Undoing leads to exactly the earlier objects plus later uploads, or is refused; what is delete pending stays so."""
 
 from __future__ import annotations
 

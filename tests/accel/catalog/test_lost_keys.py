@@ -220,7 +220,7 @@ def test_a_counter_of_segments_below_a_binding_that_was_read_is_refused() -> Non
     world.store.put(key, older)
     again = StreamStore.open(world.store, system=world.system)
     assert again.stream("shop", "orders").segment_stream(2) == 2
-    with pytest.raises(CatalogDamaged, match="a number above 2, found 0"):
+    with pytest.raises(CatalogDamaged, match="a number above 2, the highest id in use, found 0"):
         again.create_stream("shop", "other", StreamConfiguration(min_segments=1))
 
 

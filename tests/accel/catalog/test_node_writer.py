@@ -98,7 +98,7 @@ def test_an_id_that_was_never_prepared_is_refused() -> None:
     with world.open() as catalog:
         writer = catalog.open_node(4)
         writer.open_streams([1])
-        with pytest.raises(CommitRefused, match="promised"):
+        with pytest.raises(CommitRefused, match="prepared"):
             writer.commit_upload(ObjectRef(999, 100, 36), {1: (0, 1)})
 
 

@@ -48,7 +48,7 @@ def test_numbers_that_the_digits_cannot_say_are_refused() -> None:
     for node_id in (10**10, -1):
         with pytest.raises(ValueError, match=f"expected a node id of 0 to 9999999999, found {node_id}"):
             node_key(node_id)
-    with pytest.raises(ValueError, match="expected a bucket of 0 to 99999, found 100000"):
+    with pytest.raises(ValueError, match="expected a stream shard of 0 to 99999, found 100000"):
         shard_key(10**5)
 
 
@@ -72,5 +72,5 @@ def test_neighbouring_streams_spread_evenly() -> None:
 
 
 def test_there_is_at_least_one_bucket() -> None:
-    with pytest.raises(ValueError, match="expected at least one bucket of streams, found 0"):
+    with pytest.raises(ValueError, match="expected at least one stream shard, found 0"):
         shard_of(3, 0)

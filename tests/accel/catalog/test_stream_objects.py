@@ -57,7 +57,7 @@ def test_an_id_that_lies_here_with_other_facts_is_refused() -> None:
 @pytest.mark.parametrize(("start", "end"), [(4, 6), (0, 1), (5, 15), (14, 99)])
 def test_an_object_that_overlaps_another_is_refused_with_both_named(start: int, end: int) -> None:
     with pytest.raises(
-        CommitRefused, match=r"bucket 0: expected objects of a stream that do not overlap, found .*object 30"
+        CommitRefused, match=r"stream shard 0: expected objects of a stream that do not overlap, found .*object 30"
     ):
         with_stream_objects(filled(), stream_objects((30, 3, start, end)), 500)
 
@@ -134,7 +134,9 @@ def test_a_withdrawn_object_is_not_listed_when_it_comes_late() -> None:
 def test_retired_objects_are_doomed_before_they_are_forgotten() -> None:
     bucket = done(with_replacement(filled(), 3, stream_objects((30, 3, 0, 15)), [21, 20], 900))
     assert with_delete_pending(bucket, 900)[0] is None
-    with pytest.raises(CommitRefused, match="expected deleted objects to be doomed before, found 20, 21 that are not"):
+    with pytest.raises(
+        CommitRefused, match="expected deleted objects to be delete pending before, found 20, 21 that are not"
+    ):
         without_collected(bucket, [20, 21])
     doomed, found = with_delete_pending(bucket, 901)
     assert found.tolist() == [20, 21]

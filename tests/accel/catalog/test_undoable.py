@@ -11,7 +11,7 @@ import pytest
 
 from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
-from accel.catalog.keys import STREAM_BUCKETS
+from accel.catalog.keys import STREAM_SHARDS
 from accel.catalog.node_list import is_led_back, undoable_commits
 from accel.catalog.undo import undo
 from accel.errors import CommitRefused
@@ -58,7 +58,7 @@ class BeforeBuckets(DecoratedStore):
         self.acts: list[Callable[[], object]] = []
 
     def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
-        if self.acts and f"/{STREAM_BUCKETS}/" in call.key:
+        if self.acts and f"/{STREAM_SHARDS}/" in call.key:
             self.acts.pop(0)()
         return send()
 
@@ -77,12 +77,12 @@ def test_an_image_into_whose_reading_an_undo_comes_lacks_nothing(*, is_cold: boo
 def test_an_image_shows_twice_rather_than_not_at_all_while_an_undo_is_under_way() -> None:
     compacted = Compacted()
     reader = compacted.world.open()
-    before = reader.refresh_snapshot()
-    assert not any(is_led_back(before.node_lists(), seen.value) for seen in before.buckets)
+    before = reader.refresh_state()
+    assert not any(is_led_back(before.node_lists(), seen.value) for seen in before.shards)
     undo(compacted.catalog, 4)
-    after = reader.refresh_snapshot()
-    assert not any(is_led_back(after.node_lists(), seen.value) for seen in after.buckets)
-    assert any(is_led_back(before.node_lists(), seen.value) for seen in after.buckets)
+    after = reader.refresh_state()
+    assert not any(is_led_back(after.node_lists(), seen.value) for seen in after.shards)
+    assert any(is_led_back(before.node_lists(), seen.value) for seen in after.shards)
     assert all(first[1] >= second[0] for first, second in pairwise(compacted.spans(after.built.image)))
 
 

@@ -295,7 +295,7 @@ def test_a_promise_that_ran_out_is_told() -> None:
         with world.open() as other:
             plan = plan_collection(other)
             collect(other, plan)
-        with pytest.raises(CommitRefused, match="promised"):
+        with pytest.raises(CommitRefused, match="prepared"):
             writer.upload({1: [batch(1, 0, 1)]})
         writer.upload({1: [batch(1, 0, 1)]})
     assert payloads(world) == [b"records"]

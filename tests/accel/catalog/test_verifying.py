@@ -77,7 +77,7 @@ def test_a_catalog_as_it_should_be_is_clean() -> None:
     found = Tidy().verify()
     assert (found.outcome, found.problems, found.unchecked, found.orphans) == (Outcome.CLEAN, [], [], [])
     assert found.counts["lists"] == 2
-    assert found.counts["buckets"] == FORMAT.stream_buckets
+    assert found.counts["shards"] == FORMAT.stream_buckets
     assert found.counts["objects"] == 1 + 1 + 2 + 1
     assert found.counts["keys"] == 1 + 5 + 2
 

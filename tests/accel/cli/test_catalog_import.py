@@ -161,7 +161,7 @@ def test_bad_objects_can_be_skipped(url: str) -> None:
     assert [each["object_id"] for each in told["not_listable"]] == [9]
     result = run("catalog", "import", "--store", url, "--node", "4", "--skip-bad", "--yes")
     assert result.exit_code == 0
-    assert "1 object left out; promised, so that no collection deletes them" in result.stdout.splitlines()
+    assert "1 object left out; prepared, so that no collection deletes them" in result.stdout.splitlines()
     assert result.stdout.startswith("node")
     assert live(url) == 3
 

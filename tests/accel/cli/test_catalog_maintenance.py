@@ -126,12 +126,12 @@ def test_a_clean_catalog_ends_with_0(any_shop: Shop) -> None:
     assert result.exit_code == 0
     *not_looked_at, sentence = result.stdout.splitlines()
     assert not_looked_at == [f"not looked at {each}" for each in NOT_LOOKED_AT]
-    assert sentence.startswith("1 list, 4 buckets of streams, 2 objects of ")
+    assert sentence.startswith("1 list, 4 stream shards, 2 objects of ")
     assert result.stdout.endswith(": no problem, 0 orphans of 0 B\n")
     assert any_shop.state() == before
     found = any_shop.json("verify")
     assert (found["outcome"], found["problems"], found["unchecked"]) == ("clean", [], [])
-    assert found["checked"] == {"lists": 1, "buckets": 4, "objects": 2, "bytes": found["checked"]["bytes"], "keys": 5}
+    assert found["checked"] == {"lists": 1, "shards": 4, "objects": 2, "bytes": found["checked"]["bytes"], "keys": 5}
     assert found["requests"] > 0
 
 

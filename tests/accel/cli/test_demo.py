@@ -46,7 +46,7 @@ def test_the_demo_as_json() -> None:
         assert all(row["warm_gets"] == 0 for row in node["rows"])
         assert all(row["simulated_latency_seconds"] > 0 for row in node["rows"])
         cost = node["image"]
-        # Cold: the format record, the directory, one list, four buckets of streams. Again: all but the format record.
+        # Cold: the format record, the directory, one list, four stream shards. Again: all but the format record.
         assert (cost["cold_requests"], cost["unchanged_requests"], cost["unchanged_bytes"]) == (7, 6, 0)
         assert 1000 < cost["cold_bytes"] < 20_000
     row = found["nodes"][0]["rows"][0]

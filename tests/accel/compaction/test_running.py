@@ -54,9 +54,9 @@ def test_the_successor_takes_the_lowest_order_id_and_the_oldest_time_of_its_sour
     for _ in range(4):
         cluster.upload(NODE, {1: 1})
         world.clock.seconds += 60
-    before = cluster.catalog.refresh_snapshot().lists[NODE].value.live
+    before = cluster.catalog.refresh_state().lists[NODE].value.live
     assert not cluster.compact(all_of_it(target_objects=2, nodes=frozenset({NODE}))).is_partial
-    after = cluster.catalog.refresh_snapshot().lists[NODE].value.live
+    after = cluster.catalog.refresh_state().lists[NODE].value.live
     merged = after[~(after["object_id"][:, None] == before["object_id"]).any(axis=1)]
     sources = before[~(before["object_id"][:, None] == after["object_id"]).any(axis=1)]
     assert len(sources) == 3
@@ -111,7 +111,7 @@ def test_a_group_whose_source_is_gone_is_lost_alone_and_its_output_is_discarded(
     assert Status.LOST in statuses(report)
     assert "gone" in next(each.reason for each in report.groups if each.is_failure)
     cluster.check()
-    retired = cluster.catalog.refresh_snapshot().lists[NODE].value.retired
+    retired = cluster.catalog.refresh_state().lists[NODE].value.retired
     assert len(keys_of(world)) == len(cluster.listed_keys()) + len(retired)
 
 

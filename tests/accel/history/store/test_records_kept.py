@@ -192,7 +192,7 @@ def test_without_memory_for_records_the_answers_are_the_same() -> None:
 
 
 def test_a_cache_below_zero_is_refused() -> None:
-    with pytest.raises(ValueError, match="0 or more bytes"):
+    with pytest.raises(ValueError, match="expected records_cache_bytes of at least 0, found -1"):
         HistorySettings(records_cache_bytes=-1)
 
 
