@@ -258,7 +258,7 @@ def measured(codec: Codec[Any], record: object) -> int:
     """Bytes that keeping a record adds, on the average of several."""
     tables = Tables(MemoryStore(), nonce=new_nonce, sleep=no_sleep, jitter=float)
     tables.create_table("t")
-    count = 20
+    count = 5
     for number in range(count + 1):
         tables.table("t").create(f"{number}", codec.encode(record), final=True)
     records = RecordCache(1 << 30, record_size_bytes)
