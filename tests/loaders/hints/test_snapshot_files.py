@@ -26,9 +26,6 @@ from loaders.hints.snapshot_writer import GROUP_SIZE_BYTES_MAX
 from loaders.layout import HintKind, hint_file_key
 from loaders.store import Body, CountingStore, MemoryStore, MultipartUpload, PartReceipt
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.docs.pages import ROOT
-from tests.loaders.hints.builders import GENERATION, NODE, columns_of, rows_of, write_file
-from loaders.store.decorated import Call, DecoratedStore
 from tests.loaders.hints.builders import GENERATION, NAMESPACE, NODE, columns_of, rows_of, write_snapshot
 from tests.loaders.hints.parquet_v1 import write_parquet_snapshot
 from tests.loaders.hints.test_snapshots import long_stream
