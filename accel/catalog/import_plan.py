@@ -100,7 +100,7 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class StreamHole:
     """Offsets [start, end) of a stream that no object holds.
 
     Args:
@@ -155,7 +155,7 @@ class ImportReport:
     counts: dict[str, int]
     overlaps: tuple[Overlap, ...]
     crossed: tuple[int, ...]
-    holes: tuple[Hole, ...]
+    holes: tuple[StreamHole, ...]
     unlistable: tuple[Unlistable, ...]
     skip_bad: bool
     is_by_id: bool
@@ -214,7 +214,7 @@ class FoundObjects:
     objects: Rows
     sketches: Rows
     folded: RunFolder
-    holed: tuple[Hole, ...]
+    holed: tuple[StreamHole, ...]
     holed_count: int
     left_out: Rows
     unlistable: tuple[Unlistable, ...]
@@ -287,9 +287,9 @@ def _overlaps(ids: NDArray[np.int64], earlier: Rows, later: Rows) -> Iterator[Ov
         yield Overlap(int(other["stream_id"]), int(other["start"]), int(min(one["end"], other["end"])), *names)
 
 
-def _holes(runs: Rows, before: NDArray[np.int64], at: NDArray[np.int64]) -> Iterator[Hole]:
+def _holes(runs: Rows, before: NDArray[np.int64], at: NDArray[np.int64]) -> Iterator[StreamHole]:
     for run, reach in zip(runs[at], before[at].tolist(), strict=True):
-        yield Hole(int(run["stream_id"]), reach, int(run["start"]))
+        yield StreamHole(int(run["stream_id"]), reach, int(run["start"]))
 
 
 def _nodes(objects: Rows, spans: Rows) -> Iterator[ImportedNode]:

@@ -48,9 +48,9 @@ from accel.catalog.import_plan import (
     RUN,
     SHOWN_MAX,
     FoundObjects,
-    Hole,
     ImportPlan,
     RunFolder,
+    StreamHole,
     Unlistable,
     empty_plan,
     make_plan,
@@ -226,7 +226,7 @@ def read_objects(
     table = ImportProgress(parts)
     gathered = _Gathered()
     gathered.leave_out(stored.ids[is_left_out], nodes[is_left_out])
-    reader = _Reader(parts, table, keep=keep, recall=keep or table.exists(), progress=progress)
+    reader = _BatchReader(parts, table, keep=keep, recall=keep or table.exists(), progress=progress)
     wanted, owners = _chosen(stored, ~is_left_out), nodes[~is_left_out]
     for start in range(0, len(owners), BATCH_OBJECTS):
         part = slice(start, start + BATCH_OBJECTS)
@@ -237,7 +237,7 @@ def read_objects(
 Read: TypeAlias = tuple[ReadBatch, list[Unlistable]]
 
 
-class _Reader:
+class _BatchReader:
     """Reads batches of objects. Threads: one; it opens objects on those of the catalog."""
 
     def __init__(
@@ -329,7 +329,7 @@ class _Gathered:
     folded: RunFolder = field(default_factory=RunFolder)
     objects: list[Rows] = field(default_factory=list)
     count: int = 0
-    holed: list[Hole] = field(default_factory=list)
+    holed: list[StreamHole] = field(default_factory=list)
     holed_count: int = 0
     left_out: list[Rows] = field(default_factory=list)
     unlistable: list[Unlistable] = field(default_factory=list)
@@ -374,7 +374,7 @@ class _Gathered:
         self.holed_count += len(holed)
         for at in holed[: SHOWN_MAX - len(self.holed)].tolist():
             stream_id, start, end, _ = ranges[at].tolist()
-            self.holed.append(Hole(stream_id, start, end, int(batch.objects["object_id"][owner_rows[at]])))
+            self.holed.append(StreamHole(stream_id, start, end, int(batch.objects["object_id"][owner_rows[at]])))
 
 
 def _sketches(batch: ReadBatch) -> Rows:

@@ -57,7 +57,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.facts import sketch_columns, sketch_rows, sketches_of
-from accel.catalog.problems import Kind, Mismatches, Problem
+from accel.catalog.problems import Mismatches, Problem, ProblemKind
 from accel.catalog.records import (
     CHECKSUM_MAX,
     LIVE,
@@ -584,7 +584,7 @@ def _stands(now: NodeList, rows: Rows) -> bool:
 def check_list(node_list: NodeList) -> list[Problem]:
     """What is wrong with a list; empty if nothing is. Complexity: O(n log n)."""
     where = node_list.where
-    return [Problem(Kind.LIST, where, *mismatch) for rule in _RULES for mismatch in rule(node_list)]
+    return [Problem(ProblemKind.LIST, where, *mismatch) for rule in _RULES for mismatch in rule(node_list)]
 
 
 def overlapping_spans(live: Rows) -> NDArray[np.int64]:
