@@ -32,8 +32,8 @@ from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Ending, Request
 from accel.lookup.engine import Engine, RoundCost, UnderWay
 from accel.lookup.explain import Explanation, Trace
+from accel.lookup.lookup import Asking, unconfirmed
 from accel.lookup.reading import BYTES_MAX, Batches, Ranges, ReadEnd, ReadSteps
-from accel.lookup.search import Asking, unconfirmed
 from accel.lookup.stats import AcceleratorStats
 from accel.lookup.steps import (
     AwaitMore,

@@ -18,8 +18,8 @@ from accel.lookup.explain import Trace
 from accel.lookup.following import ImageFollower
 from accel.lookup.hints import HintLoad, HintLoader, HintStore
 from accel.lookup.index_cache import EmptyIndexCache, SharedIndexCache
+from accel.lookup.lookup import Asking, begin
 from accel.lookup.reading import Ranges, ReadSteps, read_range
-from accel.lookup.search import Asking, begin
 from accel.lookup.stats import AcceleratorStats, Counters, LookupStats, count_answer
 from accel.lookup.steps import (
     AwaitMore,
