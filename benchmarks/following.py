@@ -94,7 +94,7 @@ def run_refresh(rounds: int = 7) -> list[Comparison]:
     """The time of a warm lookup whose image is due to be asked for again."""
     memory, clock = MemoryStore(), Clock()
     _make(memory)
-    store = LatencyStore(memory, random.Random(1), SYSTEM.sleep)
+    store = LatencyStore(memory, random.Random(1), _sleep)
     beside = replace(SYSTEM, timer=clock)
     sides = []
     for system in (beside, replace(beside, start=lambda work, _: work())):
@@ -110,6 +110,10 @@ def run_refresh(rounds: int = 7) -> list[Comparison]:
     ]
 
 
+def _sleep(seconds: float) -> None:
+    SYSTEM.sleep(seconds)
+
+
 class _DueLookup:
     """Lets the image fall due, times one lookup, and lets the question end that it has started."""
 
@@ -123,7 +127,7 @@ class _DueLookup:
         started = time.perf_counter()
         answer = self._look_up()
         self.seconds.append(time.perf_counter() - started)
-        SYSTEM.sleep(0.3)
+        _sleep(0.3)
         return answer
 
 

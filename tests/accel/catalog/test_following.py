@@ -18,7 +18,7 @@ from accel.errors import AccessDenied, ImageTooOld
 from accel.image import MetadataImage
 from loaders.store import ObjectStore
 from loaders.store.base import ListPage
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.catalog.world import FORMAT, World
 
 Answer = TypeVar("Answer")
@@ -44,7 +44,7 @@ class Follower:
         self.reader.refresh()
         self.asked.clear()
 
-    def _hear(self, call: Call) -> None:
+    def _hear(self, call: StoreCall) -> None:
         what = f"{call.operation} {call.key.removeprefix('accel/tables/')}"
         self.asked.append(what)
         self.before_request(what)
@@ -59,11 +59,11 @@ class Follower:
 
 
 class _Recorded(DecoratedStore):
-    def __init__(self, store: ObjectStore, hear: Callable[[Call], object]) -> None:
+    def __init__(self, store: ObjectStore, hear: Callable[[StoreCall], object]) -> None:
         super().__init__(store)
         self._hear = hear
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         self._hear(call)
         return send()
 
@@ -83,7 +83,7 @@ class Lagging(DecoratedStore):
 class Denied(DecoratedStore):
     """May be read, and not be listed."""
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation == "list":
             raise AccessDenied("list", call.key, "AccessDenied")
         return send()
@@ -236,7 +236,7 @@ def test_listings_alone_keep_no_image_young() -> None:
     class Unreadable(DecoratedStore):
         is_down = False
 
-        def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
             if self.is_down and call.operation != "list":
                 raise AccessDenied(call.operation, call.key, "AccessDenied")
             return send()
