@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from accel.catalog.compact import check_compaction
 from accel.catalog.node_list import (
+    after_undo,
     check_list,
-    undone,
     with_compaction,
     with_new_session,
     with_prepared,
@@ -164,7 +164,7 @@ class ListHistory(RuleBasedStateMachine):
         version = data.draw(st.sampled_from(self.versions))
         earlier = version.node_list
         try:
-            result = undone(self.now, earlier, self.clock_ms)
+            result = after_undo(self.now, earlier, self.clock_ms)
         except CommitRefused:
             assert self.undos > version.undos or len(self.doomed) > version.dooms
             return
@@ -173,7 +173,7 @@ class ListHistory(RuleBasedStateMachine):
         assert sorted(old.tolist()) == sorted(live_ids(earlier))
         if result is None:
             return
-        assert undone(following, earlier, self.clock_ms) is None
+        assert after_undo(following, earlier, self.clock_ms) is None
         self.undos += 1
         if len(result.withdrawn_stream_objects):
             bucket = done(with_withdrawn(self.bucket, result.withdrawn_stream_objects, self.clock_ms))
