@@ -158,7 +158,7 @@ def test_calls_of_a_group_cost_what_the_page_says() -> None:
         group.rebalance("one", {0: 0, 1: 0}, 0)
         assert calls() == told_calls("rebalance")[1]
         group.finish("one", 1, (), offset=7)
-        assert calls() == told_calls("finished")[0]
+        assert calls() == told_calls("finish")[0]
         group.position()
         assert calls() == told_calls("position")[0]
         group.skip_to_head()
