@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from accel import ReadAccelerator, StaticImages
 from accel.catalog import CatalogSettings, ObjectCatalog, importing
 from accel.catalog.collect import collect, plan_collection
+from accel.catalog.facts import sketch_rows
 from accel.catalog.import_plan import NEVER_MS, ImportPlan, ImportReport, Overlap, StreamHole
 from accel.catalog.importing import (
     BATCH_OBJECTS,
@@ -29,10 +30,11 @@ from accel.catalog.importing import (
     plan_import,
 )
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
-from accel.catalog.records import NodeList
+from accel.catalog.records import NodeList, refs_of
 from accel.catalog.verify import verify
 from accel.errors import MaintenanceRefused
 from accel.testing import Crash, CrashStore, Fault, FaultStore
+from bloom import StreamSketch
 from loaders.errors import StoreError, StoreUnavailable, TableError
 from loaders.format import MissingBytes, open_tail
 from loaders.format.composite import LinkedObject, encode_composite
@@ -112,7 +114,7 @@ def facts(world: World) -> dict[str, object]:
         return {
             "directory": state.directory.value.node_ids.tolist(),
             "lists": {
-                node_id: (each.next_order_id, each.live.tolist(), each.prepared.tolist())
+                node_id: (each.next_order_id, each.live.tolist(), each.prepared.tolist(), each.sketches.tolist())
                 for node_id, each in state.node_lists().items()
             },
             "buckets": [(seen.value.streams.tolist(), seen.value.ranges.tolist()) for seen in state.shards],
@@ -148,6 +150,17 @@ def test_an_imported_catalog_lists_what_the_bucket_holds() -> None:
         ranges = [(each.start, each.end, each.node_id) for each in image.streams[1].ranges]
         assert ranges == [(0, 30, 4), (30, -1, 7)]
         assert image.streams[3].start_offset == 7
+
+
+def test_an_imported_catalog_has_the_sketch_of_each_object() -> None:
+    world = filled()
+    imported(world)
+    with world.open() as catalog:
+        for node_id, seen in catalog.refresh_state().lists.items():
+            opened = catalog.parts.open_all(node_id, refs_of(seen.value.live))
+            built = [(each.ref.object_id, StreamSketch.build(each.ranges.stream_ids)) for each in opened]
+            assert seen.value.sketches.tolist() == sketch_rows(built).tolist()
+            assert built
 
 
 def test_an_imported_catalog_is_clean() -> None:
