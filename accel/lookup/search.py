@@ -81,7 +81,7 @@ from accel.lookup.steps import (
     SnapshotKnown,
 )
 from loaders.hints import ByteSpan, SnapshotRoot, StreamEntries, no_entries, plan_entries
-from loaders.plan import Bracket, LoadAll, Near, Policy, Positions
+from loaders.plan import Bracket, Guess, LoadAll, Near, Policy, Positions, Trust, expected_place
 from range_index import ObjectRanges, StreamRange, StreamView
 
 ROOT_WORTH_OBJECTS = 32
@@ -95,12 +95,6 @@ TAIL_OBJECTS = 4
 
 UNCOVERED_OBJECTS = 16
 """When a snapshot has been asked, and no more candidates than this are left, they are opened in one round."""
-
-NEAR_END_SHARE = 0.01
-"""A read in the first or last hundredth of what a node owns of a stream counts as one at its head or tail."""
-
-GUESS_ROUNDS_MAX = 6
-"""A guess that the offset lies at the head or the tail is given up after so many rounds."""
 
 R = TypeVar("R")
 
@@ -405,7 +399,7 @@ class _Search:
         yield from self._round(visit, OpenObjects(visit.node, positions), bracket)
 
     def _choose(self, visit: NodeVisit, ranges: KnownRanges, place: Between) -> tuple[Bracket, tuple[int, ...]]:
-        bracket = visit.bracket(self.request, self.next, ranges, place)
+        bracket = visit.bracket(self.next, ranges, place)
         policy: Policy = LoadAll() if visit.scan else self.policy
         few = visit.snapshot_facts is not None and len(bracket.candidates) <= UNCOVERED_OBJECTS
         chosen = bracket.candidates if few and not visit.scan else policy.choose(bracket)
@@ -472,13 +466,19 @@ class _Search:
 
     def _choose_tail(self, visit: NodeVisit, place: Between) -> tuple[Bracket | None, tuple[int, ...]]:
         """The newest objects that the snapshot does not cover, for a read at the tail: what it wants may be there."""
-        near = visit.near(self.request, self.next, place)
+        guess = visit.guess(self.next, place)
         uncovered = visit.uncovered(place.candidates)
-        if near is not Near.HIGH or not len(uncovered):
+        if not self._is_tail(guess, place) or not len(uncovered):
             return None, ()
         nothing: Positions = np.empty(0, dtype=np.int64)
-        bracket = Bracket(place.low, place.high, uncovered, nothing, visit.rounds, visit.stuck_rounds, near)
+        bracket = Bracket(place.low, place.high, uncovered, nothing, visit.rounds, visit.stuck_rounds, guess)
         return bracket, tuple(uncovered[-TAIL_OBJECTS:].tolist())
+
+    def _is_tail(self, guess: Guess, place: Between) -> bool:
+        """Whether this is a read at the tail; where nobody knows where that is, an open end says so."""
+        if place.after is not None or guess.near not in {Near.HIGH, Near.ENDS}:
+            return False
+        return guess.trust is not Trust.OPEN or self.request.end == OPEN_END
 
     def _check_rounds(self) -> None:
         most = self.request.max_fill_rounds
@@ -628,7 +628,7 @@ class NodeVisit:
 
     # -- where to look -------------------------------------------------------------------------------------------------
 
-    def bracket(self, request: Request, offset: int, ranges: KnownRanges, place: Between) -> Bracket:
+    def bracket(self, offset: int, ranges: KnownRanges, place: Between) -> Bracket:
         """The place where the object for an offset must lie, as policies see it.
 
         Raises:
@@ -641,26 +641,17 @@ class NodeVisit:
         beyond = np.flatnonzero(ranges.unknown[place.high + 1 :]) + place.high + 1
         if self.failed:
             beyond = beyond[~np.isin(beyond, list(self.failed))]
-        near = self.near(request, offset, place)
-        return Bracket(place.low, place.high, candidates, beyond, self.rounds, self.stuck_rounds, near)
+        guess = self.guess(offset, place)
+        return Bracket(place.low, place.high, candidates, beyond, self.rounds, self.stuck_rounds, guess)
 
-    def near(self, request: Request, offset: int, place: Between) -> Near:
-        """Where in the bracket the offset is expected: next to a neighbour, at the head, at the tail, or anywhere."""
-        if place.low_end == offset:
-            return Near.LOW
-        if self.rounds >= GUESS_ROUNDS_MAX:
-            return Near.UNKNOWN
-        at_start, at_end = place.low < 0, place.high == len(self.node)
-        head, tail = _owned_span(self.stream, self.node.node_id)
-        if tail == OPEN_END:
-            reads_ahead = request.end == OPEN_END and offset > head
-            if at_end and reads_ahead and not self.rounds:
-                return Near.HIGH
-            return Near.LOW if at_start and offset <= head else Near.UNKNOWN
-        margin = (tail - head) * NEAR_END_SHARE
-        if at_end and offset >= tail - margin:
-            return Near.HIGH
-        return Near.LOW if at_start and offset <= head + margin else Near.UNKNOWN
+    def guess(self, offset: int, place: Between) -> Guess:
+        """Where among the candidates the object for an offset is expected."""
+        head, tail = _owned_span(self.stream, self.node)
+        if tail is not None:
+            tail = max(tail, place.known_end)
+        elif place.after is not None:
+            tail = place.known_end
+        return expected_place(offset, place.before, place.after, head, tail)
 
     def _openable(self, place: Between) -> Positions:
         """The candidates that did not fail; if all did, the answer depends on one of them."""
@@ -684,8 +675,11 @@ def _rows_of(facts: IndexFacts, node: NodeImage) -> RangeColumns:
     return RangeColumns(starts, ends, node.positions(object_ids), holed)
 
 
-def _owned_span(stream: StreamImage, node_id: int) -> tuple[int, int]:
-    """First offset and end of what a node owns of a stream; an end of -1 where it is not known."""
-    owned = [owned_range for owned_range in stream.ranges if owned_range.node_id == node_id]
+def _owned_span(stream: StreamImage, node: NodeImage) -> tuple[int, int | None]:
+    """First offset and end of what a node owns of a stream; of an open range the end that commits tell, if any."""
+    owned = [owned_range for owned_range in stream.ranges if owned_range.node_id == node.node_id]
     head = max(owned[0].start, stream.start_offset)
-    return head, owned[-1].end
+    end, told = owned[-1].end, node.end_of(stream.stream_id)
+    if end == OPEN_END:
+        return head, told
+    return head, end if told is None else max(end, told)
