@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from loaders.errors import AccelError, StoreUnavailable
+from loaders.settings import check_settings
 
 Answer = TypeVar("Answer")
 
@@ -39,12 +40,10 @@ class RetrySettings:
     backoff_seconds_max: float = 2.0
 
     def __post_init__(self) -> None:
-        for name in ("attempts", "settle_attempts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1: {getattr(self, name)}")
-        if not 0 <= self.backoff_seconds <= self.backoff_seconds_max:
-            bounds = f"{self.backoff_seconds} and {self.backoff_seconds_max}"
-            raise ValueError(f"backoff_seconds lies between 0 and backoff_seconds_max: {bounds}")
+        check_settings(self, least={"backoff_seconds": 0, "backoff_seconds_max": self.backoff_seconds})
+
+
+DEFAULT_RETRY: Final = RetrySettings()
 
 
 @dataclass(frozen=True, slots=True)

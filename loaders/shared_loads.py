@@ -36,6 +36,7 @@ from cachetools import LRUCache
 
 from loaders.errors import AccelError, RangeInvalid
 from loaders.lifetime import PerProcess, ProcessLock
+from loaders.settings import MIB
 from loaders.store import ObjectStore
 
 K = TypeVar("K")
@@ -301,7 +302,6 @@ class _Sized(Generic[V]):
     size_bytes: int
 
 
-MEBIBYTE: Final = 1 << 20
 OBJECTS_COUNTED_MAX: Final = 16
 """What is counted of an object is judged when so many others were asked for since."""
 
@@ -351,8 +351,8 @@ class SharedChunks:
         self,
         store: ObjectStore,
         *,
-        chunk_bytes: int = 4 * MEBIBYTE,
-        size_bytes_max: int = 64 * MEBIBYTE,
+        chunk_bytes: int = 4 * MIB,
+        size_bytes_max: int = 64 * MIB,
         used_least: float = 0.5,
     ) -> None:
         if chunk_bytes < 0 or size_bytes_max < 0 or not 0 <= used_least <= 1:

@@ -2,7 +2,7 @@
 
     open_entries     a chunk of objects -> entries, each with the number of the file that its stream lies in
        (Spark brings the entries of a file together, and sorts them)
-    write_file       sorted entries -> one Parquet file in the bucket
+    write_file       sorted entries -> one file of packed groups in the bucket
 
 Besides entries, each chunk sends a *note*: a row whose stream is -1, so that it comes first in file 0. It says which
 objects were read, which could not be, and a tally of the entries that it sent: their number, and a sum over a hash of
@@ -112,7 +112,6 @@ class FileNote(msgspec.Struct, frozen=True):
         name: of the file; empty if there was no entry, and so no file.
         size_bytes: of the file.
         groups: its row groups, as bytes of the dtype `GROUP`.
-        footers: of these.
         tally: of the entries.
         notes: of chunks.
         requests: that it took.
@@ -121,7 +120,6 @@ class FileNote(msgspec.Struct, frozen=True):
     name: str
     size_bytes: int
     groups: bytes
-    footers: bytes
     tally: Tally
     notes: list[ChunkNote]
     requests: int
@@ -132,7 +130,7 @@ class FileNote(msgspec.Struct, frozen=True):
         if not self.name:
             return None
         groups = np.frombuffer(self.groups, dtype=GROUP)
-        return SnapshotFile(SnapshotFileName(self.name, self.size_bytes), groups, self.footers)
+        return SnapshotFile(SnapshotFileName(self.name, self.size_bytes), groups)
 
 
 def entry_opener(work: SnapshotWork) -> Callable[[Batches], Batches]:
@@ -217,8 +215,8 @@ def _written(work: SnapshotWork, batches: Batches) -> FileNote:
 
 def _file_note(file: SnapshotFile | None, tally: Tally, notes: list[ChunkNote], requests: int) -> FileNote:
     if file is None:
-        return FileNote("", 0, b"", b"", tally, notes, requests)
-    return FileNote(file.file.name, file.file.size_bytes, file.groups.tobytes(), file.footers, tally, notes, requests)
+        return FileNote("", 0, b"", tally, notes, requests)
+    return FileNote(file.file.name, file.file.size_bytes, file.groups.tobytes(), tally, notes, requests)
 
 
 def _fresh_name() -> str:

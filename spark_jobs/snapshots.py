@@ -1,4 +1,4 @@
-"""Index snapshots on Spark: all entries of a node's objects, sorted by stream, as Parquet files with a root.
+"""Index snapshots on Spark: all entries of a node's objects, sorted by stream, as files of packed groups with a root.
 
     report = build_snapshots_on_spark(spark, store)
 

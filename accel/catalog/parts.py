@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -38,6 +38,7 @@ from loaders.lifetime import Lifetime, Threads
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.parallel import map_bounded, run_bounded
+from loaders.settings import check_settings
 from loaders.store import ObjectStore
 from loaders.tables import FormatRecord, IdBlocks, Tables, check_counter, create_format, probe_conditions, read_format
 from loaders.tables.typed_key import TypedKey
@@ -70,10 +71,7 @@ class CatalogSettings:
     list_versions_kept: int = 5
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            least = 0 if setting.name == "ids_ahead" else 1
-            if getattr(self, setting.name) < least:
-                raise ValueError(f"expected {setting.name} of at least {least}, found {getattr(self, setting.name)}")
+        check_settings(self, least={"ids_ahead": 0})
 
 
 MILLISECONDS = 1000

@@ -64,7 +64,7 @@ from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_r
 from accel.catalog.survey import list_node_ids
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced
 from accel.image import StreamObject
-from loaders.backoff import Backoff, RetrySettings
+from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import StoreError, TableError
 from loaders.format import RecordBatch
 from loaders.lifetime import Lifetime
@@ -103,7 +103,7 @@ class NodeWriter:
         self._ready: list[tuple[int, int]] = []
         self._doubtful: list[Claims] = []
         self._unsettled: Unsettled | None = None
-        self._backoff = Backoff(RetrySettings(), parts.system.sleep, parts.system.jitter)
+        self._backoff = Backoff(DEFAULT_RETRY, parts.system.sleep, parts.system.jitter)
         self._commits_since_checkpoint = opened
         self.node_id = seen.value.node_id
         self.session_number = seen.value.epoch

@@ -8,8 +8,7 @@ from typing import Any
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from loaders.merge.plan import MergeLimits
 from loaders.merge.reading import DEFAULT_SETTINGS, MergeSettings
-
-MIB = 1 << 20
+from loaders.settings import MIB, check_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +52,8 @@ class CompactionSettings:
     merging: MergeSettings = DEFAULT_SETTINGS
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(("max_stream_objects", "min_age_seconds"), 0) | {"max_sources_per_group": 2}
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and value < least.get(setting.name, 1):
-                raise ValueError(f"expected {setting.name} of at least {least.get(setting.name, 1)}, found {value}")
+        least = {"max_stream_objects": 0, "min_age_seconds": 0, "max_sources_per_group": 2}
+        check_settings(self, least=least)
         if self.target_objects is not None and self.target_objects > self.max_objects_per_node:
             most = f"at most max_objects_per_node = {self.max_objects_per_node}"
             raise ValueError(f"expected target_objects of {most}, found {self.target_objects}")

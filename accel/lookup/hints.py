@@ -37,9 +37,8 @@ from loaders.hints import (
     RootCache,
     SnapshotRoot,
     StreamEntries,
-    can_read_snapshots,
     decode_entries,
-    decode_snapshot_root,
+    decode_readable_root,
     read_span,
 )
 from loaders.layout import HintKind, hint_root_key
@@ -90,7 +89,7 @@ class HintStore:
         self.counters = Counters(HintStats)
         self.roots: RootCache[SnapshotRoot] = RootCache(
             snapshot_root_key,
-            lambda data, node_id: decode_snapshot_root(data, namespace=namespace, node_id=node_id),
+            partial(decode_readable_root, namespace),
             timer,
             size_bytes_max=settings.hint_root_size_bytes_max,
             ttl_seconds=settings.hint_ttl_seconds,
@@ -104,8 +103,6 @@ class HintStore:
         self._wrong: set[tuple[int, int, int]] = set()
         self._is_open = is_open
         self._seen_root = self._seen_none = False
-        self.readable = can_read_snapshots()
-        """Whether snapshots can be read at all: pyarrow is installed."""
 
     # -- what lookups ask ----------------------------------------------------------------------------------------------
 

@@ -77,14 +77,12 @@ class Between:
     Args:
         candidates: ascending positions between two known holders; never empty.
         listed: the length of the list.
-        known_end: one past the last offset that any known holder has; 0 where there is none.
         before: the known holder before them; None where there is none.
         after: the known holder after them; None where there is none.
     """
 
     candidates: Column
     listed: int
-    known_end: int = 0
     before: Found | None = None
     after: Found | None = None
 
@@ -159,10 +157,7 @@ class KnownRanges:
         low = -1 if before is None else before.position
         high = len(self.unknown) if after is None else after.position
         candidates = np.flatnonzero(self.unknown[low + 1 : high]) + (low + 1)
-        if not len(candidates):
-            return None
-        known_end = int(self.ends[-1]) if len(self.ends) else 0
-        return Between(candidates, len(self.unknown), known_end, before, after)
+        return Between(candidates, len(self.unknown), before, after) if len(candidates) else None
 
     def _row(self, index: int) -> Found:
         return Found(int(self.positions[index]), int(self.starts[index]), int(self.ends[index]))

@@ -14,8 +14,15 @@ It never jumps a hole, never tries another node for the same range, and never cl
 
 Rounds. Where memory does not tell which object comes next in a node's list, the search asks in rounds, each one step of
 the generator (`steps.py`): all that it asks for is fetched at the same time. The node's snapshot is asked where that
-may save requests (docs/hints.md, "What a reader does with them"); otherwise a policy chooses objects to be opened. A
-search remembers for its own duration what it opened and what the snapshot said, so that whatever the shared memory
+may save requests (docs/hints.md, "What a reader does with them"); otherwise a policy chooses objects to be opened.
+
+Of a round the search waits only for what may still decide the place: objects between the holders that bracket the
+offset. What comes narrows the bracket, and with nothing under way inside it the search goes on; it chooses then as it
+would have chosen with the whole round at hand, since objects outside a bracket do not change it. Where the driver
+says that what it waits for is slow, it asks for others inside the bracket. A run of objects that follow one another
+proves a scan: then the next ones are asked for before the last ones are there, the more the longer the run is.
+
+A search remembers for its own duration what it opened and what the snapshot said, so that whatever the shared memory
 forgets in the meantime costs nothing and changes nothing.
 
 Old images. An image can be behind the bucket: a compaction deletes sources while readers still hold the list that names
@@ -42,6 +49,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -63,6 +71,7 @@ from accel.lookup.known_ranges import (
     join_ranges,
 )
 from accel.lookup.steps import (
+    AwaitMore,
     HintReply,
     Hints,
     ImageStale,
@@ -81,7 +90,7 @@ from accel.lookup.steps import (
     SnapshotKnown,
 )
 from loaders.hints import ByteSpan, SnapshotRoot, StreamEntries, no_entries, plan_entries
-from loaders.plan import Bracket, Guess, LoadAll, Near, Policy, Positions, Trust, expected_place
+from loaders.plan import Bracket, Guess, LoadAll, Near, Policy, Positions, Spread, Trust, expected_place, in_run
 from range_index import ObjectRanges, StreamRange, StreamView
 
 ROOT_WORTH_OBJECTS = 32
@@ -382,8 +391,25 @@ class _Search:
             place = self._place(visit, ranges)
             if not isinstance(place, Between):
                 return place
-            if not (yield from self._ask_snapshot(visit, ranges, place)):
+            if visit.awaits(place):
+                yield from self._wait(visit, ranges, place)
+            elif not (yield from self._ask_snapshot(visit, ranges, place)):
                 yield from self._load(visit, ranges, place)
+
+    def _wait(self, visit: NodeVisit, ranges: KnownRanges, place: Between) -> Searching[None]:
+        """Something under way may decide the place: wait until it has come; in a proven run, ask for more meanwhile."""
+        low, high = place.low, place.high
+        bracket = visit.bracket_of_run(self.request, self.next, len(self.picked), ranges, place)
+        while True:
+            ahead = () if self._is_bounded() else visit.ahead(self.policy, bracket)
+            if ahead:
+                came = yield from self._round(visit, OpenObjects(visit.node, ahead), bracket)
+            else:
+                came = yield from self._receive(visit, AwaitMore(visit.node, ()))
+            between = visit.narrowed(self.next, low, high, came)
+            if not came or between is None or not visit.awaits_between(*between):
+                return
+            low, high = between
 
     def _place(self, visit: NodeVisit, ranges: KnownRanges) -> Found | Hole | Between:
         if ranges.ordered and not visit.scan:
@@ -399,7 +425,7 @@ class _Search:
         yield from self._round(visit, OpenObjects(visit.node, positions), bracket)
 
     def _choose(self, visit: NodeVisit, ranges: KnownRanges, place: Between) -> tuple[Bracket, tuple[int, ...]]:
-        bracket = visit.bracket(self.next, ranges, place)
+        bracket = visit.bracket(self.request, self.next, len(self.picked), ranges, place)
         policy: Policy = LoadAll() if visit.scan else self.policy
         few = visit.snapshot_facts is not None and len(bracket.candidates) <= UNCOVERED_OBJECTS
         chosen = bracket.candidates if few and not visit.scan else policy.choose(bracket)
@@ -431,11 +457,7 @@ class _Search:
         """Read the root alone; where there is little hope for one, beside objects, so that it costs no round."""
         self._check_rounds()
         bracket, positions = (None, ()) if expected else self._choose(visit, ranges, place)
-        reply = yield from self._round(visit, ReadRoot(visit.node, positions), bracket)
-        if isinstance(reply, HintReply) and reply.known is not None:
-            visit.take_root(reply.known)
-        else:
-            visit.without_snapshot = True
+        yield from self._round(visit, ReadRoot(visit.node, positions), bracket)
 
     def _ask_entries(
         self, visit: NodeVisit, place: Between, known: SnapshotKnown, root: SnapshotRoot, hints: Hints
@@ -453,11 +475,7 @@ class _Search:
         self._check_rounds()
         bracket, positions = self._choose_tail(visit, place)
         step = ReadEntries(visit.node, positions, self.request.stream_id, known, span)
-        reply = yield from self._round(visit, step, bracket)
-        if isinstance(reply, HintReply) and reply.entries is not None:
-            visit.take_entries(reply.entries)
-        else:
-            visit.without_snapshot = True
+        yield from self._round(visit, step, bracket)
 
     def _use_entries(self, visit: NodeVisit, entries: StreamEntries) -> None:
         visit.take_entries(entries)
@@ -481,30 +499,40 @@ class _Search:
         return guess.trust is not Trust.OPEN or self.request.end == OPEN_END
 
     def _check_rounds(self) -> None:
-        most = self.request.max_fill_rounds
-        if self.picked and most is not None and self.fill_rounds >= most:
+        if self._is_bounded():
             raise BoundReached
 
-    def _round(self, visit: NodeVisit, step: OpenObjects, bracket: Bracket | None) -> Searching[Sent]:
-        """Ask for something, wait for it, and take in what the opened objects hold."""
-        positions = step.positions
+    def _is_bounded(self) -> bool:
+        most = self.request.max_fill_rounds
+        return bool(self.picked) and most is not None and self.fill_rounds >= most
+
+    def _round(self, visit: NodeVisit, step: OpenObjects, bracket: Bracket | None) -> Searching[tuple[int, ...]]:
+        """Ask for something, and take in what has come then; gives the positions of the objects among it."""
         self.rounds += 1
         self.fill_rounds += bool(self.picked)
-        self.opened += len(positions)
+        self.opened += len(step.positions)
         if self.trace is not None:
             self.trace.asks(self.next, step, bracket)
+        visit.asked(step)
+        return (yield from self._receive(visit, step))
+
+    def _receive(self, visit: NodeVisit, step: OpenObjects) -> Searching[tuple[int, ...]]:
+        """Take in what has come of all that was asked for; gives the positions of the objects among it."""
         sent = yield step
         if sent is None:
             raise BoundReached
         if isinstance(sent, MetadataImage | RefreshFailed):
             raise TypeError(f"expected what the objects hold, found {type(sent).__name__}")
-        if isinstance(sent, HintReply) and self.trace is not None:
-            self.trace.hint_came(visit.node, sent)
-        if positions:
-            visit.rounds += 1
-            objects = sent.objects if isinstance(sent, HintReply) else sent
-            visit.take_in(positions, objects, tolerate_gone=self.tolerate_gone)
-        return sent
+        if isinstance(sent, HintReply):
+            if self.trace is not None:
+                self.trace.hint_came(visit.node, sent)
+            visit.take_hint(sent)
+            objects = sent.objects
+        else:
+            objects = sent
+            if not objects:
+                visit.give_up_waiting()
+        return visit.take_in(objects, tolerate_gone=self.tolerate_gone)
 
 
 class NodeVisit:
@@ -521,9 +549,12 @@ class NodeVisit:
         "asked_offset",
         "covered",
         "failed",
+        "hint_asked",
         "known",
         "last_bracket",
         "node",
+        "overdue",
+        "pending",
         "rounds",
         "scan",
         "scan_position",
@@ -543,6 +574,9 @@ class NodeVisit:
         self.scan_position = 0
         self.seen: dict[int, StreamRange | None] = {}
         self.failed: dict[int, AccelError] = {}
+        self.pending: set[int] = set()
+        self.overdue: set[int] = set()
+        self.hint_asked: type[OpenObjects] | None = None
         self.rounds = 0
         self.stuck_rounds = 0
         self.last_bracket: tuple[int, int] | None = None
@@ -570,14 +604,14 @@ class NodeVisit:
             self.trace.considered(ranges, loaded=facts.loaded, filtered=facts.filtered, excluded=excluded)
         return ranges
 
-    def take_in(self, positions: tuple[int, ...], replies: Mapping[int, Reply], *, tolerate_gone: bool) -> None:
-        """Remember what objects hold that were opened.
+    def take_in(self, replies: Mapping[int, Reply], *, tolerate_gone: bool) -> tuple[int, ...]:
+        """Remember what objects hold that were opened; gives their positions.
 
         Raises:
             ImageStale: one is gone, and that is not tolerated.
         """
-        for position in positions:
-            reply = replies[position]
+        for position, reply in replies.items():
+            self.pending.discard(position)
             if isinstance(reply, ObjectRanges):
                 self.seen[position] = reply.range_of(self.stream.stream_id)
             elif not isinstance(reply, KeyMissing | AccessDenied):
@@ -587,8 +621,62 @@ class NodeVisit:
                 raise ImageStale(self.node, position)
             else:
                 self.failed[position] = reply if isinstance(reply, AccessDenied) else ImageStale(self.node, position)
-        if self.trace is not None:
+        positions = tuple(replies)
+        if self.trace is not None and positions:
             self.trace.opened(self.node, [(at, self.seen.get(at), self.failed.get(at)) for at in positions])
+        return positions
+
+    # -- what is under way ---------------------------------------------------------------------------------------------
+
+    def asked(self, step: OpenObjects) -> None:
+        """All of this is under way from now on."""
+        if step.positions:
+            self.rounds += 1
+            self.pending.update(step.positions)
+        if isinstance(step, ReadRoot | ReadEntries):
+            self.hint_asked = type(step)
+
+    def awaits(self, place: Between) -> bool:
+        """Whether something that is under way may decide the place, so that it is early to ask for more."""
+        if self.hint_asked is not None and not self.without_snapshot:
+            return True
+        if not self.pending:
+            return False
+        awaited = self.pending.intersection(place.candidates.tolist())
+        if not awaited <= self.overdue:
+            return True
+        return bool(awaited) and not len(self._unasked(place.candidates))
+
+    def awaits_between(self, low: int, high: int) -> bool:
+        """Whether objects between these positions are under way, and not overdue."""
+        return any(low < at < high for at in self.pending - self.overdue)
+
+    def give_up_waiting(self) -> None:
+        """What is under way is slow: go on without it where that is possible. It is taken in when it comes."""
+        self.overdue |= self.pending
+        self.without_snapshot |= self.hint_asked is not None
+
+    def narrowed(self, offset: int, low: int, high: int, came: tuple[int, ...]) -> tuple[int, int] | None:
+        """The bounds of a place, known objects that came taken in; None where the place has to be looked for anew."""
+        if self.scan:
+            return (low, high) if self.pending else None
+        for at in came:
+            held = self.seen.get(at)
+            if held is None:
+                continue
+            if held.start <= offset < held.end:
+                return None
+            if held.end <= offset:
+                low = max(low, at)
+            else:
+                high = min(high, at)
+        return low, high
+
+    def _unasked(self, positions: Positions) -> Positions:
+        """Those that are neither under way nor failed to be opened."""
+        if not self.failed and not self.pending:
+            return positions
+        return positions[~np.isin(positions, [*self.failed, *self.pending])]
 
     # -- the snapshot --------------------------------------------------------------------------------------------------
 
@@ -597,6 +685,18 @@ class NodeVisit:
         if self.scan or self.without_snapshot or offset == self.asked_offset:
             return False
         return self.snapshot_facts is None or not self.snapshot_facts.answers(offset)
+
+    def take_hint(self, reply: HintReply) -> None:
+        """Remember what came of asking the node's snapshot for its root or for entries."""
+        asked, self.hint_asked = self.hint_asked, None
+        if asked is ReadRoot and reply.known is not None:
+            self.without_snapshot = False
+            self.take_root(reply.known)
+        elif asked is ReadEntries and reply.entries is not None:
+            self.without_snapshot = False
+            self.take_entries(reply.entries)
+        else:
+            self.without_snapshot = True
 
     def take_root(self, known: SnapshotKnown) -> SnapshotRoot | None:
         """Remember the node's snapshot; its root if it can be used."""
@@ -622,13 +722,12 @@ class NodeVisit:
         return int((self.node.sizes_bytes[positions] >= 0).sum())
 
     def uncovered(self, positions: Positions) -> Positions:
-        """Those that the snapshot does not cover, without those that failed to be opened."""
-        chosen = positions if self.covered is None else positions[~self.covered[positions]]
-        return chosen[~np.isin(chosen, list(self.failed))] if self.failed else chosen
+        """Those that the snapshot does not cover, without those that failed to be opened or are under way."""
+        return self._unasked(positions if self.covered is None else positions[~self.covered[positions]])
 
     # -- where to look -------------------------------------------------------------------------------------------------
 
-    def bracket(self, offset: int, ranges: KnownRanges, place: Between) -> Bracket:
+    def bracket(self, request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between) -> Bracket:
         """The place where the object for an offset must lie, as policies see it.
 
         Raises:
@@ -638,26 +737,38 @@ class NodeVisit:
         bounds = (place.low, place.high)
         self.stuck_rounds = self.stuck_rounds + 1 if self.last_bracket == bounds else 0
         self.last_bracket = bounds
-        beyond = np.flatnonzero(ranges.unknown[place.high + 1 :]) + place.high + 1
-        if self.failed:
-            beyond = beyond[~np.isin(beyond, list(self.failed))]
+        beyond = self._unasked(np.flatnonzero(ranges.unknown[place.high + 1 :]) + place.high + 1)
         guess = self.guess(offset, place)
-        return Bracket(place.low, place.high, candidates, beyond, self.rounds, self.stuck_rounds, guess)
+        run = _run_objects(request, offset, picked, ranges, place)
+        return Bracket(place.low, place.high, candidates, beyond, self.rounds, self.stuck_rounds, guess, run)
+
+    def bracket_of_run(
+        self, request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between
+    ) -> Bracket:
+        """As `bracket`, with what is not asked for yet of all that follows the low end; for asking ahead in a run."""
+        run = 0 if self.scan else _run_objects(request, offset, picked, ranges, place)
+        following = np.flatnonzero(ranges.unknown[place.low + 1 :]) + place.low + 1 if run else place.candidates[:0]
+        nothing: Positions = np.empty(0, dtype=np.int64)
+        guess = Guess(Near.LOW, Trust.SURE)
+        return Bracket(place.low, len(self.node), self._unasked(following), nothing, self.rounds, 0, guess, run)
+
+    def ahead(self, policy: Policy, bracket: Bracket) -> tuple[int, ...]:
+        """What a proven run should have under way besides; nothing while there is enough."""
+        if not bracket.run_objects or not isinstance(policy, Spread):
+            return ()
+        unasked = self._unasked(bracket.candidates)
+        return tuple(policy.ahead(replace(bracket, candidates=unasked), len(self.pending)).tolist())
 
     def guess(self, offset: int, place: Between) -> Guess:
         """Where among the candidates the object for an offset is expected."""
         head, tail = _owned_span(self.stream, self.node)
-        if tail is not None:
-            tail = max(tail, place.known_end)
-        elif place.after is not None:
-            tail = place.known_end
+        if place.after is not None:
+            tail = max(tail or 0, place.after.end)
         return expected_place(offset, place.before, place.after, head, tail)
 
     def _openable(self, place: Between) -> Positions:
-        """The candidates that did not fail; if all did, the answer depends on one of them."""
-        if not self.failed:
-            return place.candidates
-        candidates = place.candidates[~np.isin(place.candidates, list(self.failed))]
+        """The candidates that did not fail and are not under way; if all failed, the answer depends on one of them."""
+        candidates = self._unasked(place.candidates)
         if not len(candidates):
             raise self.failed[int(place.candidates[0])]
         return candidates
@@ -683,3 +794,17 @@ def _owned_span(stream: StreamImage, node: NodeImage) -> tuple[int, int | None]:
     if end == OPEN_END:
         return head, told
     return head, end if told is None else max(end, told)
+
+
+def _run_objects(request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between) -> int:
+    """How many objects a scan may have under way in list order; 0 where no run of neighbours leads to the offset."""
+    if place.before is None or place.before.end != offset:
+        return 0
+    last = int(np.searchsorted(ranges.starts, offset, side="right")) - 1
+    breaks = np.flatnonzero(ranges.ends[:last] != ranges.starts[1 : last + 1])
+    first = int(breaks[-1]) + 1 if len(breaks) else 0
+    objects, length = last - first + 1, int(ranges.ends[last] - ranges.starts[first])
+    wanted = request.limit - picked
+    if request.end != OPEN_END:
+        wanted = min(wanted, -((request.end - offset) * objects // -length))
+    return in_run(objects, int(ranges.positions[last] - ranges.positions[first]) + 1, wanted)

@@ -83,7 +83,8 @@ class HintStats:
         packs: filter packs loaded.
         filters: filters that came of it.
         filters_bad: filters of packs that were left out, as they were damaged.
-        missing, corrupt, foreign, mixed, stale: what was wrong with hints that could not be used; docs/hints.md.
+        missing, corrupt, foreign, unreadable, mixed, stale: what was wrong with hints that could not be used; see
+            docs/hints.md.
         unreachable: the store failed when it was asked for a hint.
     """
 
@@ -103,6 +104,7 @@ class HintStats:
     missing: int = 0
     corrupt: int = 0
     foreign: int = 0
+    unreadable: int = 0
     mixed: int = 0
     stale: int = 0
     unreachable: int = 0

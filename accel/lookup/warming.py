@@ -91,8 +91,7 @@ class Warming:
     def run(self, nodes: Sequence[NodeImage], timer: Callable[[], float]) -> WarmReport:
         """Load what there is for these nodes; blocks. Memory besides what is kept: four reads of at most 16 MiB."""
         started = timer()
-        if self._hints.readable:
-            self._read_snapshot_roots(nodes)
+        self._read_snapshot_roots(nodes)
         for _ in self._some_at_once(self._reads(nodes), self._load_filters):
             pass
         self._hints.counters.add(**{name: self._counts[name] for name in ("packs", "filters", "filters_bad")})

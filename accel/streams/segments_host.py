@@ -48,7 +48,7 @@ from accel.streams.rules.transaction_data import TransactionEvents
 from accel.streams.settings import SegmentsSettings
 from accel.streams.uploads import Merging, TransactionName, TransactionObjects, UploadParts, UploadQueue
 from accel.system import SYSTEM, Components
-from loaders.backoff import Backoff, RetrySettings
+from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.lifetime import Lifetime
 from loaders.store import ObjectStore
 
@@ -86,7 +86,7 @@ class ObjectSegments:
         self._lock = Lock()  # around whatever calls the session, which takes one call at a time
         self._catalog, self._node = catalog, catalog.open_node(node_id)
         self._directory = SegmentDirectory(store, system)
-        backoff = Backoff(RetrySettings(), system.sleep, system.jitter)
+        backoff = Backoff(DEFAULT_RETRY, system.sleep, system.jitter)
         self._transactions = TransactionObjects(store, backoff)
         self._segments = OpenSegments(
             catalog, self._node, store, self._directory, self.clock, settings, backoff, system

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from accel.history.rules.values import check_settings
-
-MIB = 1 << 20
+from loaders.settings import MIB, check_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +37,7 @@ class SegmentsSettings:
     cache_bytes: int = 16 * MIB
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_settings(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +69,4 @@ class StreamWriterSettings:
     requests_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        _check(self)
-
-
-def _check(settings: SegmentsSettings | StreamWriterSettings) -> None:
-    check_settings(settings)
-    for setting in fields(settings):
-        if getattr(settings, setting.name) <= 0:
-            raise ValueError(f"expected {setting.name} above 0, found {getattr(settings, setting.name)}")
+        check_settings(self)

@@ -27,17 +27,19 @@ from loaders.hints.packs import (
 )
 from loaders.hints.problems import ByteSpan, HintProblem, HintTrouble, checked_body, read_span, span_problem
 from loaders.hints.roots import CoveredObjects, KnownRoot, RootCache, RootCacheStats
-from loaders.hints.snapshot_parquet import can_read_snapshots
 from loaders.hints.snapshot_writer import SnapshotFile, SnapshotFileWriter, finish_snapshot
 from loaders.hints.snapshots import (
     SnapshotReader,
     SnapshotRoot,
     StreamEntries,
     decode_entries,
+    decode_readable_root,
     decode_snapshot_root,
     no_entries,
     plan_entries,
+    read_snapshot,
 )
+from loaders.hints.sorted_entries import EntrySorter, merge_sorted
 
 __all__ = [
     "COLUMN_NAMES",
@@ -46,6 +48,7 @@ __all__ = [
     "DecodedFilters",
     "DeletedGenerations",
     "EntryColumns",
+    "EntrySorter",
     "HintProblem",
     "HintTrouble",
     "KnownRoot",
@@ -58,11 +61,11 @@ __all__ = [
     "SnapshotReader",
     "SnapshotRoot",
     "StreamEntries",
-    "can_read_snapshots",
     "checked_body",
     "decode_entries",
     "decode_pack_root",
     "decode_pack_span",
+    "decode_readable_root",
     "decode_snapshot_root",
     "delete_old_generations",
     "expected_false_positives",
@@ -70,12 +73,14 @@ __all__ = [
     "is_bad",
     "is_worn",
     "load_pack",
+    "merge_sorted",
     "next_generation",
     "no_entries",
     "object_entries",
     "plan_entries",
     "plan_pack_reads",
     "read_pack_root",
+    "read_snapshot",
     "read_span",
     "span_problem",
     "write_pack",

@@ -9,6 +9,7 @@ person looks at, since the remedies differ:
     | missing | no root: nobody has built hints for this node                    | build them                      |
     | corrupt | bytes contradict the format, a checksum, or themselves           | build them again                |
     | foreign | another cluster's, another node's, or of a newer release         | look at prefixes; upgrade       |
+    | unreadable | an older release wrote it, and pyarrow is not installed       | build them again                |
     | mixed   | an object is not the one (its size differs) that the root names  | build them again, by one writer |
     | stale   | the root names an object that is gone: it was replaced since     | nothing: the root is read again |
 """
@@ -28,6 +29,7 @@ class HintTrouble(StrEnum):
     MISSING = "missing"
     CORRUPT = "corrupt"
     FOREIGN = "foreign"
+    UNREADABLE = "unreadable"
     MIXED = "mixed"
     STALE = "stale"
 

@@ -5,11 +5,11 @@
     finish_snapshot(store, namespace=..., node_id=7, generation=g, files=[writer.file, ...], covered=...)
 
 A file goes out as it grows: a row group is encoded as soon as enough entries are there, and its bytes join a multipart
-upload. Memory holds the entries of one group (about 65,000), what one call of ``write`` adds, and one part of 16 MiB.
+upload. Memory holds the entries of one group (about 20,000), what one call of ``write`` adds, and one part of 16 MiB.
 
 How many entries make a group is not known before they are compressed. The writer takes as many as would fill nine
-tenths of the limit at the rate of the group before, encodes them alone, and halves them if they turn out too large: so
-the limit holds for every group, except for one of a single entry.
+tenths of the limit at the rate of the group before, and halves them if they turn out too large: so the limit holds for
+every group, except for one of a single entry.
 
 Until the root is swapped nobody reads a file, so tasks may fail, and run twice under other names; what no root names is
 deleted with the old generations.
@@ -28,13 +28,13 @@ from numpy.typing import NDArray
 
 from loaders.hints.entry_columns import EntryColumns
 from loaders.hints.roots import CoveredObjects, swap_root
-from loaders.hints.snapshot_parquet import SnapshotEncoder, encode_group
+from loaders.hints.snapshot_groups import encode_group
 from loaders.hints.snapshots import GROUP, SnapshotFileName, SnapshotRoot, make_snapshot_root
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key
 from loaders.object_writer import PART_SIZE_BYTES, StreamedObject
 from loaders.store.base import ObjectStore
 
-GROUP_SIZE_BYTES_MAX = 256_000
+GROUP_SIZE_BYTES_MAX = 128_000
 """A smaller group is read and unpacked sooner; a larger one makes a smaller root. Most streams need 1 to 50 kB."""
 
 GROUP_ROWS_MAX = 1 << 16
@@ -48,13 +48,11 @@ class SnapshotFile:
 
     Args:
         file: its name and length.
-        groups: its row groups, of dtype `GROUP`; the number of the file is filled in with the root.
-        footers: the groups' footers, end to end.
+        groups: of dtype `GROUP`; the number of the file is filled in with the root.
     """
 
     file: SnapshotFileName
     groups: NDArray[np.void]
-    footers: bytes
 
 
 class SnapshotFileWriter:
@@ -65,14 +63,13 @@ class SnapshotFileWriter:
         node_id: whose snapshot.
         generation: of the snapshot (`next_generation`).
         name: last segment of the file's key; no two tasks, nor two attempts of one, may use the same.
-        group_size_bytes_max: bytes of a row group, 256,000 by default.
-        group_rows_max: entries of a row group, 65,536 by default: what a reader unpacks in about 5 ms.
+        group_size_bytes_max: bytes of a group, 128,000 by default.
+        group_rows_max: entries of a group, 65,536 by default: what a reader unpacks in about 2 ms.
         part_size_bytes: of the upload.
 
     Threads: one at a time.
 
     Raises:
-        ModuleNotFoundError: pyarrow is not installed.
         ValueError: an id or a name that makes no key.
     """
 
@@ -94,8 +91,7 @@ class SnapshotFileWriter:
         key = hint_file_key(HintKind.SNAPSHOTS, node_id, generation, name)
         self._name = name
         self._object = StreamedObject(store, key, part_size_bytes=part_size_bytes)
-        notes = {"accel.hint": "snapshot-entries", "accel.node": f"{node_id}", "accel.generation": f"{generation}"}
-        self._encoder = SnapshotEncoder(self._object.write, notes)
+        self._position = 0
         self._group_size_bytes_max = group_size_bytes_max
         self._group_rows_max = group_rows_max
         self._rows_wanted = min(_GROUP_ROWS_FIRST, group_rows_max)
@@ -103,7 +99,6 @@ class SnapshotFileWriter:
         self._rows_pending = 0
         self._last: EntryColumns | None = None
         self._groups: list[tuple[int, ...]] = []
-        self._footers: list[bytes] = []
         self._file: SnapshotFile | None = None
 
     def __enter__(self) -> Self:
@@ -163,17 +158,15 @@ class SnapshotFileWriter:
 
     def _write_group(self, columns: EntryColumns) -> int:
         """Write as many of the first entries as fit a group, and return how many."""
-        group = encode_group(columns)
-        while len(group.body) > self._group_size_bytes_max and len(columns) > 1:
+        body = encode_group(columns)
+        while len(body) > self._group_size_bytes_max and len(columns) > 1:
             columns = columns.take(slice(0, len(columns) // 2))
-            group = encode_group(columns)
-        rows, position = len(columns), self._encoder.position
-        self._encoder.add(columns, group)
-        ends = (0, -1)
-        keys = [int(column[end]) for end in ends for column in (columns.stream_ids, columns.starts)]
-        size = len(group.body)
-        self._groups.append((0, *keys, position, size, zlib.crc32(group.body), rows, len(group.footer)))
-        self._footers.append(group.footer)
+            body = encode_group(columns)
+        self._object.write(body)
+        rows, size = len(columns), len(body)
+        keys = [int(column[end]) for end in (0, -1) for column in (columns.stream_ids, columns.starts)]
+        self._groups.append((0, *keys, self._position, size, zlib.crc32(body), rows, 0))
+        self._position += size
         filling = int(rows * self._group_size_bytes_max * _FILL_SHARE / size)
         self._rows_wanted = max(1, min(filling, self._group_rows_max))
         return rows
@@ -183,10 +176,9 @@ class SnapshotFileWriter:
             self._write_groups(self._drained(), all_of_them=True)
         if not self._groups:
             return
-        self._encoder.close()
         self._object.finish()
         file = SnapshotFileName(self._name, self._object.size_bytes)
-        self._file = SnapshotFile(file, np.array(self._groups, dtype=GROUP), b"".join(self._footers))
+        self._file = SnapshotFile(file, np.array(self._groups, dtype=GROUP))
 
 
 def finish_snapshot(
@@ -226,7 +218,6 @@ def finish_snapshot(
         covered=covered,
         files=[each.file for each in present],
         groups=np.concatenate(tables) if tables else np.empty(0, dtype=GROUP),
-        footers=b"".join(each.footers for each in present),
     )
     swap_root(store, HintKind.SNAPSHOTS, node_id, generation, root.encode())
     return root

@@ -43,6 +43,7 @@ from loaders.merge.plan import Copies, MergedOutput
 from loaders.object_index import fetch_tail, open_fetched
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.parallel import map_bounded
+from loaders.settings import check_settings
 from loaders.store import ObjectStore
 
 ROW_SIZE_BYTES_MAX = 64 << 20
@@ -78,9 +79,7 @@ class MergeSettings:
     server_side: bool = False
 
     def __post_init__(self) -> None:
-        numbers = (self.band_size_bytes, self.part_size_bytes, self.sending_size_bytes, self.parallel_requests)
-        if min(numbers) < 1:
-            raise ValueError(f"expected settings of at least 1, found {self}")
+        check_settings(self)
 
 
 DEFAULT_SETTINGS = MergeSettings()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from loaders.errors import redacted
+from loaders.settings import check_settings
 
 Client = Literal["boto3", "obstore"]
 
@@ -52,13 +53,8 @@ class S3Settings:
 
     def __post_init__(self) -> None:
         if self.client not in get_args(Client):
-            raise ValueError(f"client is one of {', '.join(get_args(Client))}: {self.client!r}")
-        for name in ("connections", "attempts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1: {getattr(self, name)}")
-        for name in ("connect_timeout_seconds", "read_timeout_seconds"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is more than 0: {getattr(self, name)}")
+            raise ValueError(f"expected client as one of {', '.join(get_args(Client))}, found {self.client!r}")
+        check_settings(self)
 
     def __repr__(self) -> str:
         values = (f"{setting.name}={redacted(repr(getattr(self, setting.name)))}" for setting in fields(self))

@@ -63,6 +63,9 @@ ROWS_FREE = 1 << 12
 ROWS_A_BYTE = 8
 """So many more rows each stored byte allows."""
 
+LEVEL = 6
+"""Of zstd: a list of 5,000 objects takes 2 ms; higher levels save next to nothing on numbers that look random."""
+
 COLUMNS_MAX = 32
 MAGIC = b"ACol"
 VERSION = 1
@@ -73,7 +76,6 @@ _HEAD = struct.Struct(">BBqq")
 _PLAIN, _DELTA = 0, 1
 _NAME_SIZE_BYTES_MAX = 63
 _FIELD = np.dtype("<i8")
-_LEVEL = 6  # a list of 5,000 objects takes 2 ms; higher levels save next to nothing on numbers that look random
 _WRAP = 1 << 64
 _SKIPPED = struct.Struct("<II")
 _SKIPPED_MAGIC = 0x184D2A50
@@ -89,11 +91,12 @@ class _Head(NamedTuple):
     first: int
 
 
-def pack_columns(rows: NDArray[np.void]) -> bytes:
+def pack_columns(rows: NDArray[np.void], *, level: int = LEVEL) -> bytes:
     """Rows of named 64-bit integers as bytes. Complexity: O(rows * fields), no loop over rows in Python.
 
     Args:
         rows: a structured array, all of its fields ``<i8``.
+        level: of zstd, 6 by default; a reader need not know it.
 
     Raises:
         FormatLimit: more than 1,048,576 rows.
@@ -111,7 +114,7 @@ def pack_columns(rows: NDArray[np.void]) -> bytes:
         columns.append(stored)
     raw = b"".join(heads + columns)
     # A size in the frame would be believed by the decompressor before any bound of ours.
-    frame = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=False).compress(raw)
+    frame = zstandard.ZstdCompressor(level=level, write_content_size=False).compress(raw)
     return _OUTSIDE.pack(MAGIC, VERSION, len(raw)) + _padding(len(rows), _OUTSIDE.size + len(frame)) + frame
 
 
@@ -178,6 +181,26 @@ def unpack_any(data: bytes | memoryview, where: str, *, rows_max: int = ROWS_MAX
     Raises:
         CorruptObject, FormatTooNew: as `unpack_columns`.
     """
+    columns = unpack_arrays(data, where, rows_max=rows_max)
+    rows = np.empty(len(next(iter(columns.values()))), dtype=[(name, _FIELD) for name in columns])
+    for name, values in columns.items():
+        rows[name] = values
+    return rows
+
+
+def unpack_arrays(data: bytes | memoryview, where: str, *, rows_max: int = ROWS_MAX) -> dict[str, NDArray[np.int64]]:
+    """The columns in these bytes by name, each an array of its own: for who works on columns, at half the time.
+
+    Complexity: as `unpack_columns`.
+
+    Args:
+        data: what `pack_columns` made.
+        where: names the place in errors.
+        rows_max: more rows than this are refused before they are unpacked.
+
+    Raises:
+        CorruptObject, FormatTooNew: as `unpack_columns`.
+    """
     allowed = rows_allowed(len(data), rows_max)
     raw = _decompressed(data, where, allowed)
     count, heads, at = _read_heads(raw, where, data)
@@ -187,12 +210,12 @@ def unpack_any(data: bytes | memoryview, where: str, *, rows_max: int = ROWS_MAX
     size = at + count * sum(head.width for head in heads)
     if size != len(raw):
         raise _corrupt(where, data, f"{size} bytes of heads and columns", f"{len(raw)}")
-    rows = np.empty(count, dtype=[(head.name, _FIELD) for head in heads])
+    columns = {}
     for head in heads:
         stop = at + count * head.width
-        rows[head.name] = _widened(head, raw[at:stop], count)
+        columns[head.name] = _widened(head, raw[at:stop], count)
         at = stop
-    return rows
+    return columns
 
 
 def is_packed(data: bytes | memoryview) -> bool:

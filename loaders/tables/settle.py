@@ -190,7 +190,9 @@ class _Write:
         self._error: AccelError | None = None
 
     def settle(self) -> Settled:
-        for _ in self._writer.backoff.attempts(self._writer.backoff.settings.settle_attempts):
+        for attempt in range(self._writer.backoff.settings.settle_attempts):
+            if attempt:  # written out: a write that is decided at once, as nearly all are, knows no backoff
+                self._writer.backoff.pause(attempt)
             try:
                 settled = self._send() or self._look()
             except AccelError as error:

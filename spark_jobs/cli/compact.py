@@ -11,10 +11,10 @@ from accel.catalog import ObjectCatalog
 from accel.cli.options import SIZE, TIME, command, end_with
 from accel.compaction import CompactionPlan, CompactionReport, CompactionSettings
 from accel.compaction.plan import NodePlan
-from accel.compaction.settings import MIB
 from accel.rendering import Column, Rendered, Shown, table_of
 from accel.units import count_text, size_text, time_text
 from loaders.merge.reading import MergeSettings
+from loaders.settings import MIB
 from spark_jobs.cli.options import EXIT_PARTIAL, JobChoice, job_options, node_option
 from spark_jobs.compact import compact_on_spark, plan_on_spark
 

@@ -142,7 +142,7 @@ def build_snapshot(
     everything: bool,
     entries_per_file: int,
 ) -> None:
-    """Sort what the objects of each node hold by stream, and write it as Parquet.
+    """Sort what the objects of each node hold by stream, and write it as an index.
 
     A node whose snapshot covers just the objects that are listed is left alone. Objects that cannot be opened are left
     out of what the snapshot covers. Ends with 4 if there are such, or a node's snapshot could not be built.

@@ -31,7 +31,7 @@ from accel.image_source import load_image_file
 from accel.streams import groups
 from accel.streams.rules.transaction_data import TransactionEvents, decode_transaction, encode_transaction
 from accel.streams.uploads import MERGE_INTENT
-from loaders.errors import CorruptObject
+from loaders.errors import CorruptObject, FormatTooNew
 from loaders.format import (
     BlockIndex,
     decode_block_bytes,
@@ -44,13 +44,15 @@ from loaders.hints import HintProblem, decode_pack_root, decode_snapshot_root
 from loaders.hints.entry_columns import COLUMN_NAMES
 from loaders.hints.packs import PACK_ROOT_FORM
 from loaders.hints.roots import seal_root
-from loaders.hints.snapshot_parquet import EncodedGroup, decode_group, encode_group
+from loaders.hints.snapshot_groups import EncodedGroup, decode_group, encode_group
+from loaders.hints.snapshot_parquet import decode_parquet_group
 from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM
 from loaders.tables import FORMAT_FORM, FormatRecord, FormRegistry, RecordForm
 from tests.accel.catalog.golden import FOLDER as CATALOG
 from tests.accel.history.records.golden import FOLDER as HISTORY
 from tests.examples import examples
 from tests.loaders.hints.builders import columns_of
+from tests.loaders.hints.parquet_v1 import encode_parquet_group
 
 DATA = Path(__file__).parents[1] / "data"
 NUMBERS = st.sampled_from([0, 1, -1, 2, 255, 4096, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1, -(2**63), 2**64 - 1])
@@ -107,9 +109,9 @@ def changed_fields(draw: st.DrawFn, fields: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def resealed(form: RecordForm[Any], fields: bytes) -> bytes:
-    """A record of these bytes with the head of its form, and its checksum if it has one."""
-    head = bytes([len(form.name)]) + form.name.encode() + struct.pack(">H", form.version)
+def resealed(form: RecordForm[Any], fields: bytes, version: int | None = None) -> bytes:
+    """A record of these bytes with the head of its form, in its newest version, and its checksum if it has one."""
+    head = bytes([len(form.name)]) + form.name.encode() + struct.pack(">H", version or form.version)
     if isinstance(form, HistoryForm):
         head += struct.pack(">I", form._checksum(form.version, fields))
     return head + fields
@@ -181,14 +183,14 @@ ROOTS: dict[str, tuple[RecordForm[Any], Callable[..., object]]] = {
 @settings(max_examples=examples(150))
 @given(st.data())
 def test_roots_of_hints_are_problems_and_nothing_else(data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from(sorted(ROOTS)))
+    kind, version = data.draw(st.sampled_from([("pack", 1), ("snapshot", 1), ("snapshot", 2)]))
     form, decode = ROOTS[kind]
-    record = (DATA / "hints" / f"{kind}-root-1.bin").read_bytes()[16:]
+    record = (DATA / "hints" / f"{kind}-root-{version}.bin").read_bytes()[16:]
     fields = msgspec.msgpack.decode(fields_of(form, record))
     if data.draw(st.booleans()):
         found = data.draw(damages(record))
     else:
-        found = resealed(form, msgspec.msgpack.encode(data.draw(changed_fields(fields))))
+        found = resealed(form, msgspec.msgpack.encode(data.draw(changed_fields(fields))), version)
     assert is_ours(lambda: decode(seal_root(found), namespace=fields["namespace"], node_id=fields["node_id"]))
 
 
@@ -197,14 +199,26 @@ ROWS = [(4, 10 * each, 10 * each + 5, each, each, 0, 100, 5, False) for each in 
 
 @settings(max_examples=examples(100))
 @given(st.data())
-def test_a_row_group_raises_the_error_of_its_contract_and_no_other(data: st.DataObject) -> None:
-    group = encode_group(columns_of(ROWS))
+def test_a_group_raises_the_errors_of_its_contract_and_no_others(data: st.DataObject) -> None:
+    packed = encode_group(columns_of(ROWS))
+    body = data.draw(st.just(packed) | damages(packed) | changed_columns(packed))
+    rows = data.draw(st.sampled_from([20, 0, 1, 19]))
+    found = rows
+    with contextlib.suppress(ValueError, FormatTooNew):
+        found = len(decode_group(EncodedGroup(body), rows, "key"))
+    assert found == rows
+
+
+@settings(max_examples=examples(100))
+@given(st.data())
+def test_a_group_in_parquet_raises_the_error_of_its_contract_and_no_other(data: st.DataObject) -> None:
+    group = encode_parquet_group(columns_of(ROWS))
     body = data.draw(st.just(group.body) | damages(group.body))
-    footer = data.draw(st.just(group.footer) | damages(group.footer))
+    footer = data.draw(st.just(group.footer) | damages(group.footer)) or b"none"
     rows = data.draw(st.sampled_from([20, 0, 1, 19]))
     found = rows
     with contextlib.suppress(ValueError):
-        found = len(decode_group(EncodedGroup(body, footer), rows))
+        found = len(decode_group(EncodedGroup(body, footer), rows, "key"))
     assert found == rows
 
 
@@ -213,7 +227,7 @@ def test_a_file_without_rows_is_no_row_group(rows: int) -> None:
     sink, columns = io.BytesIO(), columns_of([])
     pq.write_table(pa.table(dict(zip(COLUMN_NAMES, columns.columns(), strict=True))), sink)
     with pytest.raises(ValueError, match=r"expected (columns|1 row group)"):
-        decode_group(EncodedGroup(sink.getvalue()[4:], b""), rows)
+        decode_parquet_group(sink.getvalue()[4:], b"", rows)
 
 
 OBJECTS = sorted((DATA / "stream_set_objects").glob("*.bin"), key=lambda path: path.stat().st_size)[-6:]

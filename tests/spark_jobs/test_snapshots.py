@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from accel.catalog import ObjectCatalog
 from accel.system import SYSTEM
-from loaders.hints import EntryColumns, SnapshotReader, SnapshotRoot, decode_snapshot_root, object_entries
-from loaders.layout import HintKind, hint_file_key, hint_root_key
+from loaders.hints import (
+    EntryColumns,
+    SnapshotReader,
+    SnapshotRoot,
+    decode_snapshot_root,
+    object_entries,
+    read_snapshot,
+)
+from loaders.layout import HintKind, hint_root_key
 from loaders.store import ObjectStore
 from spark_jobs.snapshot_tasks import Batches, SnapshotWork, Tally, file_writer
 from spark_jobs.snapshots import SnapshotReport, build_snapshots_on_spark
@@ -54,14 +59,8 @@ def root_of(store: ObjectStore, node_id: int) -> SnapshotRoot:
 
 
 def entries(store: ObjectStore, node_id: int) -> list[tuple[int, ...]]:
-    """All rows of a node's files, in order, as any reader of Parquet sees them."""
-    root = root_of(store, node_id)
-    rows: list[tuple[int, ...]] = []
-    for file in root.files:
-        body = store.get(hint_file_key(HintKind.SNAPSHOTS, node_id, root.generation, file.name)).body
-        columns = EntryColumns.from_arrow(pq.read_table(io.BytesIO(body)).combine_chunks().to_batches()[0])
-        rows += as_rows(columns)
-    return rows
+    """All entries of a node's snapshot, in order."""
+    return as_rows(EntryColumns.joined(list(read_snapshot(store, root_of(store, node_id)))))
 
 
 def expected(store: ObjectStore, node_id: int, lost: frozenset[int] = frozenset()) -> list[tuple[int, ...]]:

@@ -39,7 +39,6 @@ import operator
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import fields
 from typing import Final, SupportsIndex, TypeAlias
 from uuid import UUID
 
@@ -408,20 +407,6 @@ def checked_keys(ranges: Iterable[Sequence[float]]) -> list[tuple[float, float]]
         if len(pair) != 2 or not all(map(_is_key, pair)):
             raise InvalidArgument(f"expected pairs of finite keys, found {pair}")
     return [(float(start), float(end)) for start, end in pairs]
-
-
-def check_settings(settings: object) -> None:
-    """Refuse fields of a dataclass that are no integers, or no finite numbers, where its annotations want such.
-
-    Raises:
-        InvalidArgument: the first of them.
-    """
-    for setting in fields(settings):  # type: ignore[arg-type]  # an instance of a dataclass
-        value = getattr(settings, setting.name)
-        if setting.type == "int":
-            checked_integer(setting.name, value)
-        elif setting.type == "float" and not _is_key(value):
-            raise InvalidArgument(f"expected a finite number as {setting.name}, found {value!r}")
 
 
 def check_epoch(where: str, epoch: int, reference_epoch: int) -> None:

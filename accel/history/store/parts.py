@@ -21,7 +21,7 @@ from accel.errors import CatalogDamaged, HostMissing, InvalidArgument
 from accel.history.rules.configuration import HistoryLayout, ShardBy
 from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, after_step_by_hand, start_number
 from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
-from accel.history.rules.values import TIME_MS_END, check_settings, checked_duration, checked_time
+from accel.history.rules.values import TIME_MS_END, checked_time
 from accel.history.store.hosts import NoHost, SegmentHost, StreamName
 from accel.history.store.keys import (
     SEGMENT_STREAMS,
@@ -32,11 +32,12 @@ from accel.history.store.keys import (
     SystemKeys,
 )
 from accel.system import Components
-from loaders.backoff import Backoff
+from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import DataNotFound
 from loaders.lifetime import InlineElsewhere, Lazy
 from loaders.parallel import map_bounded
-from loaders.tables import IdBlocks, RecordCache, RetrySettings, Tables, Versioned
+from loaders.settings import check_settings
+from loaders.tables import IdBlocks, RecordCache, Tables, Versioned
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS
 
 MILLISECONDS = 1000
@@ -79,15 +80,14 @@ class HistorySettings:
     records_cache_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        for name in ("lease_ms", "longest_ms"):
-            checked_duration(name, getattr(self, name))
-        if self.ids_block < 1 or not 1 <= self.committed_at_once_max <= COMMITTED_AT_ONCE_MAX:
-            raise ValueError(f"expected blocks of ids and commits of at least 1, found {self}")
-        if not 1 <= self.lease_ms <= self.longest_ms or not 1 <= self.completed_batch_seconds < TIME_MS_END:
-            raise ValueError(f"expected leases of at least 1 ms and batches of at least 1 s, found {self}")
-        if self.records_cache_bytes < 0:
-            raise ValueError(f"expected a cache of 0 or more bytes, found {self}")
+        check_settings(
+            self,
+            least={"completed_batch_seconds": 1, "records_cache_bytes": 0},
+            most={"committed_at_once_max": COMMITTED_AT_ONCE_MAX, "longest_ms": TIME_MS_END - 1}
+            | {"completed_batch_seconds": TIME_MS_END - 1},
+        )
+        if self.lease_ms > self.longest_ms:
+            raise ValueError(f"expected lease_ms of at most longest_ms = {self.longest_ms}, found {self.lease_ms}")
 
     @property
     def layout(self) -> HistoryLayout:
@@ -149,7 +149,7 @@ class StoreParts:
     @Lazy
     def backoff(self) -> Backoff:
         """Pauses between attempts."""
-        return Backoff(RetrySettings(), self.system.sleep, self.system.jitter)
+        return Backoff(DEFAULT_RETRY, self.system.sleep, self.system.jitter)
 
     @Lazy
     def keys(self) -> SystemKeys:

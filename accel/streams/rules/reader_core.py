@@ -58,9 +58,10 @@ from numpy.typing import NDArray
 from accel.errors import InvalidArgument
 from accel.history.rules.cuts import CutSpan, PlacedCut
 from accel.history.rules.segments import KeyProfile, SegmentRecord, Segments
-from accel.history.rules.values import IdMap, check_settings, segment_text
+from accel.history.rules.values import IdMap, segment_text
 from accel.streams.rules.arrival_order import Lag
 from accel.streams.rules.events import EventBatch
+from loaders.settings import MIB, check_settings
 from range_index.segment_times import NO_TOKEN
 
 # The later of two positions
@@ -228,8 +229,6 @@ class Frontier:
 
 # Requests, answers and bounds
 
-MEBIBYTE = 1 << 20
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderSettings:
@@ -249,19 +248,15 @@ class ReaderSettings:
         ValueError: a number out of bounds.
     """
 
-    fill_bytes: int = MEBIBYTE
-    buffer_bytes_max: int = 64 * MEBIBYTE
+    fill_bytes: int = MIB
+    buffer_bytes_max: int = 64 * MIB
     requests_max: int = 16
     reorder_wait_seconds: float = 0.05
     idle_seconds: float = 0.5
     stall_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        if min(self.fill_bytes, self.buffer_bytes_max, self.requests_max) < 1:
-            raise ValueError(f"expected bytes and requests of at least 1, found {self}")
-        if not (0 <= self.reorder_wait_seconds <= 60 and 0 < self.idle_seconds <= 3600 and self.stall_seconds > 0):
-            raise ValueError(f"expected a reorder wait of 0 to 60 s and pauses of up to 3600 s, found {self}")
+        check_settings(self, least={"reorder_wait_seconds": 0}, most={"reorder_wait_seconds": 60, "idle_seconds": 3600})
 
 
 class Fill(NamedTuple):

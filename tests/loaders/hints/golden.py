@@ -1,10 +1,11 @@
-"""Golden files of hints: bytes of version 1, which every release reads.
+"""Golden files of hints: bytes of each version, which every release reads.
 
 ``python -m tests.loaders.hints.golden`` writes those that are missing; what is there is never written again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from bloom import StreamFilter
@@ -16,19 +17,25 @@ from tests.loaders.hints.builders import GENERATION, NAMESPACE, NODE, Node, filt
 
 FOLDER = Path(__file__).parents[2] / "data" / "hints"
 
-FILES = {
+PARQUET_FILES = {
     "snapshot-root-1.bin": hint_root_key(HintKind.SNAPSHOTS, NODE),
     "snapshot-entries-1.parquet": hint_file_key(HintKind.SNAPSHOTS, NODE, GENERATION, "00000-a"),
+}
+"""Those of a snapshot of version 1, which no release writes any more."""
+
+FILES = {
+    "snapshot-root-2.bin": hint_root_key(HintKind.SNAPSHOTS, NODE),
+    "snapshot-entries-2.bin": hint_file_key(HintKind.SNAPSHOTS, NODE, GENERATION, "00000-a"),
     "pack-root-1.bin": hint_root_key(HintKind.PACKS, NODE),
     "pack-filters-1.bin": hint_file_key(HintKind.PACKS, NODE, GENERATION, "filters-0-00000"),
 }
 """Which key each file stands for."""
 
 
-def golden_store() -> MemoryStore:
+def golden_store(files: Mapping[str, str] = FILES) -> MemoryStore:
     """A store that holds the golden files at their keys."""
     store = MemoryStore()
-    for name, key in FILES.items():
+    for name, key in files.items():
         store.put(key, (FOLDER / name).read_bytes())
     return store
 

@@ -27,6 +27,7 @@ from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM
 from loaders.layout import HintKind, hint_root_key
 from loaders.store import MemoryStore
 from tests.loaders.hints.builders import NAMESPACE, NODE, Row, filter_of, rows_of, write_snapshot
+from tests.loaders.hints.parquet_v1 import write_parquet_snapshot
 from tests.loaders.hints.test_packs import write_first
 from tests.loaders.hints.test_snapshots import long_stream
 
@@ -68,7 +69,10 @@ damages = st.tuples(st.floats(0, 1), st.integers(1, 255), st.booleans())
 def test_no_byte_of_a_snapshot_changes_what_it_says(data: st.DataObject, damage: tuple[float, int, bool]) -> None:
     _, files = snapshot()
     key = data.draw(st.sampled_from(sorted(files)))
-    store = restored(files, key, damaged(files[key], *damage))
+    check_reading(restored(files, key, damaged(files[key], *damage)))
+
+
+def check_reading(store: MemoryStore) -> None:
     reader = SnapshotReader(store, NAMESPACE, lambda: 0.0)
     for stream_id in STREAMS:
         try:
@@ -76,6 +80,40 @@ def test_no_byte_of_a_snapshot_changes_what_it_says(data: st.DataObject, damage:
         except HintProblem:
             found = None
         assert found in (None, NODE_OF_TEST.of_stream(stream_id))
+
+
+@cache
+def parquet_snapshot() -> dict[str, bytes]:
+    store = MemoryStore()
+    write_parquet_snapshot(store, NODE_OF_TEST, group_rows=25)
+    return {info.key: store.get(info.key).body for info in store.list("")}
+
+
+@settings(max_examples=60)
+@given(st.data(), damages)
+def test_no_byte_of_a_snapshot_in_parquet_changes_what_it_says(
+    data: st.DataObject, damage: tuple[float, int, bool]
+) -> None:
+    files = parquet_snapshot()
+    key = data.draw(st.sampled_from(sorted(files)))
+    check_reading(restored(files, key, damaged(files[key], *damage)))
+
+
+@given(damages, st.integers(0, 2))
+def test_footers_that_lie_under_right_checksums_are_problems_or_bounded(
+    damage: tuple[float, int, bool], stream_id: int
+) -> None:
+    files = parquet_snapshot()
+    body = files[hint_root_key(HintKind.SNAPSHOTS, NODE)][16:]
+    head = len(SNAPSHOT_ROOT_FORM.name) + 3
+    fields = msgspec.msgpack.decode(body[head:])
+    fields["footers"] = damaged(fields["footers"], *damage)
+    try:
+        sealed = seal_root(body[:head] + msgspec.msgpack.encode(fields))
+        lying = decode_snapshot_root(sealed, namespace=NAMESPACE, node_id=NODE)
+    except HintProblem:
+        return
+    check_bounded(lying, files, stream_id)
 
 
 @given(st.data(), damages)
@@ -106,7 +144,7 @@ def test_a_root_that_lies_under_a_right_checksum_is_a_problem_or_a_root(damage: 
     check_bounded(lying, files)
 
 
-@given(damages, st.sampled_from(["covered", "groups", "footers"]), st.integers(0, 200))
+@given(damages, st.sampled_from(["covered", "groups"]), st.integers(0, 200))
 def test_fields_that_lie_under_right_checksums_are_problems_or_bounded(
     damage: tuple[float, int, bool], field: str, stream_id: int
 ) -> None:

@@ -1,4 +1,4 @@
-"""Bytes of version 1 are read for ever, and the page about them says what stands in them."""
+"""Bytes of each version are read for ever, and the page about them says what stands in them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from loaders.hints.roots import MAGIC, ROOT_VERSION
 from loaders.hints.snapshots import GROUP, SNAPSHOT_ROOT_FORM
 from loaders.layout import HintKind, hint_root_key
 from loaders.store import MemoryStore
+from loaders.tables.columns import unpack_any
 from tests.docs.pages import ROOT
-from tests.loaders.hints.builders import GENERATION, NAMESPACE, NODE, rows_of
-from tests.loaders.hints.golden import FILES, golden_filters, golden_node, golden_store
+from tests.loaders.hints.builders import GENERATION, NAMESPACE, NODE, rows_of, write_snapshot
+from tests.loaders.hints.golden import FILES, PARQUET_FILES, golden_filters, golden_node, golden_store
 
 PAGE = (ROOT / "docs" / "hints.md").read_text()
 
 
-def test_a_snapshot_of_version_1_is_read() -> None:
-    reader, node = SnapshotReader(golden_store(), NAMESPACE, lambda: 0.0), golden_node()
+@pytest.mark.parametrize("files", [PARQUET_FILES, FILES], ids=["1", "2"])
+def test_a_snapshot_of_each_version_is_read(files: dict[str, str]) -> None:
+    reader, node = SnapshotReader(golden_store(files), NAMESPACE, lambda: 0.0), golden_node()
     root = reader.read_root(NODE)
     assert (root.generation, len(root.groups), root.entries) == (GENERATION, 2, 6)
     assert root.covered.object_ids.tolist() == [40, 43, 71]
@@ -35,6 +37,19 @@ def test_a_pack_of_version_1_is_read() -> None:
     ids = np.array([ref.object_id for ref, _ in filters])
     sizes = np.array([ref.size_bytes for ref, _ in filters])
     assert dict(load_pack(store, root, ids, sizes)) == {ref.object_id: built for ref, built in filters}
+
+
+def test_entries_are_written_byte_for_byte_as_the_page_says() -> None:
+    store = MemoryStore()
+    root = write_snapshot(store, golden_node(), group_rows_max=4)
+    for name in ("snapshot-root-2.bin", "snapshot-entries-2.bin"):
+        written, stored = (each.get(FILES[name]).body for each in (store, golden_store()))
+        assert written == stored
+    body = golden_store().get(FILES["snapshot-entries-2.bin"]).body
+    for row in root.groups:
+        group = body[int(row["byte_start"]) : int(row["byte_start"] + row["size_bytes"])]
+        assert unpack_any(group, "a group").dtype.names == COLUMN_NAMES
+    assert int(root.groups["size_bytes"].sum()) == len(body)
 
 
 def test_filters_are_packed_byte_for_byte_as_before() -> None:
@@ -51,7 +66,8 @@ def test_a_root_begins_as_the_page_says(kind: HintKind) -> None:
     assert int.from_bytes(body[8:12], "big") == zlib.crc32(body[:8] + body[12:])
     assert int.from_bytes(body[12:16], "big") == len(body) - 16
     name = (PACK_ROOT_FORM if kind is HintKind.PACKS else SNAPSHOT_ROOT_FORM).name
-    assert body[16:].startswith(bytes([len(name)]) + name.encode() + b"\0\1")
+    version = b"\0\1" if kind is HintKind.PACKS else b"\0\2"
+    assert body[16:].startswith(bytes([len(name)]) + name.encode() + version)
     assert MAGIC.hex(" ").upper() in PAGE
 
 

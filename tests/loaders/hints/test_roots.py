@@ -60,7 +60,7 @@ def test_what_a_newer_release_wrote_is_foreign() -> None:
     newer_envelope[4] = 2
     assert problem_of(bytes(newer_envelope)) is HintTrouble.FOREIGN
     record = bytearray(SNAPSHOT_ROOT_FORM.encode(open_root(root.encode(), SNAPSHOT_ROOT_FORM, "k")))
-    record[1 + len("snapshot-root") + 1] = 2
+    record[1 + len("snapshot-root") + 1] += 1
     assert problem_of(seal_root(bytes(record))) is HintTrouble.FOREIGN
 
 

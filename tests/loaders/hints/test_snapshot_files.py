@@ -1,29 +1,33 @@
-"""A snapshot's files are Parquet that anybody reads, in small row groups, written with little memory."""
+"""A snapshot's files are small groups that a base install reads, written with little memory."""
 
 from __future__ import annotations
 
-import io
-import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from loaders.errors import StoreUnavailable
-from loaders.hints import COLUMN_NAMES, EntryColumns, SnapshotFileWriter, can_read_snapshots
+from loaders.hints import (
+    EntryColumns,
+    HintProblem,
+    HintTrouble,
+    SnapshotFileWriter,
+    SnapshotReader,
+    delete_old_generations,
+)
 from loaders.hints.snapshot_parquet import _arrow
 from loaders.hints.snapshot_writer import GROUP_SIZE_BYTES_MAX
 from loaders.layout import HintKind, hint_file_key
 from loaders.store import Body, CountingStore, MemoryStore, MultipartUpload, PartReceipt
 from loaders.store.decorated import Call, DecoratedStore
-from tests.docs.pages import ROOT
-from tests.loaders.hints.builders import GENERATION, NODE, columns_of, rows_of, write_file
+from tests.loaders.hints.builders import GENERATION, NAMESPACE, NODE, columns_of, rows_of, write_snapshot
+from tests.loaders.hints.parquet_v1 import write_parquet_snapshot
 from tests.loaders.hints.test_snapshots import long_stream
 
 Answer = TypeVar("Answer")
@@ -67,33 +71,11 @@ def test_row_groups_keep_to_their_size_even_when_entries_grow() -> None:
     assert np.median(sizes) > GROUP_SIZE_BYTES_MAX // 4  # and do not fall apart either
 
 
-def test_any_reader_of_parquet_reads_a_file() -> None:
-    store, node = MemoryStore(), long_stream(100)
-    written = write_file(store, node.sorted_rows, group_rows_max=40)
-    file = pq.ParquetFile(io.BytesIO(store.get(KEY).body))
-    assert file.schema_arrow.names == list(COLUMN_NAMES)
-    assert written is not None
-    assert file.metadata.num_row_groups == len(written.groups)
-    assert file.metadata.metadata[b"accel.hint"] == b"snapshot-entries"
-    assert rows_of(EntryColumns.from_arrow(file.read())) == node.sorted_rows
-    assert rows_of(EntryColumns.from_arrow(next(file.iter_batches(7)))) == node.sorted_rows[:7]
-
-
 def test_columns_of_arrow_must_be_there_and_without_nulls() -> None:
     with pytest.raises(ValueError, match="none named end_offset"):
         EntryColumns.from_arrow(pa.table({"stream_id": [1], "start_offset": [2], "else": ["x"]}))
     with pytest.raises(ValueError, match="nulls in start_offset"):
         EntryColumns.from_arrow(pa.table({"stream_id": [1], "start_offset": [None]}))
-
-
-def test_a_group_with_its_footer_is_a_file_by_itself() -> None:
-    store, node = MemoryStore(), long_stream(50)
-    written = write_file(store, node.sorted_rows, group_rows_max=40)
-    assert written is not None
-    body, row = store.get(KEY).body, written.groups[0]
-    group = body[int(row["byte_start"]) : int(row["byte_start"] + row["size_bytes"])]
-    alone = pq.read_table(io.BytesIO(b"PAR1" + group + written.footers[: int(row["footer_size_bytes"])]))
-    assert alone.column("stream_id").to_pylist() == [each[0] for each in node.sorted_rows[: int(row["rows"])]]
 
 
 def test_a_file_without_entries_is_not_written() -> None:
@@ -208,22 +190,41 @@ def test_what_the_store_refuses_leaves_no_file_either(operation: str) -> None:
     assert (list(memory.list("")), memory.open_uploads) == ([], 0)
 
 
-def test_hints_load_no_pyarrow_before_it_is_needed() -> None:
-    code = "import sys, loaders.hints; sys.exit('pyarrow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0  # noqa: S603 - our own words
-
-
-def test_without_pyarrow_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_pyarrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As in a base install."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     _arrow.cache_clear()
-    try:
-        assert not can_read_snapshots()
-        with pytest.raises(ModuleNotFoundError, match=r"accel-streams\[snapshot\]"):
-            SnapshotFileWriter(MemoryStore(), node_id=1, generation=1, name="a")
-    finally:
-        monkeypatch.undo()
-        _arrow.cache_clear()
-    assert can_read_snapshots()
+    yield
+    monkeypatch.undo()
+    _arrow.cache_clear()
+
+
+@pytest.mark.usefixtures("no_pyarrow")
+def test_a_base_install_writes_and_reads_snapshots() -> None:
+    store, node = MemoryStore(), long_stream(100)
+    write_snapshot(store, node, group_rows_max=40)
+    reader = SnapshotReader(store, NAMESPACE, lambda: 0.0)
+    assert rows_of(reader.read_entries(NODE, 5).columns) == node.of_stream(5)
+
+
+@pytest.mark.usefixtures("no_pyarrow")
+def test_a_base_install_says_of_a_snapshot_in_parquet_why_it_is_not_used() -> None:
+    store = MemoryStore()
+    write_parquet_snapshot(store, long_stream(100), group_rows=40)
+    with pytest.raises(HintProblem, match="pyarrow is not installed: build it again") as caught:
+        SnapshotReader(store, NAMESPACE, lambda: 0.0).read_entries(NODE, 5)
+    assert caught.value.kind is HintTrouble.UNREADABLE
+
+
+@pytest.mark.usefixtures("no_pyarrow")
+def test_what_a_snapshot_in_parquet_names_is_deleted_by_a_base_install_too() -> None:
+    store, node = MemoryStore(), long_stream(100)
+    write_parquet_snapshot(store, node)
+    for generation in (GENERATION + 1, GENERATION + 2):
+        write_snapshot(store, node, generation=generation)
+    done = delete_old_generations(store, HintKind.SNAPSHOTS, NODE, namespace=NAMESPACE)
+    assert (done.deleted, done.kept) == (2, (GENERATION + 2, GENERATION + 1))
 
 
 def test_a_name_that_makes_no_key_is_refused() -> None:

@@ -249,15 +249,19 @@ def test_every_public_method_that_takes_something_is_tried(kind: type, edges: Ma
         lambda bad: RetentionPolicy(RetentionKind.SIZE, 0, bad),
         lambda bad: ScalingPolicy(ScalingKind.EVENTS, bad, 2),
         lambda bad: ScalingPolicy(ScalingKind.EVENTS, 5, bad),
-        lambda bad: HistorySettings(lease_ms=bad),
-        lambda bad: HistorySettings(ids_block=bad),
-        lambda bad: HistorySettings(chunk_size=bad).layout,
         lambda bad: GivenSizes({0: bad}),
     ],
 )
-def test_a_policy_or_a_setting_refuses_what_is_no_integer(make: Callable[[object], object], bad: object) -> None:
+def test_a_policy_refuses_what_is_no_integer(make: Callable[[object], object], bad: object) -> None:
     with pytest.raises(InvalidArgument):
         make(bad)
+
+
+@pytest.mark.parametrize("bad", NO_INTEGERS)
+@pytest.mark.parametrize("name", ["lease_ms", "ids_block", "chunk_size"])
+def test_a_setting_refuses_what_is_no_integer(name: str, bad: Any) -> None:
+    with pytest.raises(ValueError, match=f"expected (an integer as )?{name}"):
+        HistorySettings(**{name: bad})
 
 
 @pytest.mark.parametrize("tags", ["abc", [5], (b"x",), None, ("\ud800",), ("x" * 1001,)])

@@ -1,0 +1,160 @@
+"""Entries in the order of a snapshot, however many there are: sorted with little memory, and merged.
+
+    with EntrySorter() as sorter:
+        sorter.add(object_entries(...))                                  for each object, in any order
+        for columns in merge_sorted([kept_entries, *sorter.runs()]):     by ascending (stream, start)
+            writer.write(columns)
+
+A node may have more entries than fit memory: 5,000 objects of 9,000 streams are 45 million, 2.9 GB as columns. So what
+comes is collected up to a bound, sorted, and put aside as a *run* in a temporary file, in the same packed groups that a
+snapshot is made of (6 to 9 bytes an entry). In the end all runs are read side by side, and so are the entries that are
+taken over from the snapshot before, which is a run already.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import IO, NamedTuple, Self
+
+from loaders.hints.entry_columns import EntryColumns
+from loaders.hints.snapshot_groups import EncodedGroup, decode_group, encode_group
+
+ENTRIES_SIZE_BYTES_MAX = 128 << 20
+"""Columns that are collected before they are put aside; sorting takes three times as much for a moment."""
+
+RUN_GROUP_ROWS = 1 << 14
+_WHERE = "a run of entries that were put aside"
+
+
+def merge_sorted(sources: Iterable[Iterator[EntryColumns]]) -> Iterator[EntryColumns]:
+    """The entries of all sources in the order of a snapshot; those that are equal in it in the order of the sources.
+
+    Complexity: O(n log n) for n entries, without a loop over them; memory holds one chunk of each source.
+
+    Args:
+        sources: each gives entries in the order of a snapshot, some at a time.
+    """
+    heads = [_Head(EntryColumns.none(), source) for source in sources]
+    while heads := [head for head in map(_filled, heads) if len(head.columns)]:
+        if len(heads) == 1:
+            yield heads[0].columns
+            yield from heads[0].rest
+            return
+        bound = min(_last_key(head.columns) for head in heads)
+        counts = [_count_up_to(head.columns, *bound) for head in heads]
+        parts = [head.columns.take(slice(0, count)) for head, count in zip(heads, counts, strict=True)]
+        yield EntryColumns.joined([part for part in parts if len(part)]).sorted()
+        heads = [
+            _Head(head.columns.take(slice(count, None)), head.rest) for head, count in zip(heads, counts, strict=True)
+        ]
+
+
+class _Head(NamedTuple):
+    """What was taken of a source and not given yet, and the rest of it."""
+
+    columns: EntryColumns
+    rest: Iterator[EntryColumns]
+
+
+def _filled(head: _Head) -> _Head:
+    columns = head.columns
+    while not len(columns):
+        following = next(head.rest, None)
+        if following is None:
+            break
+        columns = following
+    return _Head(columns, head.rest)
+
+
+def _last_key(columns: EntryColumns) -> tuple[int, int]:
+    return int(columns.stream_ids[-1]), int(columns.starts[-1])
+
+
+def _count_up_to(columns: EntryColumns, stream_id: int, start: int) -> int:
+    low = int(columns.stream_ids.searchsorted(stream_id, side="left"))
+    high = int(columns.stream_ids.searchsorted(stream_id, side="right"))
+    return low + int(columns.starts[low:high].searchsorted(start, side="right"))
+
+
+class EntrySorter:
+    """Sorts entries that come in any order, with bounded memory; a context manager that is used once.
+
+    Args:
+        size_bytes_max: of what is collected before it is put aside: 128 MiB by default.
+        folder: for the temporary files; the system's own by default. They have no names and go with the process.
+
+    Threads: one at a time.
+    """
+
+    def __init__(self, *, size_bytes_max: int = ENTRIES_SIZE_BYTES_MAX, folder: str | None = None) -> None:
+        if size_bytes_max < 1:
+            raise ValueError(f"expected at least 1 byte of entries, found {size_bytes_max}")
+        self._size_bytes_max = size_bytes_max
+        self._folder = folder
+        self._pending: list[EntryColumns] = []
+        self._pending_bytes = 0
+        self._files = ExitStack()
+        self._runs: list[_Run] = []
+        self.entries = 0
+        """How many were added."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._files.close()
+
+    def add(self, columns: EntryColumns) -> None:
+        """Take entries.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        if not len(columns):
+            return
+        self.entries += len(columns)
+        self._pending.append(columns)
+        self._pending_bytes += columns.nbytes
+        if self._pending_bytes >= self._size_bytes_max:
+            self._put_aside()
+
+    def runs(self) -> list[Iterator[EntryColumns]]:
+        """All entries, as sources of `merge_sorted`; nothing can be added after that."""
+        rest = EntryColumns.joined(self._pending).sorted()
+        self._pending = []
+        return [*(run.read() for run in self._runs), iter([rest])]
+
+    def _put_aside(self) -> None:
+        columns = EntryColumns.joined(self._pending).sorted()
+        self._pending, self._pending_bytes = [], 0
+        file = self._files.enter_context(tempfile.TemporaryFile(dir=self._folder))  # noqa: SIM115 - closed by the stack
+        self._runs.append(_write_run(file, columns))
+
+
+class _Run:
+    """Sorted entries in a temporary file."""
+
+    def __init__(self, file: IO[bytes], groups: Sequence[tuple[int, int]]) -> None:
+        self._file = file
+        self._groups = groups
+
+    def read(self) -> Iterator[EntryColumns]:
+        """Its entries, a group at a time."""
+        self._file.seek(0)
+        for size, rows in self._groups:
+            yield decode_group(EncodedGroup(self._file.read(size)), rows, _WHERE)
+
+
+def _write_run(file: IO[bytes], columns: EntryColumns) -> _Run:
+    groups = []
+    for start in range(0, len(columns), RUN_GROUP_ROWS):
+        group = columns.take(slice(start, start + RUN_GROUP_ROWS))
+        body = encode_group(group)
+        file.write(body)
+        groups.append((len(body), len(group)))
+    return _Run(file, groups)

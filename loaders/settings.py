@@ -1,0 +1,80 @@
+"""How settings are checked: numbers of a frozen dataclass against bounds, with the same words everywhere.
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Settings:
+        threads: int = 8
+        pause_seconds: float = 0.5
+        bytes_max: int | None = None
+
+        def __post_init__(self) -> None:
+            check_settings(self, least={"pause_seconds": 0})
+
+The annotation says what a field takes. An ``int`` is an integer of 1 to 2^63 - 1, a ``float`` a finite number above 0;
+with ``| None``, None as well. Other bounds are named. Fields of other types are passed over: their owner checks them,
+as it does what two fields have to do with each other. The name of a number says its unit: ``_seconds``, ``_ms``,
+``_bytes``; without one it is a count. Pure; threads: any.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping
+from dataclasses import fields
+from numbers import Real
+from types import MappingProxyType
+from typing import Any, Final
+
+MIB: Final = 1 << 20
+INT64_MAX: Final = 2**63 - 1
+
+_NO_BOUNDS: Final[Mapping[str, float]] = MappingProxyType({})
+
+
+def check_settings(
+    settings: object, *, least: Mapping[str, float] = _NO_BOUNDS, most: Mapping[str, float] = _NO_BOUNDS
+) -> None:
+    """Refuse a number that is none, or is out of bounds. O(fields).
+
+    Args:
+        settings: an instance of a dataclass whose module has ``from __future__ import annotations``.
+        least: the lowest number of a field, where it is not 1 for an integer and above 0 for another number.
+        most: the highest number of a field, where it is not 2^63 - 1 for an integer and finite for another number.
+
+    Raises:
+        ValueError: the first of them.
+    """
+    for setting in fields(settings):  # type: ignore[arg-type]  # an instance of a dataclass
+        kind, _, other = str(setting.type).partition(" | ")
+        value = getattr(settings, setting.name)
+        if kind not in ("int", "float") or (value is None and other == "None"):
+            continue
+        _check_number(setting.name, value, is_integer=kind == "int")
+        _check_bounds(setting.name, value, least.get(setting.name, 1 if kind == "int" else None))
+        highest = most.get(setting.name, INT64_MAX if kind == "int" else math.inf)
+        if value > highest:
+            raise ValueError(f"expected {setting.name} of at most {highest}, found {value}")
+
+
+def _check_number(name: str, value: Any, *, is_integer: bool) -> None:
+    expected = "an integer" if is_integer else "a finite number"
+    if not (_is_integer(value) if is_integer else _is_finite(value)):
+        raise ValueError(f"expected {expected} as {name}, found {value!r}")
+
+
+def _is_integer(value: Any) -> bool:
+    try:
+        return not isinstance(value, bool) and isinstance(operator.index(value), int)
+    except TypeError:  # arrays have the method, and refuse
+        return False
+
+
+def _is_finite(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+
+
+def _check_bounds(name: str, value: float, least: float | None) -> None:
+    if least is None and value <= 0:
+        raise ValueError(f"expected {name} above 0, found {value}")
+    if least is not None and value < least:
+        raise ValueError(f"expected {name} of at least {least}, found {value}")
