@@ -142,6 +142,17 @@ class KnownRanges:
             return Hole(), position
         return Hole(), len(self.unknown)
 
+    def run_to(self, offset: int) -> tuple[int, int, int]:
+        """The known holders that follow one another without a gap up to the one that ends at an offset.
+
+        How many they are, how many positions of the list they span, and how many offsets they hold. O(holders).
+        """
+        last = int(np.searchsorted(self.starts, offset, side="right")) - 1
+        breaks = np.flatnonzero(self.ends[:last] != self.starts[1 : last + 1])
+        first = int(breaks[-1]) + 1 if len(breaks) else 0
+        spanned = int(self.positions[last] - self.positions[first]) + 1
+        return last - first + 1, spanned, int(self.ends[last] - self.starts[first])
+
     def _covering(self, index: int, offset: int, *, first: bool) -> Found | Hole | Between:
         if self.holed[index]:
             # Another object may fill the hole; the list decides, so all that stands before this one must be known.

@@ -761,7 +761,7 @@ class NodeVisit:
 
     def guess(self, offset: int, place: Between) -> Guess:
         """Where among the candidates the object for an offset is expected."""
-        head, tail = _owned_span(self.stream, self.node)
+        head, tail = self.stream.owned_span(self.node)
         if place.after is not None:
             tail = max(tail or 0, place.after.end)
         return expected_place(offset, place.before, place.after, head, tail)
@@ -786,25 +786,12 @@ def _rows_of(facts: IndexFacts, node: NodeImage) -> RangeColumns:
     return RangeColumns(starts, ends, node.positions(object_ids), holed)
 
 
-def _owned_span(stream: StreamImage, node: NodeImage) -> tuple[int, int | None]:
-    """First offset and end of what a node owns of a stream; of an open range the end that commits tell, if any."""
-    owned = [owned_range for owned_range in stream.ranges if owned_range.node_id == node.node_id]
-    head = max(owned[0].start, stream.start_offset)
-    end, told = owned[-1].end, node.end_of(stream.stream_id)
-    if end == OPEN_END:
-        return head, told
-    return head, end if told is None else max(end, told)
-
-
 def _run_objects(request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between) -> int:
     """How many objects a scan may have under way in list order; 0 where no run of neighbours leads to the offset."""
     if place.before is None or place.before.end != offset:
         return 0
-    last = int(np.searchsorted(ranges.starts, offset, side="right")) - 1
-    breaks = np.flatnonzero(ranges.ends[:last] != ranges.starts[1 : last + 1])
-    first = int(breaks[-1]) + 1 if len(breaks) else 0
-    objects, length = last - first + 1, int(ranges.ends[last] - ranges.starts[first])
+    objects, positions, length = ranges.run_to(offset)
     wanted = request.limit - picked
     if request.end != OPEN_END:
         wanted = min(wanted, -((request.end - offset) * objects // -length))
-    return in_run(objects, int(ranges.positions[last] - ranges.positions[first]) + 1, wanted)
+    return in_run(objects, positions, wanted)
