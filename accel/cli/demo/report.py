@@ -32,7 +32,7 @@ from accel.cli.demo.nodes import (
     production_node,
     read_production_objects,
 )
-from accel.cli.demo.runs import CONNECTIONS, MODEL, POLICIES, Cost, NodeRun, Row, run_node
+from accel.cli.demo.runs import CONNECTIONS, MODEL, POLICIES, NodeRun, ReadCost, Row, run_node
 from accel.cli.options import command, end_with, output_options
 from accel.errors import MissingExtra
 from accel.rendering import Output, Rendered, Shown
@@ -124,7 +124,7 @@ def _table(rows: list[Row]) -> Table:
     return table
 
 
-def _cells(cost: Cost) -> tuple[str, str, str, str]:
+def _cells(cost: ReadCost) -> tuple[str, str, str, str]:
     size, latency = size_text(round(cost.size_bytes)), time_text(cost.latency_seconds)
     return _number(cost.gets), _number(cost.rounds), size, latency
 

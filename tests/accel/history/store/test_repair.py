@@ -21,7 +21,7 @@ from accel.history.store.repair import Repair
 from accel.history.store.repair_epochs import RepairOutcome
 from loaders.errors import CorruptObject
 from loaders.store import ObjectStore
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import TypedKey
 from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES
 from tests.accel.history.store.bench import NAME, Bench, cut, ids
@@ -395,7 +395,7 @@ class Meddling(DecoratedStore):
         super().__init__(inner)
         self.method, self.key, self.act, self.times = method, key, act, times
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation == self.method and call.key.endswith(self.key) and self.times:
             self.times -= 1
             self.act()
