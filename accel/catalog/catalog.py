@@ -60,7 +60,8 @@ class ObjectCatalog:
 
         def opened() -> _Opened:
             parts = make_parts()
-            watch = Watch(parts.keys, parts.format.namespace, parts.format.stream_buckets, parts.executor)
+            shard_count = parts.format.stream_buckets
+            watch = Watch(parts.keys, parts.format.namespace, shard_count, parts.executor, ends=parts.ends)
             return _Opened(parts, watch)
 
         self._opened = PerProcess("a catalog", opened, system.process_id)
@@ -167,16 +168,23 @@ class ObjectCatalog:
     def images(self, poll_seconds: float = 1.0) -> PolledImages:
         """A source of images for an accelerator. It asks every so often, and when a lookup comes out short.
 
+        It also reads checkpoints now and then, so that lookups know where streams end: see `ends`.
+
         An image that could not be confirmed for `max_image_age_seconds` is not served any more: `ImageTooOld`.
         """
         system = self._parts.system
         return PolledImages(
-            self.refresh,
+            self._followed,
             timer=system.timer,
             sleep=system.sleep,
             poll_seconds=poll_seconds,
             max_age_seconds=self.format.max_image_age_seconds,
         )
+
+    def _followed(self) -> MetadataImage:
+        state = self.refresh_state()
+        self._parts.ends.catch_up(self._parts.keys, self._parts.executor, state.node_lists())
+        return state.built.image
 
     def stream_end(self, stream_id: int) -> int:
         """Where a stream ends now.

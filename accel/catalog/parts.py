@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from accel.catalog.ends import KnownEnds
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogKeys, parse_node_key, require
 from accel.catalog.records import NodeDirectory, StreamShard, highest_id
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
@@ -89,6 +90,7 @@ class CatalogParts:
         ids: gives out object ids.
         executor: sends requests of one step side by side.
         loader: opens object indexes, on threads of its own.
+        ends: where open streams end, as far as this process knows.
         settings: choices of this process.
         system: clock, sleep and chance.
         lifetime: until the catalog is closed, in the process that these parts were made for.
@@ -102,6 +104,7 @@ class CatalogParts:
     ids: IdBlocks
     executor: Executor
     loader: ObjectIndexLoader
+    ends: KnownEnds
     settings: CatalogSettings
     system: Components
     lifetime: Lifetime
@@ -248,6 +251,7 @@ def catalog_parts(
         ids=IdBlocks(keys.object_ids(), settings.ids_block, CatalogDamaged),
         executor=executor,
         loader=ObjectIndexLoader(store, layout, loading),
+        ends=KnownEnds(settings.checkpoint_commits),
         settings=settings,
         system=system,
         lifetime=lifetime,

@@ -107,6 +107,7 @@ class NodeWriter:
         self._commits_since_checkpoint = opened
         self.node_id = seen.value.node_id
         self.session_number = seen.value.epoch
+        parts.ends.tell_session(self.node_id, self._end_now)
 
     def __enter__(self) -> Self:
         return self
@@ -299,6 +300,10 @@ class NodeWriter:
         """
         with self._turn():
             self._try_checkpoint()
+
+    def _end_now(self, stream_id: int) -> int | None:
+        # For lookups of this process, in any thread, also when this session has ended: ends only rise.
+        return self._ends.end(stream_id)
 
     # Inside; all of it within `_turn`
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from accel.cli.catalog import gc, importing, status, undo, verify
+from accel.cli.catalog import gc, importing, sketch, status, undo, verify
 
 
 @click.group("catalog")
@@ -15,6 +15,7 @@ def catalog_group() -> None:
     """Make the object catalog of a bucket, and look at it."""
 
 
-for command in (status.init, status.status, status.refresh, importing.import_command, verify.verify, gc.gc, undo.undo):
+_COMMANDS = (status.init, status.status, status.refresh, importing.import_command, verify.verify, gc.gc, undo.undo)
+for command in (*_COMMANDS, sketch.sketch):
     catalog_group.add_command(command)
 catalog_group.add_command(undo.restored_command, "restored")
