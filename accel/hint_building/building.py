@@ -297,9 +297,9 @@ def build_node_hints(parts: CatalogParts, plan: NodePlan, tell: Callable[[], obj
 
 
 def _current(plan: NodePlan) -> NodeReport:
-    filters = plan.filters and NodeFilters(kept=plan.filters.kept)
     covered = len(plan.live)
-    snapshot = plan.snapshot and NodeSnapshot(covered=covered, kept=covered, is_current=True)
+    filters = None if plan.filters is None else NodeFilters(kept=plan.filters.kept)
+    snapshot = None if plan.snapshot is None else NodeSnapshot(covered=covered, kept=covered, is_current=True)
     return NodeReport(plan.node_id, len(plan.live), 0, filters, snapshot, requests=plan.requests)
 
 

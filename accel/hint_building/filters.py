@@ -177,5 +177,4 @@ def _nothing_unless_first(store: ObjectStore, namespace: str, node_id: int, gene
     newer, _ = _previous_root(store, namespace, node_id)
     if newer is not None and newer.generation > generation:
         raise Overtaken
-    return
-    yield
+    yield from ()
