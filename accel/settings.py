@@ -14,6 +14,8 @@ class Settings:
     Args:
         policy: which objects to open next: "spread", "window", "window+preload" or "load-all".
         parallel_loads: how many requests may be under way at once; also the number of loading threads.
+        max_wait_load_seconds: a lookup waits no longer for objects that are slow to open, if it can ask for others;
+            0.5 by default. What is slow stays under way, and is taken in when it comes.
         view_ttl_seconds: how long the index trusts a stream's view before it is filled again.
         views_max: streams whose views are kept, over all nodes.
         view_size_bytes_max: memory of these views.
@@ -22,6 +24,7 @@ class Settings:
         filter_size_bytes_max: memory of filters.
         hashed_ids_max: stream ids whose hash is remembered, so that filters are built faster.
         refresh_seconds: a lookup that comes out short asks for a newer image, at most once in so many seconds.
+        idle_refresh_seconds: the same where the image has not changed for 10 seconds.
         read_ahead_size_bytes: bytes of blocks that one request of a data read fetches at most.
         use_hints: read index snapshots that lie in the bucket; where there are none, that costs a request a node.
         hint_root_size_bytes_max: memory of their roots; a node of 5,000 objects takes 1.4 MB.
@@ -33,6 +36,7 @@ class Settings:
 
     policy: str = "spread"
     parallel_loads: int = 64
+    max_wait_load_seconds: float = 0.5
     view_ttl_seconds: float = 600.0
     views_max: int = 200_000
     view_size_bytes_max: int = 256 * MIB
@@ -41,6 +45,7 @@ class Settings:
     filter_size_bytes_max: int = 256 * MIB
     hashed_ids_max: int = 262_144
     refresh_seconds: float = 1.0
+    idle_refresh_seconds: float = 2.5
     read_ahead_size_bytes: int = 8 * MIB
     use_hints: bool = True
     hint_root_size_bytes_max: int = 64 * MIB
@@ -50,4 +55,4 @@ class Settings:
     bypass: bool = False
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"refresh_seconds": 0})
+        check_settings(self, least={"refresh_seconds": 0, "idle_refresh_seconds": 0})

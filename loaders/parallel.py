@@ -7,6 +7,8 @@
     |               | order or as they end     | begun and not given  |                                               |
     | `read_ahead`  | records, lazily, in      | records and bytes    | the same                                      |
     |               | order                    |                      |                                               |
+    | `Arrivals`    | names of calls, as these | none: its user's     | calls go on; nobody is told                   |
+    |               | end                      |                      |                                               |
 
 A generator may be closed by the garbage collector, at any time and in any thread. A thread that waits there for a pool
 may be the one that the pool waits for, so the two generators never wait when they are left.
@@ -31,6 +33,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from threading import Lock
 from typing import Final, Generic, TypeVar
 
 from loaders.settings import check_settings
@@ -111,8 +114,50 @@ def end_all(futures: Iterable[Future[V]]) -> None:
     wait(pending)
 
 
+class Arrivals(Generic[K]):
+    """Names of calls that have ended, for one who waits for any of many, by threads or by asyncio.
+
+    Each call is watched once, however often somebody waits; to wait costs O(1).
+
+    Threads: calls end in any; one at a time asks.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._ended: list[K] = []
+        self._signal: Future[None] | None = None
+
+    def expect(self, name: K, call: Future[V]) -> None:
+        """Tell of this call under this name when it has ended; at once if it has."""
+        call.add_done_callback(lambda _: self._note(name))
+
+    def take(self) -> list[K]:
+        """The calls that have ended since this was asked last, in the order in which they did."""
+        with self._lock:
+            ended, self._ended = self._ended, []
+        return ended
+
+    def signal(self) -> Future[None]:
+        """Done as soon as `take` has something to give; cannot be cancelled."""
+        signal: Future[None] = Future()
+        signal.set_running_or_notify_cancel()
+        with self._lock:
+            if not self._ended:
+                self._signal = signal
+                return signal
+        signal.set_result(None)
+        return signal
+
+    def _note(self, name: K) -> None:
+        with self._lock:
+            self._ended.append(name)
+            signal, self._signal = self._signal, None
+        if signal is not None:
+            signal.set_result(None)
+
+
 @dataclass(frozen=True, slots=True)
-class Window:
+class ReadAhead:
     """How far to read ahead.
 
     Args:
@@ -146,7 +191,7 @@ def read_ahead(
     reader: Reader[K, V],
     keys: Sequence[K],
     executor: Executor | None,
-    window: Window = Window(),
+    window: ReadAhead = ReadAhead(),
 ) -> Generator[V, None, None]:
     """Read records in order. Lazy: nothing is read before the first one is asked for.
 
@@ -173,7 +218,7 @@ def read_ahead(
 class _Walk(Generic[K, V]):
     """Threads: one, but for `leave`, which may come from another one once no more is taken."""
 
-    def __init__(self, reader: Reader[K, V], keys: Sequence[K], executor: Executor, window: Window) -> None:
+    def __init__(self, reader: Reader[K, V], keys: Sequence[K], executor: Executor, window: ReadAhead) -> None:
         self._reader = reader
         self._executor = executor
         self._window = window

@@ -50,10 +50,12 @@ class Bracket:
         low: position of the nearest known holder before the offset; -1 where there is none.
         high: position of the nearest known holder after the offset; the length of the list where there is none.
         candidates: ascending positions between the two that may hold the stream and are not known yet; never empty.
-        beyond: ascending positions above ``high`` that are not known yet; only the load-all policy looks at them.
+        beyond: ascending positions above ``high`` that are not known yet; for policies that open
+            them in order: load-all, and spread in a proven run.
         round_number: rounds of loading made so far for this node, from 0.
         stuck_rounds: how many of the last rounds left ``low`` and ``high`` where they were.
         near: where in the bracket the offset is expected.
+        run_objects: how many objects a proven scan may have under way in list order, as `in_run` says; 0 for others.
     """
 
     low: int
@@ -63,6 +65,7 @@ class Bracket:
     round_number: int = 0
     stuck_rounds: int = 0
     near: Near = Near.UNKNOWN
+    run_objects: int = 0
 
 
 class Policy(Protocol):
@@ -122,6 +125,26 @@ def from_high(candidates: Positions, count: int) -> Positions:
     mirrored = from_low(np.arange(size), count)
     picks: Positions = (size - 1 - mirrored)[::-1]
     return candidates.take(picks)
+
+
+RUN_GROWTH = 2
+"""A scan has at most so many times as many positions under way as it has proven to follow one another."""
+
+
+def in_run(objects: int, positions: int, wanted: int) -> int:
+    """How many objects a scan may have under way in list order.
+
+    >>> in_run(10, 10, 1000), in_run(10, 10, 12), in_run(10, 100, 12), in_run(10, 100, 8)
+    (20, 12, 120, 0)
+
+    Args:
+        objects: that follow one another without a gap up to the offset, at least 1.
+        positions: of the list that these span.
+        wanted: objects that the request still wants; no scan if a first round may bring as many.
+    """
+    if wanted <= SPREAD_SIZE_OBJECTS:
+        return 0
+    return min(RUN_GROWTH * positions, -(-wanted * positions // objects))
 
 
 WINDOW_SIZE_OBJECTS = 5
@@ -208,14 +231,27 @@ class Spread:
             )
 
     def choose(self, bracket: Bracket) -> Positions:
-        """Few enough candidates: all. Else some at the expected end of the bracket, or evenly spread."""
+        """Few enough candidates: all. Else those in order of a run, some at the expected end, or evenly spread."""
         doublings = min(bracket.stuck_rounds, self.size_objects_max.bit_length())
         count = min(self.size_objects << doublings, self.size_objects_max)
+        if bracket.run_objects >= self.size_objects:
+            following = np.concatenate([bracket.candidates, bracket.beyond])
+            return following[: max(count, min(bracket.run_objects, self.size_objects_max))]
         if bracket.near is Near.LOW:
             return from_low(bracket.candidates, count)
         if bracket.near is Near.HIGH:
             return from_high(bracket.candidates, count)
         return evenly(bracket.candidates, count)
+
+    def ahead(self, bracket: Bracket, under_way: int) -> Positions:
+        """The next objects of a run, once no more than half of what it may have under way is; never more than a round.
+
+        Twice as many as a round opens may be under way, so that as many connections stay busy.
+        """
+        most = min(bracket.run_objects, 2 * self.size_objects_max)
+        if bracket.run_objects <= self.size_objects or 2 * under_way > most:
+            return bracket.candidates[:0]
+        return bracket.candidates[: min(most - under_way, self.size_objects_max)]
 
 
 def policy_of(name: str) -> Policy:

@@ -29,6 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -104,7 +105,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """The explanation as plain data."""
         return {
-            "request": asdict(self.request),
+            "request": msgspec.structs.asdict(self.request),
             "policy": self.policy,
             "image_versions": [version_number(version) for version in self.trace.image_versions],
             "answer": None if isinstance(self.outcome, AccelError) else self._answer_dict(self.outcome),
@@ -243,7 +244,9 @@ def _round_lines(one: Round, policy: str) -> Iterator[str]:
         yield f"         {one.listed} listed{terms} = {count_text(one.candidates, 'candidate')}"
     yield f"         ▕{_map(one)}▏"
     if not one.finished:
-        yield "         ?  the time was over before they came"
+        yield "         ?  they had not come when the search went on or ended"
+    elif late := sum(not opened.came for opened in one.opened):
+        yield f"         ?  {late} had not come when the others decided"
     yield from _opened_lines(one)
 
 
@@ -309,8 +312,10 @@ _RANK = {"?": 0, "o": 0, "<": 1, ">": 1, "!": 2, "#": 3}
 def _mark(one: Round, opened: Opened) -> str:
     if opened.error is not None:
         return "!"
+    if not opened.came:
+        return "?"
     if opened.held is None:
-        return "o" if one.finished else "?"
+        return "o"
     if opened.held.end <= one.offset:
         return "<"
     return "#" if opened.held.start <= one.offset else ">"
@@ -373,13 +378,17 @@ class Picked:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """One object index that was opened: what it holds of the stream, or why it could not be opened."""
+    """One object index that was asked for: what it holds of the stream, or why it could not be opened.
+
+    One that never `came` was not waited for: the others decided, or the time was over.
+    """
 
     position: int
     object_id: int
     order_id: int
     held: StreamRange | None
     error: str | None = None
+    came: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,8 +398,8 @@ class Round:
     Of `listed` objects, so many needed no request: `known_holders` and `known_absent` (by the index in memory),
     `filtered` (by a filter), `excluded` (by what commits told, and by no filter), `outside` (by the bounds that known
     holders set, at `low_position` and `high_position` of the list; -1 and `listed` where there is none). The rest are
-    `candidates`. A round is not `finished` if the time was over first: its objects were asked for, and what they hold
-    is not known.
+    `candidates`. A round is not `finished` if the time was over first, or others decided: its objects were asked
+    for, and what they hold is not known.
     """
 
     number: int
@@ -539,7 +548,7 @@ class Trace:
         holders, absent, filtered, excluded = self._known
         node, listed = wanted.node, len(wanted.node)
         count = len(bracket.candidates)
-        chosen = tuple(_opened(node, at) for at in wanted.positions)
+        chosen = tuple(replace(_opened(node, at), came=False) for at in wanted.positions)
         self._opened_ids.update(opened.object_id for opened in chosen)
         self.events.append(
             Round(
@@ -582,23 +591,33 @@ class Trace:
 
     def opened(self, node: NodeImage, results: Sequence[tuple[int, StreamRange | None, AccelError | None]]) -> None:
         """The chosen objects were opened: (position, what it holds, error)."""
-        opened = tuple(_opened(node, at, held, str(error) if error else None) for at, held, error in results)
-        self._change_last(Round, opened=opened, finished=True)
+        came = {at: _opened(node, at, held, str(error) if error else None) for at, held, error in results}
+        for index in range(len(self.events) - 1, -1, -1):
+            event = self.events[index]
+            if not isinstance(event, Round) or event.node_id != node.node_id:
+                continue
+            if any(each.position in came and not each.came for each in event.opened):
+                opened = tuple(came.pop(each.position, each) for each in event.opened)
+                self.events[index] = replace(event, opened=opened, finished=True)
+            if not came:
+                return
 
     def measured(self, requests: int, size_bytes: int, seconds: float, *, hint: tuple[int, int] = (0, 0)) -> None:
-        """What the last round cost; told by the driver, before the search goes on.
+        """What came now cost, besides what is counted already; told by the driver, before the search goes on.
 
         Args:
             requests: for objects.
             size_bytes: of these.
-            seconds: in all.
+            seconds: since it was asked for, or since the last of it came.
             hint: requests and bytes of the snapshot.
         """
         costs = {Round: (requests, size_bytes), HintRead: hint}
-        for event in self.events[-2:]:
+        for index in range(max(0, len(self.events) - 2), len(self.events)):
+            event = self.events[index]
             if isinstance(event, Round | HintRead) and event.number == self.round_count:
                 count, size = costs[type(event)]
-                self._change_last(type(event), requests=count, bytes=size, seconds=seconds)
+                cost = {"requests": event.requests + count, "bytes": event.bytes + size}
+                self.events[index] = replace(event, **cost, seconds=event.seconds + seconds)  # type: ignore[arg-type]
 
     def hole(self, offset: int, node: NodeImage) -> None:
         """A node's list has no object to follow."""

@@ -1,11 +1,13 @@
 """What the generators of this package ask of their driver, and what they are sent.
 
 Lookups (`search.py`) and reads of data (`reading.py`) are generators without I/O. All that one step asks for is fetched
-at the same time, and then the answer to it is sent. A driver, for threads or for asyncio, does the waiting.
+at the same time; a lookup is sent what has come as soon as some of it has, and goes on if that decides what it wanted
+to know. If it does not, it waits for more. A driver, for threads or for asyncio, does the waiting.
 
     | step         | please                                                         | answered with             |
     |--------------|----------------------------------------------------------------|---------------------------|
     | OpenObjects  | open these objects of a node                                   | position -> what it holds |
+    | AwaitMore    | wait for more of what was asked for in this node's list        | the same, or HintReply    |
     | ReadRoot     | read the root of the node's snapshot, and open these objects   | HintReply                 |
     | ReadEntries  | read a stream's entries in that snapshot, and open the objects | HintReply                 |
     | NeedImage    | get an image newer than a version                              | image, RefreshFailed, None|
@@ -13,8 +15,10 @@ at the same time, and then the answer to it is sent. A driver, for threads or fo
     | OpenObject   | open the index of one object                                   | OpenedObject              |
     | FetchSpan    | fetch these bytes of an object                                 | bytes                     |
 
-The first three may be answered with None: the time is over, the lookup ends with a partial answer. What a lookup may
-ask of memory itself stands here too, as protocols: the index cache, and the snapshots that were read.
+The first four are answered with whatever has come of all that the search asked for in the node's list and was not told
+yet: at least one object, or the hint. An answer without either says that what is under way is slow: the search may go
+on without it, or wait once more. None says that the time is over: the lookup ends with a partial answer. What a lookup
+may ask of memory itself stands here too, as protocols: the index cache, and the snapshots that were read.
 """
 
 from __future__ import annotations
@@ -53,6 +57,11 @@ class OpenObjects:
     def refs(self) -> list[ObjectRef]:
         """The objects at the positions."""
         return [self.node.ref(position) for position in self.positions]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AwaitMore(OpenObjects):
+    """Please wait until more has come of what was asked for in this node's list; nothing new is asked for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+import threading
+from typing import Any, TypeVar
 
 from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
-from accel.system import NONCE_SIZE_BYTES, Components
+from accel.lookup.accelerator import Script
+from accel.system import NONCE_SIZE_BYTES, Components, start_thread
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from tests.accel.lookup.driving import Clock
 from tests.builders import write_set_object
 from tests.models.worlds import World
+
+T = TypeVar("T")
 
 STREAM = 7
 NODE = 1
@@ -45,7 +49,7 @@ def put(
 
 
 def system(clock: Clock | None = None) -> Components:
-    """A clock that moves when told, sleep that moves it, no chance, and nonces that are counted."""
+    """A clock that moves when told, sleep that moves it, no chance, counted nonces; images are asked for inline."""
     clock = clock or Clock()
 
     def sleep(seconds: float) -> None:
@@ -57,6 +61,7 @@ def system(clock: Clock | None = None) -> Components:
         jitter=lambda: 0.5,
         clock=lambda: STARTED_SECONDS + clock.seconds,
         nonce=lambda: next(_numbers).to_bytes(NONCE_SIZE_BYTES, "big"),
+        start=lambda work, name: work() if name == "accel-image" else start_thread(work, name),
     )
 
 
@@ -81,14 +86,46 @@ def line_store(count: int, *, length: int = 10) -> CountingStore:
     return CountingStore(store)
 
 
+LOADING_THREADS = 4
+
+
 def accelerator(
     store: ObjectStore, source: StaticImages | MetadataImage, clock: Clock | None = None, **settings: Any
 ) -> ReadAccelerator:
     """An accelerator with four threads and a clock that stands still."""
+    return _made(ReadAccelerator, store, source, clock, settings)
+
+
+def settled(
+    store: ObjectStore, source: StaticImages | MetadataImage, clock: Clock | None = None, **settings: Any
+) -> ReadAccelerator:
+    """As `accelerator`; when a call ends, so have all requests that it began: they may be counted."""
+    return _made(Settled, store, source, clock, settings)
+
+
+def _made(
+    kind: type[ReadAccelerator],
+    store: ObjectStore,
+    source: StaticImages | MetadataImage,
+    clock: Clock | None,
+    settings: dict[str, Any],
+) -> ReadAccelerator:
     source = StaticImages(source) if isinstance(source, MetadataImage) else source
-    return ReadAccelerator(
-        source,
-        store,
-        settings=Settings(**{"parallel_loads": 4, "hashed_ids_max": 64, **settings}),
-        system=system(clock),
-    )
+    chosen = Settings(**{"parallel_loads": LOADING_THREADS, "hashed_ids_max": 64, **settings})
+    return kind(source, store, settings=chosen, system=system(clock))
+
+
+class Settled(ReadAccelerator):
+    """Each call ends when all that it began has ended; with four threads.
+
+    A lookup does not wait for what it can do without: that is still under way when the answer is there.
+    """
+
+    def _run(self, script: Script[T]) -> T:
+        try:
+            return super()._run(script)
+        finally:
+            met = threading.Barrier(LOADING_THREADS + 1)
+            for _ in range(LOADING_THREADS):  # no thread comes here before it has no other work
+                self._engine.executor.submit(met.wait)
+            met.wait()

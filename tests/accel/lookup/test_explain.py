@@ -145,7 +145,7 @@ round 1  opened 4 of 10 candidates, the next in order, and some ahead   4 reques
 round 2  asked for all 2 candidates                                      0 requests, 0 B, 0.0 us
          10 listed - 4 by bounds - 4 by index = 2 candidates
          ▕    <??>  ▏
-         ?  the time was over before they came
+         ?  they had not come when the search went on or ended
 
 map      < ends before   # holds the offset   > starts after   o lacks it   . left alone   ! failed"""
 
@@ -250,6 +250,7 @@ def test_plain_data_is_json_with_these_keys() -> None:
         "order_id": 5,
         "held": {"start": 40, "end": 50, "holed": False},
         "error": None,
+        "came": True,
     }
 
 

@@ -20,7 +20,8 @@ from loaders.format import ObjectEncoder, RecordBatch
 from loaders.hints import HintTrouble, SnapshotReader, snapshot_parquet
 from loaders.layout import HINTS_PREFIX, HintKind, ObjectLayout, hint_root_key
 from loaders.store import CountingStore, Fetched, MemoryStore
-from tests.accel.lookup.cluster import NODE, STREAM, accelerator, line_image, put, system
+from tests.accel.lookup.cluster import NODE, STREAM, line_image, put, system
+from tests.accel.lookup.cluster import settled as accelerator
 from tests.accel.lookup.driving import Clock
 from tests.accel.lookup.hinting import put_pack, put_real_hints, put_snapshot
 from tests.loaders.hints.builders import Node as Held
