@@ -33,7 +33,7 @@ from accel.hint_building import (
     listed_nodes,
     plan_node_hints,
 )
-from spark_jobs.tasks import Outcome, StoreSpec, run_tasks
+from spark_jobs.tasks import StoreSpec, TaskOutcome, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,7 +128,7 @@ def _build_node(store: StoreSpec, plan: NodePlan) -> NodeReport:
     return replace(report, requests=plan.requests + counted.snapshot().total.requests)
 
 
-def _told(outcome: Outcome[NodePlan, NodeReport]) -> NodeReport:
+def _told(outcome: TaskOutcome[NodePlan, NodeReport]) -> NodeReport:
     if outcome.result is not None:
         return outcome.result
     plan, error = outcome.value, str(outcome.error)
