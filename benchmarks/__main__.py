@@ -53,12 +53,8 @@ def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
     """Measure ours against a peer, both sides in one run, and print the ratio.
 
     NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, cold_requests,
-    <<<<<<< HEAD
-    cold_hints, cold_sketches, hint_build, catalog_refresh, compaction_copy, history_year, time_order, stream_read.
-    =======
-    cold_live, cold_hints, cold_sketches, catalog_refresh, compaction_copy, history_year, time_order, stream_read.
-    >>>>>>> main
-    Without one all of them run.
+    cold_live, cold_hints, cold_sketches, hint_build, catalog_refresh, compaction_copy, history_year, time_order,
+    stream_read. Without one all of them run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
