@@ -81,8 +81,8 @@ def check(store: ObjectStore, lost: frozenset[int] = frozenset()) -> None:
         opened = list(catalog.parts.open_all(NODE, refs))
     parts = [object_entries(each.ref.object_id, orders[each.ref.object_id], each.index) for each in opened]
     root = root_of(store)
-    found = EntryColumns.joined(list(read_snapshot(store, root)))
-    assert rows_of(found.sorted()) == rows_of(EntryColumns.joined(parts).sorted())
+    found = EntryColumns.join(list(read_snapshot(store, root)))
+    assert rows_of(found.sorted()) == rows_of(EntryColumns.join(parts).sorted())
     assert root.covered.object_ids.tolist() == sorted(ref.object_id for ref in refs)
     pack = read_pack_root(store, NAMESPACE, NODE)
     filters = {object_id: each.to_bytes() for object_id, each in load_pack(store, pack, *listed(store))}
