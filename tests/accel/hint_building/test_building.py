@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,14 +84,11 @@ def check(store: ObjectStore, lost: frozenset[int] = frozenset()) -> None:
     assert rows_of(found.sorted()) == rows_of(EntryColumns.join(parts).sorted())
     assert root.covered.object_ids.tolist() == sorted(ref.object_id for ref in refs)
     pack = read_pack_root(store, NAMESPACE, NODE)
-    filters = {object_id: each.to_bytes() for object_id, each in load_pack(store, pack, *listed(store))}
+    filters = {
+        object_id: each.to_bytes() for object_id, each in load_pack(store, pack, live["object_id"], live["size_bytes"])
+    }
     held = {each.ref.object_id: each.ranges.stream_ids for each in opened}
     assert filters == {key: StreamFilter.build(ids).to_bytes() for key, ids in held.items() if len(ids)}
-
-
-def listed(store: ObjectStore) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]:
-    live = live_rows(store, NODE)
-    return live["object_id"].copy(), live["size_bytes"].copy()
 
 
 class Watched(DecoratedStore):
