@@ -25,6 +25,8 @@ class Settings:
         hashed_ids_max: stream ids whose hash is remembered, so that filters are built faster.
         refresh_seconds: a lookup that comes out short asks for a newer image, at most once in so many seconds.
         read_ahead_size_bytes: bytes of blocks that one request of a data read fetches at most.
+        read_window_size_bytes: bytes of blocks that one data read has under way, or in memory and not given out; a
+            single request may be larger.
         use_hints: read index snapshots that lie in the bucket; where there are none, that costs a request a node.
         hint_root_size_bytes_max: memory of their roots; a node of 5,000 objects takes 1.4 MB.
         hint_entry_size_bytes_max: memory of entries that were read from them; 73 bytes each.
@@ -45,6 +47,7 @@ class Settings:
     hashed_ids_max: int = 262_144
     refresh_seconds: float = 1.0
     read_ahead_size_bytes: int = 8 * MIB
+    read_window_size_bytes: int = 32 * MIB
     use_hints: bool = True
     hint_root_size_bytes_max: int = 64 * MIB
     hint_entry_size_bytes_max: int = 32 * MIB

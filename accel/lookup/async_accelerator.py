@@ -175,8 +175,9 @@ async def _wait_for(engine: Engine, images: AsyncImages, waiting: Waiting) -> ob
     if isinstance(waiting, CurrentImage):
         return await images.current()
     if isinstance(waiting, Wait):
-        _, late = await asyncio.wait(map(_waiter, waiting.futures), timeout=waiting.timeout_seconds)
-        return not late
+        waiters, timeout_seconds = map(_waiter, waiting.futures), waiting.timeout_seconds
+        done, _ = await asyncio.wait(waiters, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
     if isinstance(waiting, Call):
         return await asyncio.get_running_loop().run_in_executor(engine.executor, waiting.function)
     return await images.newer(waiting.version, waiting.deadline)

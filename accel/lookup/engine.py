@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
 from accel.errors import AccelError, CatalogWentBack, ImageRefused, ImageTooOld
 from accel.image import ImageVersion, MetadataImage, NodeImage, ObjectRef, is_newer
@@ -227,6 +228,7 @@ class Engine:
             max_bytes,
             self._inputs,
             span_size_bytes_max=self.settings.read_ahead_size_bytes,
+            window_size_bytes=self.settings.read_window_size_bytes,
             blocks=None if self._inputs.hints is None else self.hints,
         )
 
@@ -236,9 +238,11 @@ class Engine:
             return self._hint_loader.read_root(step.node.node_id)
         return self._hint_loader.read_entries(step) if isinstance(step, ReadEntries) else None
 
-    def open_one(self, step: OpenObject) -> Future[OpenedObject]:
-        """Start to open one object."""
-        return self.loader.open(step.group, step.ref).result
+    def begin(self, step: OpenObject | FetchSpan, ranges: Ranges | None) -> Future[Any]:
+        """Start to open one object, or to fetch a span of it: from the store, or from what `fetch` is given."""
+        if isinstance(step, OpenObject):
+            return self.loader.open(step.group, step.ref).result
+        return self.executor.submit(self.fetch, step, ranges)
 
     def fetch(self, step: FetchSpan, ranges: Ranges | None = None) -> bytes | memoryview:
         """The bytes of a span; blocks.

@@ -121,8 +121,54 @@ class BoundReached(Exception):
     """The caller's bound on rounds or time is reached."""
 
 
-def lookup(request: Request, image: MetadataImage, inputs: Inputs, trace: Trace | None = None) -> Asking[Answer]:
+class Picks:
+    """The objects that a lookup has picked so far, for one who does not wait for its answer. One thread at a time.
+
+    A lookup that begins again drops what was not taken, and goes on behind what was: that holds what it holds, whatever
+    a newer image says of it.
+    """
+
+    def __init__(self) -> None:
+        self._picked: list[FoundObject] = []
+        self._taken = 0
+        self._end: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._picked)
+
+    def add(self, found: FoundObject) -> None:
+        """The lookup has picked it."""
+        self._picked.append(found)
+
+    def take(self, most: int) -> list[FoundObject]:
+        """At most so many of what was picked and not taken yet, in order."""
+        taken, self._picked = self._picked[:most], self._picked[most:]
+        if taken:
+            self._taken += len(taken)
+            self._end = taken[-1].end
+        return taken
+
+    def begin(self, request: Request) -> Request:
+        """What a search has to look for that begins, perhaps over again."""
+        self._picked.clear()
+        return request if self._end is None else replace(request, start=self._end, limit=request.limit - self._taken)
+
+
+def lookup(
+    request: Request,
+    image: MetadataImage,
+    inputs: Inputs,
+    trace: Trace | None = None,
+    picks: Picks | None = None,
+) -> Asking[Answer]:
     """Find the objects of a request, with the newest image if this one is not enough.
+
+    Args:
+        request: what is asked.
+        image: to begin with.
+        inputs: what lookups share.
+        trace: if given, is told what happens and why.
+        picks: if given, is told of objects as they are picked.
 
     Raises (from the generator):
         InvalidRequest, InconsistentAnswer: as `search`.
@@ -137,13 +183,14 @@ def lookup(request: Request, image: MetadataImage, inputs: Inputs, trace: Trace 
             trace.begins(image.version)
         try:
             answer = yield from search(
-                request,
+                request if picks is None else picks.begin(request),
                 image,
                 inputs.index_cache,
                 inputs.policy,
                 hints=inputs.hints,
                 trace=trace,
                 tolerate_gone=looked_again,
+                picks=picks,
             )
         except ImageStale as stale:
             if looked_again:
@@ -214,6 +261,7 @@ def search(
     hints: Hints | None = None,
     trace: Trace | None = None,
     tolerate_gone: bool = False,
+    picks: Picks | None = None,
 ) -> Searching[Answer]:
     """Start one search of an image.
 
@@ -226,6 +274,7 @@ def search(
         trace: if given, is told what happens and why.
         tolerate_gone: treat a missing object as one that could not be opened, instead of ending with `ImageStale`; for
             the second try, with the newest image.
+        picks: if given, is told of objects as they are picked.
 
     Raises (from the generator):
         InvalidRequest: the request makes no sense for this image.
@@ -236,7 +285,7 @@ def search(
     Complexity: with everything in the index O(limit * log entries); else O(list length) a round.
     """
     check_request(request, image)
-    return _Search(request, image, index_cache, policy, hints, trace, tolerate_gone=tolerate_gone).run()
+    return _Search(request, image, index_cache, policy, hints, trace, picks=picks, tolerate_gone=tolerate_gone).run()
 
 
 class _Search:
@@ -251,8 +300,10 @@ class _Search:
         hints: Hints | None,
         trace: Trace | None,
         *,
+        picks: Picks | None,
         tolerate_gone: bool,
     ) -> None:
+        self.picks = picks
         self.request = request
         self.image = image
         self.stream = image.streams[request.stream_id]
@@ -308,6 +359,8 @@ class _Search:
         """Take an object; says whether the lookup is over."""
         self.picked.append(found)
         self.next = found.end
+        if self.picks is not None:
+            self.picks.add(found)
         if self.trace is not None:
             self.trace.picked(found)
         done = len(self.picked) >= self.request.limit
