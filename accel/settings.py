@@ -16,6 +16,8 @@ class Settings:
         parallel_loads: how many requests may be under way at once; also the number of loading threads.
         max_wait_load_seconds: a lookup waits no longer for objects that are slow to open, if it can ask for others;
             0.5 by default. What is slow stays under way, and is taken in when it comes.
+        hedge_percent: reads of objects and hints that are slower than 95 of 100 others are sent a second time: at most so
+            many of 100 requests; 0 = never.
         view_ttl_seconds: how long the index trusts a stream's view before it is filled again.
         views_max: streams whose views are kept, over all nodes.
         view_size_bytes_max: memory of these views.
@@ -38,6 +40,7 @@ class Settings:
     policy: str = "spread"
     parallel_loads: int = 64
     max_wait_load_seconds: float = 0.5
+    hedge_percent: int = 5
     view_ttl_seconds: float = 600.0
     views_max: int = 200_000
     view_size_bytes_max: int = 256 * MIB
@@ -56,4 +59,4 @@ class Settings:
     bypass: bool = False
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"refresh_seconds": 0})
+        check_settings(self, least={"refresh_seconds": 0, "hedge_percent": 0}, most={"hedge_percent": 100})

@@ -34,8 +34,8 @@ from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Ending, Request
 from accel.lookup.engine import Engine, RoundCost, UnderWay
 from accel.lookup.explain import Explanation, Trace
+from accel.lookup.lookup import unconfirmed
 from accel.lookup.reading import BYTES_MAX, Batches, Ranges, ReadEnd, ReadSteps
-from accel.lookup.search import unconfirmed
 from accel.lookup.stats import AcceleratorStats
 from accel.lookup.steps import (
     AwaitAny,
@@ -283,6 +283,16 @@ class ReadingBase:
         self._error: BaseException | None = None
         self.next_offset = start
         self.ending: Ending | None = None
+
+    def close(self) -> None:
+        """Give up what is read ahead: what has not begun never does. Does not block. Asked again, it raises Closed.
+
+        Nothing happens to a read that has ended or failed. One that is let go of without this is closed as well.
+        """
+        if self.ending is None and self._error is None:
+            self._error = Closed("expected a read that is open, found it closed")
+            self._ready, self._waiting = [], None
+        self._script.close()
 
     def _take(self) -> RecordBatch:
         batch = self._ready.pop()
@@ -631,7 +641,15 @@ class ReadAccelerator(AcceleratorBase):
 
 
 class Reading(ReadingBase, Iterator[RecordBatch]):
-    """Record batches as they are read. One thread at a time."""
+    """Record batches as they are read; may be used as a context manager, which closes it. One thread at a time."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def __next__(self) -> RecordBatch:
         while (waiting := self._advance()) is not None:

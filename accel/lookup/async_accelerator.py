@@ -151,8 +151,17 @@ class AsyncReadAccelerator(AcceleratorBase):
 class AsyncReading(ReadingBase, AsyncIterator[RecordBatch]):
     """Record batches as they are read; `next_offset` and `ending` as in `Reading`. One task at a time.
 
-    A task that was cancelled while it waited for a batch, as by `asyncio.wait_for`, may ask again and misses none.
+    A task that was cancelled while it waited for a batch (`asyncio.wait_for`) may ask again and misses none. As an
+    asynchronous context manager it is closed at the end.
     """
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def __init__(
         self, engine: Engine, images: AsyncImages, steps: ReadSteps, start: int, ranges: Ranges | None

@@ -20,8 +20,8 @@ from accel.lookup.answer import Answer, Request
 from accel.lookup.explain import Trace
 from accel.lookup.hints import HintLoad, HintLoader, HintStore
 from accel.lookup.index_cache import EmptyIndexCache, SharedIndexCache
+from accel.lookup.lookup import Asking, lookup
 from accel.lookup.reading import Ranges, ReadSteps, read_range
-from accel.lookup.search import Asking, lookup
 from accel.lookup.stats import AcceleratorStats, Counters, LookupStats, count_answer
 from accel.lookup.steps import (
     AwaitMore,
@@ -46,6 +46,7 @@ from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
 from loaders.parallel import Arrivals
 from loaders.plan import LoadAll, policy_of
 from loaders.store import ObjectStore
+from loaders.store.hedged import HedgedStore, Hedging
 from range_index import ObjectRanges
 
 logger = logging.getLogger(__name__)
@@ -158,7 +159,6 @@ class Engine:
 
     def __init__(self, source: ImageSource, store: ObjectStore, *, settings: Settings, system: Components) -> None:
         self.source = source
-        self.store = store
         self.settings = settings
         self.system = system
         self.lifetime = Lifetime("an accelerator", system.process_id)
@@ -169,6 +169,8 @@ class Engine:
         self._lock = Lock()
         self._refreshed_seconds: float | None = None
         self.layout = ObjectLayout(namespace=self._image.namespace)
+        hedging = Hedging(settings.hedge_percent / 100, threads_max=settings.parallel_loads)
+        self.store = store = HedgedStore(store, system.timer, self.layout.is_immutable, hedging)
         self.index_cache = SharedIndexCache(settings, system.timer, system.jitter)
         self.executor = Threads(settings.parallel_loads, "accel-load", lifetime=self.lifetime)
         self.loader = ObjectIndexLoader(
@@ -296,6 +298,7 @@ class Engine:
             knowledge=known,
             loader=loader,
             hints=hints,
+            hedging=self.store.stats(),
             memory_bytes=known.nbytes + loader.kept_bytes + hints.nbytes,
             memory_bytes_max=settings.object_index_size_bytes_max
             + settings.view_size_bytes_max
@@ -319,6 +322,7 @@ class Engine:
     def close(self) -> None:
         """Stop loading; what is under way ends first."""
         self.executor.shutdown(wait=True, cancel_futures=False)
+        self.store.close()
 
     def _make_inputs(self) -> Inputs:
         settings, key_of = self.settings, self.layout.object_key

@@ -27,7 +27,7 @@ from typing import Protocol, TypeVar
 from accel.errors import AccelError, AccessDenied, CorruptObject, KeyMissing, RangeInvalid
 from accel.image import OPEN_END, ImageVersion, MetadataImage
 from accel.lookup.answer import Answer, Ending, FoundObject, Request
-from accel.lookup.search import Asking, Picks, lookup, lost
+from accel.lookup.lookup import Asking, Picks, lookup, lost
 from accel.lookup.steps import (
     AwaitAny,
     Begin,
