@@ -11,14 +11,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from threading import Condition
-from typing import Protocol, runtime_checkable
+from threading import Condition, Event
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from accel.errors import CatalogWentBack, ImageRefused, ImageTooOld
 from accel.image import ImageVersion, MetadataImage, is_newer
 from loaders.lifetime import PerProcess, ProcessLock
 
 IMAGE_FILE_SIZE_BYTES_MAX = 1 << 30
+
+IDLE_AFTER_SECONDS = 10.0
+"""A source is idle when its image has not changed for so long."""
+
+CHANGED_PAUSE_SECONDS = 0.1
+"""However often a source is told that its image changed, so long it waits from one question to the next."""
+
+
+class ConfirmedImage(NamedTuple):
+    """An image, and when it was known to be the newest: seconds of the source's timer."""
+
+    image: MetadataImage
+    confirmed_seconds: float
 
 
 class ImageSource(Protocol):
@@ -47,10 +60,23 @@ class ImageSource(Protocol):
 
 @runtime_checkable
 class PollingSource(ImageSource, Protocol):
-    """A source whose `current` asks somebody now and then. On an event loop it is asked in a thread then."""
+    """A source whose `current` asks somebody now and then: lookups have it ask beside them, and go on meanwhile."""
 
     def at_hand(self) -> MetadataImage | None:
-        """What `current` would give without asking anybody; None where it would have to ask. Never blocks."""
+        """The newest image that may be served from, without asking anybody; None where none may be. Never blocks."""
+        ...
+
+    def is_due(self) -> bool:
+        """Whether `current` would ask somebody now. Never blocks."""
+        ...
+
+
+@runtime_checkable
+class NotifiedSource(ImageSource, Protocol):
+    """A source that can be told that there is a newer image, by whoever has a channel on which that is said."""
+
+    def image_changed(self) -> None:
+        """The image at hand may not be the newest any more: ask soon. Never blocks; any thread may call it."""
         ...
 
 
@@ -97,13 +123,18 @@ class PolledImages:
     """Images from a callable that gives the newest one, asked every so often.
 
     Args:
-        fetch: gives the newest image; an older one than before is ignored.
+        fetch: gives the newest image; an older one than before is ignored. One that cannot vouch that its image is the
+            newest now says since when that is so: `ConfirmedImage`.
         timer: seconds, from any start.
         sleep: waits for so many seconds.
         poll_seconds: `current` asks again when its image was asked for this long ago; waiting asks as often. 1 by
             default.
         max_age_seconds: no image is given that was last known to be the newest longer ago than this; above
             `poll_seconds`. None, the default, for a source whose objects are never deleted, or not soon.
+        idle_poll_seconds: in place of `poll_seconds` when the image has not changed for 10 seconds; at least that, and
+            at most half of `max_age_seconds`. None, the default: as often as ever.
+        wait: waits until an event is set, or for so many seconds; so `image_changed` wakes who waits for a newer image.
+            None, the default: `sleep`, which nothing wakes.
 
     An image is known to be the newest at the moment when a `fetch` that gives it, or one of the same version, starts.
     While `fetch` fails, the image at hand is given on (and `fetch` tried again, every `poll_seconds` at most), until
@@ -116,38 +147,57 @@ class PolledImages:
 
     def __init__(
         self,
-        fetch: Callable[[], MetadataImage],
+        fetch: Callable[[], MetadataImage | ConfirmedImage],
         *,
         timer: Callable[[], float],
         sleep: Callable[[float], object],
         poll_seconds: float = 1.0,
         max_age_seconds: float | None = None,
+        idle_poll_seconds: float | None = None,
+        wait: Callable[[Event, float], object] | None = None,
     ) -> None:
         if poll_seconds <= 0:
             raise ValueError(f"expected poll_seconds above 0, found {poll_seconds}")
         if max_age_seconds is not None and max_age_seconds <= poll_seconds:
             raise ValueError(f"expected max_age_seconds above poll_seconds, {poll_seconds}, found {max_age_seconds}")
+        if idle_poll_seconds is not None and idle_poll_seconds < poll_seconds:
+            raise ValueError(f"expected idle_poll_seconds of at least {poll_seconds}, found {idle_poll_seconds}")
         self._fetch = fetch
-        self._sleep = sleep
-        self._poll_seconds = poll_seconds
+        self._wait = wait or (lambda _, seconds: sleep(seconds))
         self._max_age_seconds = math.inf if max_age_seconds is None else max_age_seconds
+        self._poll_seconds = self._pace_seconds = poll_seconds
+        idle_seconds = poll_seconds if idle_poll_seconds is None else idle_poll_seconds
+        self._idle_poll_seconds = max(poll_seconds, min(idle_seconds, self._max_age_seconds / 2))
         self._timer = timer
         self._confirmed_seconds = timer()
-        self._image = fetch()
-        self._asked_seconds = timer()
+        self._image, self._confirmed_seconds = _confirmed(fetch(), self._confirmed_seconds)
+        self._asked_seconds = self._changed_seconds = timer()
+        self._is_told = False
+        self._told = PerProcess("a source of images", Event)
         self._failure = ""
         self._went_back: CatalogWentBack | None = None
         self._lock = ProcessLock()
         self._asking = ProcessLock()
 
     def age_seconds(self) -> float:
-        """Seconds since the image at hand was known to be the newest: since that `fetch` started."""
+        """Seconds since the image at hand was known to be the newest."""
         return self._timer() - self._confirmed_seconds
 
     def at_hand(self) -> MetadataImage | None:
-        """The image, if it was asked for at most `poll_seconds` ago and is not too old. Never blocks."""
-        is_refused = self._went_back is not None or self._is_too_old()
-        return None if is_refused or self._is_due() else self._image
+        """The image that was fetched last; None if nothing may be served from it. Never blocks."""
+        return None if self._went_back is not None or self._is_too_old() else self._image
+
+    def is_due(self) -> bool:
+        """Whether `current` would ask now: `poll_seconds` after the last time, or at once after `image_changed`."""
+        return self._due_in_seconds() <= 0
+
+    def image_changed(self) -> None:
+        """There is a newer image: it is due now, and who waits for one is woken. Never blocks.
+
+        It may be called as often as changes are heard of: from one question to the next there is a tenth of a second.
+        """
+        self._is_told = True
+        self._told().set()
 
     def current(self) -> MetadataImage:
         """The newest image, asked for at most `poll_seconds` ago.
@@ -159,35 +209,50 @@ class PolledImages:
             What `fetch` raises, while the image at hand is younger than that.
         """
         too_old = self._is_too_old()
-        if (too_old or self._is_due()) and self._asking.acquire(blocking=too_old):
+        if (too_old or self.is_due()) and self._asking.acquire(blocking=too_old):
             try:
-                if self._is_due():  # else another thread has just asked: what came of it stands already
+                if self.is_due():  # else another thread has just asked: what came of it stands already
                     self._refresh()
             finally:
                 self._asking.release()
         return self._young_enough()
 
     def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
-        """Ask now, and then every ``poll_seconds`` until the time is over.
+        """Ask when it is due, and at the latest when the time is over; with a time of 0 at once.
 
         Raises:
             As `current`.
         """
-        left_seconds = timeout_seconds
-        while True:
+        if timeout_seconds <= 0:
             image = self._refresh()
-            if is_newer(image.version, version):
-                return image
+            return image if is_newer(image.version, version) else None
+        left_seconds = timeout_seconds
+        while not is_newer(self._image.version, version) or self.at_hand() is None:
+            left_seconds -= self._pause(min(left_seconds, self._due_in_seconds()))
+            if is_newer(self._refresh().version, version):
+                break
             if left_seconds <= 0:
                 return None
-            pause_seconds = min(self._poll_seconds, left_seconds)
-            self._sleep(pause_seconds)
-            left_seconds -= pause_seconds
+        return self._young_enough()
+
+    def _pause(self, seconds: float) -> float:
+        """Wait, unless somebody says that the image changed; gives the seconds that it took."""
+        if seconds <= 0:
+            return 0.0
+        started_seconds = self._timer()
+        self._wait(self._told(), seconds)
+        if not self._is_told:
+            return seconds
+        if (rest_seconds := self._due_in_seconds()) > 0:
+            self._wait(Event(), rest_seconds)
+        return min(seconds, self._timer() - started_seconds)
 
     def _refresh(self) -> MetadataImage:
+        self._is_told = False
+        self._told().clear()
         self._asked_seconds = started_seconds = self._timer()
         try:
-            fetched = self._fetch()
+            fetched, confirmed_seconds = _confirmed(self._fetch(), started_seconds)
         except Exception as error:
             self._went_back = error if isinstance(error, CatalogWentBack) else self._went_back
             self._failure = f"; asking for a younger one failed with {type(error).__name__}: {error}"
@@ -195,16 +260,19 @@ class PolledImages:
                 raise self._refusal() from error
             raise
         self._failure, self._went_back = "", None
-        self._take(fetched, started_seconds)
+        self._take(fetched, confirmed_seconds)
         return self._young_enough()
 
-    def _take(self, fetched: MetadataImage, started_seconds: float) -> None:
+    def _take(self, fetched: MetadataImage, confirmed_seconds: float) -> None:
+        now_seconds = self._timer()
         with self._lock:
             if is_newer(fetched.version, self._image.version):
-                self._image = fetched
+                self._image, self._changed_seconds = fetched, now_seconds
             # An older image, which an earlier question may still bring, says nothing about the one at hand.
             if fetched.version == self._image.version:
-                self._confirmed_seconds = max(self._confirmed_seconds, started_seconds)
+                self._confirmed_seconds = max(self._confirmed_seconds, confirmed_seconds)
+            is_idle = now_seconds - self._changed_seconds >= IDLE_AFTER_SECONDS
+            self._pace_seconds = self._idle_poll_seconds if is_idle else self._poll_seconds
 
     def _young_enough(self) -> MetadataImage:
         if (went_back := self._went_back) is not None:
@@ -213,8 +281,9 @@ class PolledImages:
             raise self._refusal()
         return self._image
 
-    def _is_due(self) -> bool:
-        return self._timer() - self._asked_seconds >= self._poll_seconds
+    def _due_in_seconds(self) -> float:
+        pause_seconds = CHANGED_PAUSE_SECONDS if self._is_told else self._pace_seconds
+        return min(pause_seconds, self._pace_seconds) - (self._timer() - self._asked_seconds)
 
     def _is_too_old(self) -> bool:
         return self.age_seconds() > self._max_age_seconds
@@ -224,6 +293,10 @@ class PolledImages:
             f"expected an image that was the newest at most {self._max_age_seconds:g} s ago, found version "
             f"{self._image.version}, of {self.age_seconds():.1f} s ago{self._failure}"
         )
+
+
+def _confirmed(fetched: MetadataImage | ConfirmedImage, started_seconds: float) -> ConfirmedImage:
+    return fetched if isinstance(fetched, ConfirmedImage) else ConfirmedImage(fetched, started_seconds)
 
 
 class JsonFile:

@@ -13,8 +13,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from threading import Event, Thread
 
 NONCE_SIZE_BYTES = 16
+
+
+def start_thread(work: Callable[[], object], name: str) -> None:
+    """Do this in a thread of its own. It does not keep the process alive: who ends the process does not wait for it.
+
+    Raises:
+        RuntimeError: no thread could be started.
+    """
+    Thread(target=work, name=name, daemon=True).start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +38,8 @@ class Components:
         clock: seconds since 1970, for what is compared between machines; it may be set back, so nothing is timed by it.
         nonce: 16 bytes that nobody ever had before.
         process_id: of the process that asks; what belongs to one process refuses others by it.
+        wait: waits until an event is set, or for so many seconds; None where nothing can end a `sleep`.
+        start: does some work beside the caller, in a thread of this name that does not keep the process alive.
     """
 
     timer: Callable[[], float]
@@ -36,6 +48,8 @@ class Components:
     clock: Callable[[], float]
     nonce: Callable[[], bytes]
     process_id: Callable[[], int] = os.getpid
+    wait: Callable[[Event, float], object] | None = None
+    start: Callable[[Callable[[], object], str], object] = start_thread
 
 
 SYSTEM = Components(
@@ -44,4 +58,5 @@ SYSTEM = Components(
     jitter=random.SystemRandom().random,
     clock=time.time,  # noqa: TID251 - likewise
     nonce=partial(secrets.token_bytes, NONCE_SIZE_BYTES),
+    wait=Event.wait,
 )

@@ -28,7 +28,7 @@ from loaders.format import BlockIndex, BlockRow, ObjectEncoder, RecordBatch, ope
 from loaders.format.tail import Footer
 from loaders.merge.merger import cut_pieces, join_copies
 from loaders.merge.plan import Copies, MergedOutput, MergeLimits, plan_merge
-from loaders.merge.reading import MergeSettings, Source, Span, divide, locate
+from loaders.merge.reading import MergeSettings, Source, SourceSpan, divide, locate
 from loaders.merge.sending import PartBuffer
 from loaders.object_ref import ObjectRef
 from loaders.store import Body
@@ -49,7 +49,7 @@ class Group(NamedTuple):
     """Objects to merge, opened."""
 
     sources: list[Source]
-    spans: list[Span]
+    spans: list[SourceSpan]
     chunks: list[memoryview]
     buffers: dict[int, PartBuffer]
 
@@ -105,7 +105,7 @@ def make_group(streams: int, block_size_bytes: int) -> Group:
             for stream_id in range(streams)
         ]
         sources.append(_opened(number, b"".join([*parts, encoder.finish()])))
-    spans = [Span(number, 0, source.ref.size_bytes) for number, source in enumerate(sources)]
+    spans = [SourceSpan(number, 0, source.ref.size_bytes) for number, source in enumerate(sources)]
     return Group(sources, spans, [memoryview(source.body or b"") for source in sources], {})
 
 

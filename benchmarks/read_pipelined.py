@@ -35,7 +35,7 @@ from loaders.object_index import ObjectIndexLoader, OpenedObject, fetch_tail, op
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.store import MemoryStore, ObjectStore
-from loaders.store.decorated import Answer, Call, DecoratedStore
+from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 
 STREAM_ID: Final = 7
 NODE_ID: Final = 4
@@ -193,7 +193,7 @@ class _Stuck(DecoratedStore):
         self._key = key
         self._times = times
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.key == self._key and self._times != 0:
             self._times = None if self._times is None else self._times - 1
             SYSTEM.sleep(SLOW_SECONDS)

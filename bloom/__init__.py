@@ -2,7 +2,8 @@
 
 One object's ids become a StreamFilter, whose stored bytes pybloom_live can read. The filters of a node's objects stand
 in a FilterMatrix, which tests one stream against all of them at once; a FilterStore keeps the matrices of many nodes
-within a bound of bytes. A PieceCache, where one is passed, saves hashing an id again for every object that holds it.
+within a bound of bytes. A PieceCache, where one is passed, saves hashing an id again for every object that holds it. A
+StreamSketch says less in 15 bytes, for a list that is read anyway.
 
 >>> import numpy as np
 >>> from bloom import FilterMatrix, StreamFilter
@@ -20,6 +21,7 @@ from bloom.filter_store import FilterStore, StoreStats
 from bloom.geometry import CAPACITY_CLASSES, CAPACITY_MAX, ERROR_RATE, Geometry, class_for
 from bloom.hashing import PieceCache, hash_id, hash_ids
 from bloom.stream_filter import StreamFilter
+from bloom.stream_sketch import SketchColumns, StreamSketch
 
 __all__ = [
     "CAPACITY_CLASSES",
@@ -30,8 +32,10 @@ __all__ = [
     "Geometry",
     "MatrixStats",
     "PieceCache",
+    "SketchColumns",
     "StoreStats",
     "StreamFilter",
+    "StreamSketch",
     "class_for",
     "hash_id",
     "hash_ids",

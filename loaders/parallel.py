@@ -157,7 +157,7 @@ class Arrivals(Generic[K]):
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ReadAhead:
     """How far to read ahead.
 
     Args:
@@ -191,7 +191,7 @@ def read_ahead(
     reader: Reader[K, V],
     keys: Sequence[K],
     executor: Executor | None,
-    window: Window = Window(),
+    window: ReadAhead = ReadAhead(),
 ) -> Generator[V, None, None]:
     """Read records in order. Lazy: nothing is read before the first one is asked for.
 
@@ -218,7 +218,7 @@ def read_ahead(
 class _Walk(Generic[K, V]):
     """Threads: one, but for `leave`, which may come from another one once no more is taken."""
 
-    def __init__(self, reader: Reader[K, V], keys: Sequence[K], executor: Executor, window: Window) -> None:
+    def __init__(self, reader: Reader[K, V], keys: Sequence[K], executor: Executor, window: ReadAhead) -> None:
         self._reader = reader
         self._executor = executor
         self._window = window

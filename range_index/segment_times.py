@@ -60,7 +60,7 @@ NO_VALUE: Final = 0
 _FAILURES_FREE = 2
 
 
-class Bracket(NamedTuple):
+class RecordBounds(NamedTuple):
     """What is known of where a record lies: between these two, both included.
 
     Args:
@@ -76,7 +76,7 @@ class Bracket(NamedTuple):
     high_end: int
 
 
-class Located(NamedTuple):
+class LocatedRecord(NamedTuple):
     """A record that was found.
 
     Args:
@@ -136,12 +136,12 @@ class TimeSource(Protocol):
         """Clock values of the records from `first` up to, but without, `after`."""
         ...
 
-    def bracket(self, offset: int) -> Bracket:
+    def bracket(self, offset: int) -> RecordBounds:
         """What is known without a probe about the record that covers an offset below `end_offset`."""
         ...
 
 
-def search(bracket: Bracket, offset: int, end_of: Callable[[int], int]) -> Located:
+def search(bracket: RecordBounds, offset: int, end_of: Callable[[int], int]) -> LocatedRecord:
     """Find the record that covers an offset.
 
     Complexity: at most 2 * log2(records in the bracket) + 4 probes; 2 where all records have the same length.
@@ -173,10 +173,10 @@ def search(bracket: Bracket, offset: int, end_of: Callable[[int], int]) -> Locat
         else:
             failures += 1
             bisections_due = max(0, failures - _FAILURES_FREE)
-    return Located(low, low_start, high_end, probes)
+    return LocatedRecord(low, low_start, high_end, probes)
 
 
-def locate(source: TimeSource, offset: int) -> Located:
+def locate(source: TimeSource, offset: int) -> LocatedRecord:
     """Find the record that covers an offset; see `search` for the cost. At or past the end of the index: no probe.
 
     Raises:
@@ -185,7 +185,7 @@ def locate(source: TimeSource, offset: int) -> Located:
     if offset < 0:
         raise ValueError(f"expected an offset of 0 or more, found {offset}")
     if offset >= source.end_offset:
-        return Located(source.records, source.end_offset, source.end_offset, 0)
+        return LocatedRecord(source.records, source.end_offset, source.end_offset, 0)
     return search(source.bracket(offset), offset, source.end_of)
 
 
@@ -222,17 +222,17 @@ def read(source: TimeSource, offset: int, count: int, token: int = NO_TOKEN) -> 
     return TimesRead(end - offset, values, last.record + (end == last.end))
 
 
-def _covering(source: TimeSource, offset: int, token: int) -> Located:
+def _covering(source: TimeSource, offset: int, token: int) -> LocatedRecord:
     if offset == 0:
         token = 0  # found without a search
     if 0 <= token < source.records:
         start = source.start_of(token)
         if start <= offset < (end := source.end_of(token)):
-            return Located(token, start, end, 2)
+            return LocatedRecord(token, start, end, 2)
     return locate(source, offset)
 
 
-def _last(source: TimeSource, first: Located, end: int) -> Located:
+def _last(source: TimeSource, first: LocatedRecord, end: int) -> LocatedRecord:
     """The record that covers the last offset of a range which goes on behind its first record."""
     known = source.bracket(end - 1)
     if known.low <= first.record:
@@ -319,7 +319,7 @@ class TimeRecords:
         """Clock values of the records from `first` up to, but without, `after`; copied to native integers."""
         return self.rows[first - self.first_record : after - self.first_record, 1].astype(np.uint64)
 
-    def bracket(self, offset: int) -> Bracket:
+    def bracket(self, offset: int) -> RecordBounds:
         """All of these records.
 
         Raises:
@@ -327,9 +327,9 @@ class TimeRecords:
         """
         if offset < self.start_offset:
             raise ValueError(f"expected an offset from {self.start_offset} on, found {offset}")
-        return Bracket(self.first_record, self.start_offset, self.records - 1, self.end_offset)
+        return RecordBounds(self.first_record, self.start_offset, self.records - 1, self.end_offset)
 
-    def locate(self, offset: int) -> Located:
+    def locate(self, offset: int) -> LocatedRecord:
         """The record that covers an offset: `locate`."""
         return locate(self, offset)
 

@@ -247,7 +247,16 @@ class StreamRangeIndex:
         object came; else O(objects x log streams of one), about 0.2 us an object.
         """
         self._asked += 1
-        return self._view(node_id, stream_id)
+        try:
+            node = self._nodes[node_id]
+            view = node.views[stream_id]
+        except KeyError:
+            return self._view(node_id, stream_id)
+        now = self._timer()
+        if view.revision != node.changes.revision or now >= view.expires:
+            return self._view(node_id, stream_id)
+        view.used = now
+        return view
 
     def holds(self, node_id: int, object_id: int) -> bool:
         """Whether the arrays of an object are in memory; O(1)."""

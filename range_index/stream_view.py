@@ -75,7 +75,7 @@ class StreamView:
     Threads: never changes once it is handed out, so any thread may read it.
     """
 
-    __slots__ = ("holed", "packed", "rows", "version")
+    __slots__ = ("holed", "note", "packed", "rows", "version")
 
     def __init__(
         self, starts: array[int], ends: array[int], object_ids: array[int], holed: frozenset[int], version: int
@@ -91,6 +91,8 @@ class StreamView:
         # One empty set for all views: every operation on sets makes a new one, of 216 bytes.
         self.holed = holed or NO_HOLES
         self.version = version
+        self.note: object = None
+        """What its reader has found out about the entries, and keeps as long as the view; any thread may set it."""
 
     @property
     def run(self) -> Run:

@@ -31,7 +31,7 @@ from accel.compaction import (
     survey_nodes,
 )
 from accel.errors import AccelError
-from spark_jobs.tasks import Outcome, StoreSpec, row_frame, run_tasks
+from spark_jobs.tasks import StoreSpec, TaskOutcome, row_frame, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,7 +115,7 @@ def report_frame(spark: SparkSession, report: CompactionReport) -> DataFrame:
     return row_frame(spark, report.row())
 
 
-def _attempts(outcome: Outcome[Group, GroupOutcome | GroupFailure]) -> Iterator[GroupOutcome | GroupFailure]:
+def _attempts(outcome: TaskOutcome[Group, GroupOutcome | GroupFailure]) -> Iterator[GroupOutcome | GroupFailure]:
     reason = "Spark tried it again" if outcome.error is None else str(outcome.error)
     for _ in range(outcome.failed_attempts):
         yield GroupFailure(outcome.value, reason)

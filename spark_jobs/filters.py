@@ -45,7 +45,7 @@ from loaders.hints.packs import FilterEntry
 from loaders.layout import HintKind, hint_node_prefix
 from loaders.store import CountingStore
 from spark_jobs.nodes import Chunk, FailedObject, chunk_count, chunks_of, listed_nodes, open_patiently
-from spark_jobs.tasks import Outcome, StoreSpec, run_tasks
+from spark_jobs.tasks import StoreSpec, TaskOutcome, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -334,8 +334,8 @@ def _build_label(chunk: Chunk) -> str:
 
 
 def _told(
-    outcomes: Iterator[Outcome[Chunk, _Built]], total: int, progress: Progress | None
-) -> Iterator[Outcome[Chunk, _Built]]:
+    outcomes: Iterator[TaskOutcome[Chunk, _Built]], total: int, progress: Progress | None
+) -> Iterator[TaskOutcome[Chunk, _Built]]:
     for done, outcome in enumerate(outcomes, 1):
         if progress is not None:
             progress(done, total)
@@ -349,7 +349,7 @@ class _Writing:
     _store: CountingStore
     _namespace: str
     _now_ms: int
-    _built: Iterator[Outcome[Chunk, _Built]]
+    _built: Iterator[TaskOutcome[Chunk, _Built]]
     task_requests: int = 0
 
     def write(self, needs: NodeNeeds) -> NodeFilters:
@@ -380,7 +380,7 @@ class _Writing:
         )
         delete_old_generations(self._store, HintKind.PACKS, needs.node_id, namespace=self._namespace)
 
-    def _filters(self, outcomes: Iterator[Outcome[Chunk, _Built]], taken: _Taken) -> Iterator[FilterEntry]:
+    def _filters(self, outcomes: Iterator[TaskOutcome[Chunk, _Built]], taken: _Taken) -> Iterator[FilterEntry]:
         for outcome in outcomes:
             taken.take(outcome)
             if outcome.result is not None:
@@ -395,7 +395,7 @@ class _Taken:
         self._added = self._unfit = self._failed_tasks = 0
         self._failures: list[FailedObject] = []
 
-    def take(self, outcome: Outcome[Chunk, _Built]) -> None:
+    def take(self, outcome: TaskOutcome[Chunk, _Built]) -> None:
         self._failed_tasks += outcome.failed_attempts
         if outcome.result is None:
             chunk, reason = outcome.value, str(outcome.error)

@@ -96,7 +96,7 @@ class Attempted(Generic[Result]):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[Value, Result]):
+class TaskOutcome(Generic[Value, Result]):
     """What became of one value; exactly one of result and error is there.
 
     Args:
@@ -130,7 +130,7 @@ def run_tasks(
     at_once: int,
     label: Callable[[Value], str],
     in_order: bool = False,
-) -> Generator[Outcome[Value, Result], None, None]:
+) -> Generator[TaskOutcome[Value, Result], None, None]:
     """Run a function on each value in a Spark task; results come in the order in which they are done.
 
     Values are taken from their iterable as tasks become free, never more than ``at_once`` ahead. Leaving the loop early
@@ -149,9 +149,9 @@ def run_tasks(
         raise ValueError(f"expected at least 1 task at once, found {at_once}")
     context = spark.sparkContext
     threads = ThreadPoolExecutor(at_once, thread_name_prefix="accel-spark")
-    groups: dict[Future[Outcome[Value, Result]], str] = {}
+    groups: dict[Future[TaskOutcome[Value, Result]], str] = {}
 
-    def start(value: Value) -> Future[Outcome[Value, Result]]:
+    def start(value: Value) -> Future[TaskOutcome[Value, Result]]:
         group = f"accel-{next(_GROUPS)}"  # never one that was there before: attempts are counted by group
         future = threads.submit(_run_one, context, function, value, group, label(value))
         groups[future] = group
@@ -199,7 +199,7 @@ def failure_reason(error: Exception) -> str:
 
 def _run_one(
     context: SparkContext, function: Callable[[Value], Result], value: Value, group: str, description: str
-) -> Outcome[Value, Result]:
+) -> TaskOutcome[Value, Result]:
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with the extra
     from pyspark.errors import PySparkException  # noqa: PLC0415 - likewise
 
@@ -208,8 +208,8 @@ def _run_one(
         [attempted] = context.parallelize([value], 1).map(_attempt(function)).collect()
     except (PySparkException, Py4JJavaError) as error:
         failed = TaskFailed(f"{description}: {failure_reason(error)}")
-        return Outcome(value, None, failed, failed_attempts(context, group))
-    return Outcome(value, attempted.result, None, attempted.attempt)
+        return TaskOutcome(value, None, failed, failed_attempts(context, group))
+    return TaskOutcome(value, attempted.result, None, attempted.attempt)
 
 
 def _attempt(function: Callable[[Value], Result]) -> Callable[[Value], Attempted[Result]]:

@@ -90,7 +90,7 @@ class Collectable:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class ObjectTotals:
     """A number of objects, and their bytes together."""
 
     objects: int
@@ -113,11 +113,11 @@ class CollectionPlan:
     planned_at_ms: int
     retired_before_ms: int
     objects: tuple[Collectable, ...]
-    young: Tally
-    foreign: Tally
+    young: ObjectTotals
+    foreign: ObjectTotals
     allow_empty_nodes: frozenset[int]
 
-    def tallies(self) -> dict[Reason, Tally]:
+    def tallies(self) -> dict[Reason, ObjectTotals]:
         """For each reason, how much."""
         return tallies_of(self.objects)
 
@@ -141,12 +141,12 @@ class CollectionReport:
     not_reached: tuple[Collectable, ...] = ()
 
 
-def tallies_of(objects: Iterable[Collectable]) -> dict[Reason, Tally]:
+def tallies_of(objects: Iterable[Collectable]) -> dict[Reason, ObjectTotals]:
     """For each reason, how many objects and bytes."""
     sizes: dict[Reason, list[int]] = {reason: [] for reason in Reason}
     for collectable in objects:
         sizes[collectable.reason].append(collectable.size_bytes)
-    return {reason: Tally(len(of_reason), sum(of_reason)) for reason, of_reason in sizes.items()}
+    return {reason: ObjectTotals(len(of_reason), sum(of_reason)) for reason, of_reason in sizes.items()}
 
 
 DAMAGE_SHOWN_MAX = 3
@@ -313,8 +313,8 @@ def _divided(
     return old, young, foreign
 
 
-def _tally(stored: StoredObjects) -> Tally:
-    return Tally(len(stored.ids), int(stored.sizes_bytes.sum()))
+def _tally(stored: StoredObjects) -> ObjectTotals:
+    return ObjectTotals(len(stored.ids), int(stored.sizes_bytes.sum()))
 
 
 def _retired(parts: CatalogParts, survey: Survey, stored: StoredObjects, before_ms: int) -> Iterator[Collectable]:

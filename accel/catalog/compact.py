@@ -130,7 +130,9 @@ def commit_compaction(parts: CatalogParts, compaction: Compaction) -> NodeList:
     seen = read_list(key, node_id)
     following = change(seen.value)  # refuses early, before anything is opened or written
     if following is not None:
-        _check_outputs(parts, compaction, rows)
+        output = _check_outputs(parts, compaction, rows)
+        if compaction.added is not None and output is not None:
+            facts = facts_of(compaction.added, now_ms, output.stream_ids)
         keep_version(parts, seen)
         seen = key.change(change, seen=seen)
     return _tidied(parts, node_id, seen)
@@ -154,7 +156,12 @@ def erase_old_versions(parts: CatalogParts, node_id: int) -> None:
         table.erase(key)
 
 
-def _check_outputs(parts: CatalogParts, compaction: Compaction, rows: Rows) -> None:
+def _check_outputs(parts: CatalogParts, compaction: Compaction, rows: Rows) -> ObjectRanges | None:
+    """What the object of many streams holds, if there is one.
+
+    Raises:
+        CommitRefused: the outputs do not hold what the sources hold.
+    """
     held = _opened(parts, compaction) if compaction.ranges is None else _given(compaction, compaction.ranges)
     none = np.empty(0, dtype=np.int64)
     ids = np.unique(np.concatenate([none, *(source.stream_ids for source in held.sources)]))
@@ -162,6 +169,7 @@ def _check_outputs(parts: CatalogParts, compaction: Compaction, rows: Rows) -> N
     streams = [shard.streams for shard in map_bounded(parts.executor, partial(_read_shard, parts), numbers)]
     known = np.concatenate([StreamShard(0).streams, *streams])
     refuse_lossy_compaction(held.sources, held.output, rows, known[np.isin(known["stream_id"], ids)])
+    return held.output
 
 
 def _opened(parts: CatalogParts, compaction: Compaction) -> CompactionRanges:

@@ -36,6 +36,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from accel.catalog.facts import sketches_of
 from accel.catalog.records import (
     INT64_MAX,
     LIVE,
@@ -43,6 +44,7 @@ from accel.catalog.records import (
     OPEN,
     OWNED_RANGE,
     PREPARED,
+    SKETCH,
     STREAM,
     STREAM_END,
     Checkpoint,
@@ -98,7 +100,7 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class StreamHole:
     """Offsets [start, end) of a stream that no object holds.
 
     Args:
@@ -153,7 +155,7 @@ class ImportReport:
     counts: dict[str, int]
     overlaps: tuple[Overlap, ...]
     crossed: tuple[int, ...]
-    holes: tuple[Hole, ...]
+    holes: tuple[StreamHole, ...]
     unlistable: tuple[Unlistable, ...]
     skip_bad: bool
     is_by_id: bool
@@ -199,6 +201,7 @@ class FoundObjects:
 
     Args:
         objects: FOUND_OBJECT rows, ascending by id; a run's positions are positions among them.
+        sketches: SKETCH rows of those that hold any stream.
         folded: what they hold.
         holed: of ranges with a hole inside: at most 1,000.
         holed_count: how many there are.
@@ -209,8 +212,9 @@ class FoundObjects:
     """
 
     objects: Rows
+    sketches: Rows
     folded: RunFolder
-    holed: tuple[Hole, ...]
+    holed: tuple[StreamHole, ...]
     holed_count: int
     left_out: Rows
     unlistable: tuple[Unlistable, ...]
@@ -243,7 +247,8 @@ def make_plan(found: FoundObjects, shard_count: int, *, skip_bad: bool) -> Impor
 
 def empty_plan(shard_count: int) -> ImportPlan:
     """A plan that writes a catalog of nothing."""
-    found = FoundObjects(np.empty(0, FOUND_OBJECT), RunFolder(), (), 0, np.empty(0, LEFT_OUT), (), 0, 0)
+    nothing = (np.empty(0, FOUND_OBJECT), no_rows(SKETCH))
+    found = FoundObjects(*nothing, RunFolder(), (), 0, np.empty(0, LEFT_OUT), (), 0, 0)
     return make_plan(found, shard_count, skip_bad=False)
 
 
@@ -282,9 +287,9 @@ def _overlaps(ids: NDArray[np.int64], earlier: Rows, later: Rows) -> Iterator[Ov
         yield Overlap(int(other["stream_id"]), int(other["start"]), int(min(one["end"], other["end"])), *names)
 
 
-def _holes(runs: Rows, before: NDArray[np.int64], at: NDArray[np.int64]) -> Iterator[Hole]:
+def _holes(runs: Rows, before: NDArray[np.int64], at: NDArray[np.int64]) -> Iterator[StreamHole]:
     for run, reach in zip(runs[at], before[at].tolist(), strict=True):
-        yield Hole(int(run["stream_id"]), reach, int(run["start"]))
+        yield StreamHole(int(run["stream_id"]), reach, int(run["start"]))
 
 
 def _nodes(objects: Rows, spans: Rows) -> Iterator[ImportedNode]:
@@ -304,7 +309,9 @@ def _lists(found: FoundObjects, order: ListOrder) -> Iterator[tuple[int, NodeLis
             most = f"at most {LEFT_OUT_MAX} objects left out"
             raise MaintenanceRefused(f"list of node {node_id}: expected {most}, found {len(spared)}")
         prepared = make_rows(PREPARED, object_id=spared, deadline_ms=np.full(len(spared), NEVER_MS))
-        yield node_id, NodeList(node_id, next_order_id=len(mine), live=_live(mine), prepared=prepared)
+        live = _live(mine)
+        sketches = sketches_of(live, found.sketches)
+        yield node_id, NodeList(node_id, next_order_id=len(mine), live=live, prepared=prepared, sketches=sketches)
 
 
 def _with_nodes(left_out: Rows, known: NDArray[np.int64]) -> Rows:

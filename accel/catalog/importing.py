@@ -41,15 +41,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.catalog import ObjectCatalog
+from accel.catalog.facts import sketch_rows
 from accel.catalog.import_plan import (
     FOUND_OBJECT,
     LEFT_OUT,
     RUN,
     SHOWN_MAX,
     FoundObjects,
-    Hole,
     ImportPlan,
     RunFolder,
+    StreamHole,
     Unlistable,
     empty_plan,
     make_plan,
@@ -70,6 +71,7 @@ from accel.catalog.records import (
     INT64_MAX,
     READ_OBJECT,
     READ_RANGE,
+    SKETCH,
     Checkpoint,
     ImportRun,
     NodeDirectory,
@@ -78,10 +80,12 @@ from accel.catalog.records import (
     Rows,
     StreamShard,
     make_rows,
+    no_rows,
     some,
 )
 from accel.catalog.survey import Progress, StoredObjects, list_node_ids, list_objects, must_read
 from accel.errors import AccelError, CatalogDamaged, FormatError, KeyMissing, MaintenanceRefused
+from bloom import StreamSketch
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.parallel import map_bounded
@@ -222,7 +226,7 @@ def read_objects(
     table = ImportProgress(parts)
     gathered = _Gathered()
     gathered.leave_out(stored.ids[is_left_out], nodes[is_left_out])
-    reader = _Reader(parts, table, keep=keep, recall=keep or table.exists(), progress=progress)
+    reader = _BatchReader(parts, table, keep=keep, recall=keep or table.exists(), progress=progress)
     wanted, owners = _chosen(stored, ~is_left_out), nodes[~is_left_out]
     for start in range(0, len(owners), BATCH_OBJECTS):
         part = slice(start, start + BATCH_OBJECTS)
@@ -233,7 +237,7 @@ def read_objects(
 Read: TypeAlias = tuple[ReadBatch, list[Unlistable]]
 
 
-class _Reader:
+class _BatchReader:
     """Reads batches of objects. Threads: one; it opens objects on those of the catalog."""
 
     def __init__(
@@ -319,12 +323,13 @@ def _joined(columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 @dataclass(slots=True, eq=False)
 class _Gathered:
+    sketches: list[Rows] = field(default_factory=list)
     """What was read so far. Threads: one."""
 
     folded: RunFolder = field(default_factory=RunFolder)
     objects: list[Rows] = field(default_factory=list)
     count: int = 0
-    holed: list[Hole] = field(default_factory=list)
+    holed: list[StreamHole] = field(default_factory=list)
     holed_count: int = 0
     left_out: list[Rows] = field(default_factory=list)
     unlistable: list[Unlistable] = field(default_factory=list)
@@ -338,6 +343,7 @@ class _Gathered:
         """Take in a batch, whose objects come behind all before."""
         at = np.searchsorted(stored.ids, batch.objects["object_id"])
         self.objects.append(_found_objects(batch, owners[at], stored.modified_ms[at]))
+        self.sketches.append(_sketches(batch))
         self._fold(batch, owners[at])
         self.count += len(batch.objects)
         bad_ids = np.array([unlistable.object_id for unlistable in bad], dtype=np.int64)
@@ -349,6 +355,7 @@ class _Gathered:
         """All of it."""
         return FoundObjects(
             objects=np.concatenate([np.empty(0, FOUND_OBJECT), *self.objects]),
+            sketches=np.concatenate([no_rows(SKETCH), *self.sketches]),
             folded=self.folded,
             holed=tuple(self.holed),
             holed_count=self.holed_count,
@@ -367,7 +374,13 @@ class _Gathered:
         self.holed_count += len(holed)
         for at in holed[: SHOWN_MAX - len(self.holed)].tolist():
             stream_id, start, end, _ = ranges[at].tolist()
-            self.holed.append(Hole(stream_id, start, end, int(batch.objects["object_id"][owner_rows[at]])))
+            self.holed.append(StreamHole(stream_id, start, end, int(batch.objects["object_id"][owner_rows[at]])))
+
+
+def _sketches(batch: ReadBatch) -> Rows:
+    held = np.split(batch.ranges["stream_id"], np.cumsum(batch.objects["streams"])[:-1])
+    ids = batch.objects["object_id"].tolist()
+    return sketch_rows((i, StreamSketch.build(np.unique(own))) for i, own in zip(ids, held, strict=False) if len(own))
 
 
 def _found_objects(batch: ReadBatch, owners: NDArray[np.int64], modified_ms: NDArray[np.int64]) -> Rows:
@@ -560,7 +573,7 @@ def _check_list(now: NodeList, wanted: NodeList | None) -> NodeList | None:
         )
     if wanted is None:
         return None
-    return NodeList(now.node_id, now.epoch, wanted.next_order_id, wanted.live, wanted.prepared)
+    return replace(wanted, epoch=now.epoch)
 
 
 def _is_empty(node_list: NodeList) -> bool:

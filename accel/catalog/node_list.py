@@ -56,7 +56,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.problems import Kind, Mismatches, Problem
+from accel.catalog.facts import sketch_columns, sketch_rows, sketches_of
+from accel.catalog.problems import Mismatches, Problem, ProblemKind
 from accel.catalog.records import (
     CHECKSUM_MAX,
     LIVE,
@@ -193,7 +194,7 @@ def with_upload(
     _refuse_fenced(now, session_number)
     _refuse_unprepared(now, ids)
     live = now.live if added is None else joined(now.live, _live_row(added, now.next_order_id))
-    return _committed(now, live, ids, stream_objects)
+    return _committed(now, live, ids, stream_objects, added)
 
 
 def with_compaction(
@@ -233,7 +234,8 @@ def with_compaction(
     group = now.live[first : last + 1]
     successor = no_rows(LIVE) if added is None else _successor(added, group, now.next_order_id)
     live = np.concatenate((now.live[:first], successor, now.live[last + 1 :]))
-    return _committed(now, live, ids, stream_objects, retired=retired_rows(group, now_ms, now.next_order_id))
+    retired = joined(now.retired, retired_rows(group, now_ms, now.next_order_id))
+    return _committed(replace(now, retired=retired), live, ids, stream_objects, added)
 
 
 def retired_rows(rows: Rows, now_ms: int, commit: int) -> Rows:
@@ -248,20 +250,21 @@ def retired_rows(rows: Rows, now_ms: int, commit: int) -> Rows:
 
 
 def _committed(
-    now: NodeList, live: Rows, ids: NDArray[np.int64], stream_objects: Rows, *, retired: Rows | None = None
+    now: NodeList, live: Rows, ids: NDArray[np.int64], stream_objects: Rows, added: ObjectFacts | None
 ) -> NodeList:
     commit = now.next_order_id
     named = retyped(stream_objects, STREAM_OBJECT)
     named["node_id"], named["added_by"] = now.node_id, commit
     waiting = by_stream(joined(now.stream_objects, named), "start")
     refuse_overlaps(waiting, now.where)
+    new = [] if added is None else [sketch_rows([(added.object_id, added.sketch)])]
     return replace(
         now,
         next_order_id=commit + 1,
         live=live,
         prepared=now.prepared[~np.isin(now.prepared["object_id"], ids)],
-        retired=now.retired if retired is None else joined(now.retired, retired),
         stream_objects=waiting,
+        sketches=sketches_of(live, *new, now.sketches),
     )
 
 
@@ -468,6 +471,7 @@ def undone(now: NodeList, earlier: NodeList, now_ms: int) -> Undo | None:
         live=live,
         retired=_retired(now, numbers, revived, retired_rows(now.live[goes], now_ms, NO_COMMIT)),
         stream_objects=now.stream_objects[~waiting],
+        sketches=sketches_of(live, now.sketches, earlier.sketches),
         withdrawn_commits=tuple(sorted(commits | set(now.withdrawn_commits))),
     )
     return Undo(
@@ -580,7 +584,7 @@ def _stands(now: NodeList, rows: Rows) -> bool:
 def check_list(node_list: NodeList) -> list[Problem]:
     """What is wrong with a list; empty if nothing is. Complexity: O(n log n)."""
     where = node_list.where
-    return [Problem(Kind.LIST, where, *mismatch) for rule in _RULES for mismatch in rule(node_list)]
+    return [Problem(ProblemKind.LIST, where, *mismatch) for rule in _RULES for mismatch in rule(node_list)]
 
 
 def overlapping_spans(live: Rows) -> NDArray[np.int64]:
@@ -651,4 +655,10 @@ def _stream_objects(now: NodeList) -> Mismatches:
         yield "stream objects of this node", f"{some(foreign)} of another one"
 
 
-_RULES = (_spans, _one_place_each, _commits, _numbers, _stream_objects)
+def _sketches(now: NodeList) -> Mismatches:
+    wrong = now.sketches["object_id"][sketch_columns(now.sketches).wrong]
+    if len(wrong):
+        yield "sketches with numbers that one can have", f"others for objects {some(wrong)}"
+
+
+_RULES = (_spans, _one_place_each, _commits, _numbers, _stream_objects, _sketches)

@@ -23,7 +23,7 @@ class Severity(StrEnum):
     """All that the catalog says is true, and yet somebody should look after it."""
 
 
-class Kind(StrEnum):
+class ProblemKind(StrEnum):
     """What a problem is about; see `verify`."""
 
     LIST = "list"
@@ -49,14 +49,14 @@ class Kind(StrEnum):
         return Severity.ADVICE if self in _ADVICE else Severity.DAMAGE
 
 
-_ADVICE = frozenset({Kind.MARKER, Kind.VERSION, Kind.CHOICES, Kind.HOLE})
+_ADVICE = frozenset({ProblemKind.MARKER, ProblemKind.VERSION, ProblemKind.CHOICES, ProblemKind.HOLE})
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Something that is wrong: its kind, where it stands, what was expected and what was found there."""
 
-    kind: Kind
+    kind: ProblemKind
     where: str
     expected: str
     found: str

@@ -10,6 +10,7 @@ Rows are structured arrays of 64-bit integers, one type for each kind of thing t
     STREAM_OBJECT            an object of one stream                          ascending by (stream id, start)
     RETIRED_STREAM_OBJECT    one that was replaced, trimmed or withdrawn      ascending by (stream id, object id)
     STREAM_END               where a stream ended                             ascending by stream id
+    SKETCH                   which streams an object certainly does not hold  ascending by object id
 
 Every commit to a node's list has a number: the list's counter shows it beforehand and one more afterwards. An uploaded
 object's order id is the number of its commit. `added_by` and `retired_by` name the commits that listed and that retired
@@ -22,9 +23,10 @@ A record takes its rows over and makes them read-only; a change of a list or a s
 What else must be true, `check_list` and `check_shard` look at. Any thread may read a record.
 
 The bytes follow from the annotations (`loaders.tables.records`): numbers and names stand as MessagePack fields, rows
-as packed columns. A list of 5,000 objects takes about 64 kB, 20 kB of it checksums of tails. How many rows a value can
-become follows from its bytes (`loaders.tables.columns`), or from its key: a directory has 65,536 nodes. Every column
-and field with its unit, and which release writes which version: docs/formats.md, "Rows" and "Records".
+as packed columns. A list of 5,000 objects takes about 64 kB, 20 kB of it checksums of tails; sketches take up to 16
+bytes an object more. How many rows a value can become follows from its bytes (`loaders.tables.columns`), or from its
+key: a directory has 65,536 nodes. Every column and field with its unit, and which release writes which version:
+docs/formats.md, "Rows" and "Records".
 """
 
 from __future__ import annotations
@@ -39,11 +41,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from accel.errors import CommitRefused
 from accel.image import StreamObject
+from bloom import StreamSketch
 from loaders.errors import FormatLimit
 from loaders.object_ref import UNKNOWN, ObjectRef
-from loaders.tables.columns import ROWS_MAX
+from loaders.tables.columns import ROWS_MAX, pack_columns
 from loaders.tables.format_record import check_generation
-from loaders.tables.records import Bounded, Columns, Listed, OneField, RecordForm
+from loaders.tables.records import Bounded, Columns, Listed, Nested, OneField, RecordForm
 
 Rows: TypeAlias = NDArray[np.void]
 Dtype: TypeAlias = np.dtype[np.void]
@@ -100,6 +103,7 @@ OWNED_RANGE: Final = _dtype("stream_id", "range_index", "epoch", "start", "end",
 STREAM_OBJECT: Final = _dtype(*_STREAM_OBJECT)
 RETIRED_STREAM_OBJECT: Final = _dtype(*_STREAM_OBJECT, "retired_at_ms", "doomed")
 STREAM_END: Final = _dtype("stream_id", "end")
+SKETCH: Final = _dtype("object_id", "form", "low", "rest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,7 @@ class ObjectFacts:
         index_size_bytes: of its block index, so that opening it takes exactly one request.
         attributes: kind and placement bits, -1 where they are not set.
         tail_checksum: as of `loaders.format.tail_checksum`; -1 where nobody has computed it.
+        sketch: of the streams that it holds; None where nobody has told them.
     """
 
     object_id: int
@@ -121,6 +126,7 @@ class ObjectFacts:
     index_size_bytes: int
     attributes: int = UNKNOWN
     tail_checksum: int = UNKNOWN
+    sketch: StreamSketch | None = None
 
     def checked(self) -> ObjectFacts:
         """The same, if every number can be true.
@@ -352,15 +358,21 @@ def _refuse_first(rows: Rows, wrong: np.ndarray[tuple[int], np.dtype[np.bool_]],
         raise CommitRefused(f"{expected}, found {described(rows[int(wrong.argmax())])}")
 
 
-def facts_of(ref: ObjectRef, data_time_ms: int) -> ObjectFacts:
+def facts_of(ref: ObjectRef, data_time_ms: int, stream_ids: NDArray[np.int64] | None = None) -> ObjectFacts:
     """What a list says of an object.
+
+    Args:
+        ref: the object.
+        data_time_ms: as in `ObjectFacts`.
+        stream_ids: all streams that it holds, ascending; none or None if nobody has told them.
 
     Raises:
         CommitRefused: its size or the size of its index is unknown.
     """
     _check_sizes(ref)
     sizes = (ref.size_bytes, ref.index_size_bytes)
-    return ObjectFacts(ref.object_id, data_time_ms, *sizes, ref.attributes, ref.tail_checksum)
+    sketch = None if stream_ids is None or not len(stream_ids) else StreamSketch.build(stream_ids)
+    return ObjectFacts(ref.object_id, data_time_ms, *sizes, ref.attributes, ref.tail_checksum, sketch)
 
 
 def stream_object_rows(own: Iterable[tuple[int, StreamObject]], node_id: int, time_ms: int) -> Rows:
@@ -418,6 +430,8 @@ class NodeList:
         retired: RETIRED rows; `doomed` ones are being deleted and never come back.
         stream_objects: STREAM_OBJECT rows that were committed here and have not been moved to their shards yet.
         withdrawn_commits: commits that were undone, whose stream objects are still to be withdrawn from the shards.
+        sketches: SKETCH rows of live objects, ascending by object id; an object without one may hold any stream. A row
+            is of the live object of its id, and so of its size. Releases that do not know them leave them all out.
 
     Raises:
         ValueError: rows of the wrong type or out of order, or a number below 0.
@@ -431,6 +445,7 @@ class NodeList:
     retired: Annotated[Rows, Columns(RETIRED)] = field(default_factory=lambda: no_rows(RETIRED))
     stream_objects: Annotated[Rows, Columns(STREAM_OBJECT)] = field(default_factory=lambda: no_rows(STREAM_OBJECT))
     withdrawn_commits: Annotated[tuple[int, ...], Meta(max_length=ROWS_MAX)] = ()
+    sketches: Annotated[Rows, Columns(SKETCH)] = field(default_factory=lambda: no_rows(SKETCH))
 
     @property
     def where(self) -> str:
@@ -441,7 +456,8 @@ class NodeList:
         where = self.where
         _check_least(where, 0, node_id=self.node_id, epoch=self.epoch, next_order_id=self.next_order_id)
         _take_over(where, live=(self.live, LIVE), prepared=(self.prepared, PREPARED), retired=(self.retired, RETIRED))
-        _take_over(where, stream_objects=(self.stream_objects, STREAM_OBJECT))
+        _take_over(where, stream_objects=(self.stream_objects, STREAM_OBJECT), sketches=(self.sketches, SKETCH))
+        _check_order(f"{where}, sketches", self.sketches["object_id"])
         _check_order(f"{where}, live", self.live["order_id"])
         _check_order(f"{where}, prepared", self.prepared["object_id"])
         _check_stream_order(f"{where}, stream objects", self.stream_objects, "start")
@@ -675,8 +691,10 @@ class ImportRun:
             raise ValueError(f"expected a counter that rises, found {self.counter_before} to {self.raised_to}")
 
 
-NODE_LIST: Final = RecordForm("node-list", 1, NodeList)
-LIST_VERSION: Final = RecordForm("list-version", 1, ListVersion)
+_STORED_LIST: Final = Nested(NodeList, added={"sketches": pack_columns(no_rows(SKETCH))})
+
+NODE_LIST: Final = RecordForm("node-list", 1, _STORED_LIST)
+LIST_VERSION: Final = RecordForm("list-version", 1, Nested(ListVersion, {NodeList: _STORED_LIST}))
 STREAM_SHARD: Final = RecordForm("stream-bucket", 1, StreamShard)
 CHECKPOINT: Final = RecordForm("node-checkpoint", 1, Checkpoint)
 NODE_DIRECTORY: Final = RecordForm("node-directory", 1, NodeDirectory)

@@ -50,6 +50,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from accel.catalog.facts import NodeFacts
 from accel.catalog.keys import CatalogKeys
 from accel.catalog.node_list import is_led_back
 from accel.catalog.records import (
@@ -318,7 +319,7 @@ def build_image(
 
 def _node(now: NodeList, previous: BuiltImage | None) -> NodeImage:
     before = None if previous is None else previous.lists.get(now.node_id)
-    if previous is not None and before is not None and (before is now or np.array_equal(before.live, now.live)):
+    if previous is not None and before is not None and (before is now or _same_objects(before, now)):
         return previous.image.nodes[now.node_id]
     live = now.live
     return node_of_columns(
@@ -329,7 +330,12 @@ def _node(now: NodeList, previous: BuiltImage | None) -> NodeImage:
         index_sizes_bytes=live["index_size_bytes"].copy(),
         attributes=live["attributes"].copy(),
         tail_checksums=live["tail_checksum"].copy(),
+        facts=NodeFacts(now),
     )
+
+
+def _same_objects(before: NodeList, now: NodeList) -> bool:
+    return np.array_equal(before.live, now.live) and np.array_equal(before.sketches, now.sketches)
 
 
 def _parts(

@@ -36,7 +36,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accel.catalog.problems import Kind, Mismatches, Problem
+from accel.catalog.problems import Mismatches, Problem, ProblemKind
 from accel.catalog.records import (
     NO_COMMIT,
     OPEN,
@@ -457,7 +457,7 @@ def check_shard(shard: StreamShard, shards: int | None = None) -> list[Problem]:
     mismatches = [mismatch for rule in _RULES for mismatch in rule(shard)]
     if shards is not None:
         mismatches += _placement(shard, shards)
-    return [Problem(Kind.SHARD, where, *mismatch) for mismatch in mismatches]
+    return [Problem(ProblemKind.SHARD, where, *mismatch) for mismatch in mismatches]
 
 
 def _placement(shard: StreamShard, shards: int) -> Mismatches:

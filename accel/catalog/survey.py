@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
 from accel.catalog.node_list import check_list
 from accel.catalog.parts import CatalogParts, open_each
-from accel.catalog.problems import Kind, Problem
+from accel.catalog.problems import Problem, ProblemKind
 from accel.catalog.records import OPEN, Checkpoint, NodeList, Rows, StreamShard, highest_of_each, ids_of, some
 from accel.catalog.shard_writes import kept_places
 from accel.catalog.stream_shards import check_shard, shards_of
@@ -304,13 +304,17 @@ def contradictions_within(parts: CatalogParts, survey: Survey) -> Iterator[Probl
     """What is wrong with each list and shard by itself. No request; O(n log n) in their rows."""
     for node_id, node in survey.lists.items():
         if node.value.node_id != node_id:
-            yield Problem(Kind.LIST, f"list of node {node_id}", "its own rows", f"those of node {node.value.node_id}")
+            yield Problem(
+                ProblemKind.LIST, f"list of node {node_id}", "its own rows", f"those of node {node.value.node_id}"
+            )
         for problem in check_list(node.value):
             yield replace(problem, where=f"list of node {node_id}")
     is_whole = len(survey.shards) == parts.format.stream_buckets
     for number, shard in enumerate(survey.shards):
         if is_whole and shard.value.bucket != number:
-            yield Problem(Kind.SHARD, f"stream shard {number}", "its own rows", f"those of shard {shard.value.bucket}")
+            yield Problem(
+                ProblemKind.SHARD, f"stream shard {number}", "its own rows", f"those of shard {shard.value.bucket}"
+            )
         yield from check_shard(shard.value, parts.format.stream_buckets)
 
 
@@ -322,11 +326,11 @@ def contradictions_of_places(survey: Survey) -> Iterator[Problem]:
     ]
     ids, counts = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *live]), return_counts=True)
     if (counts > 1).any():
-        yield Problem(Kind.PLACE, "catalog", "each live object in one place", f"{some(ids[counts > 1])} in more")
+        yield Problem(ProblemKind.PLACE, "catalog", "each live object in one place", f"{some(ids[counts > 1])} in more")
     gone = [node_list.retired["object_id"] for node_list in lists] + [shard.retired["object_id"] for shard in shards]
     both = np.intersect1d(ids, joined_ids(gone))
     if len(both):
-        yield Problem(Kind.PLACE, "catalog", "each object live or retired", f"{some(both)} both")
+        yield Problem(ProblemKind.PLACE, "catalog", "each object live or retired", f"{some(both)} both")
 
 
 def _went_back(parts: CatalogParts, survey: Survey, excused: frozenset[int]) -> Iterator[Problem]:
@@ -343,7 +347,7 @@ def _went_back(parts: CatalogParts, survey: Survey, excused: frozenset[int]) -> 
     for node_id, rules in sorted(doubts.items()):
         now = parts.keys.node_list(node_id).read()  # the list may have grown since; what doubts it was read before
         if now is None:
-            yield Problem(Kind.LIST, f"list of node {node_id}", "a list, for other keys name the node", "none")
+            yield Problem(ProblemKind.LIST, f"list of node {node_id}", "a list, for other keys name the node", "none")
             continue
         yield from filter(None, (wrong(now.value, now.version.sequence) for wrong in rules))
 
@@ -383,7 +387,7 @@ def _least(read: Callable[[NodeList, int], int], least: int, expected: str) -> W
     def wrong(now: NodeList, sequence: int) -> Problem | None:
         value = read(now, sequence)
         where = f"list of node {now.node_id}"
-        return None if value >= least else Problem(Kind.LIST, where, expected, f"{value}: deleted, or put back?")
+        return None if value >= least else Problem(ProblemKind.LIST, where, expected, f"{value}: deleted, or put back?")
 
     return wrong
 
@@ -405,7 +409,7 @@ def _forgotten_streams(parts: CatalogParts, survey: Survey, checkpoints: dict[in
         forgotten = np.setdiff1d(missing[numbers == number], now)
         if len(forgotten):
             expected = f"streams {some(forgotten)}, which a checkpoint knows"
-            yield Problem(Kind.SHARD, f"stream shard {number}", expected, "none of them: put back?")
+            yield Problem(ProblemKind.SHARD, f"stream shard {number}", expected, "none of them: put back?")
 
 
 def _unnamed_nodes(parts: CatalogParts, survey: Survey, _: frozenset[int]) -> Iterator[Problem]:
@@ -413,12 +417,12 @@ def _unnamed_nodes(parts: CatalogParts, survey: Survey, _: frozenset[int]) -> It
     committed = [node_id for node_id, seen in survey.lists.items() if seen.value.next_order_id]
     directory = parts.keys.directory().read()  # a session is named there before it commits
     if directory is None:
-        yield Problem(Kind.DIRECTORY, "directory of nodes", "a record", "none: deleted?")
+        yield Problem(ProblemKind.DIRECTORY, "directory of nodes", "a record", "none: deleted?")
         return
     unnamed = sorted(set(committed) - set(directory.value.node_ids.tolist()))
     if unnamed:
         expected = f"nodes {some(unnamed)}, whose lists have commits"
-        yield Problem(Kind.DIRECTORY, "directory of nodes", expected, "none of them: put back?")
+        yield Problem(ProblemKind.DIRECTORY, "directory of nodes", expected, "none of them: put back?")
 
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -437,23 +441,23 @@ def _object_id_problems(parts: CatalogParts, survey: Survey, _: frozenset[int]) 
         seen = key.read()
         highest = int(survey.known_ids().max(initial=-1))
         if seen is None:
-            yield Problem(Kind.COUNTER, key.where, "a counter", "none: deleted?")
+            yield Problem(ProblemKind.COUNTER, key.where, "a counter", "none: deleted?")
         elif seen.value <= highest:
             expected = f"a number above {highest}, the highest id in use"
-            yield Problem(Kind.COUNTER, key.where, expected, f"{seen.value}: deleted, or put back?")
+            yield Problem(ProblemKind.COUNTER, key.where, expected, f"{seen.value}: deleted, or put back?")
     except (FormatError, TableMissing) as error:
-        yield Problem(Kind.COUNTER, key.where, "a counter that can be read", str(error))
+        yield Problem(ProblemKind.COUNTER, key.where, "a counter that can be read", str(error))
     ids, counts = np.unique(
         np.concatenate([_NONE, *(np.unique(ids_of(seen.value)) for seen in survey.lists.values())]), return_counts=True
     )
     if (counts > 1).any():
         found = f"{some(ids[counts > 1])} in the lists of more"
-        yield Problem(Kind.COUNTER, "catalog", "each object id given to one node", found)
+        yield Problem(ProblemKind.COUNTER, "catalog", "each object id given to one node", found)
 
 
 CHECKS = (
-    (Kind.CHECKPOINT, "what checkpoints, kept versions and shards know of lists and streams", _went_back),
-    (Kind.DIRECTORY, "the directory of nodes against the lists", _unnamed_nodes),
-    (Kind.COUNTER, "the counter of object ids against lists and shards", _object_id_problems),
+    (ProblemKind.CHECKPOINT, "what checkpoints, kept versions and shards know of lists and streams", _went_back),
+    (ProblemKind.DIRECTORY, "the directory of nodes against the lists", _unnamed_nodes),
+    (ProblemKind.COUNTER, "the counter of object ids against lists and shards", _object_id_problems),
 )
 """What compares keys with one another: the kind of the key that it reads, and a name for where it could not be done."""

@@ -15,23 +15,31 @@ out, and one from before each undo.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.compact import erase_old_versions, keep_version
+from accel.catalog.facts import sketch_rows, sketches_of
 from accel.catalog.keys import require
 from accel.catalog.node_list import Undo, undone
 from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.records import NodeList, Rows, refs_of
 from accel.catalog.shard_writes import KeptList, kept_lists, move_stream_objects, read_list
 from accel.errors import AccelError, CommitRefused, MaintenanceRefused
+from bloom import StreamSketch
 from loaders.versions import Versioned
 
 KEPT_AGAIN_MAX = 8
 """So often an undo keeps the list anew, if commits come between that it takes back as well."""
+
+
+Checked: TypeAlias = dict[int, AccelError | StreamSketch | None]
+"""Object id -> why it cannot come back; else its sketch, None if it holds nothing."""
 
 
 class Way(StrEnum):
@@ -106,7 +114,7 @@ def versions(catalog: ObjectCatalog, node_id: int) -> list[KeptVersion]:
     parts = catalog.parts
     now = read_list(parts.keys.node_list(node_id), node_id).value
     kept = kept_lists(parts, node_id)
-    missing: dict[int, AccelError | None] = {}
+    missing: Checked = {}
     return [_described(parts, now, version, missing) for version in kept]
 
 
@@ -176,9 +184,7 @@ def _report(node_id: int, sequence: int, done: Undo | None, unfinished: tuple[in
     return UndoReport(node_id, sequence, revived, withdrawn, done.commits, unfinished)
 
 
-def _described(
-    parts: CatalogParts, now: NodeList, kept: KeptList, missing: dict[int, AccelError | None]
-) -> KeptVersion:
+def _described(parts: CatalogParts, now: NodeList, kept: KeptList, missing: Checked) -> KeptVersion:
     then = kept.version.node_list
     way, reason = Way.OPEN, ""
     try:
@@ -217,7 +223,7 @@ def _chosen(node_id: int, kept: list[KeptList], sequence: int) -> KeptList:
 def _lead_back(parts: CatalogParts, seen: Versioned[NodeList], earlier: NodeList) -> Undo | None:
     node_id = seen.value.node_id
     key = parts.keys.node_list(node_id)
-    checked: dict[int, AccelError | None] = {}
+    checked: Checked = {}
     for _ in range(KEPT_AGAIN_MAX):
         way_back = _WayBack(parts, seen.value, earlier, checked)
         if way_back.change(seen.value) is None:
@@ -240,12 +246,10 @@ class _WayBack:
         parts: of the catalog.
         kept: the list as it was kept just before.
         earlier: where to go.
-        checked: object id -> why it cannot come back, None if it can; of those that were opened before.
+        checked: what was found out of objects that were opened before.
     """
 
-    def __init__(
-        self, parts: CatalogParts, kept: NodeList, earlier: NodeList, checked: dict[int, AccelError | None]
-    ) -> None:
+    def __init__(self, parts: CatalogParts, kept: NodeList, earlier: NodeList, checked: Checked) -> None:
         self._parts = parts
         self._kept_ids = kept.stream_objects["object_id"]
         self._earlier = earlier
@@ -260,18 +264,17 @@ class _WayBack:
             return None
         if not np.isin(undo.withdrawn_stream_objects["object_id"], self._kept_ids).all():
             raise _NotKeptError
-        self.done = undo
         _refuse_missing(self._parts, undo.revived, now.node_id, self._checked)
-        return undo.node_list
+        following = _sketched(undo, self._checked)
+        self.done = replace(undo, node_list=following)
+        return following
 
 
-def _refuse_missing(
-    parts: CatalogParts, revived: Rows, node_id: int, checked: dict[int, AccelError | None] | None = None
-) -> None:
+def _refuse_missing(parts: CatalogParts, revived: Rows, node_id: int, checked: Checked | None = None) -> None:
     known = {} if checked is None else checked
     fresh = revived[~np.isin(revived["object_id"], np.array(sorted(known), dtype=np.int64))]
     for ref, opened in open_each(parts, ((node_id, ref) for ref in refs_of(fresh))):
-        known[ref.object_id] = opened if isinstance(opened, AccelError) else None
+        known[ref.object_id] = opened if isinstance(opened, AccelError) else _sketch_of(opened.ranges.stream_ids)
     for object_id, error in _errors(revived["object_id"].tolist(), known):
         where = f"list of node {node_id}"
         raise MaintenanceRefused(
@@ -279,8 +282,20 @@ def _refuse_missing(
         ) from error
 
 
-def _errors(object_ids: Iterable[int], known: dict[int, AccelError | None]) -> Iterable[tuple[int, AccelError]]:
-    return ((object_id, error) for object_id in object_ids if (error := known[object_id]) is not None)
+def _sketch_of(stream_ids: NDArray[np.int64]) -> StreamSketch | None:
+    return StreamSketch.build(stream_ids) if len(stream_ids) else None
+
+
+def _sketched(undo: Undo, checked: Checked) -> NodeList:
+    """The list that follows, with sketches of all that comes back: these objects were opened."""
+    found = ((object_id, checked[object_id]) for object_id in undo.revived["object_id"].tolist())
+    sketches = sketch_rows((object_id, one) for object_id, one in found if isinstance(one, StreamSketch))
+    following = undo.node_list
+    return replace(following, sketches=sketches_of(following.live, sketches, following.sketches))
+
+
+def _errors(object_ids: Iterable[int], known: Checked) -> Iterable[tuple[int, AccelError]]:
+    return ((object_id, error) for object_id in object_ids if isinstance(error := known[object_id], AccelError))
 
 
 def _finish(parts: CatalogParts, node_id: int) -> None:

@@ -35,7 +35,7 @@ import numpy as np
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.keys import TABLES
 from accel.catalog.parts import MILLISECONDS, CatalogParts, are_same_choices
-from accel.catalog.problems import Kind, Problem, Severity
+from accel.catalog.problems import Problem, ProblemKind, Severity
 from accel.catalog.records import (
     NO_COMMIT,
     OPEN,
@@ -74,7 +74,7 @@ from loaders.versions import Versioned
 from range_index import ObjectRanges
 
 
-class Outcome(StrEnum):
+class Verdict(StrEnum):
     """The answer in a word. Damage weighs more than what could not be checked, and that more than advice."""
 
     CLEAN = "clean"
@@ -144,13 +144,13 @@ class Verification:
         return [problem for problem in self.problems if problem.severity is Severity.DAMAGE]
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Verdict:
         """Clean, advice, problems (damage), or could not check."""
         if self.damage:
-            return Outcome.PROBLEMS
+            return Verdict.PROBLEMS
         if self.unchecked:
-            return Outcome.NOT_CHECKED
-        return Outcome.ADVICE if self.problems else Outcome.CLEAN
+            return Verdict.NOT_CHECKED
+        return Verdict.ADVICE if self.problems else Verdict.CLEAN
 
 
 ORPHANS_SHOWN_MAX = 1000
@@ -180,7 +180,7 @@ def verify(
     _check_beside(parts, report)
     report.problems += _attempt(report, "counters of histories", lambda: list(history_counter_problems(parts))) or ()
     doubtful = list(contradictions_of_places(survey))
-    doubtful += _check_objects(_Opener(parts, scan, report), survey, progress, is_whole=is_whole)
+    doubtful += _check_objects(_CheckingOpener(parts, scan, report), survey, progress, is_whole=is_whole)
     _settle(parts, survey, report, doubtful)
     if stored is not None:
         report.counts["keys"] = len(stored.ids)
@@ -218,10 +218,12 @@ def _read_all(parts: CatalogParts, report: Verification) -> tuple[Survey, bool]:
     node_ids = _node_ids(parts, report)
     lists: dict[int, Versioned[NodeList]] = {}
     for node_id in node_ids or []:
-        node = _read(report, Kind.LIST, parts.keys.node_list(node_id))
+        node = _read(report, ProblemKind.LIST, parts.keys.node_list(node_id))
         if node is not None:
             lists[node_id] = node
-    shards = [_read(report, Kind.SHARD, parts.keys.shard(number)) for number in range(parts.format.stream_buckets)]
+    shards = [
+        _read(report, ProblemKind.SHARD, parts.keys.shard(number)) for number in range(parts.format.stream_buckets)
+    ]
     present = tuple(shard for shard in shards if shard is not None)
     is_whole = node_ids is not None and len(lists) == len(node_ids) and len(present) == len(shards)
     return Survey(lists, present), is_whole
@@ -243,7 +245,7 @@ def _node_ids(parts: CatalogParts, report: Verification) -> list[int] | None:
         return None
 
 
-def _read(report: Verification, kind: Kind, key: TypedKey[T]) -> Versioned[T] | None:
+def _read(report: Verification, kind: ProblemKind, key: TypedKey[T]) -> Versioned[T] | None:
     try:
         seen = key.read()
     except FormatError as error:
@@ -280,10 +282,10 @@ def _check_beside(parts: CatalogParts, report: Verification) -> None:
     from accel.history.store.keys import SYSTEM_TABLES  # noqa: PLC0415 - a lookup needs no history
 
     tables = parts.keys.tables
-    choices = _read(report, Kind.CHOICES, parts.keys.format_copy())
+    choices = _read(report, ProblemKind.CHOICES, parts.keys.format_copy())
     if choices is not None and not are_same_choices(choices.value, parts.format):
         where = parts.keys.format_copy().where
-        report.problems.append(Problem(Kind.CHOICES, where, f"those of {parts.format}", f"{choices.value}"))
+        report.problems.append(Problem(ProblemKind.CHOICES, where, f"those of {parts.format}", f"{choices.value}"))
     for name in (*TABLES, *SYSTEM_TABLES):
         try:
             is_there, seen = tables.table_exists(name), "none: nothing can be created or listed there"
@@ -293,19 +295,21 @@ def _check_beside(parts: CatalogParts, report: Verification) -> None:
             report.unchecked.append(Unchecked(f"marker of table {name!r}", str(error)))
             continue
         if not is_there:
-            report.problems.append(Problem(Kind.MARKER, f"table {name!r}", "a marker", seen))
+            report.problems.append(Problem(ProblemKind.MARKER, f"table {name!r}", "a marker", seen))
     for place in _attempt(report, "kept versions of lists", lambda: list(kept_places(parts))) or ():
         key = parts.keys.list_version(*place)
         try:
             key.read()
         except FormatError as error:
-            report.problems.append(Problem(Kind.VERSION, key.where, "a version that undo can lead back to", str(error)))
+            report.problems.append(
+                Problem(ProblemKind.VERSION, key.where, "a version that undo can lead back to", str(error))
+            )
         except AccelError as error:
             report.unchecked.append(Unchecked(key.where, str(error)))
 
 
 def _check_objects(
-    opener: _Opener, survey: Survey, progress: ProgressOfTotal | None, *, is_whole: bool
+    opener: _CheckingOpener, survey: Survey, progress: ProgressOfTotal | None, *, is_whole: bool
 ) -> Iterator[Problem]:
     """Open all live objects; gives what may be a problem only because the catalog changed meanwhile."""
     rows = _stream_object_rows(survey)
@@ -331,14 +335,14 @@ def _check_objects(
         if len(existing.ranges) != 1 or held is None or (held.start, held.end) != wanted:
             seen = f"{len(existing.ranges)} streams, and {held} of this one"
             expected = f"[{wanted[0]}, {wanted[1]}) of stream {row['stream_id']} and nothing else"
-            problem = Problem(Kind.STREAM_OBJECT, f"object {ref.object_id}", expected, seen)
+            problem = Problem(ProblemKind.STREAM_OBJECT, f"object {ref.object_id}", expected, seen)
             opener.report.problems.append(problem)
     yield from spans.problems()
     if is_whole:
         yield from _compare_claims(opener, survey, all_ends, rows)
 
 
-def _compare_claims(opener: _Opener, survey: Survey, all_ends: list[Ends], rows: Rows) -> Iterator[Problem]:
+def _compare_claims(opener: _CheckingOpener, survey: Survey, all_ends: list[Ends], rows: Rows) -> Iterator[Problem]:
     """What objects hold against what shards and checkpoints say of their streams."""
     shards = [seen.value for seen in survey.shards]
     read = partial(read_checkpoints, opener.parts, survey)
@@ -375,7 +379,7 @@ Found = tuple[ObjectRef, ExistingObject]
 
 
 @dataclass(frozen=True, slots=True)
-class _Opener:
+class _CheckingOpener:
     """Looks at objects, and notes those that are not as they should be."""
 
     parts: CatalogParts
@@ -394,20 +398,20 @@ class _Opener:
             self.report.counts["bytes"] += ref.size_bytes
             if existing.index_size_bytes >= 0 and ref.index_size_bytes not in (UNKNOWN, existing.index_size_bytes):
                 expected, seen = f"an index of {ref.index_size_bytes} bytes", f"{existing.index_size_bytes}"
-                self.report.problems.append(Problem(Kind.DAMAGED, where, expected, seen))
+                self.report.problems.append(Problem(ProblemKind.DAMAGED, where, expected, seen))
             yield ref, existing
 
     @property
     def is_short(self) -> bool:
         """Whether what some object holds is not known: then ends and holes cannot be told."""
-        kinds = (Kind.MISSING, Kind.DAMAGED)
+        kinds = (ProblemKind.MISSING, ProblemKind.DAMAGED)
         return bool(self.report.unchecked) or any(problem.kind in kinds for problem in self.report.problems)
 
     def _note(self, where: str, error: AccelError) -> None:
         if isinstance(error, KeyMissing):
-            self.report.problems.append(Problem(Kind.MISSING, where, "an object, for it is live", "none"))
+            self.report.problems.append(Problem(ProblemKind.MISSING, where, "an object, for it is live", "none"))
         elif isinstance(error, FormatError):
-            self.report.problems.append(Problem(Kind.DAMAGED, where, "a readable index", str(error)))
+            self.report.problems.append(Problem(ProblemKind.DAMAGED, where, "a readable index", str(error)))
         else:
             self.report.unchecked.append(Unchecked(where, str(error)))
 
@@ -472,7 +476,7 @@ class Ends:
             stream_id = int(ranges.stream_ids[theirs[at]])
             expected = f"stream {stream_id} to go on at {int(self.ends[mine[at]])} or above"
             seen = f"{int(ranges.starts[theirs[at]])} in object {object_id}"
-            yield Problem(Kind.ORDER, self.where, expected, seen)
+            yield Problem(ProblemKind.ORDER, self.where, expected, seen)
         after = np.flatnonzero(ranges.starts[theirs] > self.ends[mine])[: GAPS_MAX + 1 - len(self.gaps)]
         after = after[:0] if is_imported else after
         columns = (ranges.stream_ids[theirs[after]], self.ends[mine[after]], ranges.starts[theirs[after]])
@@ -514,7 +518,7 @@ class Spans:
             seen = " and ".join(
                 f"[{starts[place]}, {ends[place]}) of object {objects[place]}" for place in (at, at + 1)
             )
-            yield Problem(Kind.STREAM_OBJECT, f"stream {streams[at]}", "each offset in one live object", seen)
+            yield Problem(ProblemKind.STREAM_OBJECT, f"stream {streams[at]}", "each offset in one live object", seen)
 
 
 def strangers(all_ends: Iterable[Ends], shards: Iterable[StreamShard]) -> Iterator[Problem]:
@@ -523,7 +527,9 @@ def strangers(all_ends: Iterable[Ends], shards: Iterable[StreamShard]) -> Iterat
     for ends in all_ends:
         unknown = np.setdiff1d(ends.ids, known)
         if len(unknown):
-            yield Problem(Kind.STREAM, ends.where, "data of streams that a shard knows", f"some of {some(unknown)}")
+            yield Problem(
+                ProblemKind.STREAM, ends.where, "data of streams that a shard knows", f"some of {some(unknown)}"
+            )
 
 
 def unreached(
@@ -555,7 +561,7 @@ def unreached(
         short = np.flatnonzero(is_known & (reached[at] < ends)) if len(ids) else np.empty(0, dtype=np.int64)
         for place in short[:PROBLEMS_AN_OBJECT_MAX].tolist():
             expected = f"data of stream {streams[place]} up to {ends[place]}, where it says that it ends"
-            yield Problem(Kind.END, where, expected, f"data up to {reached[at[place]]}")
+            yield Problem(ProblemKind.END, where, expected, f"data up to {reached[at[place]]}")
 
 
 def holes(ends: Ends, rows: Rows, shards: Iterable[StreamShard]) -> Iterator[Problem]:
@@ -577,7 +583,7 @@ def holes(ends: Ends, rows: Rows, shards: Iterable[StreamShard]) -> Iterator[Pro
         if start < end and shown < PROBLEMS_AN_OBJECT_MAX:
             shown += 1
             expected = f"stream {stream_id} without a hole within a range of this node"
-            yield Problem(Kind.HOLE, ends.where, expected, f"no object from {start} to {end}")
+            yield Problem(ProblemKind.HOLE, ends.where, expected, f"no object from {start} to {end}")
 
 
 def _within(ranges: Rows, node_id: int, stream_id: int, start: int, end: int) -> int:
@@ -615,6 +621,6 @@ def history_counter_problems(parts: CatalogParts) -> Iterator[Problem]:
         counter = shared.counter(what)
         try:
             if counter.read() is None:
-                yield Problem(Kind.COUNTER, counter.where, "a counter", "none: deleted?")
+                yield Problem(ProblemKind.COUNTER, counter.where, "a counter", "none: deleted?")
         except (FormatError, TableMissing) as error:
-            yield Problem(Kind.COUNTER, counter.where, "a counter that can be read", str(error))
+            yield Problem(ProblemKind.COUNTER, counter.where, "a counter that can be read", str(error))

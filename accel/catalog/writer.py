@@ -686,7 +686,7 @@ def make_claims(
     if len(twice):
         raise CommitRefused(f"expected each stream in one object, found {all_ids[order][twice[0]]} in two")
     return Claims(
-        None if ref is None else facts_of(ref, time_ms),
+        None if ref is None else facts_of(ref, time_ms, stream_ids),
         rows,
         all_ids[order],
         np.concatenate((starts, rows["start"]))[order],

@@ -36,7 +36,7 @@ from loaders.errors import StoreError
 from loaders.layout import ObjectLayout
 from loaders.plan import policy_of
 from loaders.store import CountingStore, ObjectStore, S3Settings, open_store
-from loaders.store.decorated import Call, DecoratedStore, received_bytes
+from loaders.store.decorated import DecoratedStore, StoreCall, received_bytes
 
 Answer = TypeVar("Answer")
 
@@ -55,7 +55,7 @@ class TracingStore(DecoratedStore):
         self._timer = timer
         self._tell = tell
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         started = self._timer()
         try:
             answer = send()

@@ -39,7 +39,7 @@ NO_POSITIONS.flags.writeable = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ObjectFacts:
+class MergeCandidate:
     """One object of a list.
 
     Args:
@@ -79,7 +79,7 @@ class StreamTrail:
         self._slots = StreamSlots()
         self._columns = np.empty((4, 1024), dtype=np.int64)
 
-    def add(self, position: int, ranges: ObjectRanges, size_bytes: int, index_size_bytes: int) -> ObjectFacts:
+    def add(self, position: int, ranges: ObjectRanges, size_bytes: int, index_size_bytes: int) -> MergeCandidate:
         """Go on to the next object. Complexity: O(streams log distinct), and now and then O(distinct).
 
         Args:
@@ -100,7 +100,7 @@ class StreamTrail:
         counted = _counted(kept_at[slots][is_kept])
         ended_at[slots], seen_at[slots] = ends, position
         kept_at[slots[is_kept]] = position
-        return ObjectFacts(size_bytes, index_size_bytes, int(is_kept.sum()), barrier, *counted)
+        return MergeCandidate(size_bytes, index_size_bytes, int(is_kept.sum()), barrier, *counted)
 
     def _slots_of(self, ids: Integers) -> Integers:
         known = len(self._slots)
@@ -135,7 +135,7 @@ class GroupLimits:
     sources: int
 
 
-def earliest_starts(facts: list[ObjectFacts], limits: GroupLimits) -> list[int]:
+def earliest_starts(facts: list[MergeCandidate], limits: GroupLimits) -> list[int]:
     """For each position b the lowest a for which the objects of [a, b] may be a group; b itself if it stands alone.
 
     Every run within a permitted one is permitted, so these numbers ascend and say all there is to know.
@@ -149,7 +149,7 @@ def earliest_starts(facts: list[ObjectFacts], limits: GroupLimits) -> list[int]:
 class _Window:
     """A run of neighbours that moves through the list, and the sums over it."""
 
-    def __init__(self, facts: list[ObjectFacts], limits: GroupLimits) -> None:
+    def __init__(self, facts: list[MergeCandidate], limits: GroupLimits) -> None:
         self._facts = facts
         self._limits = limits
         self._first = self._size_bytes = self._index_size_bytes = self._streams = 0
@@ -166,7 +166,7 @@ class _Window:
             if facts.is_excluded:
                 self._last_excluded = last
 
-    def _append(self, facts: ObjectFacts) -> None:
+    def _append(self, facts: MergeCandidate) -> None:
         self._size_bytes += facts.size_bytes
         self._index_size_bytes += facts.index_size_bytes
         self._occur_later[facts.seen_at] += facts.seen_counts
@@ -180,7 +180,7 @@ class _Window:
         self._streams -= gone.streams - int(self._occur_later[self._first])
         self._first += 1
 
-    def _is_too_much(self, last: ObjectFacts, position: int) -> bool:
+    def _is_too_much(self, last: MergeCandidate, position: int) -> bool:
         return (
             last.is_excluded
             or self._first <= max(last.barrier, self._last_excluded)

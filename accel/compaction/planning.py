@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.parts import MILLISECONDS, CatalogParts, open_each
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX, Rows, refs_of
-from accel.compaction.facts import GroupLimits, ObjectFacts, StreamTrail, earliest_starts
+from accel.compaction.facts import GroupLimits, MergeCandidate, StreamTrail, earliest_starts
 from accel.compaction.grouping import Run, choose_groups
 from accel.compaction.plan import CompactionPlan, Group, NodePlan, Skipped, assemble_plan
 from accel.compaction.settings import CompactionSettings
@@ -150,7 +150,7 @@ class _NodePlanner:
         self._kept = _KeptIndexes(INDEXES_KEPT_BYTES_MAX)
         self.skipped: list[Skipped] = []
 
-    def facts(self, progress: Callable[[], object]) -> list[ObjectFacts]:
+    def facts(self, progress: Callable[[], object]) -> list[MergeCandidate]:
         """What is known of each object, in list order."""
         trail = StreamTrail(
             self._survey.trimmed_ids, self._survey.trimmed_starts, split_holes=self._settings.split_holes
@@ -158,7 +158,7 @@ class _NodePlanner:
         candidates = self._candidates()
         wanted = ((self._survey.node_id, self._refs[at]) for at in np.flatnonzero(candidates).tolist())
         opened = open_each(self._parts, wanted)
-        facts: list[ObjectFacts] = []
+        facts: list[MergeCandidate] = []
         for position, ref in enumerate(self._refs):
             result = next(opened)[1] if candidates[position] else None
             facts.append(self._facts_of(trail, position, ref, result))
@@ -209,7 +209,7 @@ class _NodePlanner:
 
     def _facts_of(
         self, trail: StreamTrail, position: int, ref: ObjectRef, result: OpenedObject | AccelError | None
-    ) -> ObjectFacts:
+    ) -> MergeCandidate:
         if isinstance(result, OpenedObject):
             obstacle = self._obstacle(result)
             if not obstacle:
@@ -220,7 +220,7 @@ class _NodePlanner:
             self._skip([ref], f"it cannot be opened: {result}")
         elif result is not None:
             raise result
-        return ObjectFacts(ref.size_bytes, is_excluded=True)
+        return MergeCandidate(ref.size_bytes, is_excluded=True)
 
     def _obstacle(self, opened: OpenedObject) -> str:
         if len(opened.ranges.holed) and not self._settings.split_holes:

@@ -10,10 +10,8 @@ is the same for both accelerators, too, and stands in generators here. These yie
 
     | please                                            | answered with              |
     |---------------------------------------------------|----------------------------|
-    | `CurrentImage`: the newest image at hand          | the image                  |
-    | `Wait`: for loads that are under way              | whether any is done        |
+    | `Wait`: for loads and questions under way         | whether any is done        |
     | `Call`: a function that may block                 | what it returns            |
-    | `WaitNewer`: for an image newer than a version    | the image; None = too late |
 
 An error of what was waited for is raised at that place in the generator. So each accelerator is a thin driver that
 waits in its own way.
@@ -29,12 +27,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from accel.errors import AccelError, Closed, InvalidRequest, StillPending, UnknownStream
-from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef
+from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef, is_newer
 from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Ending, Request
 from accel.lookup.engine import Engine, RoundCost, UnderWay
 from accel.lookup.explain import Explanation, Trace
-from accel.lookup.lookup import unconfirmed
+from accel.lookup.lookup import Asking, unconfirmed
 from accel.lookup.reading import BYTES_MAX, Batches, Ranges, ReadEnd, ReadSteps
 from accel.lookup.stats import AcceleratorStats
 from accel.lookup.steps import (
@@ -65,16 +63,32 @@ from range_index import ObjectRanges, RangesGiven
 T = TypeVar("T")
 
 
-class Deadline:
-    """The time that a call may take; None for as long as it takes."""
+ANSWER_SECONDS = 1.0
+"""A fetch asks the source of images at least once; so long it may take to answer, however short the fetch's time."""
 
-    def __init__(self, timer: Callable[[], float], seconds: float | None) -> None:
+
+class Deadline:
+    """The time that a call may take; None for as long as it takes.
+
+    Args:
+        timer: seconds, from any start.
+        seconds: from now on.
+        answer_seconds: the source of images has at least so long to answer.
+    """
+
+    def __init__(self, timer: Callable[[], float], seconds: float | None, answer_seconds: float = 0.0) -> None:
         self._timer = timer
         self._end = None if seconds is None else timer() + seconds
+        self._answer_seconds = answer_seconds
 
     def left_seconds(self) -> float | None:
         """Seconds left, at least 0; None for as long as it takes."""
         return None if self._end is None else max(0.0, self._end - self._timer())
+
+    def answer_seconds(self) -> float | None:
+        """Seconds that the source of images has to answer; None for as long as it takes."""
+        left_seconds = self.left_seconds()
+        return None if left_seconds is None else max(left_seconds, self._answer_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +106,7 @@ class Call:
     function: Callable[[], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class WaitNewer:
-    """Please wait for an image newer than this version; ask at least once."""
-
-    version: ImageVersion
-    deadline: Deadline
-
-
-CURRENT_IMAGE = CurrentImage()
-
-Waiting = CurrentImage | Wait | Call | WaitNewer
+Waiting = Wait | Call
 Script = Generator[Waiting, Any, T]
 """What an accelerator does, but for the waiting."""
 
@@ -172,12 +176,21 @@ class AcceleratorBase:
         Raises:
             ImageRefused: an image of another namespace, or of another kind of version.
         """
-        return self._engine.replace_image(image)
+        return self._engine.images.install(image)
+
+    def image_changed(self) -> None:
+        """Somebody says that there is a newer image: the source of images is asked for it, beside the caller.
+
+        For whoever has a channel on which commits are heard of: so lookups know of one sooner than by asking every so
+        often. It does not block, and may be called as often as changes are heard of, from any thread. The source needs
+        a method `image_changed` (`PolledImages` and the catalog's images have one), or is just asked.
+        """
+        self._engine.images.changed()
 
     def refresh(self) -> bool:
         """Ask the source of images for a newer one now, and install it; may block for one refresh.
 
-        Lookups do this by themselves, but not more often than `Settings.refresh_seconds`: this is for who must know
+        Lookups have it done beside them, but not more often than `Settings.refresh_seconds`: this is for who must know
         of all that was committed before.
 
         Returns:
@@ -186,12 +199,12 @@ class AcceleratorBase:
         Raises:
             ImageTooOld: there is none, and the one at hand may not be served from any more.
         """
-        return isinstance(self._engine.newer_image(self._engine.image().version), MetadataImage)
+        return self._engine.images.refresh()
 
     @property
     def image_age_seconds(self) -> float:
         """How long ago the image at hand was known to be the newest."""
-        return self._engines().image_age_seconds()
+        return self._engines().images.age_seconds()
 
     @property
     def image_version(self) -> ImageVersion:
@@ -200,7 +213,7 @@ class AcceleratorBase:
         Raises:
             ImageTooOld: there is none that may be served from.
         """
-        return self._engine.image().version
+        return self._engine.images.current().version
 
     def add_hints(self, node_id: int, stream_id: int, entries: Iterable[tuple[int, int, int]]) -> None:
         """Tell of (start, end, object id) entries of a stream, each true of the object that it names.
@@ -215,20 +228,37 @@ class AcceleratorBase:
         """Counts, and memory against its bounds. Complexity: O(1) but for sums over caches."""
         return self._engines().stats()
 
-    def _look_up(self, request: Request, deadline_seconds: float | None, trace: Trace | None = None) -> Script[Answer]:
+    def _begin(self, request: Request) -> Answer | Asking[Answer] | None:
+        """The answer, if memory proves all of it; else the steps that are left; None if there is no image at hand."""
+        engine = self._engine
+        try:
+            image = engine.images.at_hand()
+            begun = None if image is None else engine.begin_lookup(request, image)
+        except AccelError:
+            engine.counters.add(failed=1)
+            raise
+        return engine.finished(begun) if isinstance(begun, Answer) else begun
+
+    def _look_up(
+        self,
+        request: Request,
+        deadline_seconds: float | None,
+        trace: Trace | None = None,
+        *,
+        begun: Asking[Answer] | None = None,
+        images: Deadline | None = None,
+    ) -> Script[Answer]:
         engine = self._engine
         deadline = Deadline(engine.system.timer, deadline_seconds)
-        sent: Sent = None
+        images = images or deadline
         try:
-            image = yield CURRENT_IMAGE
-            steps = engine.start_lookup(request, image, trace)
-            fetcher = _Fetcher(engine, deadline, trace)
-            while True:
-                step = steps.send(sent)
-                sent = yield from fetcher.answer(step)
-        except StopIteration as stop:
-            answer: Answer = stop.value
-            return engine.finished(answer)
+            if begun is None:
+                image = yield from _current_image(engine, images)
+                answer = engine.begin_lookup(request, image, trace)
+                if isinstance(answer, Answer):
+                    return engine.finished(answer)
+                begun = answer
+            return engine.finished((yield from _Fetcher(engine, deadline, trace, images).run(begun)))
         except AccelError:
             engine.counters.add(failed=1)
             raise
@@ -248,19 +278,17 @@ class AcceleratorBase:
 
     def _fetch(self, request: Request, timeout_seconds: float) -> Script[Answer]:
         engine = self._engine
-        deadline = Deadline(engine.system.timer, timeout_seconds)
+        deadline = Deadline(engine.system.timer, timeout_seconds, ANSWER_SECONDS)
         while True:
             try:
-                answer = yield from self._look_up(request, None)
+                answer = yield from self._look_up(request, None, images=deadline)
             except UnknownStream as error:
-                yield Call(partial(_refuse_unknown, engine, error))
+                yield from _refuse_unknown(engine, error, deadline)
                 continue
             if answer.satisfies_fetch:
                 return answer
-            newer = yield WaitNewer(answer.image_version, deadline)
-            if newer is None:
+            if not (yield from _wait_newer(engine, answer.image_version, deadline)):
                 raise _still_pending(answer)
-            yield Call(partial(engine.replace_image, newer))
 
 
 class ReadingBase:
@@ -355,8 +383,7 @@ class _ReadFetcher:
     def answer(self, step: Step) -> Script[ReadSent]:
         """What came of a step."""
         if isinstance(step, CurrentImage):
-            image: MetadataImage = yield step
-            return image
+            return (yield from _current_image(self._engine, Deadline(self._engine.system.timer, None)))
         if isinstance(step, Begin):
             return self._begin(step)
         if isinstance(step, AwaitAny):
@@ -422,20 +449,31 @@ class _Fetcher:
     The loads cannot be cancelled: one who is cancelled, out of time or content with less only stops waiting for them.
     """
 
-    def __init__(self, engine: Engine, deadline: Deadline, trace: Trace | None) -> None:
+    def __init__(self, engine: Engine, deadline: Deadline, trace: Trace | None, images: Deadline | None = None) -> None:
         self._engine = engine
         self._deadline = deadline
+        self._images = images or deadline
         self._trace = trace
         self.under_way = UnderWay(engine)
         self._has_asked = False
         self._told_seconds = 0.0
 
+    def run(self, steps: Asking[T]) -> Script[T]:
+        """Do all steps; gives what they come to."""
+        sent: Sent = None
+        while True:
+            try:
+                step = steps.send(sent)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            sent = yield from self.answer(step)
+
     def answer(self, step: LookupStep) -> Script[Sent]:
         """What came of a step; None if the time is over and nothing has come."""
         if isinstance(step, NeedImage):
             self.under_way = UnderWay(self._engine)  # the search begins again
-            newer: MetadataImage | RefreshFailed | None = yield Call(partial(self._engine.newer_image, step.version))
-            return newer
+            return (yield from _ask_newer(self._engine, step.version, self._images))
         if self._has_asked and not isinstance(step, AwaitMore) and self._deadline.left_seconds() == 0:
             return None
         self.begin(step)
@@ -470,7 +508,57 @@ class _Fetcher:
             self._trace.measured(cost.requests, cost.bytes_read, seconds, hint=hint)
 
 
-def _refuse_unknown(engine: Engine, error: UnknownStream) -> None:
+def _current_image(engine: Engine, deadline: Deadline) -> Script[MetadataImage]:
+    """The newest image at hand; where none may be served from, the one that the source is asked for.
+
+    Raises:
+        ImageTooOld: it has none that may be served from, or did not say so within the deadline.
+    """
+    images = engine.images
+    for _ in range(2):  # a question that began before may have failed when there was still an image to serve from
+        image = images.at_hand()
+        if image is not None:
+            return image
+        asked = images.ask()
+        if not (yield Wait([asked], deadline.answer_seconds())):
+            break
+        image = images.came(asked)
+        if image is not None:
+            return image
+    raise images.too_late()
+
+
+def _ask_newer(
+    engine: Engine, version: ImageVersion, deadline: Deadline
+) -> Script[MetadataImage | RefreshFailed | None]:
+    """An image newer than this version; None if there is none, `RefreshFailed` if nobody knows, or not in time."""
+    asked = engine.images.ask_newer(version)
+    if not (yield Wait([asked], deadline.answer_seconds())):
+        return RefreshFailed(engine.images.age_seconds(), "the source of images did not answer within the deadline")
+    return engine.images.newer(asked, version)
+
+
+def _wait_newer(engine: Engine, version: ImageVersion, deadline: Deadline) -> Script[bool]:
+    """Wait until there is an image newer than this version; whether there is before the time is over.
+
+    The source is asked at least once, however short the time; who shares the question of another waits for no more
+    than that time.
+    """
+    images = engine.images
+    while True:
+        left_seconds = deadline.left_seconds() or 0.0
+        extra_seconds = 0.0 if images.is_next_asked else ANSWER_SECONDS
+        asked = images.ask_next(version, left_seconds)
+        is_done = yield Wait([asked], left_seconds + extra_seconds)
+        if is_newer(images.image.version, version):
+            return True
+        if is_done:
+            images.came(asked)
+        if not deadline.left_seconds():
+            return False
+
+
+def _refuse_unknown(engine: Engine, error: UnknownStream, deadline: Deadline) -> Script[None]:
     """What a fetch does about a stream that an image does not have: it asks whether there is a newer one that has it.
 
     Raises:
@@ -478,10 +566,10 @@ def _refuse_unknown(engine: Engine, error: UnknownStream) -> None:
     """
     if not error.retryable:
         raise error
-    image = engine.image()
+    image = yield from _current_image(engine, deadline)
     if error.stream_id in image.streams:
         return  # somebody else has just asked
-    newer = engine.newer_image(image.version)
+    newer = yield from _ask_newer(engine, image.version, deadline)
     if isinstance(newer, RefreshFailed):
         raise unconfirmed(error, f"a newer one could not be had: {newer.reason}") from error
     if error.stream_id not in (newer or image).streams:
@@ -558,7 +646,10 @@ class ReadAccelerator(AcceleratorBase):
         Complexity: known objects cost no request and O(limit log entries); docs/how-it-works.md has the rest.
         """
         request = Request(stream_id, start, end, limit, max_fill_rounds)
-        return self._run(self._look_up(request, deadline_seconds))
+        begun = self._begin(request)
+        if isinstance(begun, Answer):
+            return begun
+        return self._run(self._look_up(request, deadline_seconds, begun=begun))
 
     def explain(
         self,
@@ -625,12 +716,11 @@ class ReadAccelerator(AcceleratorBase):
         return Reading(engine, engine.start_read(stream_id, start, end, max_bytes), start, ranges)
 
     def _run(self, script: Script[T]) -> T:
-        engine = self._engine
         try:
             waiting = next(script)
             while True:
                 try:
-                    sent = _wait_for(engine, waiting)
+                    sent = _wait_for(waiting)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the script decides about it
                     waiting = script.throw(error)
                 else:
@@ -654,7 +744,7 @@ class Reading(ReadingBase, Iterator[RecordBatch]):
     def __next__(self) -> RecordBatch:
         while (waiting := self._advance()) is not None:
             try:
-                self._came(_wait_for(self._engine, waiting))
+                self._came(_wait_for(waiting))
             except Exception as error:  # noqa: BLE001 - likewise
                 self._failed(error)
         if self._ready:
@@ -662,11 +752,7 @@ class Reading(ReadingBase, Iterator[RecordBatch]):
         raise StopIteration
 
 
-def _wait_for(engine: Engine, waiting: Waiting) -> object:
-    if isinstance(waiting, CurrentImage):
-        return engine.image()
+def _wait_for(waiting: Waiting) -> object:
     if isinstance(waiting, Wait):
         return bool(wait(waiting.futures, waiting.timeout_seconds, FIRST_COMPLETED).done)
-    if isinstance(waiting, Call):
-        return waiting.function()
-    return engine.source.wait_newer(waiting.version, waiting.deadline.left_seconds() or 0.0)
+    return waiting.function()

@@ -6,21 +6,20 @@ start what a step asks for (`UnderWay`), waits for that in its own way, and send
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
-from accel.errors import AccelError, CatalogWentBack, ImageRefused, ImageTooOld
-from accel.image import ImageVersion, MetadataImage, NodeImage, ObjectRef, is_newer
-from accel.image_source import DatedSource, ImageSource, PollingSource
+from accel.errors import AccelError
+from accel.image import MetadataImage, NodeImage, ObjectRef
+from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Request
 from accel.lookup.explain import Trace
+from accel.lookup.following import ImageFollower
 from accel.lookup.hints import HintLoad, HintLoader, HintStore
 from accel.lookup.index_cache import EmptyIndexCache, SharedIndexCache
-from accel.lookup.lookup import Asking, lookup
+from accel.lookup.lookup import Asking, begin
 from accel.lookup.reading import Ranges, ReadSteps, read_range
 from accel.lookup.stats import AcceleratorStats, Counters, LookupStats, count_answer
 from accel.lookup.steps import (
@@ -32,7 +31,6 @@ from accel.lookup.steps import (
     OpenObjects,
     ReadEntries,
     ReadRoot,
-    RefreshFailed,
     Reply,
     SnapshotKnown,
 )
@@ -48,9 +46,6 @@ from loaders.plan import LoadAll, policy_of
 from loaders.store import ObjectStore
 from loaders.store.hedged import HedgedStore, Hedging
 from range_index import ObjectRanges
-
-logger = logging.getLogger(__name__)
-
 
 HINT = -1
 """Stands for the hint among the positions of objects that have come."""
@@ -158,21 +153,16 @@ class Engine:
     """
 
     def __init__(self, source: ImageSource, store: ObjectStore, *, settings: Settings, system: Components) -> None:
-        self.source = source
         self.settings = settings
         self.system = system
         self.lifetime = Lifetime("an accelerator", system.process_id)
-        self._answered_seconds = system.timer()
-        self._image = source.current()
-        self._image_seconds = system.timer()
-        self._polling = source if isinstance(source, PollingSource) else None
-        self._lock = Lock()
-        self._refreshed_seconds: float | None = None
-        self.layout = ObjectLayout(namespace=self._image.namespace)
+        self.counters = Counters(LookupStats)
+        self.executor = Threads(settings.parallel_loads, "accel-load", lifetime=self.lifetime)
+        self.images = ImageFollower(source, settings, system, self.counters, self._follow, self.executor)
+        self.layout = ObjectLayout(namespace=self.images.image.namespace)
         hedging = Hedging(settings.hedge_percent / 100, threads_max=settings.parallel_loads)
         self.store = store = HedgedStore(store, system.timer, self.layout.is_immutable, hedging)
         self.index_cache = SharedIndexCache(settings, system.timer, system.jitter)
-        self.executor = Threads(settings.parallel_loads, "accel-load", lifetime=self.lifetime)
         self.loader = ObjectIndexLoader(
             store,
             self.layout,
@@ -180,9 +170,8 @@ class Engine:
             cache_bytes_max=settings.block_index_size_bytes_max,
             on_opened=self._learn,
         )
-        self.hints = HintStore(self._image.namespace, system.timer, settings, self.loader.holds)
+        self.hints = HintStore(self.layout.namespace, system.timer, settings, self.loader.holds)
         self._hint_loader = HintLoader(store, self.hints, self.executor, self._learn_entries)
-        self.counters = Counters(LookupStats)
         self._inputs = self._make_inputs()
 
     @property
@@ -190,36 +179,11 @@ class Engine:
         """The policy in use."""
         return self._inputs.policy.name
 
-    def image(self) -> MetadataImage:
-        """The newest image at hand, installed; what it no longer lists is dropped by a loading thread, later.
-
-        Raises:
-            ImageTooOld: nothing may be served from it, and there is no younger one.
-        """
-        offered = self._ask(self.source.current)
-        return self._installed(offered) if isinstance(offered, MetadataImage) else self._image
-
-    def image_at_hand(self) -> MetadataImage | None:
-        """As `image`, if nobody has to be asked for it; None if the source would have to ask. Does not block."""
-        if self._polling is None:
-            return self.image()
-        offered = self._polling.at_hand()
-        return None if offered is None else self._installed(offered)
-
-    def replace_image(self, image: MetadataImage) -> bool:
-        """Install an image if it is newer, and drop what it no longer lists; says whether it was.
-
-        Raises:
-            ImageRefused: an image of another namespace, whose ids name other objects; or of another kind of version.
-        """
-        before = self._install(image)
-        if before is not None:
-            self.index_cache.follow(before, image)
-        return before is not None
-
-    def start_lookup(self, request: Request, image: MetadataImage, trace: Trace | None = None) -> Asking[Answer]:
-        """The steps of a lookup that begins with this image."""
-        return lookup(request, image, self._inputs, trace)
+    def begin_lookup(
+        self, request: Request, image: MetadataImage, trace: Trace | None = None
+    ) -> Answer | Asking[Answer]:
+        """The answer of a lookup that begins with this image, if memory proves all of it; else the steps left."""
+        return begin(request, image, self._inputs, trace)
 
     def start_read(self, stream_id: int, start: int, end: int, max_bytes: int) -> ReadSteps:
         """The steps of a read."""
@@ -261,22 +225,6 @@ class Engine:
             return ranges.get_range(key, step.start, step.end)
         return self.store.get_range(key, step.start, step.end).body
 
-    def newer_image(self, version: ImageVersion) -> MetadataImage | RefreshFailed | None:
-        """Ask the source for an image newer than this version, and install it; may block for one request.
-
-        Returns:
-            None if there is none; `RefreshFailed` if nobody knows.
-
-        Raises:
-            ImageTooOld: the source has none, and what is at hand may not be served from any more.
-        """
-        self.counters.add(refreshes=1)
-        self._refreshed_seconds = self.system.timer()
-        image = self._ask(lambda: self.source.wait_newer(version, 0))
-        if isinstance(image, MetadataImage):
-            self.replace_image(image)
-        return image
-
     def commit(self, node_id: int, ref: ObjectRef, ranges: ObjectRanges) -> None:
         """An object that this broker wrote itself: known from now on without being opened."""
         self.index_cache.learn(node_id, ref, ranges)
@@ -291,9 +239,9 @@ class Engine:
         settings = self.settings
         known, loader, hints = self.index_cache.stats(), self.loader.stats(), self.hints.stats()
         return AcceleratorStats(
-            image_version=self._image.version,
-            image_age_seconds=self.system.timer() - self._image_seconds,
-            image_unconfirmed_seconds=self.image_age_seconds(),
+            image_version=self.images.image.version,
+            image_age_seconds=self.images.installed_seconds_ago(),
+            image_unconfirmed_seconds=self.images.age_seconds(),
             lookups=self.counters.stats(),
             knowledge=known,
             loader=loader,
@@ -311,7 +259,7 @@ class Engine:
 
     def warm(self, node_ids: Iterable[int] | None = None) -> WarmReport:
         """Load roots and packs of these nodes, of all by default; blocks."""
-        image = self._image
+        image = self.images.image
         chosen = image.nodes if node_ids is None else node_ids
         nodes = [image.node(node_id) for node_id in chosen]
         if self.settings.bypass or not self.settings.use_hints:
@@ -320,72 +268,28 @@ class Engine:
         return warming.run(nodes, self.system.timer)
 
     def close(self) -> None:
-        """Stop loading; what is under way ends first."""
+        """Stop loading; what is under way ends first, but for questions to the source of images."""
+        self.images.close()
         self.executor.shutdown(wait=True, cancel_futures=False)
         self.store.close()
 
     def _make_inputs(self) -> Inputs:
         settings, key_of = self.settings, self.layout.object_key
         if settings.bypass:
-            return Inputs(EmptyIndexCache(), LoadAll(), key_of, self._may_refresh)
+            return Inputs(EmptyIndexCache(), LoadAll(), key_of, self.images.may_ask)
         hints = self.hints if settings.use_hints else None
-        return Inputs(self.index_cache, policy_of(settings.policy), key_of, self._may_refresh, hints)
+        return Inputs(self.index_cache, policy_of(settings.policy), key_of, self.images.may_ask, hints)
 
-    def _install(self, image: MetadataImage) -> MetadataImage | None:
-        """Make this the current image if it is newer; gives the one before it, None if nothing changed."""
-        if image.namespace != self.layout.namespace:
-            raise ImageRefused(f"expected an image of namespace {self.layout.namespace!r}, found {image.namespace!r}")
-        with self._lock:
-            before = self._image
-            if not is_newer(image.version, before.version):
-                return None
-            self._image = image
-            self._image_seconds = self.system.timer()
-            return before
-
-    def _installed(self, offered: MetadataImage) -> MetadataImage:
-        """Install an image if it is newer; gives the one that is installed then."""
-        if offered is not self._image:
-            before = self._install(offered)
-            if before is not None:
-                self.executor.submit(self.index_cache.follow, before, offered)
-        return self._image
-
-    def _ask(self, question: Callable[[], MetadataImage | None]) -> MetadataImage | RefreshFailed | None:
-        """Ask the source; one that fails does not fail lookups while the image at hand can still answer them.
-
-        Raises:
-            ImageTooOld: the source says that it cannot any more.
-            CatalogWentBack: it says that the image at hand is of a past that is no longer true.
-        """
-        started_seconds = self.system.timer()
-        try:
-            image = question()
-        except (ImageTooOld, CatalogWentBack):
-            raise
-        except Exception as error:
-            self.counters.add(source_failures=1)
-            logger.warning("the image source failed; image version %s stays", self._image.version, exc_info=True)
-            return RefreshFailed(self.image_age_seconds(), f"{type(error).__name__}: {error}")
-        self._answered_seconds = started_seconds
-        return image
-
-    def image_age_seconds(self) -> float:
-        """How long ago the image at hand was known to be the newest."""
-        source = self.source
-        return source.age_seconds() if isinstance(source, DatedSource) else self.system.timer() - self._answered_seconds
-
-    def _may_refresh(self) -> bool:
-        last = self._refreshed_seconds
-        return last is None or self.system.timer() - last >= self.settings.refresh_seconds
+    def _follow(self, before: MetadataImage, after: MetadataImage) -> None:
+        self.index_cache.follow(before, after)
 
     def _learn(self, node_id: int, opened: OpenedObject) -> None:
-        if opened.composite is None and node_id >= 0 and _fits(self._image.node(node_id), opened.ref):
+        if opened.composite is None and node_id >= 0 and _fits(self.images.image.node(node_id), opened.ref):
             self.index_cache.learn(node_id, opened.ref, opened.ranges)
 
     def _learn_entries(self, node_id: int, known: SnapshotKnown, entries: StreamEntries) -> None:
         if known.root is not None:
-            self.index_cache.learn_snapshot(self._image.node(node_id), known.root, entries)
+            self.index_cache.learn_snapshot(self.images.image.node(node_id), known.root, entries)
 
 
 def _fits(node: NodeImage, ref: ObjectRef) -> bool:

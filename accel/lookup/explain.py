@@ -29,6 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -104,7 +105,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """The explanation as plain data."""
         return {
-            "request": asdict(self.request),
+            "request": msgspec.structs.asdict(self.request),
             "policy": self.policy,
             "image_versions": [version_number(version) for version in self.trace.image_versions],
             "answer": None if isinstance(self.outcome, AccelError) else self._answer_dict(self.outcome),

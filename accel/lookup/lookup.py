@@ -1,6 +1,6 @@
-"""A lookup: a search of an image, and once more with a newer image if this one is not enough.
+"""A lookup: a search of the image at hand, and of a newer one where the first cannot be the last word.
 
-Old images. An image can be behind the bucket: a compaction deletes sources while readers still hold the list that names
+An image can be behind the bucket: a compaction deletes sources while readers still hold the list that names
 them, and a node opens streams and commits objects that this image does not have yet. So a lookup may search twice:
 
 - A *listed object is gone*: all picks are discarded, a newer image is asked for, and the search runs once more. If the
@@ -8,7 +8,9 @@ them, and a node opens streams and commits objects that this image does not have
 - The answer *comes out short* (it ends at a hole), or the image *does not have the stream*: before that is believed, a
   newer image is asked for once, at most once in `refresh_seconds`.
 
-What a read does not wait for, the whole answer, is here too: it takes objects as they are picked (`Picks`).
+A lookup begins at once, in plain calls: `begin` gives the answer itself where memory proves all of it, as it does of
+most lookups of a broker that runs. Only where something has to be waited for it gives steps, which go on from there. A
+read does not wait for the whole answer: it takes objects as they are picked (`Picks`).
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from typing import TypeVar
 
 from accel.errors import ObjectLost, UnknownStream
 from accel.image import MetadataImage, is_newer
-from accel.lookup.answer import Answer, Ending, FoundObject, Request
+from accel.lookup.answer import Answer, Ending, FoundObject, Request, check_request
 from accel.lookup.explain import Trace
-from accel.lookup.search import search
+from accel.lookup.search import Search
 from accel.lookup.steps import ImageStale, Inputs, LookupStep, NeedImage, RefreshFailed, Sent
 
 R = TypeVar("R")
@@ -33,34 +35,65 @@ Asking = Generator[LookupStep, Sent, R]
 class Picks:
     """The objects that a lookup has picked so far, for one who does not wait for its answer. One thread at a time.
 
-    A lookup that begins again drops what was not taken, and goes on behind what was: that holds what it holds, whatever
-    a newer image says of it.
+    A lookup that searches again drops what was not taken, and goes on behind what was: that holds what it holds,
+    whatever a newer image says of it.
     """
 
     def __init__(self) -> None:
         self._picked: list[FoundObject] = []
-        self._taken = 0
+        self._taken_here = self._taken = 0
         self._end: int | None = None
 
     def __len__(self) -> int:
-        return len(self._picked)
-
-    def add(self, found: FoundObject) -> None:
-        """The lookup has picked it."""
-        self._picked.append(found)
+        return len(self._picked) - self._taken_here
 
     def take(self, most: int) -> list[FoundObject]:
         """At most so many of what was picked and not taken yet, in order."""
-        taken, self._picked = self._picked[:most], self._picked[most:]
+        taken = self._picked[self._taken_here : self._taken_here + most]
         if taken:
+            self._taken_here += len(taken)
             self._taken += len(taken)
             self._end = taken[-1].end
         return taken
 
-    def begin(self, request: Request) -> Request:
-        """What a search has to look for that begins, perhaps over again."""
-        self._picked.clear()
+    def rest_of(self, request: Request) -> Request:
+        """What is left to look for of what was asked."""
         return request if self._end is None else replace(request, start=self._end, limit=request.limit - self._taken)
+
+    def follow(self, picked: list[FoundObject]) -> None:
+        """From now on this list grows by what is picked."""
+        self._picked, self._taken_here = picked, 0
+
+
+def begin(
+    request: Request,
+    image: MetadataImage,
+    inputs: Inputs,
+    trace: Trace | None = None,
+    picks: Picks | None = None,
+) -> Answer | Asking[Answer]:
+    """Find the objects of a request: the answer itself, if memory proves all of it, else the steps of the lookup.
+
+    The steps go on from what memory has proven. They may ask for the newest image if this one is not enough.
+
+    Raises (from the generator, too):
+        InvalidRequest, InconsistentAnswer: as `search`.
+        UnknownStream: retryable unless the image was the newest a moment ago.
+        ObjectLost: an object that the newest image lists, and that the answer needs, does not exist.
+        AccelError: an object that the answer needs could not be opened.
+
+    Complexity: of an answer from memory O(limit + log entries).
+    """
+    try:
+        searching = _start(request, image, inputs, trace, picks)
+    except UnknownStream as error:
+        return _go_on(request, image, inputs, trace, picks, error)
+    answer = searching.begin()
+    if answer is None:
+        return _go_on(request, image, inputs, trace, picks, searching)
+    if answer.ending is Ending.HOLE and inputs.may_refresh():
+        return _go_on(request, image, inputs, trace, picks, answer)
+    return answer
 
 
 def lookup(
@@ -70,41 +103,51 @@ def lookup(
     trace: Trace | None = None,
     picks: Picks | None = None,
 ) -> Asking[Answer]:
-    """Find the objects of a request, with the newest image if this one is not enough.
+    """As `begin`, always as steps; tells `picks`, if it is given, of objects as they are picked."""
+    begun = begin(request, image, inputs, trace, picks)
+    return begun if isinstance(begun, Answer) else (yield from begun)
 
-    Args:
-        request: what is asked.
-        image: to begin with.
-        inputs: what lookups share.
-        trace: if given, is told what happens and why.
-        picks: if given, is told of objects as they are picked.
 
-    Raises (from the generator):
-        InvalidRequest, InconsistentAnswer: as `search`.
-        UnknownStream: retryable unless the image was the newest a moment ago.
-        ObjectLost: an object that the newest image lists, and that the answer needs, does not exist.
-        AccelError: an object that the answer needs could not be opened.
-    """
+def _start(
+    request: Request,
+    image: MetadataImage,
+    inputs: Inputs,
+    trace: Trace | None,
+    picks: Picks | None,
+    *,
+    tolerate_gone: bool = False,
+) -> Search:
+    if trace is not None:
+        trace.begins(image.version)
+    if picks is not None:
+        request = picks.rest_of(request)
+    stream = check_request(request, image)
+    cache, policy, hints = inputs.index_cache, inputs.policy, inputs.hints
+    started = Search(request, stream, image, cache, policy, hints=hints, trace=trace, tolerate_gone=tolerate_gone)
+    if picks is not None:
+        picks.follow(started.picked)
+    return started
+
+
+def _go_on(
+    request: Request,
+    image: MetadataImage,
+    inputs: Inputs,
+    trace: Trace | None,
+    picks: Picks | None,
+    begun: Search | Answer | UnknownStream | None,
+) -> Asking[Answer]:
+    """The steps of a lookup whose first search has come so far."""
     looked_again = False
     failed: RefreshFailed | None = None
     while True:
-        if trace is not None:
-            trace.begins(image.version)
         try:
-            answer = yield from search(
-                request if picks is None else picks.begin(request),
-                image,
-                inputs.index_cache,
-                inputs.policy,
-                hints=inputs.hints,
-                trace=trace,
-                tolerate_gone=looked_again,
-                on_pick=None if picks is None else picks.add,
-            )
+            searched = begun or _start(request, image, inputs, trace, picks, tolerate_gone=looked_again)
+            answer = yield from _finish(searched)
         except ImageStale as stale:
             if looked_again:
                 raise lost(stale.ref.object_id, stale.node_id, inputs, failed) from stale
-            looked_again = True
+            looked_again, begun = True, None
             newer = yield from _newer(image)
             if isinstance(newer, RefreshFailed):
                 failed = newer
@@ -113,14 +156,20 @@ def lookup(
             continue
         except UnknownStream as error:
             newer = yield from _newer_than_unknown(error, image, inputs, looked_again=looked_again)
-            looked_again, image = True, newer
+            looked_again, image, begun = True, newer, None
             continue
         if answer.ending is not Ending.HOLE or looked_again or not inputs.may_refresh():
             return answer
         newer = yield from _newer(image)
         if not isinstance(newer, MetadataImage):
             return answer
-        looked_again, image = True, newer
+        looked_again, image, begun = True, newer, None
+
+
+def _finish(begun: Search | Answer | UnknownStream) -> Asking[Answer]:
+    if isinstance(begun, UnknownStream):
+        raise begun
+    return begun if isinstance(begun, Answer) else (yield from begun.run())
 
 
 def lost(object_id: int, node_id: int, inputs: Inputs, failed: RefreshFailed | None) -> ObjectLost:

@@ -1,4 +1,4 @@
-"""The lookup: generators that ask for object indexes and are sent them. They never load anything themselves.
+"""The search of one image: a generator that asks for object indexes and is sent them. It never loads anything itself.
 
 Theory of operation. A search walks offsets upwards from the requested start and picks objects until the limit, the end,
 or a hole. With `next` for the first offset not covered yet:
@@ -12,6 +12,8 @@ or a hole. With `next` for the first offset not covered yet:
 
 It never jumps a hole, never tries another node for the same range, and never clips an object.
 
+All that memory proves is walked in plain calls (`Search.begin`): most searches of a broker that runs end there.
+
 Rounds. Where memory does not tell which object comes next in a node's list, the search asks in rounds, each one step of
 the generator (`steps.py`): all that it asks for is fetched at the same time. The node's snapshot is asked where that
 may save requests (docs/hints.md, "What a reader does with them"); otherwise a policy chooses objects to be opened.
@@ -24,6 +26,8 @@ proves a scan: then the next ones are asked for before the last ones are there, 
 
 A search remembers for its own duration what it opened and what the snapshot said, so that whatever the shared memory
 forgets in the meantime costs nothing and changes nothing.
+
+An image can be behind the bucket; what is done about that is `lookup.py`.
 
 Rules of the code:
 
@@ -40,13 +44,14 @@ Source: AutoMQ issue 2731; the rules of the production lookup as docs/how-it-wor
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from accel.errors import AccelError, AccessDenied, KeyMissing
-from accel.image import OPEN_END, MetadataImage, NodeImage, StreamImage
+from accel.image import OPEN_END, MetadataImage, NodeImage, OwnershipRange, StreamImage
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request, check_ranges, check_request
 from accel.lookup.explain import Trace
 from accel.lookup.known_ranges import (
@@ -78,7 +83,7 @@ from accel.lookup.steps import (
 )
 from loaders.hints import ByteSpan, SnapshotRoot, StreamEntries, no_entries, plan_entries
 from loaders.plan import Bracket, LoadAll, Near, Policy, Positions, Spread, in_run
-from range_index import ObjectRanges, StreamRange, StreamView
+from range_index import ObjectRanges, StreamRange
 
 ROOT_WORTH_OBJECTS = 32
 """No more candidates than this are searched in the two rounds that a snapshot takes, if its root must be read first."""
@@ -98,6 +103,9 @@ NEAR_END_SHARE = 0.01
 GUESS_ROUNDS_MAX = 6
 """A guess that the offset lies at the head or the tail is given up after so many rounds."""
 
+_new_found: Final = tuple.__new__
+"""The class's own constructor, without the detour through a Python function."""
+
 
 class BoundReached(Exception):
     """The caller's bound on rounds or time is reached."""
@@ -112,7 +120,6 @@ def search(
     hints: Hints | None = None,
     trace: Trace | None = None,
     tolerate_gone: bool = False,
-    on_pick: Callable[[FoundObject], None] | None = None,
 ) -> Searching[Answer]:
     """Start one search of an image.
 
@@ -125,7 +132,6 @@ def search(
         trace: if given, is told what happens and why.
         tolerate_gone: treat a missing object as one that could not be opened, instead of ending with `ImageStale`; for
             the second try, with the newest image.
-        on_pick: if given, is called with each object as it is picked.
 
     Raises (from the generator):
         InvalidRequest: the request makes no sense for this image.
@@ -135,31 +141,54 @@ def search(
 
     Complexity: with everything in the index O(limit * log entries); else O(list length) a round.
     """
-    check_request(request, image)
-    return _Search(
-        request, image, index_cache, policy, hints, trace, on_pick=on_pick, tolerate_gone=tolerate_gone
-    ).run()
+    stream = check_request(request, image)
+    searched = Search(
+        request, stream, image, index_cache, policy, hints=hints, trace=trace, tolerate_gone=tolerate_gone
+    )
+    return searched.run()
 
 
-class _Search:
-    """The state of one search. One thread at a time."""
+class Search:
+    """The state of one search. One thread at a time.
+
+    `begin` goes as far as memory proves, without a step; where that is not the whole answer, `run` goes on from there.
+    """
+
+    __slots__ = (
+        "fill_rounds",
+        "hints",
+        "image",
+        "index_cache",
+        "listed",
+        "next",
+        "node",
+        "opened",
+        "owned",
+        "picked",
+        "policy",
+        "request",
+        "rounds",
+        "stream",
+        "tolerate_gone",
+        "trace",
+        "visit",
+    )
 
     def __init__(
         self,
         request: Request,
+        stream: StreamImage,
         image: MetadataImage,
         index_cache: IndexCache,
         policy: Policy,
+        *,
         hints: Hints | None,
         trace: Trace | None,
-        *,
-        on_pick: Callable[[FoundObject], None] | None,
         tolerate_gone: bool,
     ) -> None:
-        self.on_pick = on_pick
         self.request = request
         self.image = image
-        self.stream = image.streams[request.stream_id]
+        self.stream = stream
         self.index_cache = index_cache
         self.policy = policy
         self.hints = hints
@@ -167,42 +196,81 @@ class _Search:
         self.trace = trace
         self.next = request.start
         self.picked: list[FoundObject] = []
-        self.listed = 0
-        self.rounds = 0
-        self.fill_rounds = 0
-        self.opened = 0
+        self.owned: OwnershipRange | None = None
+        self.node: NodeImage | None = None
+        self.visit: NodeVisit | None = None
+        self.listed = self.rounds = self.fill_rounds = self.opened = 0
+
+    def begin(self) -> Answer | None:
+        """The answer, if memory proves all of it. Asks for nothing."""
+        ending = self._advance(None)
+        return None if ending is None else self._answer(ending)
 
     def run(self) -> Searching[Answer]:
+        """The search as steps: all of it, or the rest, after `begin` gave no answer."""
         try:
-            ending = yield from self._walk()
+            ending = self._advance(None) if self.node is None else None
+            while ending is None:
+                place = yield from self._find(self._visit())
+                ending = self._advance(place)
         except BoundReached:
             ending = Ending.PARTIAL
-        objects = tuple(self.picked)
-        check_ranges(self.request.start, self.request.limit, objects)
-        costs = (self.rounds, self.opened, self.listed)
-        answer = Answer(self.request, objects, ending, self.next, self.image.version, *costs)
+        return self._answer(ending)
+
+    def _answer(self, ending: Ending) -> Answer:
+        request, objects = self.request, tuple(self.picked)
+        check_ranges(request.start, request.limit, objects)
+        version = self.image.version
+        answer = Answer(request, objects, ending, self.next, version, self.rounds, self.opened, self.listed)
         if self.trace is not None:
             self.trace.ended(answer)
         return answer
 
-    def _walk(self) -> Searching[Ending]:
-        previous = None
-        while not self._take_stream_objects():
-            owned = self.stream.owner(self.next)
-            if owned is None or owned is previous:
-                if self.trace is not None:
-                    self.trace.no_owner(self.next, owned)
-                return Ending.HOLE
-            previous = owned
-            node = self.image.node(owned.node_id)
+    def _advance(self, place: Found | Hole | None) -> Ending | None:
+        """Walk on as far as memory proves.
+
+        Args:
+            place: of the next object in the node's list, as `_find` told; None where it was not asked.
+
+        Returns:
+            How the search ends; None where `_find` has to tell the place first.
+        """
+        while True:
+            if self.node is None and (ending := self._enter_node()) is not None:
+                return ending
+            over = self._take_known() if place is None else self._take_place(place)
+            if over is None:
+                return None
+            if over:
+                return self._ending()
+            place = None
+
+    def _enter_node(self) -> Ending | None:
+        """Take stream objects, and go to the node that owns the next offset; says how the search ends if it does."""
+        if self._take_stream_objects():
+            return self._ending()
+        owned = self.stream.owner(self.next)
+        if owned is None or owned is self.owned:
             if self.trace is not None:
-                self.trace.visit(self.next, owned, len(node))
-            self.listed += len(node)
-            unordered = self.stream.stream_id in self.image.unordered_streams
-            visit = NodeVisit(node, self.stream, self.trace, scan=unordered)
-            if (yield from self._take_from_node(visit)):
-                break
-        return self._ending()
+                self.trace.no_owner(self.next, owned)
+            return Ending.HOLE
+        self.owned = owned
+        self.node, self.visit = self.image.node(owned.node_id), None
+        self.listed += len(self.node)
+        if self.trace is not None:
+            self.trace.visit(self.next, owned, len(self.node))
+        return None
+
+    def _visit(self) -> NodeVisit:
+        """What is learnt during the visit of the node; made when it is first asked for."""
+        if self.visit is None:
+            if self.node is None:
+                raise RuntimeError("expected a search that has begun")
+            self.visit = NodeVisit(self.node, self.stream, self.trace, scan=self._is_unordered())
+        return self.visit
+
+    def _is_unordered(self) -> bool:
+        return self.stream.stream_id in self.image.unordered_streams
 
     def _ending(self) -> Ending:
         reached = self.request.end != OPEN_END and self.next >= self.request.end
@@ -210,14 +278,12 @@ class _Search:
 
     def _pick(self, found: FoundObject) -> bool:
         """Take an object; says whether the lookup is over."""
-        self.picked.append(found)
-        self.next = found.end
-        if self.on_pick is not None:
-            self.on_pick(found)
+        picked, request = self.picked, self.request
+        picked.append(found)
+        self.next = end = found.end
         if self.trace is not None:
             self.trace.picked(found)
-        done = len(self.picked) >= self.request.limit
-        return done or (self.request.end != OPEN_END and self.next >= self.request.end)
+        return len(picked) >= request.limit or end >= request.end != OPEN_END
 
     def _take_stream_objects(self) -> bool:
         """Take all that fit in a row; says whether the lookup is over."""
@@ -237,57 +303,55 @@ class _Search:
                 return True
         return False
 
-    def _take_from_node(self, visit: NodeVisit) -> Searching[bool]:
-        """Take from the list, and stream objects between; says whether the lookup is over."""
-        while True:
-            place = self._take_known(visit)
-            if place is None:
-                place = yield from self._find(visit)
-            if isinstance(place, Found):
-                if self._pick_listed(visit, place):
-                    return True
-                continue
-            if self.trace is not None:
-                self.trace.hole(self.next, visit.node)
-            count = len(self.picked)
-            if self._take_stream_objects():
-                return True
-            if len(self.picked) == count:
-                return False
+    def _take_place(self, place: Found | Hole) -> bool:
+        """Take what comes next in the list, or behind a hole of it; says whether the lookup is over."""
+        if isinstance(place, Found):
+            node = self._visit().node
+            ref = node.ref(place.position)
+            return self._pick(FoundObject(Kind.STREAM_SET, ref, place.start, place.end, node.node_id))
+        return self._take_behind_hole()
 
-    def _pick_listed(self, visit: NodeVisit, found: Found) -> bool:
-        ref = visit.node.ref(found.position)
-        return self._pick(FoundObject(Kind.STREAM_SET, ref, found.start, found.end, visit.node.node_id))
+    def _take_behind_hole(self) -> bool:
+        """The list has no object that follows: stream objects may, else the visit ends; says whether all is over."""
+        if self.trace is not None and self.node is not None:
+            self.trace.hole(self.next, self.node)
+        count = len(self.picked)
+        if self._take_stream_objects():
+            return True
+        if len(self.picked) == count:
+            self.node = None
+        return False
 
-    def _take_known(self, visit: NodeVisit) -> Found | Hole | None:
-        """Take what the index alone proves: all but the last pick; None where it proves nothing more."""
-        if visit.scan:
+    def _take_known(self) -> bool | None:
+        """Take from the list what the index proves, without a look at the list as a whole.
+
+        Returns:
+            Whether the lookup is over; None where the index proves no more.
+        """
+        node, picked = self.node, self.picked
+        if node is None or self._is_unordered() or (self.visit is not None and self.visit.scan):
             return None
-        view = self.index_cache.view(visit.node.node_id, self.stream.stream_id)
-        if not self.index_cache.is_ordered(visit.node, self.stream.stream_id, view):
+        view = self.index_cache.view(node.node_id, self.stream.stream_id)
+        if not self.index_cache.is_ordered(node, self.stream.stream_id, view):
             return None
-        while True:
-            place = self._known(visit.node, view)
-            if not isinstance(place, Found) or self._is_last(place):
-                return place
-            self._pick_listed(visit, place)
-
-    def _is_last(self, found: Found) -> bool:
-        reached = self.request.end != OPEN_END and found.end >= self.request.end
-        return reached or len(self.picked) + 1 >= self.request.limit
-
-    def _known(self, node: NodeImage, view: StreamView) -> Found | Hole | None:
-        """What the index says of the next offset, without a look at the list as a whole; None if that is no proof."""
-        packed, rows, position_of = view.packed, view.rows, node.position_of
+        positions, refs, packed, rows = node.position_of, node.ref_of, view.packed, view.rows
         ids = 2 * rows  # packed: all starts, then all ends, then all object ids
-        index = bisect_right(packed, self.next, 0, rows) - 1
-        while index >= 0 and packed[ids + index] not in position_of:
-            index -= 1  # this object is no longer (or not yet) listed: the next lower entry may be
-        if index < 0 or packed[rows + index] <= self.next or packed[ids + index] in view.holed:
-            return None
-        if packed[index] != self.next and self.picked:
-            return Hole()
-        return Found(position_of[packed[ids + index]], packed[index], packed[rows + index])
+        upper = bisect_right(packed, self.next, 0, rows)
+        while True:
+            index = upper - 1
+            while index >= 0 and packed[ids + index] not in positions:
+                index -= 1  # this object is no longer (or not yet) listed: the next lower entry may be
+            if index < 0:
+                return None
+            object_id, start, end = packed[ids + index], packed[index], packed[rows + index]
+            if end <= self.next or object_id in view.holed:
+                return None
+            if start != self.next and picked:
+                return self._take_behind_hole()
+            if self._pick(_new_found(FoundObject, (Kind.STREAM_SET, refs[object_id], start, end, node.node_id))):
+                return True
+            while upper < rows and packed[upper] <= end:
+                upper += 1
 
     # -- rounds --------------------------------------------------------------------------------------------------------
 

@@ -76,8 +76,8 @@ from accel.streams.rules.group_state import (
     FREE,
     READERS_MAX,
     Assignment,
+    GroupMember,
     GroupState,
-    Reader,
     Shares,
     after_rebalance,
     assignment,
@@ -124,7 +124,7 @@ def _restored(fields: StoredGroup, where: str) -> GroupState:
         restored_segments(fields.segments, where),
         places["offset"].copy(),
         places["owner"].copy(),
-        tuple(Reader(name, lag, bool(has_waited)) for name, lag, has_waited in rows),
+        tuple(GroupMember(name, lag, bool(has_waited)) for name, lag, has_waited in rows),
     )
 
 

@@ -94,7 +94,7 @@ class _Known:
     index: SegmentTimeIndex | None = None
 
 
-class _Kept:
+class _State:
     """What one process knows of segments; their indexes have locks of their own."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class ObjectSegmentSource:
         self._chunks = SharedChunks(store) if chunks is None else chunks
         self._timer = system.timer
         self._begun_seconds = system.timer()
-        self._kept = PerProcess("segments", _Kept)
+        self._kept = PerProcess("segments", _State)
         self._unit: OffsetUnit | None = None
         self._newest_of: SharedLoads[str, _Newest] = SharedLoads(1, lambda _: 1)
 

@@ -52,8 +52,8 @@ from loaders.store.base import CreateOnly, Fetched, ObjectStore
 from range_index.segment_times import (
     NO_TOKEN,
     RECORD_SIZE_BYTES,
-    Bracket,
-    Located,
+    LocatedRecord,
+    RecordBounds,
     SegmentTimes,
     TimeRecords,
     TimesRead,
@@ -93,10 +93,10 @@ class Landmarks:
         at = bisect_left(self._records, record)
         return self._starts[at] if at < len(self._records) and self._records[at] == record else None
 
-    def bracket(self, offset: int) -> Bracket:
+    def bracket(self, offset: int) -> RecordBounds:
         """The landmarks on both sides of an offset, which lies before the last of them."""
         at = bisect_right(self._starts, offset)
-        return Bracket(self._records[at - 1], self._starts[at - 1], self._records[at] - 1, self._starts[at])
+        return RecordBounds(self._records[at - 1], self._starts[at - 1], self._records[at] - 1, self._starts[at])
 
 
 # Parts that were read
@@ -116,7 +116,7 @@ class PartCache:
         if size_bytes_max < 0:
             raise ValueError(f"expected size_bytes_max of 0 or more, found {size_bytes_max}")
         self.size_bytes_max = size_bytes_max
-        self._kept = PerProcess("parts of time indexes", lambda: _Kept(size_bytes_max))
+        self._kept = PerProcess("parts of time indexes", lambda: _State(size_bytes_max))
 
     def get(self, key: str) -> TimeRecords | None:
         """The part at a key, if it is here."""
@@ -136,7 +136,7 @@ class PartCache:
             return int(kept.parts.currsize)
 
 
-class _Kept:
+class _State:
     """The parts that one process keeps."""
 
     def __init__(self, size_bytes_max: int) -> None:
@@ -299,7 +299,7 @@ class TimeParts:
             yield part
             record = part.records
 
-    def bracket(self, offset: int) -> Bracket:
+    def bracket(self, offset: int) -> RecordBounds:
         """What is known of where the record lies that covers an offset."""
         with self._lock:
             return self._landmarks.bracket(offset)
@@ -387,7 +387,7 @@ class IndexView:
             pieces.append(self.memory.values_of(max(first, border), after))
         return np.concatenate(pieces)
 
-    def bracket(self, offset: int) -> Bracket:
+    def bracket(self, offset: int) -> RecordBounds:
         """What is known of where the record lies that covers an offset."""
         is_moved = offset < self.memory.start_offset
         return self.parts.bracket(offset) if is_moved else self.memory.bracket(offset)
@@ -534,7 +534,7 @@ class SegmentTimeIndex:
             self._clock.seed(self._memory.last_value)
         return len(piece) - known
 
-    def locate(self, offset: int) -> Located:
+    def locate(self, offset: int) -> LocatedRecord:
         """The record that covers an offset; the number of records for one at or past the end.
 
         Each probe may read a part from the store, if it is neither in memory nor in the cache.

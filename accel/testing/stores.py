@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from loaders.errors import StoreError, StoreUnavailable
 from loaders.lifetime import ProcessLock
-from loaders.store.decorated import GETS, OPERATIONS, WRITES, Call, DecoratedStore, received_bytes
+from loaders.store.decorated import GETS, OPERATIONS, WRITES, DecoratedStore, StoreCall, received_bytes
 from loaders.store.error_table import store_error, store_error_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Fault(Enum):
     CONFLICT = auto()
     PRECONDITION = auto()
 
-    def hits(self, call: Call) -> bool:
+    def hits(self, call: StoreCall) -> bool:
         """Whether this can happen to such a request."""
         if self is Fault.SHORT_BODY:
             return call.operation in GETS
@@ -139,7 +139,7 @@ class FaultStore(DecoratedStore):
         if unknown := self._operations - OPERATIONS:
             raise ValueError(f"no such operations: {sorted(unknown)}; there are {sorted(OPERATIONS)}")
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         fault = self._next_fault(call)
         if fault is None:
             return send()
@@ -148,7 +148,7 @@ class FaultStore(DecoratedStore):
                 send()
         raise _error(fault, call)
 
-    def _next_fault(self, call: Call) -> Fault | None:
+    def _next_fault(self, call: StoreCall) -> Fault | None:
         if call.operation not in self._operations:
             return None
         with self._lock:
@@ -157,13 +157,13 @@ class FaultStore(DecoratedStore):
                 self._injected[fault] += 1
         return fault
 
-    def _scheduled(self, call: Call) -> Fault | None:
+    def _scheduled(self, call: StoreCall) -> Fault | None:
         fault = self._schedule.popleft()
         if fault is not None and not fault.hits(call):
             raise ValueError(f"{fault.name} is scheduled for {call}, which it cannot hit")
         return fault
 
-    def _drawn(self, call: Call) -> Fault | None:
+    def _drawn(self, call: StoreCall) -> Fault | None:
         possible = {fault: chance for fault, chance in self._probabilities.items() if fault.hits(call)}
         if not possible or self._rng is None:
             return None
@@ -175,7 +175,7 @@ class FaultStore(DecoratedStore):
         return None
 
 
-def _error(fault: Fault, call: Call) -> StoreError:
+def _error(fault: Fault, call: StoreCall) -> StoreError:
     detail = f"injected fault {fault.name}"
     if fault in _ANSWERS:
         code, status = _ANSWERS[fault]
@@ -234,7 +234,7 @@ class CrashStore(DecoratedStore):
         with self._lock:
             return self._has_crashed
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         with self._lock:
             if not self._has_crashed and call.operation in WRITES:
                 self._has_crashed = self._writes == self._crash_before_write
@@ -316,7 +316,7 @@ class LatencyStore(DecoratedStore):
         self._model = model or LatencyModel()
         self._lock = ProcessLock()
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         try:
             answer = send()
         except StoreError:

@@ -7,7 +7,15 @@ trusted; bytes that contradict the format or themselves raise ``CorruptObject``.
 each module, and together in docs/formats.md.
 """
 
-from loaders.format.block_index import OPEN_END, ROW_SIZE_BYTES, BlockIndex, BlockRow, Found, decode_block_index, find
+from loaders.format.block_index import (
+    OPEN_END,
+    ROW_SIZE_BYTES,
+    BlockIndex,
+    BlockRow,
+    FoundRows,
+    decode_block_index,
+    find,
+)
 from loaders.format.composite import CompositeObject, LinkedObject, decode_composite, encode_composite
 from loaders.format.object_encoder import ObjectEncoder
 from loaders.format.records import RecordBatch, decode_block_bytes, encode_block
@@ -30,7 +38,7 @@ __all__ = [
     "BlockRow",
     "CompositeObject",
     "Footer",
-    "Found",
+    "FoundRows",
     "LinkedObject",
     "MissingBytes",
     "ObjectEncoder",

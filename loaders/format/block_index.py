@@ -275,7 +275,7 @@ def _folded(rows: NDArray[np.void]) -> ObjectRanges:
 OPEN_END = -1
 
 
-class Found(NamedTuple):
+class FoundRows(NamedTuple):
     """The rows that a read needs, and where it stands after them.
 
     Attributes:
@@ -291,7 +291,7 @@ class Found(NamedTuple):
     bytes_left: int
 
 
-def find(index: BlockIndex, stream_id: int, start: int, end: int, max_bytes: int) -> Found:
+def find(index: BlockIndex, stream_id: int, start: int, end: int, max_bytes: int) -> FoundRows:
     """Choose the rows for ``[start, end)`` of a stream within a budget; the last one may reach beyond either.
 
     Complexity: O(log rows) and O(1) for each row chosen.
@@ -323,5 +323,5 @@ def find(index: BlockIndex, stream_id: int, start: int, end: int, max_bytes: int
         chosen.append(number)
         next_offset = row.end
         if (end != OPEN_END and next_offset >= end) or not bytes_left:
-            return Found(tuple(chosen), fulfilled=True, next_offset=next_offset, bytes_left=bytes_left)
-    return Found(tuple(chosen), fulfilled=False, next_offset=next_offset, bytes_left=bytes_left)
+            return FoundRows(tuple(chosen), fulfilled=True, next_offset=next_offset, bytes_left=bytes_left)
+    return FoundRows(tuple(chosen), fulfilled=False, next_offset=next_offset, bytes_left=bytes_left)

@@ -82,7 +82,7 @@ def find_bad_block(data: bytes | memoryview, copies: Copies) -> BadBlock | None:
         copies: records of ``COPY_DTYPE``.
     """
     sizes = copies["size_bytes"].astype(np.int64)
-    walk = _Walk(data, copies, np.cumsum(sizes) - sizes, sizes)
+    walk = _RowWalk(data, copies, np.cumsum(sizes) - sizes, sizes)
     walk.skip_single_blocks()
     while len(walk.open):
         bad = walk.step()
@@ -91,7 +91,7 @@ def find_bad_block(data: bytes | memoryview, copies: Copies) -> BadBlock | None:
     return None
 
 
-class _Walk:
+class _RowWalk:
     """All rows of one stretch of bytes, each at the block that comes next. One thread at a time."""
 
     def __init__(self, data: bytes | memoryview, copies: Copies, starts: Numbers, sizes: Numbers) -> None:

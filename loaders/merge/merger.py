@@ -51,11 +51,11 @@ from loaders.merge.checks import check_conserved, find_bad_block
 from loaders.merge.plan import DEFAULT_LIMITS, Copies, MergedOutput, MergeLimits, MergePlan, index_of_sections
 from loaders.merge.reading import (
     DEFAULT_SETTINGS,
-    Located,
+    LocatedCopies,
     MergeSettings,
     Part,
     Source,
-    Span,
+    SourceSpan,
     check_whole,
     divide,
     locate,
@@ -264,9 +264,11 @@ class _Merge:
             sender.send(part, joined.data, buffer)
             self.progress(part.size_bytes)
 
-    def _read_band(self, pieces: Sequence[Copies]) -> tuple[list[Span], list[memoryview]]:
+    def _read_band(self, pieces: Sequence[Copies]) -> tuple[list[SourceSpan], list[memoryview]]:
         spans = [
-            Span(number, 0, len(source.body)) for number, source in enumerate(self.sources) if source.body is not None
+            SourceSpan(number, 0, len(source.body))
+            for number, source in enumerate(self.sources)
+            if source.body is not None
         ]
         whole = {span.source for span in spans}
         if len(whole) < len(self.sources):
@@ -276,7 +278,7 @@ class _Merge:
                 spans = sorted(spans + spans_of(copies, self.settings.band_size_bytes * 2 // 3))
         return spans, map_bounded(self.executor, self._chunk, spans, self.settings.parallel_requests)
 
-    def _chunk(self, span: Span) -> memoryview:
+    def _chunk(self, span: SourceSpan) -> memoryview:
         source = self.sources[span.source]
         if source.body is not None:
             return memoryview(source.body)
@@ -330,7 +332,7 @@ def join_copies(
     buffer: PartBuffer,
     sources: Sequence[Source],
     copies: Copies,
-    located: Located,
+    located: LocatedCopies,
     chunks: Sequence[memoryview],
     tail: bytes = b"",
 ) -> Joined:
@@ -357,7 +359,7 @@ def join_copies(
         return Joined(data, _checksum(pieces, blocks))
 
 
-def cut_pieces(copies: Copies, located: Located, chunks: Sequence[memoryview]) -> list[memoryview]:
+def cut_pieces(copies: Copies, located: LocatedCopies, chunks: Sequence[memoryview]) -> list[memoryview]:
     """The bytes of these copies, in their order, as slices; copies that lie end to end are one."""
     ends = located.offsets + copies["size_bytes"]
     places = [located.chunks, located.offsets, ends]
@@ -401,7 +403,7 @@ class SectionPart:
         is_copied: whether the store copies it; then there is one span.
     """
 
-    spans: tuple[Span, ...]
+    spans: tuple[SourceSpan, ...]
     is_copied: bool
 
     @property
@@ -456,7 +458,7 @@ class _Divider:
 
     def __init__(self, least: int, part_size_bytes_min: int) -> None:
         self.parts: list[SectionPart] = []
-        self.pending: list[Span] = []
+        self.pending: list[SourceSpan] = []
         self._least = least
         self._minimum = part_size_bytes_min
 
@@ -473,11 +475,11 @@ class _Divider:
         count = -(-(size_bytes - borrowed) // COPY_SIZE_BYTES_MAX)
         cuts = [borrowed + (size_bytes - borrowed) * cut // count for cut in range(count + 1)]
         for start, end in pairwise(cuts):
-            self.parts.append(SectionPart((Span(source, start, end),), is_copied=True))
+            self.parts.append(SectionPart((SourceSpan(source, start, end),), is_copied=True))
 
     def _wait(self, source: int, start: int, end: int) -> None:
         if end > start:
-            self.pending.append(Span(source, start, end))
+            self.pending.append(SourceSpan(source, start, end))
 
     def _read_pending(self) -> None:
         if self.pending:
@@ -485,7 +487,7 @@ class _Divider:
             self.pending = []
 
 
-def _read(store: ObjectStore, source: Source, span: Span) -> memoryview | bytes:
+def _read(store: ObjectStore, source: Source, span: SourceSpan) -> memoryview | bytes:
     if source.body is not None:
         return memoryview(source.body)[span.start : span.end]
     body = store.get_range(source.key, span.start, span.end).body

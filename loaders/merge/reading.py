@@ -177,7 +177,7 @@ def _composite(key: str) -> FormatError:
     return FormatError(f"object {key!r}: expected blocks of its own to merge, found a composite object, which has none")
 
 
-def check_whole(source: Source, span: Span, body: bytes) -> None:
+def check_whole(source: Source, span: SourceSpan, body: bytes) -> None:
     """Refuse a stretch of which the store gave less than was asked for."""
     if len(body) != span.end - span.start:
         expected = f"bytes [{span.start}, {span.end})"
@@ -204,7 +204,7 @@ class Part(NamedTuple):
     is_last: bool
 
 
-class Span(NamedTuple):
+class SourceSpan(NamedTuple):
     """Bytes ``[start, end)`` of one source."""
 
     source: int
@@ -212,7 +212,7 @@ class Span(NamedTuple):
     end: int
 
 
-class Located(NamedTuple):
+class LocatedCopies(NamedTuple):
     """Where the bytes of some copies are: for each the number of a chunk, and the place in it."""
 
     chunks: NDArray[np.int64]
@@ -250,7 +250,7 @@ def _parts(outputs: Sequence[MergedOutput], part_size_bytes: int) -> Iterator[Pa
             first, done, number = end, done + size_bytes, number + 1
 
 
-def spans_of(copies: Copies, most: int) -> list[Span]:
+def spans_of(copies: Copies, most: int) -> list[SourceSpan]:
     """The stretches of the sources to read for some copies, at least one, ascending by (source, start).
 
     Complexity: O(n log n), no loop over copies in Python; a step for each stretch.
@@ -262,20 +262,20 @@ def spans_of(copies: Copies, most: int) -> list[Span]:
     copies = copies[np.lexsort((copies["position"], copies["source"]))]
     sources, starts = copies["source"], copies["position"]
     ends = starts + copies["size_bytes"]
-    spans: list[Span] = []
+    spans: list[SourceSpan] = []
     for allowance in GAP_ALLOWANCES_BYTES:
         joined = join_spans(starts, ends, sources, gap_size_bytes_max=allowance)
-        spans = [Span(int(sources[first]), int(starts[first]), int(ends[stop - 1])) for first, stop in joined]
+        spans = [SourceSpan(int(sources[first]), int(starts[first]), int(ends[stop - 1])) for first, stop in joined]
         if sum(span.end - span.start for span in spans) <= most:
             break
     return spans
 
 
-def locate(spans: Sequence[Span], sources: NDArray[np.int32], positions: NDArray[np.int64]) -> Located:
+def locate(spans: Sequence[SourceSpan], sources: NDArray[np.int32], positions: NDArray[np.int64]) -> LocatedCopies:
     """In which of these stretches, ascending by (source, start), each copy lies, and where in it."""
     table = np.array(spans, dtype=np.int64).reshape(len(spans), 3)
     # One number for (source, position), so that one binary search finds both.
     width = int(max(table[:, 2].max(), positions.max())) + 1
     places = table[:, 0] * width + table[:, 1]
     chunks = np.searchsorted(places, sources.astype(np.int64) * width + positions, side="right") - 1
-    return Located(chunks, positions - table[chunks, 1])
+    return LocatedCopies(chunks, positions - table[chunks, 1])

@@ -35,7 +35,7 @@ OPERATIONS = GETS | WRITES | {"list"}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class StoreCall:
     """One request, as a decorator sees it before it is sent.
 
     Attributes:
@@ -62,7 +62,7 @@ class DecoratedStore(PagedListing):
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:  # noqa: ARG002 - for those who override it
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:  # noqa: ARG002 - for those who override it
         return send()
 
     @property
@@ -72,44 +72,44 @@ class DecoratedStore(PagedListing):
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         """See `ObjectStore.get`."""
-        return self._around(Call("get", key), lambda: self._store.get(key, size_bytes_max=size_bytes_max))
+        return self._around(StoreCall("get", key), lambda: self._store.get(key, size_bytes_max=size_bytes_max))
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
         """See `ObjectStore.get_range`."""
-        return self._around(Call("get_range", key), lambda: self._store.get_range(key, start, end))
+        return self._around(StoreCall("get_range", key), lambda: self._store.get_range(key, start, end))
 
     def get_tail(self, key: str, length: int) -> Fetched:
         """See `ObjectStore.get_tail`."""
-        return self._around(Call("get_tail", key), lambda: self._store.get_tail(key, length))
+        return self._around(StoreCall("get_tail", key), lambda: self._store.get_tail(key, length))
 
     def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
         """See `ObjectStore.get_if_changed`."""
-        call = Call("get_if_changed", key)
+        call = StoreCall("get_if_changed", key)
         return self._around(call, lambda: self._store.get_if_changed(key, etag, size_bytes_max=size_bytes_max))
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
         """See `ObjectStore.put`."""
-        call = Call("put", key, len(body), conditional=not isinstance(condition, Always))
+        call = StoreCall("put", key, len(body), conditional=not isinstance(condition, Always))
         return self._around(call, lambda: self._store.put(key, body, condition=condition))
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
-        self._around(Call("delete", key), lambda: self._store.delete(key))
+        self._around(StoreCall("delete", key), lambda: self._store.delete(key))
 
     def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
         """See `ObjectStore.delete_many`."""
         return delete_in_batches(keys, self._delete_batch)
 
     def _delete_batch(self, keys: Sequence[str]) -> DeleteFailures:
-        return self._around(Call("delete_many", keys[0]), lambda: self._store.delete_many(keys))
+        return self._around(StoreCall("delete_many", keys[0]), lambda: self._store.delete_many(keys))
 
     def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
         """See `ObjectStore.list_page`."""
-        return self._around(Call("list", prefix), lambda: self._store.list_page(prefix, start_after, limit))
+        return self._around(StoreCall("list", prefix), lambda: self._store.list_page(prefix, start_after, limit))
 
     def start_multipart(self, key: str) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""
-        upload = self._around(Call("start_multipart", key), lambda: self._store.start_multipart(key))
+        upload = self._around(StoreCall("start_multipart", key), lambda: self._store.start_multipart(key))
         return _DecoratedUpload(self, upload, key)
 
 
@@ -122,18 +122,18 @@ class _DecoratedUpload:
         self._key = key
 
     def upload_part(self, number: int, body: Body) -> PartReceipt:
-        call = Call("upload_part", self._key, len(body))
+        call = StoreCall("upload_part", self._key, len(body))
         return self._around(call, lambda: self._upload.upload_part(number, body))
 
     def copy_part(self, number: int, source_key: str, start: int, end: int) -> PartReceipt:
-        call = Call("copy_part", self._key)
+        call = StoreCall("copy_part", self._key)
         return self._around(call, lambda: self._upload.copy_part(number, source_key, start, end))
 
     def complete(self, receipts: Iterable[PartReceipt]) -> str:
-        return self._around(Call("complete", self._key), lambda: self._upload.complete(receipts))
+        return self._around(StoreCall("complete", self._key), lambda: self._upload.complete(receipts))
 
     def abort(self) -> None:
-        self._around(Call("abort", self._key), self._upload.abort)
+        self._around(StoreCall("abort", self._key), self._upload.abort)
 
 
 class PrefixedStore(PagedListing):
@@ -286,7 +286,7 @@ class CountingStore(DecoratedStore):
             counts, self._counts = self._counts, {}
         return StoreCounts(counts)
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         try:
             answer = send()
         except StoreError:

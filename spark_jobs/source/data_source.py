@@ -46,7 +46,7 @@ from loaders.object_index import ObjectIndexLoader
 from loaders.store import S3Settings
 from loaders.store.settings import Client
 from spark_jobs.source.batches import OpenedListed, block_batch, object_batch, range_batch, record_batches
-from spark_jobs.source.listing import Bounds, Listed, Span, chosen_columns, listed_objects, ref_of
+from spark_jobs.source.listing import AllowedIntegers, Bounds, Listed, chosen_columns, listed_objects, ref_of
 from spark_jobs.tasks import StoreSpec
 
 if TYPE_CHECKING:
@@ -275,8 +275,8 @@ def _may_hold(listed: Listed, bounds: Bounds) -> np.ndarray[tuple[int], np.dtype
     return of_many | bounds.mask({"stream_id": listed["stream_id"]})
 
 
-def _chosen(name: str, text: str) -> Span:
-    return Span(chosen=frozenset(_number(name, part) for part in text.split(",")))
+def _chosen(name: str, text: str) -> AllowedIntegers:
+    return AllowedIntegers(chosen=frozenset(_number(name, part) for part in text.split(",")))
 
 
 def _flag(name: str, text: str) -> bool:

@@ -44,18 +44,18 @@ _INT64 = np.iinfo(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class AllowedIntegers:
     """Integers from ``low`` to ``high``, both included; of these only ``chosen``, unless that is None."""
 
     low: int = _INT64.min
     high: int = _INT64.max
     chosen: frozenset[int] | None = None
 
-    def __and__(self, other: Span) -> Span:
+    def __and__(self, other: AllowedIntegers) -> AllowedIntegers:
         """What both allow."""
         both = [span.chosen for span in (self, other) if span.chosen is not None]
         chosen = frozenset.intersection(*both) if both else None
-        return Span(max(self.low, other.low), min(self.high, other.high), chosen)
+        return AllowedIntegers(max(self.low, other.low), min(self.high, other.high), chosen)
 
     def mask(self, column: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which values it allows. Complexity: O(values log chosen)."""
@@ -70,23 +70,25 @@ class Span:
 class Bounds:
     """What is allowed, by the name of the column; a column that is not named may have any value."""
 
-    spans: Mapping[str, Span] = field(default_factory=dict)
+    spans: Mapping[str, AllowedIntegers] = field(default_factory=dict)
 
     @classmethod
     def of(cls, filters: Iterable[Filter]) -> Bounds:
         """What these conditions, joined by AND, allow; those that are not understood allow everything."""
-        spans: dict[str, Span] = {}
+        spans: dict[str, AllowedIntegers] = {}
         for condition in filters:
             known = _span_of(condition)
             if known is not None:
                 name, span = known
-                spans[name] = spans.get(name, Span()) & span
+                spans[name] = spans.get(name, AllowedIntegers()) & span
         return cls(spans)
 
     def __and__(self, other: Bounds) -> Bounds:
         """What both allow."""
         names = self.spans.keys() | other.spans.keys()
-        return Bounds({name: self.spans.get(name, Span()) & other.spans.get(name, Span()) for name in names})
+        return Bounds(
+            {name: self.spans.get(name, AllowedIntegers()) & other.spans.get(name, AllowedIntegers()) for name in names}
+        )
 
     def mask(self, columns: Mapping[str, NDArray[np.int64]]) -> NDArray[np.bool_]:
         """Which rows are allowed, as far as these columns tell; at least one column must be given."""
@@ -98,7 +100,7 @@ class Bounds:
         return allowed
 
 
-def _span_of(condition: Filter) -> tuple[str, Span] | None:
+def _span_of(condition: Filter) -> tuple[str, AllowedIntegers] | None:
     path: tuple[str, ...] = getattr(condition, "attribute", ())
     if len(path) != 1:
         return None
@@ -106,27 +108,27 @@ def _span_of(condition: Filter) -> tuple[str, Span] | None:
     return None if span is None else (path[0].lower(), span)
 
 
-def _choice_of(condition: Filter) -> Span | None:
+def _choice_of(condition: Filter) -> AllowedIntegers | None:
     if isinstance(condition, EqualTo | EqualNullSafe) and _is_integer(condition.value):
-        return Span(chosen=frozenset([condition.value]))
+        return AllowedIntegers(chosen=frozenset([condition.value]))
     if isinstance(condition, In) and all(map(_is_integer, condition.value)):
-        return Span(chosen=frozenset(condition.value))
+        return AllowedIntegers(chosen=frozenset(condition.value))
     return None
 
 
-def _limit_of(condition: Filter) -> Span | None:
+def _limit_of(condition: Filter) -> AllowedIntegers | None:
     value = getattr(condition, "value", None)
     if not _is_integer(value) or not isinstance(value, int):
         return None
     match condition:
         case GreaterThan():
-            return Span(low=value + 1)
+            return AllowedIntegers(low=value + 1)
         case GreaterThanOrEqual():
-            return Span(low=value)
+            return AllowedIntegers(low=value)
         case LessThan():
-            return Span(high=value - 1)
+            return AllowedIntegers(high=value - 1)
         case LessThanOrEqual():
-            return Span(high=value)
+            return AllowedIntegers(high=value)
         case _:
             return None
 

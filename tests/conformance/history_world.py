@@ -13,7 +13,7 @@ from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
 from accel.system import Components
 from loaders.layout import TABLE_MARKER
 from loaders.store import MemoryStore
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import Versioned
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class CallCounter(DecoratedStore):
 
     calls = 0
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         self.calls += not call.key.endswith(f"/{TABLE_MARKER}")
         return send()
 

@@ -45,6 +45,7 @@ KINDS = {
     "stream object": records.STREAM_OBJECT,
     "retired stream object": records.RETIRED_STREAM_OBJECT,
     "stream end": records.STREAM_END,
+    "sketch": records.SKETCH,
     "read object": records.READ_OBJECT,
     "read range": records.READ_RANGE,
 }

@@ -36,7 +36,7 @@ from accel.streams.rules.transaction_data import SIZE_BYTES_MAX
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.testing import MemorySegments
 from loaders.store import CountingStore, MemoryStore
-from range_index.segment_times import Bracket, search
+from range_index.segment_times import RecordBounds, search
 from tests.docs.pages import ROOT, table_rows
 from tests.docs.test_tables import shown
 
@@ -106,7 +106,7 @@ def lengths(kind: str, count: int) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
 
 def probes(sizes: np.ndarray[Any, np.dtype[np.int64]]) -> list[int]:
     ends = np.cumsum(sizes).tolist()
-    bracket = Bracket(0, 0, len(ends) - 1, ends[-1])
+    bracket = RecordBounds(0, 0, len(ends) - 1, ends[-1])
     offsets = np.random.default_rng(2).integers(0, ends[-1], 300).tolist()
     starts = np.random.default_rng(3).choice([0, *ends[:-1]], 300).tolist()
     return [search(bracket, offset, ends.__getitem__).probes for offset in offsets + starts]

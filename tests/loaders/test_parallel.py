@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.parallel import FIRST_READS, Reader, Window, read_ahead, run_bounded
+from loaders.parallel import FIRST_READS, ReadAhead, Reader, read_ahead, run_bounded
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,10 +75,10 @@ def of_size(size_bytes: int) -> Callable[[int], bytes]:
     sizes=st.lists(st.integers(1, 20), max_size=30),
     eager=st.lists(st.booleans(), max_size=30),
     at_hand=st.frozensets(st.integers(0, 30)),
-    window=st.builds(Window, st.integers(1, 9), st.integers(0, 60)),
+    window=st.builds(ReadAhead, st.integers(1, 9), st.integers(0, 60)),
 )
 def test_records_come_in_order_each_read_once_within_the_window(
-    sizes: list[int], eager: list[bool], at_hand: frozenset[int], window: Window
+    sizes: list[int], eager: list[bool], at_hand: frozenset[int], window: ReadAhead
 ) -> None:
     reads: list[int] = []
 
@@ -108,7 +108,7 @@ def test_nothing_is_read_before_the_first_record_is_asked_for() -> None:
 
 def test_two_are_read_until_it_is_known_how_large_they_are_then_as_many_as_fit() -> None:
     pool = HandPool()
-    walk = read_ahead(reader(of_size(100)), range(50), pool, Window(8, 450))
+    walk = read_ahead(reader(of_size(100)), range(50), pool, ReadAhead(8, 450))
     next(walk)
     assert len(pool.tasks) == 1 + 4 >= FIRST_READS
     next(walk)
@@ -173,7 +173,7 @@ def test_a_pool_that_was_shut_down_is_done_without() -> None:
 @pytest.mark.parametrize(("count_max", "size_bytes_max"), [(0, 1), (1, -1)])
 def test_a_window_without_room_is_refused(count_max: int, size_bytes_max: int) -> None:
     with pytest.raises(ValueError, match=r"expected (count_max|size_bytes_max) of at least [01], found"):
-        Window(count_max, size_bytes_max)
+        ReadAhead(count_max, size_bytes_max)
 
 
 def test_a_bounded_number_of_calls_is_under_way() -> None:

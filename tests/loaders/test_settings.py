@@ -17,7 +17,7 @@ from accel.streams.rules.reader_core import ReaderSettings
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from loaders.backoff import RetrySettings
 from loaders.merge.reading import MergeSettings
-from loaders.parallel import Window
+from loaders.parallel import ReadAhead
 from loaders.settings import check_settings
 from loaders.store.settings import S3Settings
 
@@ -32,7 +32,7 @@ CLASSES: tuple[type[Any], ...] = (
     SegmentsSettings,
     Settings,
     StreamWriterSettings,
-    Window,
+    ReadAhead,
 )
 NUMBERS = [
     pytest.param(kind, field.name, str(field.type), id=f"{kind.__name__}.{field.name}")

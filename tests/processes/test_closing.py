@@ -16,7 +16,7 @@ from accel.errors import AccelError, Closed
 from accel.image import ObjectRef
 from loaders.lifetime import Threads
 from loaders.store import MemoryStore, ObjectStore
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
 from tests.accel.lookup.cluster import NODE, STREAM, accelerator, line_image, line_store
 
@@ -75,7 +75,7 @@ class Held(DecoratedStore):
         super().__init__(store)
         self.begun, self.may_go_on = Event(), Event()
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         del call
         self.begun.set()
         self.may_go_on.wait()

@@ -19,7 +19,7 @@ from loaders.layout import ObjectLayout
 from loaders.object_writer import ObjectWriter
 from loaders.shared_loads import SharedChunks
 from loaders.store import MemoryStore, ObjectStore
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
 from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store
 from tests.processes.children import every_lock_held, in_child
@@ -185,7 +185,7 @@ class Held(DecoratedStore):
         self.is_holding = False
         self.begun, self.may_go_on = Event(), Event()
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         del call
         if self.is_holding and SYSTEM.process_id() == self.process_id:
             self.begun.set()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from range_index.segment_times import UINT64_MAX, Bracket, TimeRecords, read
+from range_index.segment_times import UINT64_MAX, RecordBounds, TimeRecords, read
 from tests.examples import examples
 
 
@@ -94,7 +94,7 @@ class Probed:
     def values_of(self, first: int, after: int) -> NDArray[np.uint64]:
         return self.inner.values_of(first, after)
 
-    def bracket(self, offset: int) -> Bracket:
+    def bracket(self, offset: int) -> RecordBounds:
         return self.inner.bracket(offset)
 
 

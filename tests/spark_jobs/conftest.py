@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 CORES = 2
 
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""What a JVM of a few minutes on two cores is told: compile quickly rather than well, and collect in one thread."""
+
 
 @pytest.fixture(scope="session")
 def spark(moto_endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
@@ -35,7 +38,11 @@ def spark(moto_endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> 
             environment.setenv(name, value)
         environment.delenv("AWS_PROFILE", raising=False)
         local = str(tmp_path_factory.mktemp("spark"))
-        config = {"spark.local.dir": local, "spark.sql.warehouse.dir": local}
+        config = {
+            "spark.local.dir": local,
+            "spark.sql.warehouse.dir": local,
+            "spark.driver.defaultJavaOptions": SHORT_LIVED,
+        }
         with session(f"local[{CORES}]", config=config) as started:
             register(started)
             yield started

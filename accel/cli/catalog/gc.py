@@ -10,7 +10,15 @@ from typing import Any
 import click
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.collect import Collectable, CollectionPlan, CollectionReport, Reason, Tally, collect, plan_collection
+from accel.catalog.collect import (
+    Collectable,
+    CollectionPlan,
+    CollectionReport,
+    ObjectTotals,
+    Reason,
+    collect,
+    plan_collection,
+)
 from accel.catalog.survey import BulkScan
 from accel.cli.options import StoreChoice, command, end_with, limit_option, store_options, yes_option
 from accel.errors import MaintenanceStopped
@@ -134,10 +142,10 @@ def shown_collection(plan: CollectionPlan, report: CollectionReport | None, limi
 
 
 def _lines(
-    plan: CollectionPlan, report: CollectionReport | None, totals: Mapping[str, Tally], shown: Sequence[Outcome]
+    plan: CollectionPlan, report: CollectionReport | None, totals: Mapping[str, ObjectTotals], shown: Sequence[Outcome]
 ) -> Iterator[Rendered]:
     """A table of the reasons, the first objects, what is left alone, and how it went."""
-    reasons: tuple[Column[tuple[Reason, Tally]], ...] = (
+    reasons: tuple[Column[tuple[Reason, ObjectTotals]], ...] = (
         word("reason", lambda row: row[0].value),
         Column("objects", lambda row: row[1].objects),
         Column("size", lambda row: size_text(row[1].size_bytes)),
@@ -166,7 +174,7 @@ def _lines(
     yield ", ".join([f"{_text(totals['deleted'])} deleted", *others])
 
 
-def _totals(report: CollectionReport | None) -> dict[str, Tally]:
+def _totals(report: CollectionReport | None) -> dict[str, ObjectTotals]:
     """What became of how much; nothing of a dry run."""
     return {
         "deleted": _sum(report.deleted if report else ()),
@@ -188,13 +196,13 @@ def _outcomes(plan: CollectionPlan, report: CollectionReport | None, limit: int)
     return [(entry, *ended[entry]) for entry in first]
 
 
-def _sum(objects: tuple[Collectable, ...] | list[Collectable]) -> Tally:
-    return Tally(len(objects), sum(collectable.size_bytes for collectable in objects))
+def _sum(objects: tuple[Collectable, ...] | list[Collectable]) -> ObjectTotals:
+    return ObjectTotals(len(objects), sum(collectable.size_bytes for collectable in objects))
 
 
-def _tally(tally: Tally) -> dict[str, int]:
+def _tally(tally: ObjectTotals) -> dict[str, int]:
     return {"objects": tally.objects, "bytes": tally.size_bytes}
 
 
-def _text(tally: Tally) -> str:
+def _text(tally: ObjectTotals) -> str:
     return f"{count_text(tally.objects, 'object')} of {size_text(tally.size_bytes)}"

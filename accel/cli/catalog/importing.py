@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.import_plan import Hole, ImportedNode, ImportPlan, ImportReport, Overlap
+from accel.catalog.import_plan import ImportedNode, ImportPlan, ImportReport, Overlap, StreamHole
 from accel.catalog.importing import (
     NODE_ID_MAX,
     ImportChoice,
@@ -183,7 +183,7 @@ def _objects_text(ids: tuple[int, int]) -> str:
     return f"object {first}" if first == last else f"one of objects {first} to {last}"
 
 
-def _hole_line(hole: Hole) -> str:
+def _hole_line(hole: StreamHole) -> str:
     where = f"[{hole.start}, {hole.end})"
     if hole.object_id >= 0:
         where = f"offsets missing within {where} of object {hole.object_id}"

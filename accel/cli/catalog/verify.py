@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.problems import Severity
-from accel.catalog.verify import NOT_LOOKED_AT, Outcome, Verification
+from accel.catalog.verify import NOT_LOOKED_AT, Verdict, Verification
 from accel.catalog.verify import verify as verify_catalog
 from accel.cli.objects.verify import EXIT_PROBLEMS
 from accel.cli.options import StoreChoice, command, end_with, store_options
@@ -20,7 +20,7 @@ SHOWN_MAX = 100
 
 ORPHANS_SHOWN_MAX = 10
 
-EXIT_CODES = {Outcome.CLEAN: 0, Outcome.ADVICE: 0, Outcome.PROBLEMS: EXIT_PROBLEMS, Outcome.NOT_CHECKED: 1}
+EXIT_CODES = {Verdict.CLEAN: 0, Verdict.ADVICE: 0, Verdict.PROBLEMS: EXIT_PROBLEMS, Verdict.NOT_CHECKED: 1}
 """What the command ends with."""
 
 
@@ -61,7 +61,7 @@ def show_verification(verification: Verification, requests: int, bytes_read: int
         "requests": requests,
         "bytes": bytes_read,
     }
-    is_silent = output.is_quiet and verification.outcome is Outcome.CLEAN
+    is_silent = output.is_quiet and verification.outcome is Verdict.CLEAN
     output.show(Shown(data, () if is_silent else _lines(verification, requests, bytes_read)))
     end_with(EXIT_CODES[verification.outcome])
 

@@ -32,7 +32,6 @@ def embedded_s3() -> Iterator[str]:
     """
     try:
         from moto.moto_server.werkzeug_app import (  # noqa: PLC0415 - an extra, needed by nobody else
-            DomainDispatcherApplication,
             MotoRequestHandler,
             create_backend_app,
         )
@@ -46,7 +45,8 @@ def embedded_s3() -> Iterator[str]:
         def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - werkzeug's name
             """Say nothing: a request is no news."""
 
-    app = _OneWriteAtATime(DomainDispatcherApplication(create_backend_app))
+    # Straight to S3: to choose between services, moto's dispatcher would read its own folder twice a request.
+    app = _OneWriteAtATime(create_backend_app("s3"))
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=QuietHandler)
     thread = Thread(target=server.serve_forever, args=(POLL_SECONDS,), name="embedded-s3", daemon=True)

@@ -180,9 +180,23 @@ def issue_node(store: ObjectStore, rng: random.Random) -> Iterator[DemoNode]:
         yield DemoNode(title, catalog.images(), cost, store, contents, _issue_reads(), {})
 
 
-@contextmanager
-def production_node(folder: Path, store: ObjectStore) -> Iterator[DemoNode]:
-    """Objects that a production writer wrote, copied to the store as they are and imported into a catalog.
+@dataclass(frozen=True)
+class ProductionObjects:
+    """Objects that a production writer wrote, as they lie in a folder.
+
+    Attributes:
+        contents: the ranges of streams in each, by their ids.
+        bodies: their bytes, in the same order.
+        recorded: what the production system answered over them.
+    """
+
+    contents: Sequence[tuple[int, Contents]]
+    bodies: Sequence[bytes]
+    recorded: Mapping[Request, Found]
+
+
+def read_production_objects(folder: Path) -> ProductionObjects:
+    """Read a folder of objects with their manifest and answers.
 
     Raises:
         NoProductionObjects: the folder holds something else.
@@ -192,16 +206,21 @@ def production_node(folder: Path, store: ObjectStore) -> Iterator[DemoNode]:
         answers = json.loads((folder / "get_objects_answers.json").read_bytes())
         rows = [row for row in manifest["objects"] if row["nodeId"] == NODE_ID]
         contents = [(row["objectId"], {held[0]: (held[1], held[2]) for held in row["streamRanges"]}) for row in rows]
-        recorded = _recorded(answers)
         bodies = [(folder / f"{row['objectId']}.bin").read_bytes() for row in rows]
+        return ProductionObjects(contents, bodies, _recorded(answers))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NoProductionObjects(f"{folder}: expected a manifest of objects and their answers: {error}") from error
-    for row, body in zip(rows, bodies, strict=True):
-        store.put(ObjectLayout().object_key(row["objectId"]), body)
+
+
+@contextmanager
+def production_node(objects: ProductionObjects, store: ObjectStore) -> Iterator[DemoNode]:
+    """Objects that a production writer wrote, copied to the store as they are and imported into a catalog."""
+    for (object_id, _), body in zip(objects.contents, objects.bodies, strict=True):
+        store.put(ObjectLayout().object_key(object_id), body)
     import_objects(store, STREAM_ID)
-    title = f"a node of a production writer: {len(rows)} objects on the embedded S3"
+    title = f"a node of a production writer: {len(objects.bodies)} objects on the embedded S3"
     with opened(store) as (catalog, cost):
-        yield DemoNode(title, catalog.images(), cost, store, contents, _issue_reads(), recorded)
+        yield DemoNode(title, catalog.images(), cost, store, objects.contents, _issue_reads(), objects.recorded)
 
 
 @contextmanager

@@ -24,8 +24,15 @@ from rich.table import Table
 from rich.text import Text
 
 from accel.cli.demo.embedded_s3 import embedded_s3
-from accel.cli.demo.nodes import DemoNode, ImageCost, generated_nodes, issue_node, production_node
-from accel.cli.demo.runs import CONNECTIONS, MODEL, POLICIES, Cost, NodeRun, Row, run_node
+from accel.cli.demo.nodes import (
+    DemoNode,
+    ImageCost,
+    generated_nodes,
+    issue_node,
+    production_node,
+    read_production_objects,
+)
+from accel.cli.demo.runs import CONNECTIONS, MODEL, POLICIES, NodeRun, ReadCost, Row, run_node
 from accel.cli.options import command, end_with, output_options
 from accel.errors import MissingExtra
 from accel.rendering import Output, Rendered, Shown
@@ -117,7 +124,7 @@ def _table(rows: list[Row]) -> Table:
     return table
 
 
-def _cells(cost: Cost) -> tuple[str, str, str, str]:
+def _cells(cost: ReadCost) -> tuple[str, str, str, str]:
     size, latency = size_text(round(cost.size_bytes)), time_text(cost.latency_seconds)
     return _number(cost.gets), _number(cost.rounds), size, latency
 
@@ -178,14 +185,15 @@ def demo(*, objects: Path | None, nodes_objects: int, seed: int, output: Output)
     another answer than a plain walk over all objects does.
     """
     rng = random.Random(seed)  # noqa: S311 - a demo that can be repeated, no secrets
+    produced = None if objects is None else read_production_objects(objects)  # a wrong folder is told at once
     runs: list[NodeRun] = []
     with _embedded_buckets(output) as bucket, ExitStack() as opened:
         with _stage(output, "writing the example node of the issue to it, and a catalog of it"):
             node = opened.enter_context(issue_node(bucket("issue"), rng))
         runs += _run_all(output, [node], seed)
-        if objects is not None:
+        if produced is not None:
             with _stage(output, "copying the objects of a production writer to it, and making a catalog of them"):
-                node = opened.enter_context(production_node(objects, bucket("production")))
+                node = opened.enter_context(production_node(produced, bucket("production")))
             runs += _run_all(output, [node], seed)
     with ExitStack() as opened:
         with _stage(output, f"writing and committing a node of {nodes_objects} objects to memory"):

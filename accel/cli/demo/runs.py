@@ -22,7 +22,7 @@ from accel.lookup.explain import Explanation
 from accel.settings import Settings
 from accel.testing import LatencyModel, VirtualClock
 from loaders.store import CountingStore, ObjectStore
-from loaders.store.decorated import Call, DecoratedStore, received_bytes
+from loaders.store.decorated import DecoratedStore, StoreCall, received_bytes
 
 CONNECTIONS = 64
 MODEL = LatencyModel()
@@ -36,7 +36,7 @@ POLICIES = ("load-all", "window", "window+preload", "spread")
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ReadCost:
     """What one read cost, or the mean of several."""
 
     gets: float
@@ -51,12 +51,12 @@ class Row:
 
     read: str
     policy: str
-    cold: Cost
-    warm: Cost
+    cold: ReadCost
+    warm: ReadCost
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class WrongAnswer:
     """An answer that is not what a plain walk over the objects gives, or not what was recorded."""
 
     policy: str
@@ -73,7 +73,7 @@ class NodeRun:
     title: str
     image: ImageCost
     rows: list[Row]
-    differences: list[Difference]
+    differences: list[WrongAnswer]
     answers: int
     recorded_answers: int
 
@@ -81,10 +81,10 @@ class NodeRun:
 def run_node(node: DemoNode, seed: int, advance: Callable[[], object]) -> NodeRun:
     """All reads of a node, cold and warm, under each policy; calls ``advance`` after each line of the table."""
     rows: list[Row] = []
-    differences: list[Difference] = []
+    differences: list[WrongAnswer] = []
     for read in node.reads:
         for policy in POLICIES:
-            costs: list[tuple[Cost, Cost]] = []
+            costs: list[tuple[ReadCost, ReadCost]] = []
             for request in read.requests:
                 with closing(_Measured(node, policy, seed)) as measured:
                     costs.append((measured.ask(request), measured.ask(request)))
@@ -122,7 +122,7 @@ class _SizeLog(DecoratedStore):
         super().__init__(store)
         self.sizes: list[int] = []
 
-    def _around(self, call: Call, send: Callable[[], Reply]) -> Reply:
+    def _around(self, call: StoreCall, send: Callable[[], Reply]) -> Reply:
         reply = send()
         self.sizes.append(call.sent_bytes + received_bytes(reply))
         return reply
@@ -135,7 +135,7 @@ class _Measured:
     """
 
     def __init__(self, node: DemoNode, policy: str, seed: int) -> None:
-        self.differences: list[Difference] = []
+        self.differences: list[WrongAnswer] = []
         self._node = node
         self._policy = policy
         self._seed = seed
@@ -149,7 +149,7 @@ class _Measured:
         """Stop loading."""
         self._accelerator.close()
 
-    def ask(self, request: Request) -> Cost:
+    def ask(self, request: Request) -> ReadCost:
         """One read: its cost, and a difference if its answer is not the plain one."""
         before = self._store.snapshot()
         self._log.sizes.clear()
@@ -158,7 +158,9 @@ class _Measured:
         self._compare(told, "warm" if before.gets else "cold")
         rounds = _divided(self._log.sizes, [made.requests for made in told.trace.rounds])
         rng = random.Random(self._seed)  # noqa: S311 - simulated latencies, no secrets
-        return Cost(counts.gets, told.answer.rounds, counts.total.received_bytes, _mean_latency_seconds(rounds, rng))
+        return ReadCost(
+            counts.gets, told.answer.rounds, counts.total.received_bytes, _mean_latency_seconds(rounds, rng)
+        )
 
     def _compare(self, told: Explanation, state: str) -> None:
         request = told.answer.request
@@ -166,7 +168,7 @@ class _Measured:
         plain = plain_walk(self._node.contents, request)
         for expected in (plain, self._node.recorded.get(request, plain)):
             if answered != expected:
-                self.differences.append(Difference(self._policy, state, request, expected, answered))
+                self.differences.append(WrongAnswer(self._policy, state, request, expected, answered))
                 return
 
 
@@ -193,6 +195,6 @@ def _latency_seconds(rounds: Sequence[Sequence[int]], rng: random.Random) -> flo
     return clock.now_seconds
 
 
-def _mean(costs: Sequence[Cost]) -> Cost:
+def _mean(costs: Sequence[ReadCost]) -> ReadCost:
     columns = zip(*((cost.gets, cost.rounds, cost.size_bytes, cost.latency_seconds) for cost in costs), strict=True)
-    return Cost(*(fmean(column) for column in columns))
+    return ReadCost(*(fmean(column) for column in columns))

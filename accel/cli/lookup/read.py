@@ -92,7 +92,7 @@ class StreamRead:
                 order=Order(self.order),
             ) as events,
         ):
-            counted = _Counted()
+            counted = _Printed()
             try:
                 output.show_each(self._shown(events, counted, form), at_once=self.follow)
             except KeyboardInterrupt as interrupt:  # who follows has no other end
@@ -100,7 +100,7 @@ class StreamRead:
                 raise click.exceptions.Exit(INTERRUPTED) from interrupt
             output.summary(_event_summary(events, counted))
 
-    def _shown(self, reader: StreamReader, counted: _Counted, form: str) -> Iterator[Shown]:
+    def _shown(self, reader: StreamReader, counted: _Printed, form: str) -> Iterator[Shown]:
         for event in islice(self._events(reader), self.events_max or None):
             counted.add(event.payload)
             yield _shown_event(event, form)
@@ -118,7 +118,7 @@ class StreamRead:
 
 
 @dataclass(slots=True)
-class _Counted:
+class _Printed:
     """How much was printed so far."""
 
     items: int = 0
@@ -150,7 +150,7 @@ def _event_line(event: Event, payload: str | None) -> Iterator[str]:
     yield f"{line}  {printable(payload)}" if payload else line
 
 
-def _event_summary(reader: StreamReader, counted: _Counted) -> Shown:
+def _event_summary(reader: StreamReader, counted: _Printed) -> Shown:
     """How a read went; the position is a cut as `--from` takes it."""
     position = reader.position()
     data = {
@@ -241,7 +241,7 @@ class Offsets:
             raise click.BadParameter(f"expected at least 1 byte, found {self.max_bytes}", param_hint="'--max-bytes'")
         with reader.open(reader.store.open()) as opened:
             reading = opened.accelerator.read(stream_id, self.start, self.end, max_bytes=self.max_bytes)
-            counted = _Counted()
+            counted = _Printed()
             output.show_each(_shown_batches(reading, counted, form))
         output.summary(_batch_summary(self.start, reading, counted))
 
@@ -310,7 +310,7 @@ def _stream_id(text: str) -> int:
         raise click.BadParameter(f"{expected}, found {text!r}", param_hint="'--stream'") from error
 
 
-def _shown_batches(reading: Reading, counted: _Counted, form: str) -> Iterator[Shown]:
+def _shown_batches(reading: Reading, counted: _Printed, form: str) -> Iterator[Shown]:
     for batch in reading:
         counted.add(batch.payload)
         payload = payload_text(batch.payload, form)
@@ -334,7 +334,7 @@ def _batch_line(batch: RecordBatch, payload: str | None) -> Iterator[str]:
     yield f"{line}  {printable(payload)}" if payload else line
 
 
-def _batch_summary(start: int, reading: Reading, counted: _Counted) -> Shown:
+def _batch_summary(start: int, reading: Reading, counted: _Printed) -> Shown:
     """How a read went."""
     data = {
         "batches": counted.items,

@@ -97,7 +97,7 @@ DISORDERS_SHOWN_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ObjectProblem:
     """Something is wrong with an object.
 
     ``check`` is one of: missing, index, size, index-size, stream-range, block.
@@ -110,7 +110,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Unchecked:
+class UncheckedObject:
     """An object that could not be looked at, and why."""
 
     object_id: int | None
@@ -120,7 +120,7 @@ class Unchecked:
 
 
 @dataclass(slots=True)
-class Verification:
+class ObjectVerification:
     """Everything that a verification found. One thread at a time."""
 
     with_data: bool
@@ -128,8 +128,8 @@ class Verification:
     blocks_checked: int = 0
     requests: int = 0
     bytes_read: int = 0
-    problems: list[Problem] = field(default_factory=list)
-    unchecked: list[Unchecked] = field(default_factory=list)
+    problems: list[ObjectProblem] = field(default_factory=list)
+    unchecked: list[UncheckedObject] = field(default_factory=list)
     disorders: list[Disorder] = field(default_factory=list)
 
     @property
@@ -180,13 +180,13 @@ class Checked:
     subject: Subject
     ranges: ObjectRanges | None = None
     blocks: int = 0
-    problems: list[Problem] = field(default_factory=list)
-    unchecked: list[Unchecked] = field(default_factory=list)
+    problems: list[ObjectProblem] = field(default_factory=list)
+    unchecked: list[UncheckedObject] = field(default_factory=list)
 
     def problem(self, check: str, message: str) -> None:
         """Something is wrong."""
         target = self.subject.target
-        self.problems.append(Problem(target.object_id, target.key, check, message))
+        self.problems.append(ObjectProblem(target.object_id, target.key, check, message))
 
 
 def subjects_of_image(image: MetadataImage, targets: Targets) -> Iterator[Subject]:
@@ -241,7 +241,7 @@ class Verifier:
         except KeyMissing:
             checked.problem("missing", "there is no such object")
         except (AccelError, OSError) as error:
-            row = Unchecked(target.object_id, target.key, type(error).__name__, str(error))
+            row = UncheckedObject(target.object_id, target.key, type(error).__name__, str(error))
             checked.unchecked.append(row)
         return checked
 
@@ -259,7 +259,7 @@ class Verifier:
                 return
 
 
-def add_up(results: Iterable[Checked], image: MetadataImage | None, verification: Verification) -> None:
+def add_up(results: Iterable[Checked], image: MetadataImage | None, verification: ObjectVerification) -> None:
     """Add results to what was found so far; those of a node have to come in the order of its list."""
     orders: dict[int, OrderCheck] = {}
     broken: set[tuple[int, int]] = set()
@@ -317,7 +317,7 @@ def _decode_span(checked: Checked, body: memoryview, rows: list[BlockRow], key: 
             checked.blocks += 1
 
 
-def _shown(verification: Verification, *, is_quiet: bool) -> Shown:
+def _shown(verification: ObjectVerification, *, is_quiet: bool) -> Shown:
     data = {
         "ok": not verification.found_problems and not verification.unchecked,
         "objects_checked": verification.objects_checked,
@@ -332,7 +332,7 @@ def _shown(verification: Verification, *, is_quiet: bool) -> Shown:
     return Shown(data, _lines(verification, is_quiet=is_quiet))
 
 
-def _lines(verification: Verification, *, is_quiet: bool) -> Iterator[str]:
+def _lines(verification: ObjectVerification, *, is_quiet: bool) -> Iterator[str]:
     """None if all is well and nobody wants to hear of it."""
     for problem in verification.problems:
         yield f"{problem.check.upper():<13} {_name(problem.object_id, problem.key)}"
@@ -353,7 +353,7 @@ def _lines(verification: Verification, *, is_quiet: bool) -> Iterator[str]:
         yield _sentence(verification)
 
 
-def _sentence(verification: Verification) -> str:
+def _sentence(verification: ObjectVerification) -> str:
     what = f"{count_text(verification.objects_checked, 'object')} checked"
     if verification.with_data:
         what += f", {count_text(verification.blocks_checked, 'row')} of blocks"
@@ -394,7 +394,7 @@ def verify(
     """
     targets = Targets(place, output)
     subjects = _subjects(names, everything=everything, image=place.image, targets=targets)
-    verification = Verification(with_data=data)
+    verification = ObjectVerification(with_data=data)
     verifier = Verifier(targets, with_data=data)
     with ThreadPoolExecutor(parallel) as executor, output.progress("verifying", len(subjects)) as tell:
 

@@ -197,7 +197,7 @@ SEAL_ROUNDS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ending:
+class StreamEnding:
     """Seals and deletes one stream. Threads: any.
 
     Args:

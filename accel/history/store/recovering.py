@@ -46,7 +46,7 @@ from accel.history.rules.states import StreamState, StreamStatus
 from accel.history.store.commit_workflow import CommitWorkflow
 from accel.history.store.cut_reading import CutReading
 from accel.history.store.epoch_store import EpochReading, EpochWriting
-from accel.history.store.lifecycle import Creating, Ending, Updating
+from accel.history.store.lifecycle import Creating, StreamEnding, Updating
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 from accel.history.store.processor_notes import ProcessorNotes
@@ -72,7 +72,7 @@ class Workflows:
     commits: CommitWorkflow
     truncations: TruncationWorkflow
     retention: RetentionWorkflow
-    ending: Ending
+    ending: StreamEnding
     notes: ProcessorNotes
 
     @classmethod
@@ -96,7 +96,7 @@ class Workflows:
             commits=commits,
             truncations=truncations,
             retention=RetentionWorkflow(parts, epochs, cuts, truncations),
-            ending=Ending(parts, epochs, cuts, writing, transactions, commits),
+            ending=StreamEnding(parts, epochs, cuts, writing, transactions, commits),
             notes=ProcessorNotes(parts),
         )
 

@@ -26,7 +26,7 @@ from accel.history.rules.states import NamePhase
 from accel.history.rules.values import NUMBER_MAX, Integers, checked_integer, checked_numbers, checked_time
 from accel.history.store import keys
 from accel.history.store.hosts import GivenSizes, NoHost, SegmentHost
-from accel.history.store.lifecycle import Ending
+from accel.history.store.lifecycle import StreamEnding
 from accel.history.store.names import NamedStream, Names, OrphanedTables, WantedStream
 from accel.history.store.parts import HistorySettings, StoreParts, StreamParts
 from accel.history.store.recovering import Recovered, Workflows
@@ -403,7 +403,7 @@ class StreamStore:
         self._workflows_of(named.identity).ending.drop_tables()
         self._names.unlist(named)
 
-    def _clear_segments(self, named: NamedStream) -> Ending:
+    def _clear_segments(self, named: NamedStream) -> StreamEnding:
         entry, ending = named.entry, self._workflows_of(named.identity).ending
         ending.delete_segments(np.arange(entry.first_number, entry.first_number + entry.segments, dtype=np.int64))
         return ending

@@ -68,7 +68,7 @@ LAG_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class GroupMember:
     """One reader of a group.
 
     Args:
@@ -106,7 +106,7 @@ class GroupState:
     segments: Segments
     offsets: Integers
     owners: Integers
-    readers: tuple[Reader, ...] = ()
+    readers: tuple[GroupMember, ...] = ()
 
     def __post_init__(self) -> None:
         shape = self.segments.ids.shape
@@ -181,7 +181,7 @@ class GroupState:
             return self
         if len(self.readers) >= READERS_MAX:
             raise InvalidArgument(f"expected at most {READERS_MAX} readers of a group, found one more: {reader!r}")
-        readers = (*self.readers[:at], Reader(reader), *self.readers[at:])
+        readers = (*self.readers[:at], GroupMember(reader), *self.readers[at:])
         return replace(self, readers=readers, owners=np.where(self.owners >= at, self.owners + 1, self.owners))
 
     def after_leave(self, reader: str, positions: Mapping[int, int] = NOTHING) -> GroupState:
@@ -210,7 +210,7 @@ class GroupState:
         at = self.index(reader)
         if not 0 <= lag <= LAG_MAX:
             raise InvalidArgument(f"expected a lag of 0 to {LAG_MAX}, found {lag}")
-        readers = (*self.readers[:at], Reader(reader, lag, has_waited), *self.readers[at + 1 :])
+        readers = (*self.readers[:at], GroupMember(reader, lag, has_waited), *self.readers[at + 1 :])
         return replace(self, readers=readers)
 
     def after_acquire(self, reader: str, segment_ids: Integers) -> GroupState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from accel.catalog.node_list import NO_STREAM_OBJECTS, with_compaction, with_new_session, with_prepared, with_upload
 from accel.catalog.records import NO_COMMIT, STREAM_OBJECT, NodeList, ObjectFacts, Rows, StreamShard, make_rows, no_rows
 from accel.catalog.stream_shards import with_open_ranges
+from bloom import StreamSketch
 
 T = TypeVar("T")
 
@@ -18,15 +20,24 @@ EPOCH = 1
 FAR_MS = 10**15
 
 
-def facts(object_id: int, size_bytes: int | None = None, data_time_ms: int | None = None) -> ObjectFacts:
-    """An object whose facts follow from its id."""
+def facts(
+    object_id: int, size_bytes: int | None = None, data_time_ms: int | None = None, stream_ids: Iterable[int] = ()
+) -> ObjectFacts:
+    """An object whose facts follow from its id; with a sketch if it is said which streams it holds."""
     return ObjectFacts(
         object_id,
         data_time_ms=1000 + object_id if data_time_ms is None else data_time_ms,
         size_bytes=size_of(object_id) if size_bytes is None else size_bytes,
         index_size_bytes=36 * (object_id + 1),
         tail_checksum=checksum_of(object_id),
+        sketch=sketch_of(tuple(sorted(stream_ids))),
     )
+
+
+@lru_cache
+def sketch_of(stream_ids: tuple[int, ...]) -> StreamSketch | None:
+    """The sketch of ascending ids, if there are any."""
+    return StreamSketch.build(np.array(stream_ids, dtype=np.int64)) if stream_ids else None
 
 
 def size_of(object_id: int) -> int:
@@ -119,7 +130,7 @@ def same_rows(first: Rows, second: Rows) -> bool:
 
 def same_list(first: NodeList, second: NodeList) -> bool:
     """Whether two lists say the same."""
-    names = ("live", "prepared", "retired", "stream_objects")
+    names = ("live", "prepared", "retired", "stream_objects", "sketches")
     plain = ("node_id", "epoch", "next_order_id", "withdrawn_commits")
     return all(same_rows(getattr(first, name), getattr(second, name)) for name in names) and all(
         getattr(first, name) == getattr(second, name) for name in plain

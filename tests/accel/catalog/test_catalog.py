@@ -17,7 +17,7 @@ from accel.testing import Fault, FaultStore
 from loaders.layout import FORMAT_KEY
 from loaders.object_ref import ObjectRef
 from loaders.store import ALWAYS, Body, Condition, MemoryStore, PrefixedStore
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.catalog.world import FORMAT, LAYOUT, World, held
 
 Answer = TypeVar("Answer")
@@ -98,7 +98,7 @@ def test_lists_are_read_before_streams() -> None:
     asked: list[str] = []
 
     class Watching(DecoratedStore):
-        def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
             asked.append(call.key)
             return super()._around(call, send)
 
@@ -271,7 +271,7 @@ def test_uploads_go_on_while_a_compaction_is_committed() -> None:
         merged = _merge(world, catalog, {1: [(10, 40)], 2: [(10, 40)]})
 
         class Busy(DecoratedStore):
-            def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+            def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
                 end = writer.end(1)
                 if call.conditional and "node-lists/" in call.key and end is not None and end < 53:
                     world.upload(writer, {1: (end, end + 1)})

@@ -14,7 +14,7 @@ import pytest
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.collect import Reason, collect, plan_collection, tallies_of
-from accel.catalog.problems import Kind
+from accel.catalog.problems import ProblemKind
 from accel.catalog.records import NodeList
 from accel.catalog.verify import verify
 from accel.errors import CommitRefused, MaintenanceRefused, MaintenanceStopped
@@ -23,7 +23,7 @@ from loaders.errors import StoreUnavailable
 from loaders.layout import JOURNAL_PREFIX
 from loaders.object_ref import ObjectRef
 from loaders.store import DeleteFailure, MemoryStore, ObjectStore
-from loaders.store.decorated import WRITES, Call
+from loaders.store.decorated import WRITES, StoreCall
 from tests.accel.catalog.world import LAYOUT, World, held
 
 Answer = TypeVar("Answer")
@@ -306,7 +306,7 @@ class Interrupted(CrashStore):
         self._number = number
         self._act = act
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation in WRITES and self.writes == self._number:
             self._number = -1
             self._act()
@@ -359,7 +359,7 @@ class FailsLater(CrashStore):
         super().__init__(store, None)
         self._left = writes
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation in WRITES:
             self._left -= 1
             if self._left < 0:
@@ -448,4 +448,4 @@ def test_a_list_that_was_deleted_and_made_anew_stops_everything() -> None:
         ):
             plan_collection(catalog)
         assert plan_collection(catalog, allow_empty_nodes=frozenset({4})).objects
-        assert {each.kind for each in verify(catalog).problems} == {Kind.LIST, Kind.END}
+        assert {each.kind for each in verify(catalog).problems} == {ProblemKind.LIST, ProblemKind.END}

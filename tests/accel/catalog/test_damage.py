@@ -18,10 +18,10 @@ import pytest
 from accel import ReadAccelerator, StaticImages
 from accel.catalog import CatalogSettings, NodeWriter
 from accel.catalog.collect import collect, plan_collection
-from accel.catalog.problems import Kind, Severity
+from accel.catalog.problems import ProblemKind, Severity
 from accel.catalog.records import LIVE, NODE_LIST, NodeList, make_rows
 from accel.catalog.survey import Ids, read_survey
-from accel.catalog.verify import NOT_LOOKED_AT, Outcome, Verification, verify
+from accel.catalog.verify import NOT_LOOKED_AT, Verdict, Verification, verify
 from accel.errors import AccelError, CorruptObject, MaintenanceRefused
 from accel.image import MetadataImage, StreamObject
 from loaders.merge.reading import MergeSettings, open_sources
@@ -195,7 +195,7 @@ DAMAGES: dict[str, Callable[[bytes, str], bytes | None]] = {
 
 BAD = ("delete", "cut", "flip", "sibling")
 
-Expected = tuple[set[Kind], bool]
+Expected = tuple[set[ProblemKind], bool]
 """What verify finds at least (nothing: not even advice), and whether the collector refuses."""
 
 
@@ -203,17 +203,22 @@ def expected(key: str, damage: str) -> Expected:
     """What is to be said of a damage to a key of the tables."""
     table, _, name = key.removeprefix(TABLES).partition("/")
     if name == "!table":
-        return {Kind.MARKER}, table == "node-lists"  # what the lists are cannot be told without
+        return {ProblemKind.MARKER}, table == "node-lists"  # what the lists are cannot be told without
     if key == f"{TABLES}nodes/format":
-        return {Kind.CHOICES}, False
+        return {ProblemKind.CHOICES}, False
     if table == HISTORY_COUNTERS:
-        return {Kind.COUNTER}, False  # the collector concludes nothing from them
+        return {ProblemKind.COUNTER}, False  # the collector concludes nothing from them
     if table == "node-checkpoints":
         is_read = damage in ("delete", "roll back")  # a checkpoint saves work; nobody needs one
-        return (set(), False) if is_read else ({Kind.CHECKPOINT}, True)
+        return (set(), False) if is_read else ({ProblemKind.CHECKPOINT}, True)
     if table == "node-list-history":
-        return (set(), False) if damage == "delete" else ({Kind.VERSION}, False)
-    kinds = {"node-lists": Kind.LIST, "nodes": Kind.DIRECTORY, "stream-buckets": Kind.SHARD, "counters": Kind.COUNTER}
+        return (set(), False) if damage == "delete" else ({ProblemKind.VERSION}, False)
+    kinds = {
+        "node-lists": ProblemKind.LIST,
+        "nodes": ProblemKind.DIRECTORY,
+        "stream-buckets": ProblemKind.SHARD,
+        "counters": ProblemKind.COUNTER,
+    }
     return {kinds[table]}, True
 
 
@@ -234,7 +239,7 @@ def damaged(key: str, damage: str) -> Busy:
     return Busy(bodies if body is None else {**bodies, key: body})
 
 
-def kinds(found: Verification | AccelError) -> set[Kind]:
+def kinds(found: Verification | AccelError) -> set[ProblemKind]:
     assert isinstance(found, Verification)
     return {each.kind for each in found.problems}
 
@@ -267,12 +272,12 @@ def test_verify_calls_it_by_its_name(key: str, damage: str) -> None:
     assert kinds(found) >= wanted
     assert isinstance(found, Verification)
     if not wanted:
-        assert found.outcome is Outcome.CLEAN
+        assert found.outcome is Verdict.CLEAN
     elif all(kind.severity is Severity.ADVICE for kind in wanted):
         assert not found.damage
     else:
         assert is_damage or key.startswith(f"{TABLES}{HISTORY_COUNTERS}/")
-        assert found.outcome is Outcome.PROBLEMS
+        assert found.outcome is Verdict.PROBLEMS
 
 
 @pytest.mark.parametrize(("key", "damage"), scenarios())
@@ -326,22 +331,31 @@ def _flip_at(at: int) -> Callable[[bytes], bytes]:
     return flip
 
 
-OBJECTS: dict[str, tuple[Callable[[Base], Bodies], set[Kind]]] = {
-    "two nodes": (lambda it: swapped(it.bodies, it.uploads[4][1], it.uploads[6][1]), {Kind.DAMAGED}),
-    "one node": (lambda it: swapped(it.bodies, it.uploads[4][1], it.uploads[4][2]), {Kind.DAMAGED}),
-    "two streams": (lambda it: swapped(it.bodies, *it.own), {Kind.DAMAGED}),
+OBJECTS: dict[str, tuple[Callable[[Base], Bodies], set[ProblemKind]]] = {
+    "two nodes": (lambda it: swapped(it.bodies, it.uploads[4][1], it.uploads[6][1]), {ProblemKind.DAMAGED}),
+    "one node": (lambda it: swapped(it.bodies, it.uploads[4][1], it.uploads[4][2]), {ProblemKind.DAMAGED}),
+    "two streams": (lambda it: swapped(it.bodies, *it.own), {ProblemKind.DAMAGED}),
     "the successor's bytes": (
         lambda it: changed(it.bodies, it.uploads[4][1], lambda _: it.bodies[LAYOUT.object_key(it.uploads[4][2])]),
-        {Kind.DAMAGED},
+        {ProblemKind.DAMAGED},
     ),
     "deleted": (
         lambda it: {key: body for key, body in it.bodies.items() if key != LAYOUT.object_key(it.uploads[4][1])},
-        {Kind.MISSING},
+        {ProblemKind.MISSING},
     ),
-    "the end cut off": (lambda it: changed(it.bodies, it.uploads[4][1], lambda body: body[:-10]), {Kind.DAMAGED}),
-    "the front cut off": (lambda it: changed(it.bodies, it.uploads[4][1], lambda body: body[5:]), {Kind.DAMAGED}),
-    "a bit of the index": (lambda it: changed(it.bodies, it.uploads[4][1], _flip_at(-48 - 36 * 2 + 3)), {Kind.DAMAGED}),
-    "a bit of the footer": (lambda it: changed(it.bodies, it.uploads[4][1], _flip_at(-20)), {Kind.DAMAGED}),
+    "the end cut off": (
+        lambda it: changed(it.bodies, it.uploads[4][1], lambda body: body[:-10]),
+        {ProblemKind.DAMAGED},
+    ),
+    "the front cut off": (
+        lambda it: changed(it.bodies, it.uploads[4][1], lambda body: body[5:]),
+        {ProblemKind.DAMAGED},
+    ),
+    "a bit of the index": (
+        lambda it: changed(it.bodies, it.uploads[4][1], _flip_at(-48 - 36 * 2 + 3)),
+        {ProblemKind.DAMAGED},
+    ),
+    "a bit of the footer": (lambda it: changed(it.bodies, it.uploads[4][1], _flip_at(-20)), {ProblemKind.DAMAGED}),
 }
 """What becomes of objects, and what verify calls it."""
 
@@ -379,7 +393,7 @@ def test_a_payload_that_changed_is_not_seen_and_verify_says_so() -> None:
     world = Busy(changed(base().bodies, base().uploads[4][1], _flip_at(43)))
     found = world.verify()
     assert isinstance(found, Verification)
-    assert found.outcome is Outcome.CLEAN
+    assert found.outcome is Verdict.CLEAN
     assert any("payload" in each for each in NOT_LOOKED_AT)
 
 

@@ -14,7 +14,7 @@ from accel.errors import CatalogMissing, CommitRefused
 from accel.testing import CrashStore
 from loaders.errors import AmbiguousWrite, KeyMissing, StoreUnavailable
 from loaders.store import ObjectStore
-from loaders.store.decorated import WRITES, Call
+from loaders.store.decorated import WRITES, StoreCall
 from tests.accel.catalog.world import LAYOUT, World, held
 
 Answer = TypeVar("Answer")
@@ -53,7 +53,7 @@ class Unclear(CrashStore):
     def heal(self) -> None:
         self._is_lost = False
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         answer = None if self._is_lost else super()._around(call, send)
         self._is_lost = self._is_lost or (call.operation in WRITES and "stream-buckets" in call.key)
         if answer is None or self._is_lost:
@@ -68,7 +68,7 @@ class BeforeBucketWrite(CrashStore):
         super().__init__(store, None)
         self._act: Callable[[], None] | None = act
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if self._act is not None and call.operation in WRITES and "stream-buckets" in call.key:
             act, self._act = self._act, None
             act()

@@ -10,7 +10,7 @@ from typing import TypeVar
 from accel.catalog import CatalogSettings
 from accel.catalog.parts import open_each
 from loaders.object_index import OpenedObject
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.catalog.world import World
 
 Reply = TypeVar("Reply")
@@ -25,7 +25,7 @@ class _Stuck(DecoratedStore):
         self.waiting = threading.Event()
         self._calls = 0
 
-    def _around(self, call: Call, send: Callable[[], Reply]) -> Reply:
+    def _around(self, call: StoreCall, send: Callable[[], Reply]) -> Reply:
         self._calls += 1
         if self._calls > 1:
             self.waiting.set()

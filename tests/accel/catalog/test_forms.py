@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from accel.catalog import records
+from accel.catalog.facts import sketch_rows
 from accel.catalog.records import (
     LIVE,
     OWNED_RANGE,
@@ -17,15 +20,19 @@ from accel.catalog.records import (
     RETIRED,
     STREAM,
     STREAM_END,
+    STREAM_OBJECT,
     Checkpoint,
+    ListVersion,
     NodeList,
+    Rows,
     StreamShard,
     make_rows,
     retyped,
 )
+from bloom import StreamSketch
 from loaders.errors import CorruptObject, FormatTooNew
 from loaders.tables.columns import pack_columns
-from loaders.tables.records import FormRegistry, RecordForm
+from loaders.tables.records import Columns, FormRegistry, RecordForm
 from tests.accel.catalog import golden
 from tests.accel.catalog.building import same_bucket, same_list, same_rows
 
@@ -120,6 +127,66 @@ def test_a_newer_version_is_refused_as_too_new(name: str) -> None:
 def test_empty_records_are_read_back() -> None:
     assert same_list(records.NODE_LIST.decode(records.NODE_LIST.encode(NodeList(0)), "here"), NodeList(0))
     assert same_bucket(records.STREAM_SHARD.decode(records.STREAM_SHARD.encode(StreamShard(3)), "here"), StreamShard(3))
+
+
+def drawn_ids(count: int, neighbours: int, chance: np.random.Generator) -> NDArray[np.int64]:
+    """So many of 200,000 ids, in runs of neighbours."""
+    runs = chance.integers(0, 200_000 // neighbours, max(1, count // neighbours))
+    ids: NDArray[np.int64] = np.unique(runs[:, None] * neighbours + np.arange(neighbours))
+    return ids
+
+
+@pytest.mark.parametrize("neighbours", [1, 16])
+@pytest.mark.parametrize("streams", [10, 100, 1000])
+def test_sketches_take_at_most_16_bytes_an_object(streams: int, neighbours: int) -> None:
+    chance = np.random.default_rng(7)
+    now = list_of_objects(1000)
+    plain = len(records.NODE_LIST.encode(now))
+    ids = now.live["object_id"].tolist()
+    built = ((each, StreamSketch.build(drawn_ids(streams, neighbours, chance))) for each in ids)
+    more = len(records.NODE_LIST.encode(replace(now, sketches=sketch_rows(built)))) - plain
+    assert more <= 16 * len(ids), more / len(ids)
+
+
+def test_sketches_of_objects_of_9000_streams_take_less_than_4_bytes_an_object() -> None:
+    chance = np.random.default_rng(7)
+    now = list_of_objects(200)
+    plain = len(records.NODE_LIST.encode(now))
+    built = ((each, StreamSketch.build(drawn_ids(9_000, 1, chance))) for each in now.live["object_id"].tolist())
+    assert len(records.NODE_LIST.encode(replace(now, sketches=sketch_rows(built)))) - plain < 4 * len(now.live)
+
+
+OLD_FIELDS = ("node_id", "epoch", "next_order_id", "live", "prepared", "retired", "stream_objects", "withdrawn_commits")
+
+
+@dataclass(frozen=True, eq=False)
+class ListWithoutSketches:
+    """A node's list as releases know it that do not know sketches."""
+
+    node_id: int
+    epoch: int
+    next_order_id: int
+    live: Annotated[Rows, Columns(LIVE)]
+    prepared: Annotated[Rows, Columns(PREPARED)]
+    retired: Annotated[Rows, Columns(RETIRED)]
+    stream_objects: Annotated[Rows, Columns(STREAM_OBJECT)]
+    withdrawn_commits: tuple[int, ...]
+
+
+def test_releases_without_sketches_read_a_list_that_has_them_and_leave_them_out_of_what_they_write() -> None:
+    now = golden.golden_list()
+    sketched = replace(now, sketches=sketch_rows([(950, StreamSketch.build(np.array([3, 17])))]))
+    old_form = RecordForm("node-list", 1, ListWithoutSketches)
+    read = old_form.decode(records.NODE_LIST.encode(sketched), "here")
+    again = NodeList(*(getattr(read, name) for name in OLD_FIELDS))
+    assert same_list(again, now)
+    assert same_list(records.NODE_LIST.decode(old_form.encode(read), "here"), now)
+
+
+def test_a_kept_version_has_the_sketches_of_its_list() -> None:
+    sketches = sketch_rows([(950, StreamSketch.build(np.array([3, 17]))), (1200, StreamSketch.build(np.array([5])))])
+    version = ListVersion(3, replace(golden.golden_list(), sketches=sketches))
+    assert same_version(records.LIST_VERSION.decode(records.LIST_VERSION.encode(version), "here"), version)
 
 
 def test_a_list_of_5000_objects_takes_less_than_60_kilobytes() -> None:

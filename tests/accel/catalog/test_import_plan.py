@@ -23,7 +23,7 @@ from accel.catalog.import_plan import (
     make_plan,
 )
 from accel.catalog.node_list import check_list
-from accel.catalog.records import make_rows
+from accel.catalog.records import SKETCH, make_rows, no_rows
 from accel.catalog.stream_shards import check_shard
 from accel.errors import MaintenanceRefused
 
@@ -61,7 +61,7 @@ def found(bucket: Bucket, batches: Iterable[int] = (), left_out: Mapping[int, in
     ) if ids else np.empty(0, FOUND_OBJECT)  # fmt: skip
     out = left_out or {}
     left = make_rows(LEFT_OUT, object_id=list(out), node_id=list(out.values())) if out else np.empty(0, LEFT_OUT)
-    return FoundObjects(objects, folder, (), 0, left, (), 0, max(ids, default=-1) + 1)
+    return FoundObjects(objects, no_rows(SKETCH), folder, (), 0, left, (), 0, max(ids, default=-1) + 1)
 
 
 def plan_of(bucket: Bucket, batches: Iterable[int] = (), left_out: Mapping[int, int] | None = None) -> ImportPlan:

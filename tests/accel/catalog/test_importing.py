@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from accel import ReadAccelerator, StaticImages
 from accel.catalog import CatalogSettings, ObjectCatalog, importing
 from accel.catalog.collect import collect, plan_collection
-from accel.catalog.import_plan import NEVER_MS, Hole, ImportPlan, ImportReport, Overlap
+from accel.catalog.facts import sketch_rows
+from accel.catalog.import_plan import NEVER_MS, ImportPlan, ImportReport, Overlap, StreamHole
 from accel.catalog.importing import (
     BATCH_OBJECTS,
     ImportChoice,
@@ -29,16 +30,17 @@ from accel.catalog.importing import (
     plan_import,
 )
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
-from accel.catalog.records import NodeList
+from accel.catalog.records import NodeList, refs_of
 from accel.catalog.verify import verify
 from accel.errors import MaintenanceRefused
 from accel.testing import Crash, CrashStore, Fault, FaultStore
+from bloom import StreamSketch
 from loaders.errors import StoreError, StoreUnavailable, TableError
 from loaders.format import MissingBytes, open_tail
 from loaders.format.composite import LinkedObject, encode_composite
 from loaders.layout import TABLES_PREFIX
 from loaders.store import MemoryStore, ObjectStore
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.catalog.world import LAYOUT, START_SECONDS, World, held
 from tests.builders import write_set_object
 from tests.models.plain_scan import plain_scan
@@ -59,7 +61,7 @@ class Recording(DecoratedStore):
         self._at_once = 0
         self._lock = threading.Lock()
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         object_id = LAYOUT.parse_object_key(call.key)
         if call.operation.startswith("get") and object_id is not None:
             if object_id in self.lost:
@@ -112,7 +114,7 @@ def facts(world: World) -> dict[str, object]:
         return {
             "directory": state.directory.value.node_ids.tolist(),
             "lists": {
-                node_id: (each.next_order_id, each.live.tolist(), each.prepared.tolist())
+                node_id: (each.next_order_id, each.live.tolist(), each.prepared.tolist(), each.sketches.tolist())
                 for node_id, each in state.node_lists().items()
             },
             "buckets": [(seen.value.streams.tolist(), seen.value.ranges.tolist()) for seen in state.shards],
@@ -139,7 +141,7 @@ def test_an_imported_catalog_lists_what_the_bucket_holds() -> None:
         "unlistable": 0,
         "left_out": 0,
     }
-    assert report.holes == (Hole(2, 5, 6),)
+    assert report.holes == (StreamHole(2, 5, 6),)
     assert [(each.node_id, each.objects, each.open_streams) for each in report.nodes] == [(4, 3, 1), (7, 1, 2)]
     with world.open() as catalog:
         image = catalog.image()
@@ -148,6 +150,17 @@ def test_an_imported_catalog_lists_what_the_bucket_holds() -> None:
         ranges = [(each.start, each.end, each.node_id) for each in image.streams[1].ranges]
         assert ranges == [(0, 30, 4), (30, -1, 7)]
         assert image.streams[3].start_offset == 7
+
+
+def test_an_imported_catalog_has_the_sketch_of_each_object() -> None:
+    world = filled()
+    imported(world)
+    with world.open() as catalog:
+        for node_id, seen in catalog.refresh_state().lists.items():
+            opened = catalog.parts.open_all(node_id, refs_of(seen.value.live))
+            built = [(each.ref.object_id, StreamSketch.build(each.ranges.stream_ids)) for each in opened]
+            assert seen.value.sketches.tolist() == sketch_rows(built).tolist()
+            assert built
 
 
 def test_an_imported_catalog_is_clean() -> None:
@@ -290,7 +303,7 @@ def test_holes_within_objects_are_told() -> None:
     world = World()
     body = write_set_object([(1, 0, 10)], gaps={1: (4, 6)})
     world.memory.put(LAYOUT.object_key(1), body)
-    assert imported(world, 4).holes == (Hole(1, 0, 10, object_id=1),)
+    assert imported(world, 4).holes == (StreamHole(1, 0, 10, object_id=1),)
 
 
 # Repeating

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from accel.catalog.compact import check_compaction
+from accel.catalog.facts import sketch_rows
 from accel.catalog.node_list import (
     check_list,
     undone,
@@ -63,6 +64,7 @@ class ListHistory(RuleBasedStateMachine):
         self.contents: dict[int, Runs] = {}
         self.ends = dict.fromkeys(STREAMS, 0)
         self.doomed: set[int] = set()
+        self.unsketched: set[int] = set()
         self.expired: list[int] = []
         self.versions: list[Version] = []
         self.old_compactions: list[tuple[list[tuple[int, int]], ObjectFacts | None, object]] = []
@@ -84,7 +86,7 @@ class ListHistory(RuleBasedStateMachine):
             *((self.written({stream: run}), stream, *run) for stream, run in runs.items() if stream in own)
         )
         promised = self.promise([*([] if added is None else [added]), *rows["object_id"].tolist()])
-        facts_given = None if added is None else facts(added)
+        facts_given = None if added is None else facts(added, stream_ids=shared)
         after = done(with_upload(promised, promised.epoch, facts_given, rows))
         assert with_upload(after, promised.epoch, facts_given, rows) is None
         with pytest.raises(SessionFenced):
@@ -107,7 +109,7 @@ class ListHistory(RuleBasedStateMachine):
         assert check_compaction(held, None if added is None else self.ranges_of(added), rows, self.bucket.streams) == []
         promised = self.promise([*([] if added is None else [added]), *rows["object_id"].tolist()])
         removed = [(source, size_of(source)) for source in sources]
-        target = None if added is None else facts(added)
+        target = None if added is None else facts(added, stream_ids=shared)
         after = done(with_compaction(promised, removed, target, rows, self.clock_ms))
         assert with_compaction(after, removed, target, rows, self.clock_ms + 1) is None
         self.versions = [*self.versions[-4:], Version(self.now, self.undos, len(self.doomed))]
@@ -174,6 +176,8 @@ class ListHistory(RuleBasedStateMachine):
         if result is None:
             return
         assert undone(following, earlier, self.clock_ms) is None
+        # What comes back and is not of the earlier version is sketched anew by whoever undoes: it opens these objects.
+        self.unsketched |= set(result.revived["object_id"].tolist()) - set(earlier.sketches["object_id"].tolist())
         self.undos += 1
         if len(result.withdrawn_stream_objects):
             bucket = done(with_withdrawn(self.bucket, result.withdrawn_stream_objects, self.clock_ms))
@@ -215,6 +219,12 @@ class ListHistory(RuleBasedStateMachine):
                 assert start == at, f"stream {stream}: {sorted(runs)}"
                 at = end
             assert at == self.ends[stream]
+
+    @invariant()
+    def each_live_object_has_the_sketch_of_its_streams(self) -> None:
+        sketched = set(live_ids(self.now)) - self.unsketched
+        expected = sketch_rows((each, facts(each, stream_ids=self.contents[each]).sketch) for each in sketched)
+        assert self.now.sketches.tolist() == expected.tolist()
 
     @invariant()
     def what_is_doomed_or_expired_never_comes_back(self) -> None:

@@ -14,7 +14,7 @@ from accel.catalog.collect import collect, plan_collection
 from accel.catalog.importing import ImportChoice, bucket_objects, commit_import, plan_import
 from accel.catalog.records import NodeDirectory
 from accel.catalog.restore import IDS_PASSED_OVER, RestoreReport, plan_restored, restored
-from accel.catalog.verify import Outcome, verify
+from accel.catalog.verify import Verdict, verify
 from accel.errors import CatalogDamaged, CatalogWentBack, CommitRefused, SessionFenced
 from loaders.hints import write_pack
 from loaders.layout import HintKind, hint_root_key
@@ -83,7 +83,7 @@ def test_after_restored_a_reader_goes_on_with_what_is_there() -> None:
     with world.open() as catalog, catalog.open_node(4) as writer:
         world.write(writer, STREAM)
         assert world.payloads() == [*before[:3], b"1001:30-40"]
-        assert verify(catalog).outcome is Outcome.CLEAN
+        assert verify(catalog).outcome is Verdict.CLEAN
 
 
 def test_a_reader_that_was_told_of_a_restore_it_did_not_see_drops_its_image_too() -> None:
@@ -182,7 +182,7 @@ def test_a_counter_that_is_gone_is_made_above_all_ids() -> None:
         counter = catalog.parts.keys.object_ids().read()
         assert counter is not None
         assert counter.value == max(world.later) + 3 + IDS_PASSED_OVER
-        assert verify(catalog).outcome is Outcome.CLEAN
+        assert verify(catalog).outcome is Verdict.CLEAN
 
 
 def test_nodes_that_come_later_leave_the_generation() -> None:

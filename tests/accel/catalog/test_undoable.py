@@ -17,7 +17,7 @@ from accel.catalog.undo import undo
 from accel.errors import CommitRefused
 from accel.image import MetadataImage
 from loaders.store import ObjectStore
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.catalog.world import FORMAT, World
 
 Answer = TypeVar("Answer")
@@ -57,7 +57,7 @@ class BeforeBuckets(DecoratedStore):
         super().__init__(store)
         self.acts: list[Callable[[], object]] = []
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if self.acts and f"/{STREAM_SHARDS}/" in call.key:
             self.acts.pop(0)()
         return send()

@@ -18,7 +18,7 @@ from accel.testing import Crash, CrashStore
 from loaders.errors import StoreUnavailable
 from loaders.object_ref import ObjectRef
 from loaders.store import MemoryStore, ObjectStore
-from loaders.store.decorated import WRITES, Call
+from loaders.store.decorated import WRITES, StoreCall
 from tests.accel.catalog.world import LAYOUT, World, held
 
 Answer = TypeVar("Answer")
@@ -297,7 +297,7 @@ class BeforeItsWrite(CrashStore):
         self._number = number
         self._act = act
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation in WRITES and self.writes == self._number:
             self._number = -1
             self._act()

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.problems import Kind, Severity
+from accel.catalog.problems import ProblemKind, Severity
 from accel.catalog.records import NodeList, StreamShard, joined
 from accel.catalog.stream_shards import shard_of
 from accel.catalog.undo import undo
-from accel.catalog.verify import Outcome, Verification, verify
+from accel.catalog.verify import Verdict, Verification, verify
 from accel.testing import CrashStore
 from loaders.errors import AccessDenied
 from loaders.store import Fetched, MemoryStore, ObjectStore
@@ -69,13 +69,13 @@ class Denying(CrashStore):
         return super().get_range(key, start, end)
 
 
-def kinds(found: Verification, severity: Severity | None = None) -> set[Kind]:
+def kinds(found: Verification, severity: Severity | None = None) -> set[ProblemKind]:
     return {each.kind for each in found.problems if severity in (None, each.severity)}
 
 
 def test_a_catalog_as_it_should_be_is_clean() -> None:
     found = Tidy().verify()
-    assert (found.outcome, found.problems, found.unchecked, found.orphans) == (Outcome.CLEAN, [], [], [])
+    assert (found.outcome, found.problems, found.unchecked, found.orphans) == (Verdict.CLEAN, [], [], [])
     assert found.counts["lists"] == 2
     assert found.counts["shards"] == FORMAT.stream_buckets
     assert found.counts["objects"] == 1 + 1 + 2 + 1
@@ -84,7 +84,7 @@ def test_a_catalog_as_it_should_be_is_clean() -> None:
 
 def test_an_empty_catalog_is_clean() -> None:
     with World().open() as catalog:
-        assert verify(catalog).outcome is Outcome.CLEAN
+        assert verify(catalog).outcome is Verdict.CLEAN
 
 
 def test_nothing_is_written() -> None:
@@ -107,7 +107,7 @@ def test_an_object_that_does_not_exist_is_a_problem(which: str) -> None:
     object_id = world.target.object_id if which == "live" else world.own.ref.object_id
     world.memory.delete(LAYOUT.object_key(object_id))
     [problem] = world.verify().problems
-    assert problem.kind is Kind.MISSING
+    assert problem.kind is ProblemKind.MISSING
     assert str(object_id) in problem.where
 
 
@@ -115,7 +115,7 @@ def test_an_object_that_does_not_exist_is_a_problem(which: str) -> None:
 def test_an_object_that_cannot_be_read_or_has_another_size_is_a_problem(body: bytes) -> None:
     world = Tidy()
     world.memory.put(LAYOUT.object_key(world.target.object_id), body)
-    assert kinds(world.verify()) == {Kind.DAMAGED}
+    assert kinds(world.verify()) == {ProblemKind.DAMAGED}
 
 
 def test_an_index_of_another_size_is_a_problem() -> None:
@@ -126,7 +126,7 @@ def test_an_index_of_another_size_is_a_problem() -> None:
 
     world = Tidy()
     world.change_list(change)
-    assert kinds(world.verify()) == {Kind.DAMAGED}
+    assert kinds(world.verify()) == {ProblemKind.DAMAGED}
 
 
 def test_offsets_that_go_back_through_a_list_are_a_problem() -> None:
@@ -139,8 +139,8 @@ def test_offsets_that_go_back_through_a_list_are_a_problem() -> None:
     world = Tidy()
     world.change_list(swap)
     found = world.verify()
-    assert kinds(found) == {Kind.ORDER, Kind.HOLE}
-    assert kinds(found, Severity.ADVICE) == {Kind.HOLE}
+    assert kinds(found) == {ProblemKind.ORDER, ProblemKind.HOLE}
+    assert kinds(found, Severity.ADVICE) == {ProblemKind.HOLE}
     assert {each.expected for each in found.problems} >= {"stream 1 to go on at 5 or above"}
 
 
@@ -152,7 +152,7 @@ def test_an_object_that_is_live_and_retired_is_a_problem() -> None:
 
     world = Tidy()
     world.change_list(retire)
-    assert kinds(world.verify()) == {Kind.LIST, Kind.PLACE}
+    assert kinds(world.verify()) == {ProblemKind.LIST, ProblemKind.PLACE}
 
 
 def test_a_stream_object_that_claims_what_another_object_holds_is_a_problem() -> None:
@@ -173,7 +173,7 @@ def test_a_stream_object_that_claims_what_another_object_holds_is_a_problem() ->
 
         catalog.parts.keys.shard(number).change(add)
     [problem] = world.verify().problems
-    assert (problem.kind, problem.where) == (Kind.STREAM_OBJECT, "stream 2")
+    assert (problem.kind, problem.where) == (ProblemKind.STREAM_OBJECT, "stream 2")
 
 
 def test_a_stream_object_that_holds_something_else_is_a_problem() -> None:
@@ -181,7 +181,7 @@ def test_a_stream_object_that_holds_something_else_is_a_problem() -> None:
     replaced, _ = world.put(world.own.ref.object_id, [(1, 0, 3)])
     assert replaced.size_bytes == world.own.ref.size_bytes
     found = world.verify()
-    assert kinds(found) == {Kind.STREAM_OBJECT}
+    assert kinds(found) == {ProblemKind.STREAM_OBJECT}
 
 
 def test_an_orphan_is_told_with_its_age_and_is_no_problem() -> None:
@@ -191,7 +191,7 @@ def test_an_orphan_is_told_with_its_age_and_is_no_problem() -> None:
     world.put(object_id, [(1, 0, 1)])
     world.clock.seconds += 500
     found = world.verify()
-    assert found.outcome is Outcome.CLEAN
+    assert found.outcome is Verdict.CLEAN
     assert [(each.object_id, each.age_seconds) for each in found.orphans] == [(object_id, 500)]
 
 
@@ -208,7 +208,7 @@ def test_a_damaged_record_is_a_problem_and_the_rest_is_checked(table: str) -> No
     [first, *_] = [info.key for info in world.memory.list(f"accel/tables/{table}/") if "!" not in info.key]
     world.memory.put(first, b"damaged")
     found = world.verify()
-    assert found.outcome is Outcome.PROBLEMS
+    assert found.outcome is Verdict.PROBLEMS
     assert found.counts["objects"] >= 1
 
 
@@ -217,7 +217,7 @@ def test_what_cannot_be_read_is_not_checked_rather_than_wrong() -> None:
     key = LAYOUT.object_key(world.target.object_id)
     with world.open(Denying(world.memory, key)) as catalog:
         found = verify(catalog)
-    assert found.outcome is Outcome.NOT_CHECKED
+    assert found.outcome is Verdict.NOT_CHECKED
     assert str(world.target.object_id) in found.unchecked[0].where
 
 
@@ -232,7 +232,7 @@ def test_contradictions_of_a_catalog_that_changes_meanwhile_are_not_told_as_prob
     world.change_list(swap)
     with world.open() as catalog, world.open() as other:
         found = verify(catalog, progress=lambda *_: touch(other))
-    assert found.outcome is Outcome.NOT_CHECKED
+    assert found.outcome is Verdict.NOT_CHECKED
 
 
 def touch(catalog: ObjectCatalog) -> None:

@@ -157,6 +157,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "expected a manifest of objects and their answers" in result.stderr
     assert "advice: name the folder" in result.stderr
+    assert "starting an S3 server" not in result.stderr, "it is told before anything else is done"
 
 
 def test_a_missing_server_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.compaction.facts import GroupLimits, ObjectFacts, StreamTrail, earliest_starts
+from accel.compaction.facts import GroupLimits, MergeCandidate, StreamTrail, earliest_starts
 from range_index import ObjectRanges
 from tests.accel.lookup.driving import make_ranges
 
@@ -26,13 +26,13 @@ class Node:
     objects: list[Held]
     trimmed: dict[int, int]
 
-    def facts(self, *, split_holes: bool = False, excluded: frozenset[int] = frozenset()) -> list[ObjectFacts]:
+    def facts(self, *, split_holes: bool = False, excluded: frozenset[int] = frozenset()) -> list[MergeCandidate]:
         """What planning finds out; each object has 10 bytes, its index 1 a stream."""
         ids = np.array(sorted(self.trimmed), dtype=np.int64)
         starts = np.array([self.trimmed[each] for each in sorted(self.trimmed)], dtype=np.int64)
         trail = StreamTrail(ids, starts, split_holes=split_holes)
         return [
-            ObjectFacts(10, is_excluded=True)
+            MergeCandidate(10, is_excluded=True)
             if position in excluded
             else trail.add(position, ranges_of(held), 10, len(held))
             for position, held in enumerate(self.objects)

@@ -9,7 +9,7 @@ import pytest
 
 from accel.compaction import CompactionReport, Status, compact, plan_compaction
 from loaders.store import ObjectStore
-from loaders.store.decorated import WRITES, Call, DecoratedStore
+from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
 from tests.accel.catalog.world import World
 from tests.accel.compaction.world import ONE_AT_A_TIME, Cluster, all_of_it, keys_of
 
@@ -29,7 +29,7 @@ class InterruptedStore(DecoratedStore):
         self._before_write = before_write
         self._interrupt = interrupt
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation in WRITES:
             self.writes += 1
             if self.writes == self._before_write + 1:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
 from accel.lookup.accelerator import Script
-from accel.system import NONCE_SIZE_BYTES, Components
+from accel.system import NONCE_SIZE_BYTES, Components, start_thread
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from tests.accel.lookup.driving import Clock
@@ -49,7 +49,7 @@ def put(
 
 
 def system(clock: Clock | None = None) -> Components:
-    """A clock that moves when told, sleep that moves it, no chance, and nonces that are counted."""
+    """A clock that moves when told, sleep that moves it, no chance, counted nonces; images are asked for inline."""
     clock = clock or Clock()
 
     def sleep(seconds: float) -> None:
@@ -61,6 +61,7 @@ def system(clock: Clock | None = None) -> Components:
         jitter=lambda: 0.5,
         clock=lambda: STARTED_SECONDS + clock.seconds,
         nonce=lambda: next(_numbers).to_bytes(NONCE_SIZE_BYTES, "big"),
+        start=lambda work, name: work() if name == "accel-image" else start_thread(work, name),
     )
 
 

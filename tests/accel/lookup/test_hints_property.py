@@ -59,7 +59,7 @@ def read_in_part(monkeypatch: pytest.MonkeyPatch, span_size_bytes_max: int) -> N
     )
 
 
-@settings(max_examples=examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(worlds(), st.integers(0, 2**32), st.sampled_from([ROOMY, TINY, SMALL]))
 def test_whatever_lies_in_the_bucket_every_policy_answers_as_a_plain_scan_does(
     world: World, seed: int, bounds: Settings

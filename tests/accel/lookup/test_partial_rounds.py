@@ -21,7 +21,7 @@ from loaders.layout import ObjectLayout
 from loaders.plan import Policy, Spread, Window, WindowPreload, in_run
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Answer as Came
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.lookup.cluster import STREAM, line_image, line_store
 from tests.accel.lookup.driving import Driver, index_cache, look_up, ranges_of
 from tests.accel.lookup.hinting import HintedDriver, Mischief, give_sizes
@@ -210,7 +210,7 @@ class Stuck(DecoratedStore):
         self.key = ObjectLayout().object_key(object_id)
         self.go = threading.Event()
 
-    def _around(self, call: Call, send: Callable[[], Came]) -> Came:
+    def _around(self, call: StoreCall, send: Callable[[], Came]) -> Came:
         if call.key == self.key:
             self.go.wait(20)
         return send()

@@ -16,7 +16,7 @@ from accel.errors import Closed, StoreUnavailable
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, ObjectStore
-from loaders.store.decorated import Answer, Call, DecoratedStore
+from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, store_of
 from tests.examples import examples
 from tests.models.plain_scan import plain_scan
@@ -35,7 +35,7 @@ class Watched(DecoratedStore):
         self.stuck: str | None = None
         self.go = threading.Event()
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         with self.lock:
             self.now += 1
             self.most = max(self.most, self.now)

@@ -89,7 +89,7 @@ def hint(known: SharedIndexCache, world: World, node_id: int, object_id: int) ->
             known.add_entries(node_id, stream_id, [start], [end], [object_id])
 
 
-@settings(max_examples=examples(600))
+@settings(max_examples=examples(300))
 @given(worlds(), st.integers(0, 2**32), st.sampled_from([ROOMY, TINY]))
 def test_every_policy_answers_as_a_plain_scan_does(world: World, seed: int, bounds: Settings) -> None:
     rng = random.Random(seed)

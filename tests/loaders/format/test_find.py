@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.format import OPEN_END, BlockIndex, Found, RecordBatch, find
+from loaders.format import OPEN_END, BlockIndex, FoundRows, RecordBatch, find
 from tests.loaders.format.objects import Written, encoded, opened, written_objects
 
 
-def patient(index: BlockIndex, stream_id: int, start: int, end: int, max_bytes: int) -> Found:
+def patient(index: BlockIndex, stream_id: int, start: int, end: int, max_bytes: int) -> FoundRows:
     """Look at all rows from the first one again for each pick."""
     picked: list[int] = []
     offset, left = start, max_bytes
@@ -19,14 +19,14 @@ def patient(index: BlockIndex, stream_id: int, start: int, end: int, max_bytes: 
             if row.stream_id == stream_id and row.start <= offset < row.end and number not in picked
         ]
         if not holding:
-            return Found(tuple(picked), fulfilled=False, next_offset=offset, bytes_left=left)
+            return FoundRows(tuple(picked), fulfilled=False, next_offset=offset, bytes_left=left)
         (number,) = holding
         row = index.row(number)
         left -= min(left, row.payload_bytes) if row.start == offset else 0
         offset = row.end
         picked.append(number)
         if left == 0 or (end != -1 and offset >= end):
-            return Found(tuple(picked), fulfilled=True, next_offset=offset, bytes_left=left)
+            return FoundRows(tuple(picked), fulfilled=True, next_offset=offset, bytes_left=left)
 
 
 @given(
@@ -44,7 +44,7 @@ def test_find_picks_what_the_patient_search_picks(
 def test_a_row_without_offsets_is_passed_over_and_costs_nothing() -> None:
     writes = [[RecordBatch(7, 1, 0, 5, b"12345")], [RecordBatch(7, 1, 5, 0, b"link")], [RecordBatch(7, 1, 5, 5, b"12")]]
     index = opened(encoded(writes, 100))
-    assert find(index, 7, 0, OPEN_END, 100) == Found((0, 2), fulfilled=False, next_offset=10, bytes_left=93)
+    assert find(index, 7, 0, OPEN_END, 100) == FoundRows((0, 2), fulfilled=False, next_offset=10, bytes_left=93)
 
 
 def test_a_budget_below_zero_is_refused() -> None:

@@ -25,7 +25,7 @@ from loaders.hints.snapshot_parquet import _arrow
 from loaders.hints.snapshot_writer import GROUP_SIZE_BYTES_MAX
 from loaders.layout import HintKind, hint_file_key
 from loaders.store import Body, CountingStore, MemoryStore, MultipartUpload, PartReceipt
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.loaders.hints.builders import GENERATION, NAMESPACE, NODE, columns_of, rows_of, write_snapshot
 from tests.loaders.hints.parquet_v1 import write_parquet_snapshot
 from tests.loaders.hints.test_snapshots import long_stream
@@ -168,7 +168,7 @@ class Refusal(DecoratedStore):
     def __post_init__(self) -> None:
         super().__init__(self.store)
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation == self.operation:
             raise StoreUnavailable(call.operation, call.key, "not today")
         return send()

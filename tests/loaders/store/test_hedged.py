@@ -11,7 +11,7 @@ import pytest
 from loaders.errors import KeyMissing, StoreUnavailable
 from loaders.layout import HINTS_PREFIX, TABLES_PREFIX, HintKind, ObjectLayout, hint_root_key
 from loaders.store import CountingStore, MemoryStore, ObjectStore
-from loaders.store.decorated import Answer, Call, DecoratedStore
+from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 from loaders.store.hedged import BURST, SAMPLES_MIN, HedgedStore, Hedging
 
 KEY = ObjectLayout().object_key(1)
@@ -33,7 +33,7 @@ class Gated(DecoratedStore):
         self.opened.append(self.gates[-1])
         return self.gates[-1]
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         error = self.errors.pop(0) if self.errors else None
         if call.key in (KEY, TABLE_KEY) and self.gates:
             assert self.gates.pop(0).wait(20)

@@ -11,7 +11,7 @@ import pytest
 
 from accel.testing import Crash, CrashStore, Fault
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, TableMissing
-from loaders.store.decorated import Call
+from loaders.store.decorated import StoreCall
 from loaders.tables import ValueCache, Version
 from tests.examples import examples
 from tests.loaders.tables.verbs import VERBS, picture, prepare
@@ -431,7 +431,7 @@ class TableContract:
         assert one.get("k").value == b"3"
 
 
-def _faults(writes: list[Call]) -> list[tuple[int, Fault]]:
+def _faults(writes: list[StoreCall]) -> list[tuple[int, Fault]]:
     return [(position, fault) for position, call in enumerate(writes) for fault in Fault if fault.hits(call)]
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from accel.testing import Fault, FaultStore
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, StoreError, TableError
 from loaders.store import MemoryStore
-from loaders.store.decorated import WRITES, Call, DecoratedStore
+from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
 from loaders.tables import RetrySettings, Table, ValueCache, Version, Versioned
 from tests.examples import examples
 from tests.loaders.tables.worlds import Between, World, items_of
@@ -112,7 +112,7 @@ class Truth(DecoratedStore):
         super().__init__(store)
         self._model = model
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         answer = send()
         if call.operation in WRITES:
             self._model.carried_out(call.key)

@@ -18,7 +18,7 @@ from loaders.errors import (
     WriteConflict,
 )
 from loaders.store import ALWAYS, IfMatch, MemoryStore
-from loaders.store.decorated import WRITES, Call, DecoratedStore
+from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
 from loaders.tables import RetrySettings, Tables
 from tests.loaders.tables.worlds import Recorder, World, new_nonce, no_sleep
 
@@ -39,7 +39,7 @@ class DeniedFrom(DecoratedStore):
         super().__init__(faults or world.store)
         self._left = first
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         self._left -= 1
         if self._left < 0:
             raise AccessDenied(call.operation, call.key, "403")
@@ -264,7 +264,7 @@ def test_a_copy_that_was_answered_and_did_not_write_leaves_no_doubt(memory: Worl
     class OthersBeforeTheSecondCopy(DecoratedStore):
         writes = 0
 
-        def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+        def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
             self.writes += call.operation == "put"
             if call.operation == "put" and self.writes == 2:
                 for _ in range(10):

@@ -19,7 +19,7 @@ from accel.testing import Crash, Fault, FaultStore
 from loaders.errors import AccelError, CorruptObject, DataConflict, DataNotFound, StoreUnavailable, TableMissing
 from loaders.layout import TABLE_MARKER
 from loaders.store import MemoryStore
-from loaders.store.decorated import GETS, WRITES, Call, DecoratedStore
+from loaders.store.decorated import GETS, WRITES, DecoratedStore, StoreCall
 from loaders.tables import RetrySettings, Table, Tables, Version, Versioned
 from loaders.tables.typed_key import RECORD_OVERHEAD_BYTES, RecordCache, RecordStats, TypedKey, always
 
@@ -68,7 +68,7 @@ class GatedStore(DecoratedStore):
         self.bodies = 0
         self.turnstile: Turnstile | None = None
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         key = call.key.rpartition("/")[2]
         if call.operation not in GETS or key == TABLE_MARKER:
             return send()

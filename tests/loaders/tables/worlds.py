@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from accel.system import SYSTEM
 from accel.testing import Fault, FaultStore
 from loaders.errors import AccessDenied, StoreError
-from loaders.store.decorated import WRITES, Call, DecoratedStore
+from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
 from loaders.tables import RetrySettings, Tables
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Between(DecoratedStore):
         super().__init__(store)
         self._act: Callable[[], object] | None = act
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         try:
             return send()
         except StoreError:
@@ -113,7 +113,7 @@ class Between(DecoratedStore):
 class ReadOnly(DecoratedStore):
     """What a store is to somebody who may only read."""
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation in WRITES:
             raise AccessDenied(call.operation, call.key, "403 AccessDenied")
         return send()
@@ -123,20 +123,20 @@ class ReadOnly(DecoratedStore):
 class Recorder:
     """Remembers the requests that pass through its store."""
 
-    calls: list[Call] = field(default_factory=list)
+    calls: list[StoreCall] = field(default_factory=list)
 
     def around(self, store: ObjectStore) -> ObjectStore:
         """The store, watched."""
         calls = self.calls
 
         class Recording(DecoratedStore):
-            def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+            def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
                 calls.append(call)
                 return send()
 
         return Recording(store)
 
     @property
-    def writes(self) -> list[Call]:
+    def writes(self) -> list[StoreCall]:
         """Those that change the store."""
         return [call for call in self.calls if call.operation in WRITES]

@@ -22,7 +22,7 @@ from loaders.layout import ObjectLayout
 from loaders.lifetime import Lifetime
 from loaders.object_ref import ObjectRef
 from loaders.store import MemoryStore
-from loaders.store.decorated import WRITES, Call, DecoratedStore
+from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
 from range_index import ObjectRanges
 from tests.accel.catalog.simulation.scheduler import Scheduler
@@ -92,7 +92,7 @@ class BatonStore(DecoratedStore):
         self._scheduler = scheduler
         self.writes = 0
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         self._scheduler.step()
         self.writes += call.operation in WRITES
         return send()

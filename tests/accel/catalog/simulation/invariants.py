@@ -4,6 +4,7 @@
     no overlap        no two live objects claim the same offset of a stream
     all there         every listed object is in the store, with its size; retired ones until they are doomed
     nothing extra     a stream's first kept offset was asked for by somebody who trimmed
+    sketches          each live object of a list has the sketch of the streams that its bytes hold
 
 A stream object is on its way from a list to its bucket: it may stand in both, under the same id, and counts once. A row
 of a list does not count if the bucket had that id and retired it, if it was trimmed, or if one object of the bucket
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from accel.catalog.facts import sketch_rows
 from accel.catalog.keys import CatalogKeys
 from accel.catalog.parts import catalog_tables
 from accel.catalog.records import NodeList, StreamShard
@@ -23,6 +25,7 @@ from loaders.errors import KeyMissing
 from loaders.tables import FormatRecord
 from loaders.tables.typed_key import TypedKey
 from loaders.versions import Versioned
+from tests.accel.catalog.building import sketch_of
 from tests.accel.catalog.simulation.bucket import (
     FORMAT,
     LAYOUT,
@@ -61,6 +64,7 @@ class Invariants:
         lists = [found for node in NODES if (found := self._read(self._keys.node_list(node))) is not None]
         buckets = [self._read(self._keys.shard(each)) or StreamShard(each) for each in range(FORMAT.stream_buckets)]
         self._check_presence(lists, buckets)
+        self._check_sketches(lists)
         starts = {row["stream_id"]: int(row["start_offset"]) for bucket in buckets for row in bucket.streams}
         claims: dict[int, list[tuple[int, int, int]]] = {each: [] for each in STREAMS}
         for object_id, stream_id, start, end in self._claims(lists, buckets, starts):
@@ -83,6 +87,13 @@ class Invariants:
         for rows in [each.retired for each in lists] + [each.retired for each in buckets]:
             for object_id, size_bytes in rows[rows["doomed"] == 0][["object_id", "size_bytes"]].tolist():
                 self._check_there(object_id, size_bytes)
+
+    def _check_sketches(self, lists: list[NodeList]) -> None:
+        for each in lists:
+            ids = each.live["object_id"].tolist()
+            built = ((i, sketch_of(tuple(sorted({span[0] for span in self._content(i)})))) for i in ids)
+            if (expected := sketch_rows(built).tolist()) != each.sketches.tolist():
+                raise Violation(f"{each.where}: expected sketches {expected}, found {each.sketches.tolist()}")
 
     def _check_there(self, object_id: int, size_bytes: int) -> bytes:
         try:

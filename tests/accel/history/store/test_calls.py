@@ -15,7 +15,7 @@ import pytest
 from accel.history.rules.segments import split_range
 from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
 from loaders.store import MemoryStore, ObjectStore
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.history.store.bench import START_MS, Bench, cut, ids
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter, components
 
@@ -118,7 +118,7 @@ class KeyCounter(DecoratedStore):
         super().__init__(store)
         self.asked: Counter[str] = Counter()
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         self.asked[call.key.rpartition("/")[2].rpartition("-")[0]] += 1
         return send()
 

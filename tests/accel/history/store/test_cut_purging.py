@@ -18,7 +18,7 @@ from accel.history.store import Retained, StreamStore, retention_workflow
 from accel.history.store.retention_workflow import RetentionWorkflow
 from accel.testing import Crash, CrashStore
 from loaders.errors import StoreUnavailable
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.history.store.bench import Bench
 from tests.accel.history.store.test_races import Schedule
 from tests.accel.history.store.watching import Interrupted
@@ -88,7 +88,7 @@ def erase(bench: Bench, recording_time_ms: Iterable[int]) -> None:
 class Broken(DecoratedStore):
     """Deletes nothing."""
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation.startswith("delete"):
             raise StoreUnavailable(call.operation, call.key, "out of order")
         return send()

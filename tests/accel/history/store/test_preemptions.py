@@ -26,7 +26,7 @@ from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import StreamStore
 from accel.testing import Crash
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.history.store.acts import scaled
 from tests.accel.history.store.bench import NAME, Bench, cut
 from tests.conformance.history_queries import everything
@@ -111,7 +111,7 @@ class _Store(DecoratedStore):
         super().__init__(bench.store)
         self._steps = steps
 
-    def _around(self, _: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, _: StoreCall, send: Callable[[], Answer]) -> Answer:
         self._steps.before_call()
         return send()
 

@@ -16,7 +16,7 @@ import pytest
 from accel.errors import AccelError
 from accel.history.rules.epochs import NO_TRANSITION
 from accel.history.rules.states import StreamState
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.history.store.acts import WORKS, Work, commit, scale
 from tests.accel.history.store.bench import Bench, cut
 from tests.accel.history.store.watching import Interrupted, Watched
@@ -85,7 +85,7 @@ class Schedule:
         schedule = self
 
         class Scheduled(DecoratedStore):
-            def _around(self, _: Call, send: Callable[[], Answer]) -> Answer:
+            def _around(self, _: StoreCall, send: Callable[[], Answer]) -> Answer:
                 schedule.turn(number)
                 return send()
 

@@ -22,7 +22,7 @@ from accel.history.rules.values import IdMap
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.parts import record_size_bytes
 from loaders.store import MemoryStore, ObjectStore
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import Tables
 from loaders.tables.records import Codec
 from loaders.tables.typed_key import RECORD_OVERHEAD_BYTES, RecordCache, TypedKey, always
@@ -132,7 +132,7 @@ class MeetingStore(DecoratedStore):
         self._names = {f"epochRecord-{number}" for number in numbers}
         self._barrier = Barrier(at_once)
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.key.rpartition("/")[2] in self._names:
             self._barrier.wait(60)
         return send()
@@ -258,7 +258,7 @@ def measured(codec: Codec[Any], record: object) -> int:
     """Bytes that keeping a record adds, on the average of several."""
     tables = Tables(MemoryStore(), nonce=new_nonce, sleep=no_sleep, jitter=float)
     tables.create_table("t")
-    count = 20
+    count = 5
     for number in range(count + 1):
         tables.table("t").create(f"{number}", codec.encode(record), final=True)
     records = RecordCache(1 << 30, record_size_bytes)

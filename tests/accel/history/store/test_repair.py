@@ -21,7 +21,7 @@ from accel.history.store.repair import Repair
 from accel.history.store.repair_epochs import RepairOutcome
 from loaders.errors import CorruptObject
 from loaders.store import ObjectStore
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import TypedKey
 from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES
 from tests.accel.history.store.bench import NAME, Bench, cut, ids
@@ -73,6 +73,11 @@ def _grown() -> Bench:
 def grown() -> Bench:
     """A stream with 9 epochs, two of them duplicates, transactions, cuts, marks and a truncation."""
     return _grown().clone()
+
+
+@cache
+def _shown_of_grown() -> dict[str, Any]:
+    return shown(grown())
 
 
 def keys_of(bench: Bench) -> list[str]:
@@ -152,7 +157,7 @@ def test_each_record_is_rebuilt_or_named(key: str, damage: str) -> None:
     if "epochsWithTransactions" in key and damage == "sibling":
         damage = "flip"  # it has no sibling
     bench = grown()
-    before, original = shown(bench), bodies(bench)
+    before, original = _shown_of_grown(), bodies(bench)
     DAMAGES[damage](bench, key)
     damaged = bodies(bench)
     name = key.rpartition("/")[2]
@@ -390,7 +395,7 @@ class Meddling(DecoratedStore):
         super().__init__(inner)
         self.method, self.key, self.act, self.times = method, key, act, times
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation == self.method and call.key.endswith(self.key) and self.times:
             self.times -= 1
             self.act()

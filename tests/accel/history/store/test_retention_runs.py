@@ -15,7 +15,7 @@ from accel.history.rules.values import Integers
 from accel.history.store import Retained, StreamRetention
 from accel.history.store.retention_workflow import ATTEMPTS_MAX, retain, totals
 from accel.testing import Crash, CrashStore, MemorySegments
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.history.store.bench import START_MS, Bench
 from tests.accel.history.store.test_races import Schedule
 from tests.accel.history.store.watching import Interrupted
@@ -123,7 +123,7 @@ class Ending(DecoratedStore):
         self._bench = bench
         self._left = attempts
 
-    def _around(self, call: Call, send: Callable[[], object]) -> object:  # type: ignore[override]  # as the test needs it
+    def _around(self, call: StoreCall, send: Callable[[], object]) -> object:  # type: ignore[override]  # as the test needs it
         if call.operation == "get" and call.key.endswith("/retention"):
             self._left -= 1
             if not self._left:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from accel.testing import Crash
-from loaders.store.decorated import WRITES, Call, DecoratedStore
+from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ class Interrupted(DecoratedStore):
         self._act = act
         self.calls = 0
 
-    def _around(self, _: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, _: StoreCall, send: Callable[[], Answer]) -> Answer:
         self.calls += 1
         if self.calls - 1 == self._before_call:
             self._act()
@@ -39,7 +39,7 @@ class Watched(DecoratedStore):
         self._look = look
         self.calls = 0
 
-    def _around(self, _: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, _: StoreCall, send: Callable[[], Answer]) -> Answer:
         self.calls += 1
         self._look()
         return send()
@@ -52,7 +52,7 @@ class Stumbling(DecoratedStore):
         super().__init__(store)
         self._writes_left = instead_of_write
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation in WRITES:
             self._writes_left -= 1
             if self._writes_left == -1:
@@ -76,7 +76,7 @@ class SlowReply(DecoratedStore):
         """Whether there were as many reads."""
         return self._reads_left is None
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         found = send()
         if self._reads_left is None or call.operation in WRITES:
             return found

@@ -7,7 +7,7 @@ import numpy as np
 from accel.history.rules.cuts import PlacedCut
 from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import IdMap, make_id, parse_segment
-from accel.streams.rules.group_state import FREE, GroupState, Reader
+from accel.streams.rules.group_state import FREE, GroupMember, GroupState
 from accel.streams.rules.reader_core import placed
 
 CREATED_MS = 1_760_000_000_123
@@ -39,7 +39,7 @@ def group(counts: dict[str, int], free: int = 0) -> GroupState:
     """A group whose readers have so many segments each, and so many are free."""
     names = sorted(counts)
     owners = [at for at, name in enumerate(names) for _ in range(counts[name])] + [FREE] * free
-    readers = tuple(map(Reader, names))
+    readers = tuple(map(GroupMember, names))
     column = np.array(owners, dtype=np.int64)
     return GroupState(tiles(len(owners)), np.zeros(len(owners), dtype=np.int64), column, readers)
 

@@ -8,7 +8,7 @@ import pytest
 from accel.errors import IllegalState, InvalidArgument
 from accel.history.rules.values import parse_segment
 from accel.streams.rules import group_state
-from accel.streams.rules.group_state import ENDED, FREE, GroupState, Reader
+from accel.streams.rules.group_state import ENDED, FREE, GroupMember, GroupState
 from tests.accel.streams.groups.states import cut, group, named, owners_of, segment, tiles
 
 LEFT, RIGHT, MERGED = segment("0@0", 0.0, 0.5), segment("1@0", 0.5, 1.0), segment("2@1", 0.0, 1.0)
@@ -124,16 +124,16 @@ def test_a_group_that_is_not_before_the_head_stays_where_it_is() -> None:
     assert state.after_skip(cut({"0@0": 3, "1@0": 2}, LEFT, RIGHT)) == state
 
 
-WRONG: dict[str, tuple[list[int], list[int], tuple[Reader, ...]]] = {
+WRONG: dict[str, tuple[list[int], list[int], tuple[GroupMember, ...]]] = {
     "too few offsets": ([0], [-1, -1], ()),
     "too few owners": ([0, 0], [-1], ()),
     "an offset below -1": ([0, -2], [-1, -1], ()),
-    "an owner of what waits": ([0, -1], [-1, 0], (Reader("a"),)),
+    "an owner of what waits": ([0, -1], [-1, 0], (GroupMember("a"),)),
     "an end of what waits": ([0, -1], [-1, -2], ()),
-    "an owner that is not there": ([0, 0], [-1, 1], (Reader("a"),)),
-    "an owner below all": ([0, 0], [-1, -3], (Reader("a"),)),
-    "a reader twice": ([0, 0], [-1, -1], (Reader("a"), Reader("a"))),
-    "readers in another order": ([0, 0], [-1, -1], (Reader("b"), Reader("a"))),
+    "an owner that is not there": ([0, 0], [-1, 1], (GroupMember("a"),)),
+    "an owner below all": ([0, 0], [-1, -3], (GroupMember("a"),)),
+    "a reader twice": ([0, 0], [-1, -1], (GroupMember("a"), GroupMember("a"))),
+    "readers in another order": ([0, 0], [-1, -1], (GroupMember("b"), GroupMember("a"))),
 }
 
 
@@ -152,7 +152,7 @@ def test_segments_that_do_not_ascend_are_refused() -> None:
 @pytest.mark.parametrize("lag", [-1, 2**63])
 def test_a_lag_is_bounded(lag: int) -> None:
     with pytest.raises(ValueError, match="lag"):
-        Reader("a", lag)
+        GroupMember("a", lag)
 
 
 def test_states_are_equal_by_what_they_say() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from accel.errors import HistoryError
 from loaders.errors import DataConflict
-from loaders.store.decorated import WRITES, Call, DecoratedStore
+from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
 from tests.accel.history.store.test_races import Schedule
 from tests.accel.history.store.watching import Interrupted
 from tests.accel.streams.groups.acts import GIVES_UP, MEETINGS, Act, Meeting, group, state
@@ -114,7 +114,7 @@ class Outrun(DecoratedStore):
         self._write = write
         self._writes = 0
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation in WRITES:
             self._writes += 1
             self._write(self._writes)
