@@ -128,7 +128,7 @@ def test_an_error_is_raised_behind_the_records_before_it() -> None:
         one.get_objects(STREAM, 0, 300, 30)
         store.broken = ObjectLayout().object_key(12)
         reading = one.read(STREAM, 0, 300)
-        got = []
+        got: list[RecordBatch] = []
         with pytest.raises(StoreUnavailable):
             got.extend(reading)
         assert len(got) == 0 or got[-1].end_offset <= 120
