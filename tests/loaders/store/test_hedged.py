@@ -16,7 +16,7 @@ from loaders.store.hedged import BURST, SAMPLES_MIN, HedgedStore, Hedging
 
 KEY = ObjectLayout().object_key(1)
 TABLE_KEY = f"{TABLES_PREFIX}node-lists/4"
-QUICK = Hedging(after_seconds_min=0.01, abandoned_max=2)
+QUICK = Hedging(after_seconds_min=0.02, abandoned_max=2)
 
 
 class Gated(DecoratedStore):
@@ -44,7 +44,7 @@ class Gated(DecoratedStore):
 
 @contextmanager
 def hedged(
-    hedging: Hedging = QUICK, *, warm: int = 10 * SAMPLES_MIN
+    hedging: Hedging = QUICK, *, warm: int = SAMPLES_MIN
 ) -> Iterator[tuple[HedgedStore, Gated, CountingStore]]:
     """A store that has timed enough reads, all of them at once."""
     counted = CountingStore(MemoryStore())
