@@ -43,9 +43,7 @@ class Gated(DecoratedStore):
 
 
 @contextmanager
-def hedged(
-    hedging: Hedging = QUICK, *, warm: int = SAMPLES_MIN
-) -> Iterator[tuple[HedgedStore, Gated, CountingStore]]:
+def hedged(hedging: Hedging = QUICK, *, warm: int = SAMPLES_MIN) -> Iterator[tuple[HedgedStore, Gated, CountingStore]]:
     """A store that has timed enough reads, all of them at once."""
     counted = CountingStore(MemoryStore())
     for key in (KEY, TABLE_KEY):
