@@ -22,7 +22,7 @@ from accel.catalog.facts import hidden_streams, sketch_columns, sketch_rows
 from accel.catalog.keys import require
 from accel.catalog.node_list import with_sketches
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import NodeList, Rows, refs_of
+from accel.catalog.records import SKETCH, NodeList, Rows, no_rows, refs_of
 from accel.catalog.shard_writes import read_list
 from bloom import StreamSketch
 
@@ -63,15 +63,13 @@ def sketch_list(catalog: ObjectCatalog, node_id: int, *, is_dry_run: bool = Fals
     parts = catalog.parts
     key = parts.keys.node_list(node_id)
     seen = read_list(key, node_id)
-    missing, wrong = [], []
-    rows = [np.empty(0, dtype=seen.value.sketches.dtype)]
-    for object_id, row, is_missing in _due(parts, seen.value):
-        rows.append(row)
-        (missing if is_missing else wrong).append(object_id)
-    sketches = np.concatenate(rows)
+    due = list(_due(parts, seen.value))
+    sketches = np.concatenate([no_rows(SKETCH), *(row for _, row, _ in due)])
+    missing = tuple(object_id for object_id, _, is_missing in due if is_missing)
+    wrong = tuple(object_id for object_id, _, is_missing in due if not is_missing)
     if len(sketches) and not is_dry_run:
         key.change(lambda now: with_sketches(require(now, key.where), sketches), seen=seen)
-    return SketchReport(node_id, len(seen.value.live), tuple(missing), tuple(wrong))
+    return SketchReport(node_id, len(seen.value.live), missing, wrong)
 
 
 def _due(parts: CatalogParts, node_list: NodeList) -> Iterator[tuple[int, Rows, bool]]:
