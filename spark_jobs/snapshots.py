@@ -58,7 +58,7 @@ ENTRIES_A_FILE = 4_000_000
 
 NODES_AT_ONCE = 4
 SAMPLE_OBJECTS = 16
-"""So many of a node's objects tell how its streams are spread, where several files are wanted."""
+"""How many of a node's objects tell how its streams are spread, where several files are wanted."""
 
 Progress = Callable[[int, int], object]
 """Told (done, in all)."""

@@ -78,7 +78,9 @@ def _lines(plan: CompactionPlan, report: CompactionReport | None) -> Iterator[Re
     show_default=True,
     help="A node with more is compacted.",
 )
-@click.option("--target-objects", type=click.IntRange(min=1), help="... down to so many; default: 8 tenths of that.")
+@click.option(
+    "--target-objects", type=click.IntRange(min=1), help="... down to this number; default: 8 tenths of that."
+)
 @click.option("--max-objects", type=click.IntRange(min=1), help="For all nodes together; each gives its share.")
 @click.option("--max-bytes", type=SIZE, metavar="SIZE", help="Bytes that this run may rewrite; cheapest first.")
 @click.option(
