@@ -67,7 +67,7 @@ def _start(
     request: Request, image: MetadataImage, inputs: Inputs, trace: Trace | None, *, tolerate_gone: bool = False
 ) -> Search:
     if trace is not None:
-        trace.begins(image.version)
+        trace.record_start(image.version)
     stream = check_request(request, image)
     cache, policy, hints = inputs.index_cache, inputs.policy, inputs.hints
     return Search(request, stream, image, cache, policy, hints=hints, trace=trace, tolerate_gone=tolerate_gone)
