@@ -533,6 +533,7 @@ class NodeVisit:
         "stream",
         "stuck_rounds",
         "trace",
+        "was_asked",
         "without_snapshot",
     )
 
@@ -547,6 +548,7 @@ class NodeVisit:
         self.pending: set[int] = set()
         self.overdue: set[int] = set()
         self.hint_asked: type[OpenObjects] | None = None
+        self.was_asked: Flags | None = None
         self.rounds = 0
         self.stuck_rounds = 0
         self.last_bracket: tuple[int, int] | None = None
@@ -603,6 +605,9 @@ class NodeVisit:
         if step.positions:
             self.rounds += 1
             self.pending.update(step.positions)
+            if self.was_asked is None:
+                self.was_asked = np.zeros(len(self.node), dtype=np.bool_)
+            self.was_asked[list(step.positions)] = True
         if isinstance(step, ReadRoot | ReadEntries):
             self.hint_asked = type(step)
 
@@ -643,10 +648,8 @@ class NodeVisit:
         return low, high
 
     def _unasked(self, positions: Positions) -> Positions:
-        """Those that are neither under way nor failed to be opened."""
-        if not self.failed and not self.pending:
-            return positions
-        return positions[~np.isin(positions, [*self.failed, *self.pending])]
+        """Those that this visit has not asked for: they are not under way, and did not fail to be opened."""
+        return positions if self.was_asked is None else positions[~self.was_asked[positions]]
 
     # -- the snapshot --------------------------------------------------------------------------------------------------
 
@@ -724,7 +727,7 @@ class NodeVisit:
 
     def ahead(self, policy: Policy, bracket: Bracket) -> tuple[int, ...]:
         """What a proven run should have under way besides; nothing while there is enough."""
-        if not bracket.run_objects or not isinstance(policy, Spread):
+        if not isinstance(policy, Spread) or not bracket.run_objects or len(self.pending) > policy.size_objects_max:
             return ()
         unasked = self._unasked(bracket.candidates)
         return tuple(policy.ahead(replace(bracket, candidates=unasked), len(self.pending)).tolist())
