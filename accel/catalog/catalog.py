@@ -274,7 +274,7 @@ class ObjectCatalog:
             removed: the sources, neighbours in the list, with their sizes.
             added: the object made of them, prepared before, with its sizes; None if there is none.
             stream_objects: (stream id, object of that stream alone) pairs made of them.
-            ranges: what sources and output hold, from whoever has just read it: saves opening each of them.
+            ranges: what sources and output hold, from a caller that has just read it: saves opening each of them.
 
         Raises:
             CommitRefused: a source is gone, the outputs do not hold what the sources hold, or a deadline has passed:

@@ -57,8 +57,8 @@ class CatalogSettings:
         ids_block: object ids that one write of the counter takes.
         ids_ahead: ids that a node's writer keeps prepared beyond those in use, topped up by the write of each commit,
             so that an upload needs no second write for its id; 0 = none.
-        checkpoint_commits: a node's writer writes down where its streams end after so many commits. A new session
-            opens at most about so many object indexes before it can write.
+        checkpoint_commits: a node's writer writes down where its streams end each time after this many commits. A new
+            session opens at most about as many object indexes before it can write.
         stream_objects_in_list_max: objects of one stream that may wait in a node's list until they are moved to the
             stream shards.
         list_versions_kept: versions of a list that stay after commits which take objects out, for `undo`.

@@ -471,7 +471,7 @@ StreamBatches = Mapping[int, Iterable[RecordBatch]] | Iterable[tuple[int, Iterab
 """What is uploaded: {stream id: batches}, or (stream id, batches) pairs; batches in the order of their offsets."""
 
 NEW_IDS_MAX = 8
-"""So many ids are tried for one object, if other objects lie at their keys."""
+"""How many ids are tried for one object, if other objects lie at their keys."""
 
 _BATCH = struct.Struct(">qqqqq")
 
