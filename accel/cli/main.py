@@ -30,7 +30,7 @@ from typing import Any, TextIO
 
 import click
 
-from accel.cli.lazy import LazyCommand, LazyGroup
+from accel.cli.groups import CommandGroup, LazyCommand
 from accel.errors import AccelError
 from loaders.errors import redacted
 
@@ -44,14 +44,15 @@ Exit codes:  0 done   1 failed, or not all could be checked   2 wrong usage   3 
 \b
 Examples:
   accel demo
-  accel explain --store s3://bucket --image image.json --stream 420000 --start 1000 --end 1600
-  accel object verify --all --store s3://bucket --image image.json --data
+  accel explain s3://bucket/prefix --image image.json --stream 420000 --start 1000 --end 1600
+  accel object verify s3://bucket --all --image image.json --data
 
+The store is named as s3://bucket/prefix in any place, by --store, or by ACCEL_STORE. --output stands in any place.
 Options can come from the environment: ACCEL_STORE, ACCEL_IMAGE, ACCEL_OUTPUT, ... Flags win.
 Credentials, region and endpoint are found as every AWS tool finds them."""
 
 
-class AccelGroup(LazyGroup):
+class AccelGroup(CommandGroup):
     """A group that tells errors of ours in two lines, and finds commands of other packages."""
 
     def main(self, *args: Any, **extra: Any) -> Any:

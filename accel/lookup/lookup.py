@@ -15,14 +15,17 @@ most lookups of a broker that runs. Only where something has to be waited for it
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from accel.errors import ObjectLost, UnknownStream
 from accel.image import MetadataImage, is_newer
 from accel.lookup.answer import Answer, Ending, Request, check_request
-from accel.lookup.explain import Trace
 from accel.lookup.search import Search
 from accel.lookup.steps import ImageStale, Inputs, LookupStep, NeedImage, RefreshFailed, Sent
+
+if TYPE_CHECKING:
+    from accel.lookup.explain import Trace
+
 
 R = TypeVar("R")
 

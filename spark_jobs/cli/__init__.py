@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from accel.cli.lazy import LazyCommand, LazyGroup
+from accel.cli.groups import CommandGroup, LazyCommand
 
 _EXTRA = "pip install 'accel-streams[spark]' (and jvm beside spark where there is no Java)"
 
@@ -36,7 +36,7 @@ COMMANDS = {
 """The jobs; what they say of themselves is the same."""
 
 
-@click.group("job", cls=LazyGroup, lazy=COMMANDS)
+@click.group("job", cls=CommandGroup, lazy=COMMANDS)
 @click.pass_context
 def job_group(ctx: click.Context) -> None:
     """Jobs on Spark: compact, rebuild filters, build snapshots, verify, collect garbage, retain streams."""

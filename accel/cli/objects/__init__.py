@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from accel.cli.groups import CommandGroup
 from accel.cli.objects import inspect, verify
 
 
-@click.group("object")
+@click.group("object", cls=CommandGroup)
 def object_group() -> None:
     """Look into objects, and verify them.
 

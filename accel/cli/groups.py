@@ -1,6 +1,6 @@
-"""A group of commands whose modules are loaded when one of them is asked for, and not to print a list of all.
+"""Groups of commands: they take `--output`, and load a command's module when it is asked for, not to list it.
 
-    main = LazyGroup("accel", commands={"read": LazyCommand("accel.cli.lookup.read:read", "Read a range of a stream.")})
+    main = CommandGroup("accel", lazy={"read": LazyCommand("accel.cli.lookup.read:read", "Read a range of a stream.")})
 
 A list of commands needs their names and one line on each. These stand where the group is made, so that `accel --help`
 loads neither numpy nor boto3 nor a table of anything; a test compares them with what the commands say of themselves.
@@ -33,19 +33,34 @@ class LazyCommand(NamedTuple):
         return command
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are loaded one by one, when they are asked for.
+OUTPUT_FORMS = click.Choice(["text", "json"])
+
+OUTPUT_META = "accel.output"
+
+
+class CommandGroup(click.Group):
+    """A group that takes `--output` for the command that follows; what stands behind the command wins.
 
     Args:
-        lazy: its commands by name, beside those that are added to it.
-        args, extra: as of `click.Group`.
+        lazy: commands by name, beside those that are added; each is loaded when it is asked for.
+        args, attributes: as of `click.Group`.
 
     Threads: one.
     """
 
-    def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand], **extra: Any) -> None:
-        super().__init__(*args, **extra)
-        self.lazy = dict(lazy)
+    def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand] | None = None, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.lazy = dict(lazy or {})
+        self.params.append(
+            click.Option(
+                ["--output"],
+                type=OUTPUT_FORMS,
+                expose_value=False,
+                callback=_keep_output,
+                allow_from_autoenv=False,
+                help="For whom; also behind the command.",
+            )
+        )
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all."""
@@ -71,3 +86,8 @@ class LazyGroup(click.Group):
             return click.Command(name, short_help=self.lazy[name].short_help).get_short_help_str(width)
         command = self.get_command(ctx, name)
         return None if command is None or command.hidden else command.get_short_help_str(width)
+
+
+def _keep_output(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta[OUTPUT_META] = value
