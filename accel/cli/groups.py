@@ -83,7 +83,7 @@ class CommandGroup(click.Group):
 
     def _short_help(self, ctx: click.Context, name: str, width: int) -> str | None:
         if name in self.lazy:
-            return click.Command(name, short_help=self.lazy[name].short_help).get_short_help_str(width)
+            return click.Command(name, help=self.lazy[name].short_help).get_short_help_str(width)
         command = self.get_command(ctx, name)
         return None if command is None or command.hidden else command.get_short_help_str(width)
 
