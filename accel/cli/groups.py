@@ -21,10 +21,12 @@ class LazyCommand(NamedTuple):
     Args:
         place: module and name, as in an entry point: ``package.module:name``.
         short_help: one line, as the command's own.
+        is_hidden: whether a list of commands leaves it out.
     """
 
     place: str
     short_help: str
+    is_hidden: bool = False
 
     def load(self) -> click.Command:
         """The command itself; imports its module."""
@@ -82,9 +84,12 @@ class CommandGroup(click.Group):
                 formatter.write_dl(rows)
 
     def _short_help(self, ctx: click.Context, name: str, width: int) -> str | None:
-        if name in self.lazy:
-            return click.Command(name, help=self.lazy[name].short_help).get_short_help_str(width)
-        command = self.get_command(ctx, name)
+        lazy = self.lazy.get(name)
+        command = (
+            self.get_command(ctx, name)
+            if lazy is None
+            else click.Command(name, help=lazy.short_help, hidden=lazy.is_hidden)
+        )
         return None if command is None or command.hidden else command.get_short_help_str(width)
 
 

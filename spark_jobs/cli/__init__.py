@@ -19,15 +19,19 @@ from accel.cli.groups import CommandGroup, LazyCommand
 _EXTRA = "pip install 'accel-streams[spark]' (and jvm beside spark where there is no Java)"
 
 
+_FILTERS = "Write filter packs, so that readers start warm."
+
 COMMANDS = {
+    "build-filters": LazyCommand("spark_jobs.cli.hints:build_filters", _FILTERS),
+    "build-hints": LazyCommand(
+        "spark_jobs.cli.hints:build_both", "Write filter packs and index snapshots, opening each new object once."
+    ),
     "build-snapshot": LazyCommand(
         "spark_jobs.cli.hints:build_snapshot", "Write index snapshots, so that a cold read is one request."
     ),
     "compact": LazyCommand("spark_jobs.cli.compact:compact", "Make few large objects of many small ones."),
     "gc": LazyCommand("spark_jobs.cli.upkeep:gc", "Delete what nobody needs any more; a dry run without --yes."),
-    "rebuild-filters": LazyCommand(
-        "spark_jobs.cli.hints:rebuild_filters", "Write filter packs, so that readers start warm."
-    ),
+    "rebuild-filters": LazyCommand("spark_jobs.cli.hints:rebuild_filters", _FILTERS, is_hidden=True),
     "retention": LazyCommand(
         "spark_jobs.cli.upkeep:retention", "Truncate streams as their owners want; a dry run without --yes."
     ),
@@ -39,7 +43,7 @@ COMMANDS = {
 @click.group("job", cls=CommandGroup, lazy=COMMANDS)
 @click.pass_context
 def job_group(ctx: click.Context) -> None:
-    """Jobs on Spark: compact, rebuild filters, build snapshots, verify, collect garbage, retain streams."""
+    """Jobs on Spark: compact, build filters and snapshots, verify, collect garbage, retain streams."""
     if find_spec("pyspark") is None and ctx.invoked_subcommand != "script":
         raise click.UsageError(f"The jobs run on Spark, which is not installed: {_EXTRA}.")
 

@@ -15,8 +15,9 @@ from spark_jobs.cli import job_group
 def test_the_list_says_of_a_command_what_it_says_itself(group: click.Group) -> None:
     assert isinstance(group, CommandGroup)
     assert group.lazy
-    said = {name: lazy.short_help for name, lazy in group.lazy.items()}
-    assert said == {name: lazy.load().get_short_help_str(limit=200) for name, lazy in group.lazy.items()}
+    said = {name: (lazy.short_help, lazy.is_hidden) for name, lazy in group.lazy.items()}
+    loaded = {name: lazy.load() for name, lazy in group.lazy.items()}
+    assert said == {name: (each.get_short_help_str(limit=200), each.hidden) for name, each in loaded.items()}
 
 
 def test_a_lazy_command_is_listed_unloaded_and_run_once_loaded() -> None:
