@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.parts import MILLISECONDS, CatalogParts, open_each
+from accel.catalog.parts import MILLISECONDS, ObjectAccess, open_each
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX, Rows, refs_of
 from accel.compaction.facts import GroupLimits, MergeCandidate, StreamTrail, earliest_starts
 from accel.compaction.grouping import Run, choose_groups
@@ -80,7 +80,7 @@ def plan_compaction(
     """
     surveys = survey_nodes(catalog, settings)
     tell = _Tally(sum(len(survey.live) for survey in surveys), progress)
-    nodes = tuple(plan_node(catalog, survey, settings, progress=tell) for survey in surveys)
+    nodes = tuple(plan_node(catalog.parts, survey, settings, progress=tell) for survey in surveys)
     return assemble_plan(catalog.parts.now_ms(), settings, nodes)
 
 
@@ -104,7 +104,7 @@ def survey_nodes(catalog: ObjectCatalog, settings: CompactionSettings) -> tuple[
 
 
 def plan_node(
-    catalog: ObjectCatalog,
+    access: ObjectAccess,
     survey: NodeSurvey,
     settings: CompactionSettings,
     *,
@@ -116,7 +116,7 @@ def plan_node(
     not kept.
 
     Args:
-        catalog: whose objects.
+        access: where the objects lie; of a catalog its `parts`.
         survey: the node, of `survey_nodes`.
         settings: those of the survey.
         progress: called for each object that was dealt with.
@@ -124,7 +124,7 @@ def plan_node(
     Raises:
         StoreError: an object could not be read now. One that is missing or corrupt is left out of all groups instead.
     """
-    node = _NodePlanner(catalog.parts, survey, settings)
+    node = _NodePlanner(access, survey, settings)
     facts = node.facts(progress or _nobody)
     limits = GroupLimits(
         settings.target_object_size_bytes,
@@ -142,7 +142,7 @@ def plan_node(
 class _NodePlanner:
     """One node on its way to a plan. Threads: one."""
 
-    def __init__(self, parts: CatalogParts, survey: NodeSurvey, settings: CompactionSettings) -> None:
+    def __init__(self, parts: ObjectAccess, survey: NodeSurvey, settings: CompactionSettings) -> None:
         self._parts = parts
         self._survey = survey
         self._settings = settings
