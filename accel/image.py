@@ -219,6 +219,18 @@ class StreamImage:
         is_last = index == len(self.ranges) - 1
         return owned if is_last or offset < owned.end else None
 
+    def owned_span(self, node: NodeImage) -> tuple[int, int | None]:
+        """First offset and end of what a node owns of the stream; it owns something. Complexity: O(ranges).
+
+        Of an open range the end is what commits told, a lower bound; None where they did not.
+        """
+        owned = [owned_range for owned_range in self.ranges if owned_range.node_id == node.node_id]
+        head, end = max(owned[0].start, self.start_offset), owned[-1].end
+        told = node.end_of(self.stream_id)
+        if end == OPEN_END:
+            return head, told
+        return head, end if told is None else max(end, told)
+
 
 class ObjectFacts(Protocol):
     """What commits tell of the objects that one node's list names. Immutable; any thread may read it.
@@ -263,7 +275,8 @@ class NodeImage:
     tail_checksums: NDArray[np.int64]
     _by_id: NDArray[np.int64] = field(repr=False)
     facts: ObjectFacts | None = field(default=None, repr=False, kw_only=True)
-    _made: dict[int, ObjectRef] = field(repr=False, init=False, default_factory=dict)
+    mark: object = field(default_factory=object, repr=False, init=False)
+    """Tells this list from all others, for what is remembered about it elsewhere without keeping it alive."""
 
     def __len__(self) -> int:
         return len(self.object_ids)
@@ -278,15 +291,14 @@ class NodeImage:
         """The same objects one by one; `ref` makes single ones."""
         return tuple(map(ObjectRef, *(column.tolist() for column in self._columns_of_refs())))
 
+    @Lazy
+    def ref_of(self) -> Mapping[int, ObjectRef]:
+        """Object id -> object; each is made when it is first asked for, and kept. Subscribe it, nothing else."""
+        return _RefsMade(self.position_of, self._columns_of_refs())
+
     def ref(self, position: int) -> ObjectRef:
         """The object at a position."""
-        try:
-            return self._made[position]
-        except KeyError:
-            columns = (self.object_ids, self.sizes_bytes, self.index_sizes_bytes, self.attributes, self.tail_checksums)
-            object_id, size, index_size, attributes, checksum = (int(column[position]) for column in columns)
-            made = self._made[position] = ObjectRef(object_id, size, index_size, attributes, checksum)
-            return made
+        return self.ref_of[int(self.object_ids[position])]
 
     def positions(self, object_ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Positions of many ids at once, -1 for those that are not listed. Complexity: O(ids * log objects)."""
@@ -306,6 +318,23 @@ class NodeImage:
 
     def _columns_of_refs(self) -> tuple[NDArray[np.int64], ...]:
         return (self.object_ids, self.sizes_bytes, self.index_sizes_bytes, self.attributes, self.tail_checksums)
+
+
+class _RefsMade(dict[int, ObjectRef]):
+    """Objects of a list by id, made when they are first asked for. Threads: any; two may make equal ones."""
+
+    __slots__ = ("_columns", "_positions")
+
+    def __init__(self, positions: Mapping[int, int], columns: tuple[NDArray[np.int64], ...]) -> None:
+        super().__init__()
+        self._positions = positions
+        self._columns = columns
+
+    def __missing__(self, object_id: int) -> ObjectRef:
+        position = self._positions[object_id]
+        object_id, size, index_size, attributes, checksum = (int(column[position]) for column in self._columns)
+        made = self[object_id] = ObjectRef(object_id, size, index_size, attributes, checksum)
+        return made
 
 
 def make_node(node_id: int, objects: Iterable[tuple[int, ObjectRef]], *, facts: ObjectFacts | None = None) -> NodeImage:

@@ -75,7 +75,7 @@ class StreamView:
     Threads: never changes once it is handed out, so any thread may read it.
     """
 
-    __slots__ = ("holed", "packed", "rows", "version")
+    __slots__ = ("holed", "note", "packed", "rows", "version")
 
     def __init__(
         self, starts: array[int], ends: array[int], object_ids: array[int], holed: frozenset[int], version: int
@@ -91,6 +91,8 @@ class StreamView:
         # One empty set for all views: every operation on sets makes a new one, of 216 bytes.
         self.holed = holed or NO_HOLES
         self.version = version
+        self.note: object = None
+        """What its reader has found out about the entries, and keeps as long as the view; any thread may set it."""
 
     @property
     def run(self) -> Run:
@@ -224,7 +226,7 @@ class LiveView(StreamView):
             before = entry.start
         return True
 
-    def appended(self, entries: Sequence[Entry], *, version: int) -> LiveView:
+    def with_entries(self, entries: Sequence[Entry], *, version: int) -> LiveView:
         """A view with more entries, which follow, and are of ascending objects that this view lacks.
 
         Complexity: one copy of the arrays.
@@ -233,7 +235,7 @@ class LiveView(StreamView):
         holed = [entry.object_id for entry in entries if entry.holed]
         return self._with(run, self.holed.union(holed), entries[-1].object_id, version)
 
-    def merged(self, rows: Rows, *, without: Collection[int], version: int) -> LiveView:
+    def with_rows(self, rows: Rows, *, without: Collection[int], version: int) -> LiveView:
         """A view without the entries of some objects, and with those of others.
 
         Complexity: O(entries log entries), no loop in Python over entries.

@@ -35,6 +35,7 @@ from accel.cli.demo.report import demo
 from accel.cli.lookup.lookups import explain, get_objects
 from accel.cli.lookup.read import read
 from accel.cli.objects import object_group
+from accel.cli.options import CommandGroup
 from accel.cli.stream import stream_group
 from accel.cli.stream.streams import scope_group
 from accel.cli.stream.transactions import transaction_group
@@ -53,14 +54,15 @@ Exit codes:  0 done   1 failed, or not all could be checked   2 wrong usage   3 
 \b
 Examples:
   accel demo
-  accel explain --store s3://bucket --image image.json --stream 420000 --start 1000 --end 1600
-  accel object verify --all --store s3://bucket --image image.json --data
+  accel explain s3://bucket/prefix --image image.json --stream 420000 --start 1000 --end 1600
+  accel object verify s3://bucket --all --image image.json --data
 
+The store is named as s3://bucket/prefix in any place, by --store, or by ACCEL_STORE. --output stands in any place.
 Options can come from the environment: ACCEL_STORE, ACCEL_IMAGE, ACCEL_OUTPUT, ... Flags win.
 Credentials, region and endpoint are found as every AWS tool finds them."""
 
 
-class AccelGroup(click.Group):
+class AccelGroup(CommandGroup):
     """A group that tells errors of ours in two lines, and finds commands of other packages."""
 
     def main(self, *args: Any, **extra: Any) -> Any:

@@ -3,9 +3,14 @@
 Each option can also come from the environment, as ACCEL_ and its name in capitals (ACCEL_STORE, ACCEL_IMAGE); a flag
 wins. What is not given here is left to AWS's own configuration chain.
 
+The store is named in one way everywhere: as an argument of any command, wherever it stands among others, by `--store`,
+or by ACCEL_STORE; as a URL, or as a bucket's name alone, with a prefix or without:
+
+    accel get-objects s3://bucket/prefix ...      accel get-objects --store bucket/prefix ...
+
 A command takes a group of them by a decorator, and gets one value:
 
-    @click.command()
+    @command("What it does.", "accel example s3://bucket")
     @reader_options         # reader: ReaderChoice, with image, store and policy; output: Output
     def command(reader, output): ...
 
@@ -15,13 +20,15 @@ With `--verbose` the store that is opened tells of each request as it comes back
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from accel.catalog import ObjectCatalog
 from accel.errors import CatalogMissing, MissingExtra
@@ -32,7 +39,7 @@ from accel.rendering import Output
 from accel.settings import Settings
 from accel.system import SYSTEM
 from accel.units import parse_size, parse_time, size_text, time_text
-from loaders.errors import StoreError
+from loaders.errors import StoreError, redacted
 from loaders.layout import ObjectLayout
 from loaders.plan import policy_of
 from loaders.store import CountingStore, ObjectStore, S3Settings, open_store
@@ -71,6 +78,100 @@ class TracingStore(DecoratedStore):
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+_URL = "url"
+"""The argument that names the store."""
+
+_SCHEMES = ("s3://", "s3a://", "s3n://", "memory://")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]+")
+
+
+def store_url(text: str) -> str:
+    """The URL of a store that a person names by its URL, or by the bucket's name.
+
+    >>> store_url("bucket/prefix")
+    's3://bucket/prefix'
+
+    Raises:
+        ValueError: neither.
+    """
+    if "://" in text:
+        return text
+    if not _BUCKET.fullmatch(text.partition("/")[0]):
+        raise ValueError(f"expected s3://bucket/prefix, bucket/prefix or memory://name, found {redacted(text)!r}")
+    return f"s3://{text}"
+
+
+class StoreCommand(click.Command):
+    """A command whose store may stand as a URL among its other arguments; where it has none, as a bare name, too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and find out which word is the store."""
+        rest = super().parse_args(ctx, args)
+        arguments = [param for param in self.params if isinstance(param, click.Argument)]
+        if arguments and arguments[-1].name == _URL and not ctx.resilient_parsing:
+            self._take_store(ctx, arguments[:-1], arguments[-1])
+        return rest
+
+    def _take_store(self, ctx: click.Context, others: Sequence[click.Argument], url: click.Argument) -> None:
+        words = [word for argument in (*others, url) for word in _words(ctx.params[str(argument.name)])]
+        named = [word for word in words if not others or word.lower().startswith(_SCHEMES)]
+        left = [word for word in words if word not in named]
+        for argument in others:
+            ctx.params[str(argument.name)] = _share(ctx, argument, left)
+        del ctx.params[_URL]
+        if left:
+            raise click.UsageError(f"Got unexpected extra argument ({left[0]})", ctx)
+        if ctx.get_parameter_source("store") is ParameterSource.COMMANDLINE:
+            named.append(ctx.params["store"])
+        if len({*named}) > 1:
+            raise click.UsageError(f"Expected one store, found {' and '.join(map(redacted, named))}.", ctx)
+        if named:
+            ctx.params["store"] = named[0]
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _share(ctx: click.Context, argument: click.Argument, left: list[str]) -> Any:
+    """Takes what belongs to an argument from the words that are left."""
+    if argument.nargs < 0:
+        share, left[:] = tuple(left), []
+        return share
+    if left:
+        return left.pop(0)
+    if argument.required:
+        raise click.MissingParameter(ctx=ctx, param=argument)
+    return None
+
+
+_OUTPUT = "accel.output"
+OUTPUT_FORMS = click.Choice(["text", "json"])
+
+
+class CommandGroup(click.Group):
+    """A group that takes `--output` for the command that follows; what stands behind the command wins."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.params.append(
+            click.Option(
+                ["--output"],
+                type=OUTPUT_FORMS,
+                expose_value=False,
+                callback=_keep_output,
+                allow_from_autoenv=False,
+                help="For whom; also behind the command.",
+            )
+        )
+
+
+def _keep_output(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta[_OUTPUT] = value
 
 
 class _Parsed(click.ParamType[Any]):
@@ -113,7 +214,7 @@ class StoreChoice:
     """Which store the user means.
 
     Args:
-        url: as `open_store` takes it; None where a command can do without.
+        url: as `store_url` takes it; None where a command can do without.
         settings: how to reach S3.
         output: is told of each request, if it is verbose.
     """
@@ -129,10 +230,8 @@ class StoreChoice:
             click.UsageError: no store is named, or not by a URL that can be one.
             MissingExtra: the client is not installed.
         """
-        if self.url is None:
-            raise click.UsageError("Missing option '--store' (or ACCEL_STORE): it is needed for objects in a bucket.")
         try:
-            store = open_store(self.url, self.settings)
+            store = open_store(required_url(self.url), self.settings)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="'--store'") from error
         except ModuleNotFoundError as error:
@@ -140,6 +239,18 @@ class StoreChoice:
         if self.output.is_verbose:
             store = TracingStore(store, SYSTEM.timer, self.output.detail)
         return CountingStore(store)
+
+
+def required_url(text: str | None) -> str:
+    """The URL of the store that was named.
+
+    Raises:
+        click.UsageError: none was.
+        ValueError: as `store_url`.
+    """
+    if text is None:
+        raise click.UsageError("Missing the store: name it as s3://bucket/prefix, by '--store' or by ACCEL_STORE.")
+    return store_url(text)
 
 
 def option(name: str, **attributes: Any) -> Callable[[Command], Command]:
@@ -151,30 +262,48 @@ def option(name: str, **attributes: Any) -> Callable[[Command], Command]:
 def output_options(command: Command) -> Command:
     """`--output`, `--verbose`, `--quiet` -> ``output``."""
 
-    @option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="For whom.")
+    @option("--output", type=OUTPUT_FORMS, default="text", show_default=True, help="For whom.")
     @click.option("-v", "--verbose", is_flag=True, help="Tell of each request, on stderr.")
     @click.option("-q", "--quiet", is_flag=True, help="Nothing but data and errors.")
     @functools.wraps(command)
     def wrapped(*args: Any, output: str, verbose: bool, quiet: bool, **others: Any) -> Any:
+        ctx = click.get_current_context()
+        if ctx.get_parameter_source("output") is not ParameterSource.COMMANDLINE:
+            output = ctx.meta.get(_OUTPUT, output)
         return command(*args, output=Output(output == "json", quiet, verbose), **others)
 
     return wrapped  # type: ignore[return-value]  # the same command with other arguments
 
 
-def store_options(command: Command) -> Command:
-    """Which store and how to reach it, and all of `output_options` -> ``store`` and ``output``."""
+def s3_options(command: Command) -> Command:
+    """Which store -> ``store``, as it was named, None if it was not; and how to reach it -> ``settings``."""
 
-    @option("--store", metavar="URL", help="Where the objects lie: s3://bucket/prefix.")
-    @option("--endpoint-url", metavar="URL", help="An S3 endpoint other than AWS.")
+    @option("--store", metavar="URL", help="Where the objects lie: s3://bucket/prefix, or bucket/prefix.")
+    @option("--endpoint-url", metavar="URL", help="An S3 endpoint other than AWS, with http:// or https://.")
     @option("--profile", help="A profile of the AWS configuration.")
     @option("--region", help="An AWS region.")
     @option("--no-sign-request", is_flag=True, help="Send no credentials.")
     @option("--client", type=click.Choice(["boto3", "obstore"]), default="boto3", show_default=True, help="S3 client.")
+    @click.argument(_URL, metavar="[URL]", required=False)
+    @functools.wraps(command)
+    def wrapped(*args: Any, **others: Any) -> Any:
+        names = ("endpoint_url", "profile", "region", "no_sign_request", "client")
+        try:
+            settings = S3Settings(**{name: others.pop(name) for name in names})
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="'--endpoint-url'") from error
+        return command(*args, settings=settings, **others)
+
+    return wrapped  # type: ignore[return-value]  # likewise
+
+
+def store_options(command: Command) -> Command:
+    """Which store and how to reach it, and all of `output_options` -> ``store`` and ``output``."""
+
+    @s3_options
     @output_options
     @functools.wraps(command)
-    def wrapped(*args: Any, store: str | None, output: Output, **others: Any) -> Any:
-        names = ("endpoint_url", "profile", "region", "no_sign_request", "client")
-        settings = S3Settings(**{name: others.pop(name) for name in names})
+    def wrapped(*args: Any, store: str | None, settings: S3Settings, output: Output, **others: Any) -> Any:
         return command(*args, store=StoreChoice(store, settings, output), output=output, **others)
 
     return wrapped  # type: ignore[return-value]  # likewise
@@ -295,7 +424,7 @@ def command(
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A command, of a group if one is given, whose help ends with examples that can be copied."""
     epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])
-    return (group or click).command(name, short_help=short_help, epilog=epilog)
+    return (group or click).command(name, cls=StoreCommand, short_help=short_help, epilog=epilog)
 
 
 def yes_option(text: str = "Do it; without it nothing is changed.") -> Callable[[Command], Command]:

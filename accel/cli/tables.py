@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from accel.catalog import records
-from accel.cli.options import StoreChoice, command, limit_option, store_options
+from accel.cli.options import CommandGroup, StoreChoice, command, limit_option, store_options
 from accel.rendering import Output, Shown, shown_names
 from accel.system import SYSTEM
 from accel.units import count_text
@@ -19,7 +19,7 @@ from loaders.tables import FORMAT_FORM, FormRegistry, Tables
 _AFTER_NAME = "/"  # tables come in the order of their encoded names with a slash behind
 
 
-@click.group("table")
+@click.group("table", cls=CommandGroup)
 def table_group() -> None:
     """Look into the versioned tables of a bucket."""
 

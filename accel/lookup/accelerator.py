@@ -32,8 +32,8 @@ from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Ending, Request
 from accel.lookup.engine import Engine, RoundCost, UnderWay
 from accel.lookup.explain import Explanation, Trace
+from accel.lookup.lookup import Asking, unconfirmed
 from accel.lookup.reading import BYTES_MAX, Batches, Ranges, ReadEnd, ReadSteps
-from accel.lookup.search import unconfirmed
 from accel.lookup.stats import AcceleratorStats
 from accel.lookup.steps import (
     AwaitMore,
@@ -223,28 +223,37 @@ class AcceleratorBase:
         """Counts, and memory against its bounds. Complexity: O(1) but for sums over caches."""
         return self._engines().stats()
 
+    def _begin(self, request: Request) -> Answer | Asking[Answer] | None:
+        """The answer, if memory proves all of it; else the steps that are left; None if there is no image at hand."""
+        engine = self._engine
+        try:
+            image = engine.images.at_hand()
+            begun = None if image is None else engine.begin_lookup(request, image)
+        except AccelError:
+            engine.counters.add(failed=1)
+            raise
+        return engine.finished(begun) if isinstance(begun, Answer) else begun
+
     def _look_up(
         self,
         request: Request,
         deadline_seconds: float | None,
         trace: Trace | None = None,
         *,
+        begun: Asking[Answer] | None = None,
         images: Deadline | None = None,
     ) -> Script[Answer]:
         engine = self._engine
         deadline = Deadline(engine.system.timer, deadline_seconds)
         images = images or deadline
-        sent: Sent = None
         try:
-            image = yield from _current_image(engine, images)
-            steps = engine.start_lookup(request, image, trace)
-            fetcher = _Fetcher(engine, deadline, trace, images)
-            while True:
-                step = steps.send(sent)
-                sent = yield from fetcher.answer(step)
-        except StopIteration as stop:
-            answer: Answer = stop.value
-            return engine.finished(answer)
+            if begun is None:
+                image = yield from _current_image(engine, images)
+                answer = engine.begin_lookup(request, image, trace)
+                if isinstance(answer, Answer):
+                    return engine.finished(answer)
+                begun = answer
+            return engine.finished((yield from _Fetcher(engine, deadline, trace, images).run(begun)))
         except AccelError:
             engine.counters.add(failed=1)
             raise
@@ -384,6 +393,17 @@ class _Fetcher:
         self._under_way = UnderWay(engine)
         self._has_asked = False
         self._told_seconds = 0.0
+
+    def run(self, steps: Asking[T]) -> Script[T]:
+        """Do all steps; gives what they come to."""
+        sent: Sent = None
+        while True:
+            try:
+                step = steps.send(sent)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            sent = yield from self.answer(step)
 
     def answer(self, step: LookupStep) -> Script[Sent]:
         """What came of a step; None if the time is over and nothing has come."""
@@ -558,7 +578,10 @@ class ReadAccelerator(AcceleratorBase):
         Complexity: known objects cost no request and O(limit log entries); docs/how-it-works.md has the rest.
         """
         request = Request(stream_id, start, end, limit, max_fill_rounds)
-        return self._run(self._look_up(request, deadline_seconds))
+        begun = self._begin(request)
+        if isinstance(begun, Answer):
+            return begun
+        return self._run(self._look_up(request, deadline_seconds, begun=begun))
 
     def explain(
         self,

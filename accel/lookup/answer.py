@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from msgspec import Struct
+
 from accel.errors import InconsistentAnswer, InvalidRequest, UnknownStream
-from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef
+from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef, StreamImage
 
 
 class Kind(enum.Enum):
@@ -33,8 +34,7 @@ class Ending(enum.Enum):
     """The caller's bound on rounds or time was reached first; ask again from `resume_offset`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """Which objects hold offsets [start, end) of a stream?
 
     Args:
@@ -71,8 +71,7 @@ class FoundObject(NamedTuple):
         return self.ref.object_id
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """Objects that hold the requested offsets without a gap, in order.
 
     Args:
@@ -116,8 +115,8 @@ class Answer:
         return self.ending in (Ending.LIMIT, Ending.END) or (self.request.end == OPEN_END and not self.partial)
 
 
-def check_request(request: Request, image: MetadataImage) -> None:
-    """Refuse what cannot be answered from this image.
+def check_request(request: Request, image: MetadataImage) -> StreamImage:
+    """The stream of a request; refuses what cannot be answered from this image.
 
     Not refused: an empty range (it gives the covering object), a start past the data (it gives nothing), a limit of 0.
 
@@ -138,6 +137,7 @@ def check_request(request: Request, image: MetadataImage) -> None:
             f"stream {request.stream_id}: expected a start of at least {stream.start_offset}, its first kept offset, "
             f"found {request.start}"
         )
+    return stream
 
 
 class Span(Protocol):

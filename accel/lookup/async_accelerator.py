@@ -64,7 +64,10 @@ class AsyncReadAccelerator(AcceleratorBase):
     ) -> Answer:
         """Which objects hold offsets [start, end) of a stream; see `ReadAccelerator.get_objects`."""
         request = Request(stream_id, start, end, limit, max_fill_rounds)
-        return await self._run(self._look_up(request, deadline_seconds))
+        begun = self._begin(request)
+        if isinstance(begun, Answer):
+            return begun
+        return await self._run(self._look_up(request, deadline_seconds, begun=begun))
 
     async def explain(
         self,

@@ -18,8 +18,8 @@ from accel.lookup.explain import Trace
 from accel.lookup.following import ImageFollower
 from accel.lookup.hints import HintLoad, HintLoader, HintStore
 from accel.lookup.index_cache import EmptyIndexCache, SharedIndexCache
+from accel.lookup.lookup import Asking, begin
 from accel.lookup.reading import Ranges, ReadSteps, read_range
-from accel.lookup.search import Asking, lookup
 from accel.lookup.stats import AcceleratorStats, Counters, LookupStats, count_answer
 from accel.lookup.steps import (
     AwaitMore,
@@ -176,9 +176,11 @@ class Engine:
         """The policy in use."""
         return self._inputs.policy.name
 
-    def start_lookup(self, request: Request, image: MetadataImage, trace: Trace | None = None) -> Asking[Answer]:
-        """The steps of a lookup that begins with this image."""
-        return lookup(request, image, self._inputs, trace)
+    def begin_lookup(
+        self, request: Request, image: MetadataImage, trace: Trace | None = None
+    ) -> Answer | Asking[Answer]:
+        """The answer of a lookup that begins with this image, if memory proves all of it; else the steps left."""
+        return begin(request, image, self._inputs, trace)
 
     def start_read(self, stream_id: int, start: int, end: int, max_bytes: int) -> ReadSteps:
         """The steps of a read."""

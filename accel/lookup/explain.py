@@ -29,6 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -104,7 +105,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """The explanation as plain data."""
         return {
-            "request": asdict(self.request),
+            "request": msgspec.structs.asdict(self.request),
             "policy": self.policy,
             "image_versions": [version_number(version) for version in self.trace.image_versions],
             "answer": None if isinstance(self.outcome, AccelError) else self._answer_dict(self.outcome),
@@ -259,7 +260,8 @@ def _chosen_text(one: Round, policy: str) -> str:
     if policy.startswith("window"):
         how = "the next in order" + {"window": ""}.get(policy, ", and some ahead")
     elif one.near != "unknown":
-        how = {"low": "densest at the low end", "high": "densest at the high end"}[one.near]
+        ends = {"low": "the low end", "high": "the high end", "ends": "both ends"}
+        how = f"densest at {ends[one.near]}"
     return f"{verb} {opened} of {count_text(one.candidates, 'candidate')}, {how}"
 
 
@@ -563,7 +565,7 @@ class Trace:
                 candidates=count,
                 low_position=bracket.low,
                 high_position=bracket.high,
-                near=bracket.near.value,
+                near=bracket.guess.near.value,
                 opened=chosen,
             )
         )

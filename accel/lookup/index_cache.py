@@ -11,7 +11,7 @@ import threading
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from weakref import WeakKeyDictionary
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,9 +53,6 @@ class SharedIndexCache:
         self._filters = FilterStore(settings.filter_size_bytes_max)
         self._hash_lock = threading.Lock()
         self._pieces = PieceCache(settings.hashed_ids_max)
-        self._streams_max = settings.views_max
-        # By list, so that what was found about a list goes with it: an old image is not kept alive from here.
-        self._orders: WeakKeyDictionary[NodeImage, dict[int, tuple[int, bool]]] = WeakKeyDictionary()
         self._unordered = 0
 
     def view(self, node_id: int, stream_id: int) -> StreamView:
@@ -63,22 +60,19 @@ class SharedIndexCache:
         with self._lock:
             return self._index.view(node_id, stream_id)
 
-    def is_ordered(self, node: NodeImage, stream_id: int, view: StreamView) -> bool:
+    def is_ordered(self, node: NodeImage, stream_id: int, view: StreamView) -> bool:  # noqa: ARG002 - see the protocol
         """Whether the view's listed entries ascend through the list without overlap.
 
         Complexity: O(1) while neither the view nor the list has changed, else O(entries log list).
         """
-        with self._lock:
-            known = self._orders.setdefault(node, {}).get(stream_id)
-        if known is not None and known[0] == view.version:
-            return known[1]
+        note = view.note
+        if type(note) is _Ordered and note.list_mark is node.mark:
+            return note.is_ordered
         ordered = _view_is_ordered(node, view)
-        with self._lock:
-            orders = self._orders.setdefault(node, {})
-            if len(orders) >= self._streams_max:
-                orders.clear()
-            orders[stream_id] = (view.version, ordered)
-            self._unordered += not ordered
+        view.note = _Ordered(node.mark, ordered)
+        if not ordered:
+            with self._lock:
+                self._unordered += 1
         return ordered
 
     def facts(self, node: NodeImage, stream_id: int) -> IndexFacts:
@@ -161,6 +155,13 @@ class SharedIndexCache:
         with self._hash_lock:
             pieces = self._pieces.hash_ids(ranges.stream_ids)
         return StreamFilter.from_pieces(pieces, Geometry(capacity))
+
+
+class _Ordered(NamedTuple):
+    """What was found out about a view in a list, which is known by its mark: so the list is not kept alive by it."""
+
+    list_mark: object
+    is_ordered: bool
 
 
 def _view_is_ordered(node: NodeImage, view: StreamView) -> bool:

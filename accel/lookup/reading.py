@@ -16,7 +16,7 @@ from typing import Protocol
 from accel.errors import AccelError, AccessDenied, CorruptObject, KeyMissing, RangeInvalid
 from accel.image import OPEN_END, MetadataImage
 from accel.lookup.answer import Answer, Ending, FoundObject, Request
-from accel.lookup.search import lookup, lost
+from accel.lookup.lookup import lookup, lost
 from accel.lookup.steps import CurrentImage, FetchSpan, Inputs, NeedImage, OpenObject, ReadSent, RefreshFailed, Step
 from loaders.format import BlockRow, RecordBatch, decode_block_bytes, find
 from loaders.format.spans import block_spans

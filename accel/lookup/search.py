@@ -1,4 +1,4 @@
-"""The lookup: generators that ask for object indexes and are sent them. They never load anything themselves.
+"""The search of one image: a generator that asks for object indexes and is sent them. It never loads anything itself.
 
 Theory of operation. A search walks offsets upwards from the requested start and picks objects until the limit, the end,
 or a hole. With `next` for the first offset not covered yet:
@@ -11,6 +11,8 @@ or a hole. With `next` for the first offset not covered yet:
    the same ownership range as before, the search is over.
 
 It never jumps a hole, never tries another node for the same range, and never clips an object.
+
+All that memory proves is walked in plain calls (`Search.begin`): most searches of a broker that runs end there.
 
 Rounds. Where memory does not tell which object comes next in a node's list, the search asks in rounds, each one step of
 the generator (`steps.py`): all that it asks for is fetched at the same time. The node's snapshot is asked where that
@@ -25,13 +27,7 @@ proves a scan: then the next ones are asked for before the last ones are there, 
 A search remembers for its own duration what it opened and what the snapshot said, so that whatever the shared memory
 forgets in the meantime costs nothing and changes nothing.
 
-Old images. An image can be behind the bucket: a compaction deletes sources while readers still hold the list that names
-them, and a node opens streams and commits objects that this image does not have yet. So a lookup may search twice:
-
-- A *listed object is gone*: all picks are discarded, a newer image is asked for, and the search runs once more. If the
-  newest image still lists the object and the answer depends on it, it is lost, and that is an error.
-- The answer *comes out short* (it ends at a hole), or the image *does not have the stream*: before that is believed, a
-  newer image is asked for once, at most once in `refresh_seconds`.
+An image can be behind the bucket; what is done about that is `lookup.py`.
 
 Rules of the code:
 
@@ -48,14 +44,14 @@ Source: AutoMQ issue 2731; the rules of the production lookup as docs/how-it-wor
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final
 
 import numpy as np
 
-from accel.errors import AccelError, AccessDenied, KeyMissing, ObjectLost, UnknownStream
-from accel.image import OPEN_END, MetadataImage, NodeImage, StreamImage, is_newer
+from accel.errors import AccelError, AccessDenied, KeyMissing
+from accel.image import OPEN_END, MetadataImage, NodeImage, OwnershipRange, StreamImage
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request, check_ranges, check_request
 from accel.lookup.explain import Trace
 from accel.lookup.known_ranges import (
@@ -77,21 +73,17 @@ from accel.lookup.steps import (
     ImageStale,
     IndexCache,
     IndexFacts,
-    Inputs,
-    LookupStep,
-    NeedImage,
     OpenObjects,
     ReadEntries,
     ReadRoot,
     RefreshFailed,
     Reply,
     Searching,
-    Sent,
     SnapshotKnown,
 )
 from loaders.hints import ByteSpan, SnapshotRoot, StreamEntries, no_entries, plan_entries
-from loaders.plan import Bracket, LoadAll, Near, Policy, Positions, Spread, in_run
-from range_index import ObjectRanges, StreamRange, StreamView
+from loaders.plan import Bracket, Guess, LoadAll, Near, Policy, Positions, Spread, Trust, expected_place, in_run
+from range_index import ObjectRanges, StreamRange
 
 ROOT_WORTH_OBJECTS = 32
 """No more candidates than this are searched in the two rounds that a snapshot takes, if its root must be read first."""
@@ -105,104 +97,12 @@ TAIL_OBJECTS = 4
 UNCOVERED_OBJECTS = 16
 """When a snapshot has been asked, and no more candidates than this are left, they are opened in one round."""
 
-NEAR_END_SHARE = 0.01
-"""A read in the first or last hundredth of what a node owns of a stream counts as one at its head or tail."""
-
-GUESS_ROUNDS_MAX = 6
-"""A guess that the offset lies at the head or the tail is given up after so many rounds."""
-
-R = TypeVar("R")
-
-Asking = Generator[LookupStep, Sent, R]
-"""A part of a lookup that may ask for a newer image, too."""
+_new_found: Final = tuple.__new__
+"""The class's own constructor, without the detour through a Python function."""
 
 
 class BoundReached(Exception):
     """The caller's bound on rounds or time is reached."""
-
-
-def lookup(request: Request, image: MetadataImage, inputs: Inputs, trace: Trace | None = None) -> Asking[Answer]:
-    """Find the objects of a request, with the newest image if this one is not enough.
-
-    Raises (from the generator):
-        InvalidRequest, InconsistentAnswer: as `search`.
-        UnknownStream: retryable unless the image was the newest a moment ago.
-        ObjectLost: an object that the newest image lists, and that the answer needs, does not exist.
-        AccelError: an object that the answer needs could not be opened.
-    """
-    looked_again = False
-    failed: RefreshFailed | None = None
-    while True:
-        if trace is not None:
-            trace.begins(image.version)
-        try:
-            answer = yield from search(
-                request,
-                image,
-                inputs.index_cache,
-                inputs.policy,
-                hints=inputs.hints,
-                trace=trace,
-                tolerate_gone=looked_again,
-            )
-        except ImageStale as stale:
-            if looked_again:
-                raise lost(stale.ref.object_id, stale.node_id, inputs, failed) from stale
-            looked_again = True
-            newer = yield from _newer(image)
-            if isinstance(newer, RefreshFailed):
-                failed = newer
-            else:
-                image = newer or image
-            continue
-        except UnknownStream as error:
-            newer = yield from _newer_than_unknown(error, image, inputs, looked_again=looked_again)
-            looked_again, image = True, newer
-            continue
-        if answer.ending is not Ending.HOLE or looked_again or not inputs.may_refresh():
-            return answer
-        newer = yield from _newer(image)
-        if not isinstance(newer, MetadataImage):
-            return answer
-        looked_again, image = True, newer
-
-
-def lost(object_id: int, node_id: int, inputs: Inputs, failed: RefreshFailed | None) -> ObjectLost:
-    """The error of a listed object that is gone; it says so if a newer image could not be had."""
-    unconfirmed = (None, "") if failed is None else (failed.unconfirmed_seconds, failed.reason)
-    return ObjectLost(object_id, inputs.key_of(object_id), node_id, *unconfirmed)
-
-
-def _newer_than_unknown(
-    error: UnknownStream, image: MetadataImage, inputs: Inputs, *, looked_again: bool
-) -> Asking[MetadataImage]:
-    """An image that may have a stream which this one does not have.
-
-    Raises:
-        UnknownStream: there is none, or it is not known whether there is one.
-    """
-    if looked_again:
-        raise error  # of an image that was asked for just now
-    if not inputs.may_refresh():
-        raise unconfirmed(error, "a newer one was asked for a moment ago, and not again") from error
-    newer = yield from _newer(image)
-    if isinstance(newer, RefreshFailed):
-        raise unconfirmed(error, f"a newer one could not be had: {newer.reason}") from error
-    if newer is None:
-        raise error
-    return newer
-
-
-def unconfirmed(error: UnknownStream, reason: str) -> UnknownStream:
-    """The same error of an image that may not be the newest, for this reason."""
-    return UnknownStream(error.stream_id, error.image_version, reason)
-
-
-def _newer(image: MetadataImage) -> Asking[MetadataImage | RefreshFailed | None]:
-    reply = yield NeedImage(image.version)
-    if isinstance(reply, RefreshFailed):
-        return reply
-    return reply if isinstance(reply, MetadataImage) and is_newer(reply.version, image.version) else None
 
 
 def search(
@@ -235,27 +135,54 @@ def search(
 
     Complexity: with everything in the index O(limit * log entries); else O(list length) a round.
     """
-    check_request(request, image)
-    return _Search(request, image, index_cache, policy, hints, trace, tolerate_gone=tolerate_gone).run()
+    stream = check_request(request, image)
+    searched = Search(
+        request, stream, image, index_cache, policy, hints=hints, trace=trace, tolerate_gone=tolerate_gone
+    )
+    return searched.run()
 
 
-class _Search:
-    """The state of one search. One thread at a time."""
+class Search:
+    """The state of one search. One thread at a time.
+
+    `begin` goes as far as memory proves, without a step; where that is not the whole answer, `run` goes on from there.
+    """
+
+    __slots__ = (
+        "fill_rounds",
+        "hints",
+        "image",
+        "index_cache",
+        "listed",
+        "next",
+        "node",
+        "opened",
+        "owned",
+        "picked",
+        "policy",
+        "request",
+        "rounds",
+        "stream",
+        "tolerate_gone",
+        "trace",
+        "visit",
+    )
 
     def __init__(
         self,
         request: Request,
+        stream: StreamImage,
         image: MetadataImage,
         index_cache: IndexCache,
         policy: Policy,
+        *,
         hints: Hints | None,
         trace: Trace | None,
-        *,
         tolerate_gone: bool,
     ) -> None:
         self.request = request
         self.image = image
-        self.stream = image.streams[request.stream_id]
+        self.stream = stream
         self.index_cache = index_cache
         self.policy = policy
         self.hints = hints
@@ -263,42 +190,81 @@ class _Search:
         self.trace = trace
         self.next = request.start
         self.picked: list[FoundObject] = []
-        self.listed = 0
-        self.rounds = 0
-        self.fill_rounds = 0
-        self.opened = 0
+        self.owned: OwnershipRange | None = None
+        self.node: NodeImage | None = None
+        self.visit: NodeVisit | None = None
+        self.listed = self.rounds = self.fill_rounds = self.opened = 0
+
+    def begin(self) -> Answer | None:
+        """The answer, if memory proves all of it. Asks for nothing."""
+        ending = self._advance(None)
+        return None if ending is None else self._answer(ending)
 
     def run(self) -> Searching[Answer]:
+        """The search as steps: all of it, or the rest, after `begin` gave no answer."""
         try:
-            ending = yield from self._walk()
+            ending = self._advance(None) if self.node is None else None
+            while ending is None:
+                place = yield from self._find(self._visit())
+                ending = self._advance(place)
         except BoundReached:
             ending = Ending.PARTIAL
-        objects = tuple(self.picked)
-        check_ranges(self.request.start, self.request.limit, objects)
-        costs = (self.rounds, self.opened, self.listed)
-        answer = Answer(self.request, objects, ending, self.next, self.image.version, *costs)
+        return self._answer(ending)
+
+    def _answer(self, ending: Ending) -> Answer:
+        request, objects = self.request, tuple(self.picked)
+        check_ranges(request.start, request.limit, objects)
+        version = self.image.version
+        answer = Answer(request, objects, ending, self.next, version, self.rounds, self.opened, self.listed)
         if self.trace is not None:
             self.trace.ended(answer)
         return answer
 
-    def _walk(self) -> Searching[Ending]:
-        previous = None
-        while not self._take_stream_objects():
-            owned = self.stream.owner(self.next)
-            if owned is None or owned is previous:
-                if self.trace is not None:
-                    self.trace.no_owner(self.next, owned)
-                return Ending.HOLE
-            previous = owned
-            node = self.image.node(owned.node_id)
+    def _advance(self, place: Found | Hole | None) -> Ending | None:
+        """Walk on as far as memory proves.
+
+        Args:
+            place: of the next object in the node's list, as `_find` told; None where it was not asked.
+
+        Returns:
+            How the search ends; None where `_find` has to tell the place first.
+        """
+        while True:
+            if self.node is None and (ending := self._enter_node()) is not None:
+                return ending
+            over = self._take_known() if place is None else self._take_place(place)
+            if over is None:
+                return None
+            if over:
+                return self._ending()
+            place = None
+
+    def _enter_node(self) -> Ending | None:
+        """Take stream objects, and go to the node that owns the next offset; says how the search ends if it does."""
+        if self._take_stream_objects():
+            return self._ending()
+        owned = self.stream.owner(self.next)
+        if owned is None or owned is self.owned:
             if self.trace is not None:
-                self.trace.visit(self.next, owned, len(node))
-            self.listed += len(node)
-            unordered = self.stream.stream_id in self.image.unordered_streams
-            visit = NodeVisit(node, self.stream, self.trace, scan=unordered)
-            if (yield from self._take_from_node(visit)):
-                break
-        return self._ending()
+                self.trace.no_owner(self.next, owned)
+            return Ending.HOLE
+        self.owned = owned
+        self.node, self.visit = self.image.node(owned.node_id), None
+        self.listed += len(self.node)
+        if self.trace is not None:
+            self.trace.visit(self.next, owned, len(self.node))
+        return None
+
+    def _visit(self) -> NodeVisit:
+        """What is learnt during the visit of the node; made when it is first asked for."""
+        if self.visit is None:
+            if self.node is None:
+                raise RuntimeError("expected a search that has begun")
+            self.visit = NodeVisit(self.node, self.stream, self.trace, scan=self._is_unordered())
+        return self.visit
+
+    def _is_unordered(self) -> bool:
+        return self.stream.stream_id in self.image.unordered_streams
 
     def _ending(self) -> Ending:
         reached = self.request.end != OPEN_END and self.next >= self.request.end
@@ -306,12 +272,12 @@ class _Search:
 
     def _pick(self, found: FoundObject) -> bool:
         """Take an object; says whether the lookup is over."""
-        self.picked.append(found)
-        self.next = found.end
+        picked, request = self.picked, self.request
+        picked.append(found)
+        self.next = end = found.end
         if self.trace is not None:
             self.trace.picked(found)
-        done = len(self.picked) >= self.request.limit
-        return done or (self.request.end != OPEN_END and self.next >= self.request.end)
+        return len(picked) >= request.limit or end >= request.end != OPEN_END
 
     def _take_stream_objects(self) -> bool:
         """Take all that fit in a row; says whether the lookup is over."""
@@ -331,57 +297,55 @@ class _Search:
                 return True
         return False
 
-    def _take_from_node(self, visit: NodeVisit) -> Searching[bool]:
-        """Take from the list, and stream objects between; says whether the lookup is over."""
-        while True:
-            place = self._take_known(visit)
-            if place is None:
-                place = yield from self._find(visit)
-            if isinstance(place, Found):
-                if self._pick_listed(visit, place):
-                    return True
-                continue
-            if self.trace is not None:
-                self.trace.hole(self.next, visit.node)
-            count = len(self.picked)
-            if self._take_stream_objects():
-                return True
-            if len(self.picked) == count:
-                return False
+    def _take_place(self, place: Found | Hole) -> bool:
+        """Take what comes next in the list, or behind a hole of it; says whether the lookup is over."""
+        if isinstance(place, Found):
+            node = self._visit().node
+            ref = node.ref(place.position)
+            return self._pick(FoundObject(Kind.STREAM_SET, ref, place.start, place.end, node.node_id))
+        return self._take_behind_hole()
 
-    def _pick_listed(self, visit: NodeVisit, found: Found) -> bool:
-        ref = visit.node.ref(found.position)
-        return self._pick(FoundObject(Kind.STREAM_SET, ref, found.start, found.end, visit.node.node_id))
+    def _take_behind_hole(self) -> bool:
+        """The list has no object that follows: stream objects may, else the visit ends; says whether all is over."""
+        if self.trace is not None and self.node is not None:
+            self.trace.hole(self.next, self.node)
+        count = len(self.picked)
+        if self._take_stream_objects():
+            return True
+        if len(self.picked) == count:
+            self.node = None
+        return False
 
-    def _take_known(self, visit: NodeVisit) -> Found | Hole | None:
-        """Take what the index alone proves: all but the last pick; None where it proves nothing more."""
-        if visit.scan:
+    def _take_known(self) -> bool | None:
+        """Take from the list what the index proves, without a look at the list as a whole.
+
+        Returns:
+            Whether the lookup is over; None where the index proves no more.
+        """
+        node, picked = self.node, self.picked
+        if node is None or self._is_unordered() or (self.visit is not None and self.visit.scan):
             return None
-        view = self.index_cache.view(visit.node.node_id, self.stream.stream_id)
-        if not self.index_cache.is_ordered(visit.node, self.stream.stream_id, view):
+        view = self.index_cache.view(node.node_id, self.stream.stream_id)
+        if not self.index_cache.is_ordered(node, self.stream.stream_id, view):
             return None
-        while True:
-            place = self._known(visit.node, view)
-            if not isinstance(place, Found) or self._is_last(place):
-                return place
-            self._pick_listed(visit, place)
-
-    def _is_last(self, found: Found) -> bool:
-        reached = self.request.end != OPEN_END and found.end >= self.request.end
-        return reached or len(self.picked) + 1 >= self.request.limit
-
-    def _known(self, node: NodeImage, view: StreamView) -> Found | Hole | None:
-        """What the index says of the next offset, without a look at the list as a whole; None if that is no proof."""
-        packed, rows, position_of = view.packed, view.rows, node.position_of
+        positions, refs, packed, rows = node.position_of, node.ref_of, view.packed, view.rows
         ids = 2 * rows  # packed: all starts, then all ends, then all object ids
-        index = bisect_right(packed, self.next, 0, rows) - 1
-        while index >= 0 and packed[ids + index] not in position_of:
-            index -= 1  # this object is no longer (or not yet) listed: the next lower entry may be
-        if index < 0 or packed[rows + index] <= self.next or packed[ids + index] in view.holed:
-            return None
-        if packed[index] != self.next and self.picked:
-            return Hole()
-        return Found(position_of[packed[ids + index]], packed[index], packed[rows + index])
+        upper = bisect_right(packed, self.next, 0, rows)
+        while True:
+            index = upper - 1
+            while index >= 0 and packed[ids + index] not in positions:
+                index -= 1  # this object is no longer (or not yet) listed: the next lower entry may be
+            if index < 0:
+                return None
+            object_id, start, end = packed[ids + index], packed[index], packed[rows + index]
+            if end <= self.next or object_id in view.holed:
+                return None
+            if start != self.next and picked:
+                return self._take_behind_hole()
+            if self._pick(_new_found(FoundObject, (Kind.STREAM_SET, refs[object_id], start, end, node.node_id))):
+                return True
+            while upper < rows and packed[upper] <= end:
+                upper += 1
 
     # -- rounds --------------------------------------------------------------------------------------------------------
 
@@ -490,13 +454,19 @@ class _Search:
 
     def _choose_tail(self, visit: NodeVisit, place: Between) -> tuple[Bracket | None, tuple[int, ...]]:
         """The newest objects that the snapshot does not cover, for a read at the tail: what it wants may be there."""
-        near = visit.near(self.request, self.next, place)
+        guess = visit.guess(self.next, place)
         uncovered = visit.uncovered(place.candidates)
-        if near is not Near.HIGH or not len(uncovered):
+        if not self._is_tail(guess, place) or not len(uncovered):
             return None, ()
         nothing: Positions = np.empty(0, dtype=np.int64)
-        bracket = Bracket(place.low, place.high, uncovered, nothing, visit.rounds, visit.stuck_rounds, near)
+        bracket = Bracket(place.low, place.high, uncovered, nothing, visit.rounds, visit.stuck_rounds, guess)
         return bracket, tuple(uncovered[-TAIL_OBJECTS:].tolist())
+
+    def _is_tail(self, guess: Guess, place: Between) -> bool:
+        """Whether this is a read at the tail; where nobody knows where that is, an open end says so."""
+        if place.after is not None or guess.near not in {Near.HIGH, Near.ENDS}:
+            return False
+        return guess.trust is not Trust.OPEN or self.request.end == OPEN_END
 
     def _check_rounds(self) -> None:
         if self._is_bounded():
@@ -738,9 +708,9 @@ class NodeVisit:
         self.stuck_rounds = self.stuck_rounds + 1 if self.last_bracket == bounds else 0
         self.last_bracket = bounds
         beyond = self._unasked(np.flatnonzero(ranges.unknown[place.high + 1 :]) + place.high + 1)
-        near = self.near(request, offset, place)
+        guess = self.guess(offset, place)
         run = _run_objects(request, offset, picked, ranges, place)
-        return Bracket(place.low, place.high, candidates, beyond, self.rounds, self.stuck_rounds, near, run)
+        return Bracket(place.low, place.high, candidates, beyond, self.rounds, self.stuck_rounds, guess, run)
 
     def bracket_of_run(
         self, request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between
@@ -749,7 +719,8 @@ class NodeVisit:
         run = 0 if self.scan else _run_objects(request, offset, picked, ranges, place)
         following = np.flatnonzero(ranges.unknown[place.low + 1 :]) + place.low + 1 if run else place.candidates[:0]
         nothing: Positions = np.empty(0, dtype=np.int64)
-        return Bracket(place.low, len(self.node), self._unasked(following), nothing, self.rounds, 0, Near.LOW, run)
+        guess = Guess(Near.LOW, Trust.SURE)
+        return Bracket(place.low, len(self.node), self._unasked(following), nothing, self.rounds, 0, guess, run)
 
     def ahead(self, policy: Policy, bracket: Bracket) -> tuple[int, ...]:
         """What a proven run should have under way besides; nothing while there is enough."""
@@ -758,23 +729,12 @@ class NodeVisit:
         unasked = self._unasked(bracket.candidates)
         return tuple(policy.ahead(replace(bracket, candidates=unasked), len(self.pending)).tolist())
 
-    def near(self, request: Request, offset: int, place: Between) -> Near:
-        """Where in the bracket the offset is expected: next to a neighbour, at the head, at the tail, or anywhere."""
-        if place.low_end == offset:
-            return Near.LOW
-        if self.rounds >= GUESS_ROUNDS_MAX:
-            return Near.UNKNOWN
-        at_start, at_end = place.low < 0, place.high == len(self.node)
-        head, tail = _owned_span(self.stream, self.node.node_id)
-        if tail == OPEN_END:
-            reads_ahead = request.end == OPEN_END and offset > head
-            if at_end and reads_ahead and not self.rounds:
-                return Near.HIGH
-            return Near.LOW if at_start and offset <= head else Near.UNKNOWN
-        margin = (tail - head) * NEAR_END_SHARE
-        if at_end and offset >= tail - margin:
-            return Near.HIGH
-        return Near.LOW if at_start and offset <= head + margin else Near.UNKNOWN
+    def guess(self, offset: int, place: Between) -> Guess:
+        """Where among the candidates the object for an offset is expected."""
+        head, tail = self.stream.owned_span(self.node)
+        if place.after is not None:
+            tail = max(tail or 0, place.after.end)
+        return expected_place(offset, place.before, place.after, head, tail)
 
     def _openable(self, place: Between) -> Positions:
         """The candidates that did not fail and are not under way; if all failed, the answer depends on one of them."""
@@ -796,22 +756,12 @@ def _rows_of(facts: IndexFacts, node: NodeImage) -> RangeColumns:
     return RangeColumns(starts, ends, node.positions(object_ids), holed)
 
 
-def _owned_span(stream: StreamImage, node_id: int) -> tuple[int, int]:
-    """First offset and end of what a node owns of a stream; an end of -1 where it is not known."""
-    owned = [owned_range for owned_range in stream.ranges if owned_range.node_id == node_id]
-    head = max(owned[0].start, stream.start_offset)
-    return head, owned[-1].end
-
-
 def _run_objects(request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between) -> int:
     """How many objects a scan may have under way in list order; 0 where no run of neighbours leads to the offset."""
-    if place.low_end != offset:
+    if place.before is None or place.before.end != offset:
         return 0
-    last = int(np.searchsorted(ranges.starts, offset, side="right")) - 1
-    breaks = np.flatnonzero(ranges.ends[:last] != ranges.starts[1 : last + 1])
-    first = int(breaks[-1]) + 1 if len(breaks) else 0
-    objects, length = last - first + 1, int(ranges.ends[last] - ranges.starts[first])
+    objects, positions, length = ranges.run_to(offset)
     wanted = request.limit - picked
     if request.end != OPEN_END:
         wanted = min(wanted, -((request.end - offset) * objects // -length))
-    return in_run(objects, int(ranges.positions[last] - ranges.positions[first]) + 1, wanted)
+    return in_run(objects, positions, wanted)

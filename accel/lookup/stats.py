@@ -158,6 +158,12 @@ class Counters(Generic[S]):
             for name, count in counts.items():
                 self._counts[name] += count
 
+    def add_each(self, first: str, second: str) -> None:
+        """Add one to each of two counts."""
+        with self._lock:
+            self._counts[first] += 1
+            self._counts[second] += 1
+
     def stats(self, **now: int) -> S:
         """The counts, and what is given as it is now."""
         with self._lock:
@@ -167,7 +173,7 @@ class Counters(Generic[S]):
 def count_answer(counters: Counters[LookupStats], answer: Answer) -> None:
     """A lookup finished."""
     if not answer.rounds and (answer.ending is Ending.LIMIT or answer.ending is Ending.END):
-        counters.add(lookups=1, warm=1)
+        counters.add_each("lookups", "warm")
         return
     counters.add(
         lookups=1,

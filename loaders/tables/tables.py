@@ -86,7 +86,7 @@ class Tables:
         """
         parts = self._parts
         if value_size_bytes_max != VALUE_SIZE_BYTES_MAX:
-            parts = replace(parts, writer=self._writer.limited(value_size_bytes_max))
+            parts = replace(parts, writer=self._writer.with_limit(value_size_bytes_max))
         return Table(TableFolder(name, table_folder(self._prefix, name), parts, self._state(name)))
 
     def create_table(self, name: str) -> bool:
@@ -95,7 +95,7 @@ class Tables:
         Raises:
             AmbiguousWrite: the reply was lost, and the table is gone again.
         """
-        settled = self._writer.limited(0).write(marker_key(table_folder(self._prefix, name)), b"", None, final=True)
+        settled = self._writer.with_limit(0).write(marker_key(table_folder(self._prefix, name)), b"", None, final=True)
         self._state(name).forget()
         if settled.outcome is Outcome.AMBIGUOUS and settled.current is None:
             raise AmbiguousWrite(name, "", "the reply was lost, and it cannot be told whether the table was made")
@@ -121,7 +121,7 @@ class Tables:
 
     def table_exists(self, name: str) -> bool:
         """Whether there is a table of this name, asked anew. One request."""
-        return self._writer.limited(0).read(marker_key(table_folder(self._prefix, name))) is not None
+        return self._writer.with_limit(0).read(marker_key(table_folder(self._prefix, name))) is not None
 
     def table_names(self, prefix: str = "") -> Iterator[str]:
         """Go through the tables whose names start with `prefix`, in the order of their folders.

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import click
 
+from accel.cli.options import CommandGroup
 from spark_jobs.cli import compact, hints, upkeep
 
 _EXTRA = "pip install 'accel-streams[spark]' (and jvm beside spark where there is no Java)"
 
 
-@click.group("job")
+@click.group("job", cls=CommandGroup)
 @click.pass_context
 def job_group(ctx: click.Context) -> None:
     """Jobs on Spark: compact, rebuild filters, build snapshots, verify, collect garbage, retain streams."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from accel.catalog import ObjectCatalog
-from accel.cli.options import option, output_options
+from accel.cli.options import option, output_options, required_url, s3_options
 from accel.errors import MissingExtra
 from accel.rendering import Output
-from loaders.store import S3Settings, open_store
+from loaders.store import S3Settings
 from spark_jobs.nodes import FailedObject, listed_nodes
 from spark_jobs.session import session
 from spark_jobs.tasks import StoreSpec
@@ -101,31 +101,33 @@ def node_option(command: Command) -> Command:
 
 
 def job_options(command: Command) -> Command:
-    """The bucket's URL and how to reach it, Spark, and how to print -> ``job``."""
+    """The store and how to reach it, Spark, and how to print -> ``job``."""
 
-    @click.argument("url", metavar="URL")
-    @option("--endpoint-url", metavar="URL", help="An S3 endpoint other than AWS.")
-    @option("--profile", help="A profile of the AWS configuration.")
-    @option("--region", help="An AWS region.")
-    @option("--client", type=click.Choice(["boto3", "obstore"]), default="boto3", show_default=True, help="S3 client.")
     @option("--master", help="Where Spark runs: local[*] (the default), local[4], yarn, k8s://..., spark://...")
     @option("--tasks", type=click.IntRange(min=1), default=8, show_default=True, help="Tasks at the same time.")
     @click.option("--ui", is_flag=True, help="Let Spark serve its pages meanwhile.")
+    @s3_options
     @output_options
     @functools.wraps(command)
-    def wrapped(*args: Any, url: str, master: str | None, tasks: int, ui: bool, output: Output, **others: Any) -> Any:
-        names = ("endpoint_url", "profile", "region", "client")
-        settings = S3Settings(**{name: others.pop(name) for name in names})
-        return command(*args, job=JobChoice(_spec(url, settings), master, tasks, ui, output), **others)
+    def wrapped(
+        *args: Any,
+        store: str | None,
+        settings: S3Settings,
+        master: str | None,
+        tasks: int,
+        ui: bool,
+        output: Output,
+        **others: Any,
+    ) -> Any:
+        return command(*args, job=JobChoice(_spec(store, settings), master, tasks, ui, output), **others)
 
     return wrapped
 
 
-def _spec(url: str, settings: S3Settings) -> StoreSpec:
+def _spec(store: str | None, settings: S3Settings) -> StoreSpec:
     try:
-        open_store(url, settings)
-        spec = StoreSpec(url, settings)
+        spec = StoreSpec(required_url(store), settings)
         spec.open()
     except (ValueError, ModuleNotFoundError) as error:
-        raise click.BadParameter(str(error), param_hint="'URL'") from error
+        raise click.BadParameter(str(error), param_hint="'--store'") from error
     return spec

@@ -60,7 +60,7 @@ def root_of(store: ObjectStore, node_id: int) -> SnapshotRoot:
 
 def entries(store: ObjectStore, node_id: int) -> list[tuple[int, ...]]:
     """All entries of a node's snapshot, in order."""
-    return as_rows(EntryColumns.joined(list(read_snapshot(store, root_of(store, node_id)))))
+    return as_rows(EntryColumns.join(list(read_snapshot(store, root_of(store, node_id)))))
 
 
 def expected(store: ObjectStore, node_id: int, lost: frozenset[int] = frozenset()) -> list[tuple[int, ...]]:
@@ -71,7 +71,7 @@ def expected(store: ObjectStore, node_id: int, lost: frozenset[int] = frozenset(
         refs = [ref for ref in catalog.image().nodes[node_id].refs if ref.object_id not in lost]
         opened = list(catalog.parts.open_all(node_id, refs))
     parts = [object_entries(each.ref.object_id, orders[each.ref.object_id], each.index) for each in opened]
-    return as_rows(EntryColumns.joined(parts).sorted())
+    return as_rows(EntryColumns.join(parts).sorted())
 
 
 def as_rows(columns: EntryColumns) -> list[tuple[int, ...]]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import click
 
 from accel.cli.catalog import gc, importing, status, undo, verify
+from accel.cli.options import CommandGroup
 
 
-@click.group("catalog")
+@click.group("catalog", cls=CommandGroup)
 def catalog_group() -> None:
     """Make the object catalog of a bucket, and look at it."""
 

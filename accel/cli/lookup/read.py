@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -267,7 +267,6 @@ def _offset_options(command: Command) -> Command:
     "accel read s3://bucket --scope shop --stream orders --from cut.json --order time",
     "accel read s3://bucket --scope shop --stream orders --follow --payload text --output json",
 )
-@click.argument("url", metavar="[URL]", required=False)
 @click.option("--stream", required=True, callback=read_by(parse_name), help="The stream's id; its name with --scope.")
 @_offset_options
 @stream_read_options
@@ -275,7 +274,6 @@ def _offset_options(command: Command) -> Command:
 @reader_options
 def read(
     *,
-    url: str | None,
     stream: str,
     offsets: Offsets,
     events: StreamRead | None,
@@ -283,7 +281,7 @@ def read(
     reader: ReaderChoice,
     output: Output,
 ) -> None:
-    """Read the records of a stream, one a line (JSON lines with --output json). URL is another way to say --store.
+    """Read the records of a stream, one a line (JSON lines with --output json).
 
     With --scope, the events of a stream that a history names: from cut to cut, its segments merged in the order of time
     as nearly as it is known. A CUT is a JSON file, or offsets such as '0@0=120 1@0=7'. Where the next read goes on
@@ -292,8 +290,6 @@ def read(
     Without it, the record batches of one stream of the object layer. Batches are whole: the first may begin before
     --start, the last may end after --end. What comes next, and why the read ended, stands on stderr.
     """
-    if url is not None:
-        reader = replace(reader, store=replace(reader.store, url=url))
     if events is None:
         offsets.read(_stream_id(stream), reader, payload, output)
     elif offsets.start is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from accel.cli.objects import inspect, verify
+from accel.cli.options import CommandGroup
 
 
-@click.group("object")
+@click.group("object", cls=CommandGroup)
 def object_group() -> None:
     """Look into objects, and verify them.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from accel.cli.options import CommandGroup
 from accel.cli.stream import changes, cuts, history, repair, retention, streams, transactions
 
 scope_group = streams.scope_group
 transaction_group = transactions.transaction_group
 
 
-@click.group("stream")
+@click.group("stream", cls=CommandGroup)
 def stream_group() -> None:
     """Make streams, ask for their history, and change them.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accel.cli.options import command, limit_option
+from accel.cli.options import CommandGroup, command, limit_option
 from accel.cli.stream.notation import SEGMENT_COLUMNS, cut_text, moment_ms_text, numbers_by_segment, segment_data
 from accel.cli.stream.options import StreamChoice, cut_options, moment_option, stream_options
 from accel.errors import InvalidArgument
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SAID = {"Before": "before", "EqualOrAfter": "equal to or after", "Overlaps": "before and after"}
 
 
-@click.group("cuts", short_help="Look at cuts of a stream.")
+@click.group("cuts", cls=CommandGroup, short_help="Look at cuts of a stream.")
 def cuts_group() -> None:
     """Look at a stream's cuts: recorded ones, and those that are given."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from accel.cli.options import command, end_with, option, yes_option
+from accel.cli.options import CommandGroup, command, end_with, option, yes_option
 from accel.cli.stream.notation import moment_ms_text
 from accel.cli.stream.options import (
     ScopeChoice,
@@ -88,7 +88,7 @@ def _lines(streams: Sequence[StreamRetention], sentence: str, *, is_dry_run: boo
     yield sentence
 
 
-@click.group("retention")
+@click.group("retention", cls=CommandGroup)
 def retention_group() -> None:
     """Record cuts, and truncate streams as their owners want."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accel.cli.options import TIME, Command, StoreChoice, command, limit_option, store_options, yes_option
+from accel.cli.options import TIME, Command, CommandGroup, StoreChoice, command, limit_option, store_options, yes_option
 from accel.cli.stream.notation import cut_text, moment_ms_text, numbers_by_segment
 from accel.cli.stream.options import ScopeChoice, StreamChoice, moment_option, scope_options, stream_options
 from accel.errors import IllegalState, NotInHistory
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LIMIT = limit_option(1000, "At most so many; 0 for all.")
 
 
-@click.group("scope")
+@click.group("scope", cls=CommandGroup)
 def scope_group() -> None:
     """Make, list and delete scopes, which hold streams."""
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import click
 
-from accel.cli.options import TIME, Command, command
+from accel.cli.options import TIME, Command, CommandGroup, command
 from accel.cli.stream.notation import moment_ms_text
 from accel.cli.stream.options import StreamChoice, holder_option, size_options, stream_options
 from accel.history.rules.transactions import TransactionStatus
@@ -42,7 +42,7 @@ def decide_option(command: Command) -> Command:
     return click.option("--decide-only", is_flag=True, help=text)(command)
 
 
-@click.group("txn")
+@click.group("txn", cls=CommandGroup)
 def transaction_group() -> None:
     """Begin transactions of a stream, look at them, end them.
 
