@@ -276,7 +276,7 @@ def _metadata(world: _World, namespace: str, version: int) -> ControllerMetadata
         stream_id: make_stream(
             stream_id,
             start,
-            list(_owners(world.ranges.get(stream_id, {}).values())),
+            list(_owners(stream_id, world.ranges.get(stream_id, {}).values())),
             [
                 StreamObject(_ref(world, row.object_id), row.start_offset, row.end_offset)
                 for row in world.stream_objects.get(stream_id, {}).values()
@@ -293,11 +293,13 @@ def _metadata(world: _World, namespace: str, version: int) -> ControllerMetadata
     return ControllerMetadata(MetadataImage(version, namespace, streams, nodes), MappingProxyType(times))
 
 
-def _owners(rows: Iterable[_RangeRow]) -> Iterator[OwnershipRange]:
+def _owners(stream_id: int, rows: Iterable[_RangeRow]) -> Iterator[OwnershipRange]:
     ordered = sorted(rows, key=lambda row: row.range_index)
     for row in ordered:
-        end = OPEN_END if row is ordered[-1] else _required(row.end_offset, "endOffset")
-        yield OwnershipRange(row.range_index, row.start_offset, end, _required(row.owner(), "nodeId"))
+        end = OPEN_END if row is ordered[-1] else _required(row.end_offset, "endOffset", f"stream {stream_id}: ")
+        yield OwnershipRange(
+            row.range_index, row.start_offset, end, _required(row.owner(), "nodeId", f"stream {stream_id}: ")
+        )
 
 
 def _ref(world: _World, object_id: int) -> ObjectRef:
@@ -307,7 +309,7 @@ def _ref(world: _World, object_id: int) -> ObjectRef:
     return ObjectRef(object_id, known.object_size, attributes=known.attributes)
 
 
-def _required(value: int, name: str) -> int:
+def _required(value: int, name: str, what: str = "") -> int:
     if value == UNKNOWN:
-        raise ImageRefused(f"expected the field {name}, found none")
+        raise ImageRefused(f"{what}expected the field {name}, found none")
     return value

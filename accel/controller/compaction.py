@@ -44,7 +44,7 @@ from accel.catalog.compact import refuse_lossy_compaction
 from accel.catalog.records import LIVE, STREAM, Rows, stream_object_rows
 from accel.compaction import CompactionPlan, CompactionSettings, Group, NodeSurvey, assemble_plan, plan_node
 from accel.compaction.running import GroupOutcome, merge_group
-from accel.errors import ImageRefused, MaintenanceRefused
+from accel.errors import ImageRefused, MaintenanceRefused, ObjectExists
 from accel.image import MetadataImage, NodeImage, StreamObject, make_node, make_stream, version_number
 from accel.system import Components
 from loaders.layout import ObjectLayout
@@ -176,7 +176,7 @@ class SwapResult:
         swap: what was handed over; None if it did not come to that.
         reason: of all but COMMITTED.
         unlisted_ids: ids of outputs that may have been written and that nothing lists, for the controller to delete.
-            Of an UNKNOWN swap none: they may be listed.
+            None of an UNKNOWN swap, since they may be listed, nor where an id turned out to be in use.
     """
 
     group: Group
@@ -300,15 +300,14 @@ class _Run:
         self._take_ids = take_ids
         self._commit = commit
         self._data_times_ms = data_times_ms
+        self._listed = _listed_ids(image)
 
     def swap(self, group: Group) -> SwapResult:
         """Merge, check and hand over one group."""
         taken: list[int] = []
 
         def take(count: int) -> Sequence[int]:
-            taken.extend(self._take_ids(count))
-            if len(set(taken)) != count:
-                raise MaintenanceRefused(f"expected {count} different object ids of the controller, found {taken}")
+            taken.extend(self._new_ids(count))
             return taken
 
         try:
@@ -316,9 +315,20 @@ class _Run:
             self._check(outcome)
         except Exception as error:
             logger.warning("%s: not compacted", group.name, exc_info=True)
-            reason = f"{type(error).__name__}: {error}"
-            return SwapResult(group, SwapStatus.FAILED, reason=reason, unlisted_ids=tuple(taken))
+            # An object of somebody else lies under one of these ids: then none of them is named as free to delete.
+            unlisted = () if isinstance(error, ObjectExists) else tuple(taken)
+            return SwapResult(group, SwapStatus.FAILED, reason=_reason(error), unlisted_ids=unlisted)
         return self._hand_over(outcome)
+
+    def _new_ids(self, count: int) -> list[int]:
+        ids = list(self._take_ids(count))
+        if len(set(ids)) != count:
+            raise MaintenanceRefused(f"expected {count} different object ids of the controller, found {ids}")
+        if listed := sorted(self._listed.intersection(ids)):
+            raise MaintenanceRefused(
+                f"expected new object ids of the controller, found {listed}, which the image lists"
+            )
+        return ids
 
     def _check(self, outcome: GroupOutcome) -> None:
         ranges = outcome.ranges
@@ -335,7 +345,7 @@ class _Run:
             return SwapResult(outcome.group, SwapStatus.REFUSED, swap, str(error), swap.object_ids)
         except Exception as error:
             logger.warning("%s: the controller may or may not have committed it", outcome.group.name, exc_info=True)
-            return SwapResult(outcome.group, SwapStatus.UNKNOWN, swap, f"{type(error).__name__}: {error}")
+            return SwapResult(outcome.group, SwapStatus.UNKNOWN, swap, _reason(error))
         return SwapResult(outcome.group, SwapStatus.COMMITTED, swap)
 
     def _swap_of(self, outcome: GroupOutcome) -> Swap:
@@ -389,6 +399,15 @@ def _live_rows(node: NodeImage, data_times_ms: Mapping[int, int]) -> Rows:
 def _first_kept(image: MetadataImage) -> Rows:
     starts = sorted((stream_id, stream.start_offset) for stream_id, stream in image.streams.items())
     return np.array([pair for pair in starts if pair[1] > 0], dtype=STREAM)
+
+
+def _listed_ids(image: MetadataImage) -> set[int]:
+    own = (held.ref.object_id for stream in image.streams.values() for held in stream.stream_objects)
+    return {object_id for node in image.nodes.values() for object_id in node.position_of}.union(own)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _oldest(times_ms: Sequence[int]) -> int:
@@ -496,8 +515,7 @@ def _check_sources(node: NodeImage, swap: Swap) -> None:
 
 
 def _check_outputs(image: MetadataImage, swap: Swap) -> None:
-    listed = {ref_id for node in image.nodes.values() for ref_id in node.position_of}
-    if taken := listed.intersection(swap.object_ids):
+    if taken := _listed_ids(image).intersection(swap.object_ids):
         raise SwapRefused(f"expected outputs that are not listed yet, found {sorted(taken)}")
     if unknown := [own.stream_id for own in swap.stream_objects if own.stream_id not in image.streams]:
         raise SwapRefused(f"expected known streams, found {unknown[:5]}")
