@@ -86,7 +86,7 @@ class SwapOutput(_Form, frozen=True):
         object_id: of the ids that the controller gave.
         order_id: the lowest of the sources'.
         size_bytes, index_size_bytes, attributes: as in `ObjectRef`.
-        tail_checksum: of its index, footer and size (docs/formats.md, "Checksum of a tail").
+        tail_checksum: of its index, footer and size.
         data_time_ms: of the oldest data, milliseconds since 1970; -1 if no source's is known.
         streams: how many it holds.
     """
@@ -232,7 +232,6 @@ def plan_for_controller(
     *,
     system: Components,
     data_times_ms: Mapping[int, int] | None = None,
-    prefix: str = "",
 ) -> CompactionPlan:
     """Which objects would be merged; nothing is written. One request an object of a node that has too many.
 
@@ -242,13 +241,12 @@ def plan_for_controller(
         settings: when and how much. An object is too young by its data time; one without a data time is not.
         system: clock and chance.
         data_times_ms: object id -> milliseconds since 1970 of its oldest data.
-        prefix: what the objects' keys begin with.
 
     Raises:
         MaintenanceRefused: the plan would make too many objects of one stream, or sizes are not known.
         StoreError: an object could not be read now.
     """
-    with _access(store, image, system, prefix) as access:
+    with _access(store, image, system) as access:
         surveys = list(_surveys(image, settings, int(system.clock() * 1000), data_times_ms or {}))
         nodes = tuple(plan_node(access, survey, settings) for survey in surveys)
     return assemble_plan(int(system.clock() * 1000), settings, nodes)
@@ -263,12 +261,11 @@ def compact_for_controller(
     commit: Callable[[Swap], object],
     system: Components,
     data_times_ms: Mapping[int, int] | None = None,
-    prefix: str = "",
 ) -> ControllerReport:
     """Carry a plan out, group by group: merge, check, and hand each result to the controller.
 
     Args:
-        store, system, data_times_ms, prefix: as `plan_for_controller`.
+        store, system, data_times_ms: as `plan_for_controller`.
         image: that the plan was made of.
         plan: of `plan_for_controller`.
         take_ids: gives ids for what will be written. What is written under an id that another object has is refused by
@@ -277,7 +274,7 @@ def compact_for_controller(
 
     A group that fails is in the report, and does no harm to the others.
     """
-    with _access(store, image, system, prefix) as access:
+    with _access(store, image, system) as access:
         run = _Run(access, image, plan.settings, take_ids, commit, data_times_ms or {})
         return ControllerReport(tuple(run.swap(group) for group in plan.groups))
 
@@ -365,10 +362,10 @@ class _Run:
 
 
 @contextmanager
-def _access(store: ObjectStore, image: MetadataImage, system: Components, prefix: str) -> Iterator[_Access]:
+def _access(store: ObjectStore, image: MetadataImage, system: Components) -> Iterator[_Access]:
     settings = CatalogSettings()
     with ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-controller") as executor:
-        yield _Access(store, ObjectLayout(prefix, image.namespace), executor, settings, system)
+        yield _Access(store, ObjectLayout(namespace=image.namespace), executor, settings, system)
 
 
 def _surveys(

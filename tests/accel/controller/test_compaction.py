@@ -30,6 +30,7 @@ from accel.testing import Crash, CrashStore
 from loaders.layout import ObjectLayout
 from loaders.store import MemoryStore, ObjectStore
 from tests.accel.lookup.cluster import put, system
+from tests.examples import examples
 
 NODE = 4
 LAYOUT = ObjectLayout()
