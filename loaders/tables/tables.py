@@ -16,8 +16,9 @@ unique part: then nothing that is left of the old table, here or in anybody's ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from os.path import commonprefix
 from threading import Lock
 
 from cachetools import LRUCache
@@ -45,7 +46,7 @@ class Tables:
     Args:
         store: where they lie.
         nonce: draws 16 random bytes; `accel.system.SYSTEM.nonce` is the real one.
-        sleep: waits for so many seconds, between repetitions.
+        sleep: waits for a number of seconds, between repetitions.
         jitter: a number in [0, 1), each time another.
         cache: keeps what was read; may be shared with others. None = nothing is kept.
         prefix: what all keys begin with; ends with a slash.
@@ -141,6 +142,25 @@ class Tables:
                 return
             last = page.objects[-1].key[len(self._prefix) :]
             start_after = self._prefix + last.partition("/")[0] + _AFTER_FOLDER
+
+    def etags(self, names: Sequence[str]) -> dict[tuple[str, str], str]:
+        """The ETag of each key of some tables, tombstones among them, as a listing shows it: (table, key) -> ETag.
+
+        One request for 1,000 keys between the first of these folders and the last one, so the tables should be
+        neighbours. Not all servers show a write in their listings at once: what a listing shows may be of the past.
+        """
+        folders = {table_folder(self._prefix, name): name for name in names}
+        first, last = min(folders), max(folders)
+        common = commonprefix([first, last])  # noqa: RUF071 - of the characters, as a listing takes it
+        found: dict[tuple[str, str], str] = {}
+        for info in self._store.list(common, "" if first == last else first):
+            folder, _, segment = info.key.rpartition("/")
+            name = folders.get(f"{folder}/")
+            if name is not None and (key := _name_of(segment)) is not None:
+                found[name, key] = info.etag
+            elif info.key > last and name is None:
+                break
+        return found
 
     def _state(self, name: str) -> TableState:
         with (states := self._states()).lock:
