@@ -378,6 +378,12 @@ class ObjectLayout:
         _check_number("an object id", object_id)
         return f"{self._start}{_scattered(object_id)}/{self.namespace}/{object_id}"
 
+    def is_immutable(self, key: str) -> bool:
+        """Whether what lies there never changes: an object, or a file of a hint (their roots are replaced)."""
+        if key.startswith(HINTS_PREFIX):
+            return not key.endswith(f"/{HINT_ROOT_NAME}")
+        return self.parse_object_key(key) is not None
+
     def parse_object_key(self, key: str) -> int | None:
         """The id of the object at this key, or None for a key that ``object_key`` does not make.
 

@@ -86,6 +86,16 @@ class CompactionSettings:
                 targets[node_id] = min(wanted)
         return targets
 
+    def reason_to_spare(self, node_id: int, count: int) -> str:
+        """Why `targets` leaves out a node with so many objects."""
+        if self.nodes is not None and node_id not in self.nodes:
+            return "it is not among the nodes that are wanted"
+        if self.rewrite_all:
+            return f"it has no more than target_objects = {self.target_objects or 1}"
+        if count > self.max_objects_per_node:
+            return f"it has no more than target_objects = {self.target_objects}"
+        return f"it has no more than max_objects_per_node = {self.max_objects_per_node}"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for people and logs."""
         plain = {setting.name: getattr(self, setting.name) for setting in fields(self) if setting.name != "merging"}

@@ -17,6 +17,7 @@ from accel.lookup.answer import Answer, Ending
 from bloom import StoreStats
 from loaders.hints import HintProblem
 from loaders.object_index import LoaderStats
+from loaders.store.hedged import HedgeStats
 from range_index import IndexStatistics
 
 S = TypeVar("S", bound="LookupStats | HintStats")
@@ -125,7 +126,7 @@ class AcceleratorStats:
         image_age_seconds: since it was installed.
         image_unconfirmed_seconds: since it was last known to be the newest: since that question to the source began,
             for a source that cannot tell since the last one that it answered at all.
-        lookups, knowledge, loader, hints: the parts.
+        lookups, knowledge, loader, hints, hedging: the parts.
         memory_bytes: of all caches.
         memory_bytes_max: the sum of their bounds.
     """
@@ -137,6 +138,7 @@ class AcceleratorStats:
     knowledge: IndexCacheStats
     loader: LoaderStats
     hints: HintStats
+    hedging: HedgeStats
     memory_bytes: int
     memory_bytes_max: int
 

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 from accel.cli.main import EXIT_FAILURE, EXIT_USAGE, main
 from accel.cli.objects.verify import EXIT_PROBLEMS
+from accel.cli.options import EXIT_PARTIAL
 from benchmarks.__main__ import BENCHMARKS
 from loaders.store import S3Settings, S3Store
-from spark_jobs.cli.options import EXIT_PARTIAL
 from tests.docs.example_bucket import BUCKET, fill
 from tests.docs.pages import PAGES, ROOT, blocks, inline_code, name, table_rows
 from tests.servers.fixtures import Endpoint
