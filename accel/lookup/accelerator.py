@@ -505,7 +505,7 @@ class _Fetcher:
         if self._trace is not None:
             hint = (cost.hint_requests, cost.hint_bytes)
             seconds = self._engine.system.timer() - self._told_seconds
-            self._trace.measured(cost.requests, cost.bytes_read, seconds, hint=hint)
+            self._trace.record_cost(cost.requests, cost.bytes_read, seconds, hint=hint)
 
 
 def _current_image(engine: Engine, deadline: Deadline) -> Script[MetadataImage]:
