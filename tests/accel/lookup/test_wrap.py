@@ -181,7 +181,7 @@ def test_a_coroutine_function_is_sent_to_the_other_wrapper() -> None:
         return plain(*question)
 
     with accelerator(line_store(1), line_image([0])) as one, pytest.raises(TypeError, match="accelerate_async"):
-        accelerate(awaited, one, convert=ids)  # type: ignore[arg-type]  # the point of the test
+        accelerate(awaited, one, convert=ids)
 
 
 def test_the_twin_for_asyncio_does_the_same() -> None:
