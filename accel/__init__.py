@@ -35,6 +35,14 @@ from accel.errors import (
     StreamDeleted,
     UnknownStream,
 )
+from accel.image import MetadataImage, ObjectRef
+from accel.image_source import ImageSource, PolledImages, StaticImages, load_image_file
+from accel.lookup.accelerator import ReadAccelerator
+from accel.lookup.answer import Answer, Ending
+from accel.lookup.async_accelerator import AsyncReadAccelerator
+from accel.lookup.shadow import accelerate, accelerate_async
+from accel.settings import Settings
+from loaders.store import S3Settings, open_store
 
 if TYPE_CHECKING:
     from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
@@ -105,6 +113,7 @@ __all__ = [
     "StreamWriter",
     "UnknownStream",
     "accelerate",
+    "accelerate_async",
     "load_image_file",
     "open_store",
 ]
