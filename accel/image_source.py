@@ -1,6 +1,6 @@
 """Where images come from.
 
-A reader needs two things of whoever owns the metadata: the newest image that it knows, and a way to wait for one that
+A reader needs two things of the owner of the metadata: the newest image that it knows, and a way to wait for one that
 is newer. `ImageSource` is just that; a broker with its own metadata implements it in a few lines. Three are at hand:
 images that are pushed in, a JSON file that is read again when it changes, and any callable. The last is also the way of
 the object catalog (`ObjectCatalog.images`), where the metadata lies in the bucket.
@@ -73,7 +73,7 @@ class PollingSource(ImageSource, Protocol):
 
 @runtime_checkable
 class NotifiedSource(ImageSource, Protocol):
-    """A source that can be told that there is a newer image, by whoever has a channel on which that is said."""
+    """A source that can be told that there is a newer image, by a program with a channel on which that is said."""
 
     def image_changed(self) -> None:
         """The image at hand may not be the newest any more: ask soon. Never blocks; any thread may call it."""
@@ -135,7 +135,7 @@ class PolledImages:
         fetch: gives the newest image; an older one than before is ignored. One that cannot vouch that its image is the
             newest now says since when that is so: `ConfirmedImage`.
         timer: seconds, from any start.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
         poll_seconds: `current` asks again when its image was asked for this long ago; waiting asks as often. 1 by
             default.
         max_age_seconds: no image is given that was last known to be the newest longer ago than this; above
@@ -143,8 +143,8 @@ class PolledImages:
         idle_poll_seconds: in place of `poll_seconds` when the image has not changed for 10 seconds; at least that, and
             at most half of `max_age_seconds`. None, the default: as often as ever.
         confirm: gives the image that is surely the newest, for `confirm`; None, the default: `fetch` does.
-        wait: waits until an event is set, or for so many seconds; so `image_changed` wakes who waits for a newer image.
-            None, the default: `sleep`, which nothing wakes.
+        wait: waits until an event is set, or for a number of seconds; so `image_changed` wakes who waits for a newer
+            image. None, the default: `sleep`, which nothing wakes.
 
     An image is known to be the newest at the moment when a `fetch` that gives it, or one of the same version, starts.
     While `fetch` fails, the image at hand is given on (and `fetch` tried again, every `poll_seconds` at most), until

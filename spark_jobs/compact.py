@@ -28,7 +28,7 @@ from accel.compaction import (
     compact,
     plan_node,
     run_group,
-    survey_nodes,
+    survey_catalog,
 )
 from accel.errors import AccelError
 from spark_jobs.tasks import StoreSpec, TaskOutcome, row_frame, run_tasks
@@ -69,15 +69,15 @@ def plan_on_spark(
         CatalogMissing, StoreError: the catalog cannot be read now.
     """
     with ObjectCatalog.open(store.open()) as catalog:
-        surveys = survey_nodes(catalog, settings)
+        found = survey_catalog(catalog, settings)
         now_ms = catalog.parts.now_ms()
     nodes: list[NodePlan] = []
     work = partial(_plan_node, store, settings)
-    for outcome in run_tasks(spark, work, surveys, at_once=at_once, label=_plan_label):
+    for outcome in run_tasks(spark, work, found.nodes, at_once=at_once, label=_plan_label):
         nodes.append(outcome.required())
         if progress is not None:
-            progress(len(nodes), len(surveys))
-    return assemble_plan(now_ms, settings, tuple(nodes))
+            progress(len(nodes), len(found.nodes))
+    return assemble_plan(now_ms, settings, tuple(nodes), found.spared)
 
 
 def compact_on_spark(

@@ -30,13 +30,15 @@ from accel.catalog.survey import (
     scanned,
 )
 from loaders.object_ref import ObjectRef
-from spark_jobs.nodes import OBJECTS_A_TASK
 from spark_jobs.tasks import StoreSpec, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TASKS_AT_ONCE = 8
+OBJECTS_A_TASK = 64
+"""What a task opens."""
+
 _DIGITS = "0123456789abcdef"
 
 Wanted = tuple[tuple[int, ObjectRef], ...]

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from accel.catalog.ends import KnownEnds
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogKeys, parse_node_key, require
 from accel.catalog.records import NodeDirectory, StreamShard, highest_id
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
@@ -56,8 +57,8 @@ class CatalogSettings:
         ids_block: object ids that one write of the counter takes.
         ids_ahead: ids that a node's writer keeps prepared beyond those in use, topped up by the write of each commit,
             so that an upload needs no second write for its id; 0 = none.
-        checkpoint_commits: a node's writer writes down where its streams end after so many commits. A new session
-            opens at most about so many object indexes before it can write.
+        checkpoint_commits: a node's writer writes down where its streams end each time after this many commits. A new
+            session opens at most about as many object indexes before it can write.
         stream_objects_in_list_max: objects of one stream that may wait in a node's list until they are moved to the
             stream shards.
         list_versions_kept: versions of a list that stay after commits which take objects out, for `undo`.
@@ -89,6 +90,7 @@ class CatalogParts:
         ids: gives out object ids.
         executor: sends requests of one step side by side.
         loader: opens object indexes, on threads of its own.
+        ends: where open streams end, as far as this process knows.
         settings: choices of this process.
         system: clock, sleep and chance.
         lifetime: until the catalog is closed, in the process that these parts were made for.
@@ -102,6 +104,7 @@ class CatalogParts:
     ids: IdBlocks
     executor: Executor
     loader: ObjectIndexLoader
+    ends: KnownEnds
     settings: CatalogSettings
     system: Components
     lifetime: Lifetime
@@ -248,6 +251,7 @@ def catalog_parts(
         ids=IdBlocks(keys.object_ids(), settings.ids_block, CatalogDamaged),
         executor=executor,
         loader=ObjectIndexLoader(store, layout, loading),
+        ends=KnownEnds(settings.checkpoint_commits),
         settings=settings,
         system=system,
         lifetime=lifetime,

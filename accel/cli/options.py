@@ -437,6 +437,10 @@ def limit_option(default: int, text: str) -> Callable[[Command], Command]:
     return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=True, help=text)
 
 
+EXIT_PARTIAL = 4
+"""Some of the work was done, and some could not be."""
+
+
 def end_with(code: int) -> NoReturn:
     """End the command that runs with an exit code."""
     click.get_current_context().exit(code)

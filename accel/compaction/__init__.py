@@ -6,8 +6,8 @@ has many runs `plan_node` and `run_group` there.
 
 from __future__ import annotations
 
-from accel.compaction.plan import CompactionPlan, Group, NodePlan, Skipped, assemble_plan
-from accel.compaction.planning import NodeSurvey, plan_compaction, plan_node, survey_nodes
+from accel.compaction.plan import CompactionPlan, Group, NodePlan, Skipped, SparedNode, assemble_plan
+from accel.compaction.planning import CatalogSurvey, NodeSurvey, plan_compaction, plan_node, survey_catalog
 from accel.compaction.running import (
     CompactionReport,
     GroupFailure,
@@ -22,6 +22,7 @@ from accel.compaction.running import (
 from accel.compaction.settings import CompactionSettings
 
 __all__ = [
+    "CatalogSurvey",
     "CompactionPlan",
     "CompactionReport",
     "CompactionSettings",
@@ -33,12 +34,13 @@ __all__ = [
     "NodeSurvey",
     "RunGroups",
     "Skipped",
+    "SparedNode",
     "Status",
     "assemble_plan",
     "compact",
     "plan_compaction",
     "plan_node",
     "run_group",
-    "survey_nodes",
+    "survey_catalog",
     "try_group",
 ]

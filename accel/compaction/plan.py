@@ -7,7 +7,7 @@ can be carried out, or carried out again: groups that are done are recognised.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,21 @@ class Skipped:
         return {"node_id": self.node_id, "object_ids": list(self.object_ids), "reason": self.reason}
 
 
+@dataclass(frozen=True, slots=True)
+class SparedNode:
+    """A node that is left alone.
+
+    Args:
+        node_id: which.
+        objects: in its list now.
+        reason: why.
+    """
+
+    node_id: int
+    objects: int
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NodePlan:
     """What is to be done in one node's list.
@@ -148,11 +163,13 @@ class CompactionPlan:
         planned_at_ms: when it was made, milliseconds since 1970.
         settings: what it was made with.
         nodes: those that have too many objects, ascending.
+        spared: those that have not, ascending.
     """
 
     planned_at_ms: int
     settings: CompactionSettings
     nodes: tuple[NodePlan, ...]
+    spared: tuple[SparedNode, ...] = ()
 
     @Lazy
     def groups(self) -> tuple[Group, ...]:
@@ -182,6 +199,7 @@ class CompactionPlan:
             "nodes": [node.to_dict() for node in self.nodes],
             "groups": [group.to_dict() for group in self.groups],
             "skipped": [skipped.to_dict() for skipped in self.skipped],
+            "spared": [asdict(spared) for spared in self.spared],
             "rewritten_objects": sum(len(group.sources) for group in self.groups),
             "rewritten_bytes": self.source_bytes,
             "added_objects": sum(group.set_objects for group in self.groups),
@@ -190,13 +208,18 @@ class CompactionPlan:
         }
 
 
-def assemble_plan(planned_at_ms: int, settings: CompactionSettings, nodes: tuple[NodePlan, ...]) -> CompactionPlan:
+def assemble_plan(
+    planned_at_ms: int,
+    settings: CompactionSettings,
+    nodes: tuple[NodePlan, ...],
+    spared: tuple[SparedNode, ...] = (),
+) -> CompactionPlan:
     """Put plans of nodes together: within the bytes that a run may rewrite, the cheapest groups of all.
 
     Raises:
         MaintenanceRefused: they would make more objects of one stream than settings allow.
     """
-    whole = CompactionPlan(planned_at_ms, settings, tuple(sorted(nodes, key=lambda node: node.node_id)))
+    whole = CompactionPlan(planned_at_ms, settings, tuple(sorted(nodes, key=lambda node: node.node_id)), spared)
     plan = whole if settings.max_bytes is None else _within_bytes(whole, settings.max_bytes)
     if plan.stream_objects > settings.max_stream_objects:
         sources = sum(len(group.sources) for group in plan.groups)

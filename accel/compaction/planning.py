@@ -1,6 +1,6 @@
 """Planning: which neighbours of which nodes become one object.
 
-    survey_nodes     the catalog's lists             which nodes have too many objects; no object is opened
+    survey_catalog   the catalog's lists             which nodes have too many objects; no object is opened
     plan_node        indexes of that node's list     its groups; one node after another, or a task each
     assemble_plan    the plans of all nodes          what fits into the bytes of one run
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from accel.catalog.parts import MILLISECONDS, CatalogParts, open_each
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX, Rows, refs_of
 from accel.compaction.facts import GroupLimits, MergeCandidate, StreamTrail, earliest_starts
 from accel.compaction.grouping import Run, choose_groups
-from accel.compaction.plan import CompactionPlan, Group, NodePlan, Skipped, assemble_plan
+from accel.compaction.plan import CompactionPlan, Group, NodePlan, Skipped, SparedNode, assemble_plan
 from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, FormatError, KeyMissing
 from loaders.format import BlockIndex
@@ -78,14 +79,26 @@ def plan_compaction(
         MaintenanceRefused: the plan would make too many objects of one stream.
         StoreError: something could not be read now.
     """
-    surveys = survey_nodes(catalog, settings)
-    tell = _Tally(sum(len(survey.live) for survey in surveys), progress)
-    nodes = tuple(plan_node(catalog, survey, settings, progress=tell) for survey in surveys)
-    return assemble_plan(catalog.parts.now_ms(), settings, nodes)
+    found = survey_catalog(catalog, settings)
+    tell = _Tally(sum(len(survey.live) for survey in found.nodes), progress)
+    nodes = tuple(plan_node(catalog, survey, settings, progress=tell) for survey in found.nodes)
+    return assemble_plan(catalog.parts.now_ms(), settings, nodes, found.spared)
 
 
-def survey_nodes(catalog: ObjectCatalog, settings: CompactionSettings) -> tuple[NodeSurvey, ...]:
-    """The nodes that have too many objects, ascending. Requests: a refresh.
+class CatalogSurvey(NamedTuple):
+    """What a look at all lists tells.
+
+    Attributes:
+        nodes: those that have too many objects, ascending.
+        spared: the others, and why they are left alone.
+    """
+
+    nodes: tuple[NodeSurvey, ...]
+    spared: tuple[SparedNode, ...]
+
+
+def survey_catalog(catalog: ObjectCatalog, settings: CompactionSettings) -> CatalogSurvey:
+    """Which nodes have too many objects. Requests: a refresh.
 
     Raises:
         StoreError: the catalog cannot be read now.
@@ -96,11 +109,18 @@ def survey_nodes(catalog: ObjectCatalog, settings: CompactionSettings) -> tuple[
     streams = np.sort(np.concatenate([seen.value.streams for seen in state.shards]), order="stream_id")
     trimmed = streams[streams["start_offset"] > 0]
     ids, starts = trimmed["stream_id"].copy(), trimmed["start_offset"].copy()
-    targets = settings.targets({node_id: len(node_list.live) for node_id, node_list in lists.items()})
-    return tuple(
+    counts = {node_id: len(node_list.live) for node_id, node_list in sorted(lists.items())}
+    targets = settings.targets(counts)
+    nodes = tuple(
         NodeSurvey(node_id, lists[node_id].live, target, now_ms, ids, starts)
         for node_id, target in sorted(targets.items())
     )
+    spared = (
+        SparedNode(node_id, count, settings.reason_to_spare(node_id, count))
+        for node_id, count in counts.items()
+        if node_id not in targets
+    )
+    return CatalogSurvey(nodes, tuple(spared))
 
 
 def plan_node(
@@ -117,7 +137,7 @@ def plan_node(
 
     Args:
         catalog: whose objects.
-        survey: the node, of `survey_nodes`.
+        survey: the node, of `survey_catalog`.
         settings: those of the survey.
         progress: called for each object that was dealt with.
 
@@ -200,7 +220,9 @@ class _NodePlanner:
         youngest_ms = self._survey.surveyed_at_ms - int(self._settings.min_age_seconds * MILLISECONDS)
         is_composite = np.array([ref.is_composite for ref in self._refs], dtype=np.bool_)
         self._skip_all(is_composite, "composite objects only link others")
-        candidates = (live["data_time_ms"] <= youngest_ms) & ~is_composite
+        is_young = (live["data_time_ms"] > youngest_ms) & ~is_composite
+        self._skip_all(is_young, f"younger than min_age_seconds = {self._settings.min_age_seconds:g}")
+        candidates = ~is_young & ~is_composite
         has_neighbour = np.zeros(len(live), dtype=np.bool_)
         has_neighbour[1:] |= candidates[:-1]
         has_neighbour[:-1] |= candidates[1:]

@@ -70,8 +70,8 @@ class GroupResult:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the group was to be compacted, and was not."""
-        return self.status in {Status.LOST, Status.FAILED}
+        """Whether the group was to be compacted, and neither this run nor another one did it."""
+        return self.status is Status.FAILED
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for people and logs."""
@@ -98,6 +98,7 @@ class CompactionReport:
         requests: that merging took, of attempts that came to nothing too as far as they told; those of the catalog
             are not among them.
         failed_groups: groups that were not compacted.
+        lost_groups: groups that another compaction took meanwhile, whole or in part.
         failed_tasks: attempts that failed, whether or not another one succeeded.
         seconds: from start to end.
         groups: what became of each, in the plan's order.
@@ -110,6 +111,7 @@ class CompactionReport:
     added_bytes: int
     requests: int
     failed_groups: int
+    lost_groups: int
     failed_tasks: int
     seconds: float
     groups: tuple[GroupResult, ...]
@@ -201,7 +203,16 @@ class _Work:
         if isinstance(ended, Committed):
             self._settle(GroupResult(attempt.group, Status.COMMITTED, outcome=replace(attempt, ranges=None)))
         else:
-            self._settle(GroupResult(attempt.group, Status.LOST, ended.reason))
+            status = Status.LOST if self._is_taken(attempt.group) else Status.FAILED
+            self._settle(GroupResult(attempt.group, status, ended.reason))
+
+    def _is_taken(self, group: Group) -> bool:
+        """Whether another compaction took sources of the group out of the list, so that nothing is left to do here."""
+        try:
+            lists = self._catalog.refresh_state().node_lists()
+        except AccelError:
+            return False  # not known: better told as a failure than as somebody else's work
+        return not is_open(lists.get(group.node_id), group)
 
     def report(self, seconds: float) -> CompactionReport:
         """What was done."""
@@ -216,6 +227,7 @@ class _Work:
             added_bytes=sum(outcome.output_bytes for outcome in outcomes),
             requests=self._requests,
             failed_groups=sum(group.is_failure for group in groups),
+            lost_groups=sum(group.status is Status.LOST for group in groups),
             failed_tasks=self._failed_tasks,
             seconds=seconds,
             groups=groups,

@@ -34,15 +34,12 @@ from accel.image_source import (
     NotifiedSource,
     PollingSource,
 )
-from accel.lookup.stats import Counters, LookupStats
+from accel.lookup.stats import Counters, LookupStats, ReportLimit
 from accel.lookup.steps import RefreshFailed
 from accel.settings import Settings
 from accel.system import Components
 
 logger = logging.getLogger(__name__)
-
-REPORT_SECONDS = 60.0
-"""So often at most the log tells that the source of images fails."""
 
 WAIT_SECONDS_MAX = 5.0
 """One question for the next image waits no longer; so a thread that nobody needs any more soon ends."""
@@ -87,9 +84,8 @@ class ImageFollower:
         self._image = source.current()
         self._installed_seconds = system.timer()
         self._asked_seconds: float | None = None
+        self._reports = ReportLimit(system.timer)
         self._may_join = False
-        self._reported_seconds: float | None = None
-        self._unreported = 0
         self._lock = Lock()
         self._newest = _Lane(system.start, "accel-image")
         self._next = _Lane(system.start, "accel-next-image")
@@ -292,22 +288,12 @@ class ImageFollower:
             raise
         except Exception as error:
             self._counters.add(source_failures=1)
-            if (times := self._times_to_report()) is not None:
+            if (times := self._reports.times()) is not None:
                 text = "the image source failed (%d times since that was said last); image version %s stays"
                 logger.warning(text, times, self._image.version, exc_info=True)
             return RefreshFailed(self.age_seconds(), f"{type(error).__name__}: {error}")
         self._answered_seconds = started_seconds
         return image
-
-    def _times_to_report(self) -> int | None:
-        """How often the source has failed since the log said so; None if it said so less than a minute ago."""
-        now = self._system.timer()
-        with self._lock:
-            self._unreported += 1
-            if self._reported_seconds is not None and now - self._reported_seconds < REPORT_SECONDS:
-                return None
-            times, self._unreported, self._reported_seconds = self._unreported, 0, now
-            return times
 
 
 class _Lane:

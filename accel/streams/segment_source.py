@@ -50,7 +50,7 @@ NEWEST_SECONDS: Final = 1.0
 NEWEST: Final = "newest"
 
 SEGMENTS_KNOWN_MAX: Final = 10_000
-"""Of so many segments it is kept what they are; what was least recently read is asked for again."""
+"""Of how many segments it is kept what they are; what was least recently read is asked for again."""
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +206,7 @@ class ObjectSegmentSource:
     def _newest(self) -> frozenset[int]:
         """The segments that take writes, as of a moment ago; the newest image is installed by then as well.
 
-        One thread asks, the others wait for it. So whoever reads up to the end finds everything that was committed
+        One thread asks, the others wait for it. So a reader at the end finds everything that was committed
         before they began.
         """
         return self._newest_of.get(NEWEST, self._ask_newest, self._is_new).active

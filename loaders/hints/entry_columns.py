@@ -20,7 +20,7 @@ In a snapshot they are sorted by (stream_id, start_offset), so that all entries 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -132,6 +132,10 @@ class EntryColumns:
     def take(self, rows: slice | NDArray[np.intp]) -> Self:
         """Some of the entries; a slice copies nothing."""
         return self.of(column[rows] for column in self.columns())
+
+    def with_order_ids(self, order_ids: Numbers) -> Self:
+        """The same entries with other order ids."""
+        return replace(self, order_ids=order_ids)
 
     def sorted(self) -> Self:
         """In the order of a snapshot; entries that are equal in it by object id. O(n log n)."""

@@ -124,9 +124,9 @@ class EntrySorter:
             self._put_aside()
 
     def runs(self) -> list[Iterator[EntryColumns]]:
-        """All entries, as sources of `merge_sorted`; nothing can be added after that."""
+        """All entries so far, as sources of one `merge_sorted` at a time; may be asked for again."""
         rest = EntryColumns.join(self._pending).sorted()
-        self._pending = []
+        self._pending = [rest]
         return [*(run.read() for run in self._runs), iter([rest])]
 
     def _put_aside(self) -> None:

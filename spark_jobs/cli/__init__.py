@@ -23,7 +23,7 @@ _EXTRA = "pip install 'accel-streams[spark]' (and jvm beside spark where there i
 @click.group("job", cls=CommandGroup)
 @click.pass_context
 def job_group(ctx: click.Context) -> None:
-    """Jobs on Spark: compact, rebuild filters, build snapshots, verify, collect garbage, retain streams."""
+    """Jobs on Spark: compact, build filters and snapshots, verify, collect garbage, retain streams."""
     if find_spec("pyspark") is None and ctx.invoked_subcommand != "script":
         raise click.UsageError(f"The jobs run on Spark, which is not installed: {_EXTRA}.")
 
@@ -36,10 +36,12 @@ def script() -> None:
 
 for command in (
     compact.compact,
-    hints.rebuild_filters,
+    hints.build_filters,
     hints.build_snapshot,
+    hints.rebuild_filters,
     upkeep.verify,
     upkeep.gc,
     upkeep.retention,
 ):
     job_group.add_command(command)
+job_group.add_command(hints.build_both, "build-hints")

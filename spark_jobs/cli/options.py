@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,19 +13,14 @@ import click
 from accel.catalog import ObjectCatalog
 from accel.cli.options import option, output_options, required_url, s3_options
 from accel.errors import MissingExtra
+from accel.hint_building import listed_nodes
 from accel.rendering import Output
 from loaders.store import S3Settings
-from spark_jobs.nodes import FailedObject, listed_nodes
 from spark_jobs.session import session
 from spark_jobs.tasks import StoreSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-EXIT_PARTIAL = 4
-"""Some of the work was done, and some could not be."""
-
-FAILURES_SHOWN_MAX = 50
 
 Command = Callable[..., Any]
 
@@ -79,25 +74,6 @@ class JobChoice:
                 listed_nodes(catalog, nodes)
             except ValueError as error:
                 raise click.BadParameter(str(error), param_hint="'--node'") from error
-
-
-def failed_objects(failures: Sequence[FailedObject]) -> Iterator[str]:
-    """A line for each of the first objects that failed, and how many more there are."""
-    for failure in failures[:FAILURES_SHOWN_MAX]:
-        yield f"failed: object {failure.object_id} of node {failure.node_id}: {failure.reason}"
-    if len(failures) > FAILURES_SHOWN_MAX:
-        yield f"... and {len(failures) - FAILURES_SHOWN_MAX} more objects"
-
-
-def node_option(command: Command) -> Command:
-    """`--node`, as often as wanted -> ``nodes``; None for all."""
-
-    @click.option("--node", "nodes", type=click.IntRange(min=0), multiple=True, help="Only this node; may be repeated.")
-    @functools.wraps(command)
-    def wrapped(*args: Any, nodes: tuple[int, ...], **others: Any) -> Any:
-        return command(*args, nodes=frozenset(nodes) or None, **others)
-
-    return wrapped
 
 
 def job_options(command: Command) -> Command:

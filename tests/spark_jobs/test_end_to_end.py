@@ -62,7 +62,7 @@ def test_four_hundred_objects_become_forty_and_nobody_notices(bucket: StoreSpec)
     assert {node_id: len(node) for node_id, node in image.nodes.items()} == {4: 30, 7: 10}
     assert records_crc(store, image) == before
 
-    for arguments in (["rebuild-filters"], ["build-snapshot"]):
+    for arguments in (["build-filters"], ["build-snapshot"]):
         assert job(bucket, *arguments).exit_code == 0
     check_hints(store)
     assert records_crc(store, image) == before

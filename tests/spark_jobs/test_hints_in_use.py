@@ -24,7 +24,7 @@ def hinted(bucket: StoreSpec) -> tuple[CountingStore, MetadataImage]:
         [(STREAM, at * 10, at * 10 + 10), *([(RARE, at, at + 15)] if at % 15 == 0 else [])] for at in range(OBJECTS)
     ]
     fill(store, NODE, rows)
-    for name in ("rebuild-filters", "build-snapshot"):
+    for name in ("build-hints",):
         assert job(bucket, name).exit_code == 0
     with ObjectCatalog.open(store) as catalog:
         image = catalog.image()

@@ -104,7 +104,9 @@ def _tables_of(cell: str) -> set[str]:
     return TABLES.keys() - named if cell.startswith("all") else named
 
 
-@pytest.mark.parametrize("command", ["compact", "rebuild-filters", "build-snapshot", "verify", "gc", "retention"])
+@pytest.mark.parametrize(
+    "command", ["compact", "build-filters", "build-snapshot", "build-hints", "verify", "gc", "retention"]
+)
 def test_the_page_names_every_option_and_its_default(command: str) -> None:
     context = click.Context(main)
     group = main.get_command(context, "job")

@@ -103,7 +103,7 @@ def test_without_spark_a_session_says_what_to_install(monkeypatch: pytest.Monkey
         start_session()
 
 
-@pytest.mark.parametrize("command", ["compact", "rebuild-filters", "build-snapshot", "verify", "gc"])
+@pytest.mark.parametrize("command", ["compact", "build-filters", "build-snapshot", "verify", "gc"])
 def test_without_spark_each_job_says_what_to_install(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark_jobs.cli.find_spec", lambda _: None)
     result = run("job", command, "s3://bucket")
@@ -118,7 +118,7 @@ def test_without_a_java_a_job_says_what_to_install(bucket: StoreSpec, monkeypatc
         raise MissingExtra("Spark needs Java 17 or newer, found none")
 
     monkeypatch.setattr("spark_jobs.cli.options.session", refuse)
-    result = job(bucket, "rebuild-filters")
+    result = job(bucket, "build-filters")
     assert result.exit_code == 2
     assert "Spark needs Java 17" in result.stderr
 
@@ -137,5 +137,5 @@ main(["job", "--help"])
 """
     asked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)  # noqa: S603 - our own
     assert asked.returncode == 0, asked.stderr
-    for command in ("compact", "rebuild-filters", "build-snapshot", "verify", "gc"):
+    for command in ("compact", "build-filters", "build-snapshot", "verify", "gc"):
         assert f"  {command} " in asked.stdout

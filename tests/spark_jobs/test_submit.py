@@ -34,7 +34,7 @@ def test_spark_submit_runs_the_command_line(tmp_path: Path) -> None:
     assert "Usage: accel job compact" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["compact", "rebuild-filters", "build-snapshot", "verify", "gc"])
+@pytest.mark.parametrize("command", ["compact", "build-filters", "build-snapshot", "verify", "gc"])
 def test_each_job_explains_itself(command: str) -> None:
     result = run("job", command, "--help")
     assert result.exit_code == 0

@@ -1,13 +1,13 @@
 """The commands `accel catalog ...`: make, look at, check, clean up and repair the catalog of a bucket.
 
-`verify` and `gc` lend what they show to the jobs of the same names.
+`compact`, `build-...`, `verify` and `gc` lend their options and what they show to the jobs of the same names.
 """
 
 from __future__ import annotations
 
 import click
 
-from accel.cli.catalog import gc, importing, status, undo, verify
+from accel.cli.catalog import compact, gc, hints, importing, sketch, status, undo, verify
 from accel.cli.options import CommandGroup
 
 
@@ -16,6 +16,19 @@ def catalog_group() -> None:
     """Make the object catalog of a bucket, and look at it."""
 
 
-for command in (status.init, status.status, status.refresh, importing.import_command, verify.verify, gc.gc, undo.undo):
+for command in (
+    status.init,
+    status.status,
+    status.refresh,
+    importing.import_command,
+    verify.verify,
+    gc.gc,
+    undo.undo,
+    sketch.sketch,
+    compact.compact_command,
+    hints.build_filters,
+    hints.build_snapshot,
+):
     catalog_group.add_command(command)
+catalog_group.add_command(hints.build_both, "build-hints")
 catalog_group.add_command(undo.restored_command, "restored")

@@ -14,7 +14,7 @@ from accel.compaction import (
     compact,
     plan_compaction,
     plan_node,
-    survey_nodes,
+    survey_catalog,
 )
 from accel.errors import MaintenanceRefused, StoreUnavailable
 from accel.testing import Fault, FaultStore
@@ -174,7 +174,8 @@ def test_a_budget_is_shared_by_all_nodes() -> None:
         for _ in range(4):
             cluster.upload(node, {node: 1})
     settings = all_of_it()
-    nodes = tuple(plan_node(cluster.catalog, each, settings) for each in survey_nodes(cluster.catalog, settings))
+    surveys = survey_catalog(cluster.catalog, settings).nodes
+    nodes = tuple(plan_node(cluster.catalog, each, settings) for each in surveys)
     budget = nodes[0].groups[0].source_bytes
     plan = assemble_plan(0, all_of_it(max_bytes=budget + 1), nodes)
     assert [each.node_id for each in plan.groups] == [NODE]
@@ -201,7 +202,7 @@ def test_one_node_at_a_time_can_be_planned_elsewhere() -> None:
     world = World()
     cluster = cluster_of(world, 5)
     settings = all_of_it()
-    [survey] = survey_nodes(cluster.catalog, settings)
+    [survey] = survey_catalog(cluster.catalog, settings).nodes
     sent = pickle.loads(pickle.dumps((survey, settings)))  # noqa: S301 - made in the line itself
     with world.open() as elsewhere:
         node = pickle.loads(pickle.dumps(plan_node(elsewhere, *sent)))  # noqa: S301 - likewise

@@ -109,7 +109,9 @@ def test_a_group_whose_source_is_gone_is_lost_alone_and_its_output_is_discarded(
     report = compact(cluster.catalog, plan, run=meanwhile)
     assert statuses(report)[0] == Status.COMMITTED
     assert Status.LOST in statuses(report)
-    assert "gone" in next(each.reason for each in report.groups if each.is_failure)
+    assert "gone" in next(each.reason for each in report.groups if each.status is Status.LOST)
+    assert (report.is_partial, report.failed_groups) == (False, 0), "what another run took is no failure of this one"
+    assert report.lost_groups == statuses(report).count(Status.LOST)
     cluster.check()
     retired = cluster.catalog.refresh_state().lists[NODE].value.retired
     assert len(keys_of(world)) == len(cluster.listed_keys()) + len(retired)
@@ -123,6 +125,7 @@ def test_a_group_that_another_run_took_before_costs_nothing() -> None:
     before = keys_of(world)
     report = compact(cluster.catalog, plan)
     assert set(statuses(report)) == {Status.LOST}
+    assert not report.is_partial
     assert keys_of(world) == before
 
 

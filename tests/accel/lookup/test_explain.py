@@ -47,7 +47,7 @@ class Telling(Driver):
     trace: Trace = field(default_factory=Trace)
 
     def replies(self, wanted: OpenObjects) -> dict[int, Reply]:
-        self.trace.measured(len(wanted.positions), 100 * len(wanted.positions), 0.015)
+        self.trace.record_cost(len(wanted.positions), 100 * len(wanted.positions), 0.015)
         return super().replies(wanted)
 
 

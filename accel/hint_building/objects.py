@@ -1,6 +1,6 @@
-"""The nodes that a job is about, and their objects, divided into chunks that tasks open.
+"""The nodes whose hints are built, and their objects: which are listed, and what opening them gives.
 
-A chunk is opened with a request an object, and an object that cannot be opened costs only itself.
+An object is opened by one request, and one that cannot be opened costs only itself: it is told, and left out.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.parts import CatalogParts, Opened, open_each
-from accel.catalog.records import Rows, refs_of
+from accel.catalog.records import Rows
 from accel.errors import AccelError
 from loaders.object_ref import ObjectRef
-from spark_jobs.tasks import REASON_SIZE_MAX
+
+REASON_SIZE_MAX = 2_000
+"""Characters of a failure that are kept."""
 
 
 def listed_nodes(catalog: ObjectCatalog, nodes: frozenset[int] | None = None) -> dict[int, Rows]:
@@ -35,21 +37,6 @@ def listed_nodes(catalog: ObjectCatalog, nodes: frozenset[int] | None = None) ->
     return {node_id: lists[node_id].live for node_id in sorted(lists if nodes is None else nodes)}
 
 
-OBJECTS_A_TASK = 64
-"""What a task opens. Filters of so many objects of 9,000 streams are 0.8 MB, about what Spark sends back at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Neighbours in a node's list, for one task. Picklable."""
-
-    node_id: int
-    refs: tuple[ObjectRef, ...]
-
-    def __str__(self) -> str:
-        return f"{len(self.refs)} objects of node {self.node_id} from {self.refs[0].object_id} on"
-
-
 @dataclass(frozen=True, slots=True)
 class FailedObject:
     """An object that could not be opened, and why."""
@@ -62,17 +49,6 @@ class FailedObject:
     def of(cls, node_id: int, ref: ObjectRef, error: AccelError) -> FailedObject:
         """From what was raised."""
         return cls(node_id, ref.object_id, f"{type(error).__name__}: {error}"[:REASON_SIZE_MAX])
-
-
-def chunks_of(node_id: int, rows: Rows, objects_a_task: int = OBJECTS_A_TASK) -> Iterator[Chunk]:
-    """Listed objects, in order, divided among tasks."""
-    for start in range(0, len(rows), objects_a_task):
-        yield Chunk(node_id, refs_of(rows[start : start + objects_a_task]))
-
-
-def chunk_count(rows: Rows, objects_a_task: int = OBJECTS_A_TASK) -> int:
-    """How many chunks there are of these objects."""
-    return -(-len(rows) // objects_a_task)
 
 
 def open_patiently(parts: CatalogParts, node_id: int, refs: Iterable[ObjectRef]) -> Iterator[Opened]:

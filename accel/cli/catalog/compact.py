@@ -1,0 +1,240 @@
+"""`accel catalog compact`: plan a compaction and carry it out, or show the plan.
+
+Options, report and texts are those of `accel job compact`, which merges groups on Spark.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from accel.catalog import ObjectCatalog
+from accel.cli.catalog.hints import node_option
+from accel.cli.options import EXIT_PARTIAL, SIZE, TIME, StoreChoice, command, end_with, store_options
+from accel.compaction import CompactionPlan, CompactionReport, CompactionSettings, Status, compact, plan_compaction
+from accel.compaction.plan import NodePlan
+from accel.rendering import Column, Output, Rendered, Shown, table_of
+from accel.units import count_text, size_text, time_text
+from loaders.merge.reading import MergeSettings
+from loaders.settings import MIB
+
+GROUPS_SHOWN_MAX = 50
+_DEFAULTS = CompactionSettings()
+
+Command = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionWork:
+    """What the user wants.
+
+    Args:
+        settings: when and how much.
+        is_dry_run: show the plan only.
+    """
+
+    settings: CompactionSettings
+    is_dry_run: bool
+
+    def carry_out(
+        self,
+        plan_with: Callable[[CompactionSettings, Callable[..., object]], CompactionPlan],
+        merge_with: Callable[[CompactionPlan, Callable[..., object]], CompactionReport],
+        output: Output,
+    ) -> int:
+        """Plan, compact unless it is a dry run, and print; gives the exit code.
+
+        Args:
+            plan_with: plans; here, or on Spark.
+            merge_with: carries a plan out likewise.
+            output: how to print.
+        """
+        with output.progress("planning nodes") as tell:
+            plan = plan_with(self.settings, tell)
+        if self.is_dry_run:
+            output.show(shown_compaction(plan, None))
+            return 0
+        with output.progress("merging groups", len(plan.groups)) as tell:
+            report = merge_with(plan, tell)
+        output.show(shown_compaction(plan, report))
+        return EXIT_PARTIAL if report.is_partial else 0
+
+
+def compaction_options(command: Command) -> Command:
+    """When to compact and how much, and `--dry-run` -> ``work``."""
+
+    @click.option(
+        "--max-objects-per-node",
+        type=click.IntRange(min=1),
+        default=_DEFAULTS.max_objects_per_node,
+        show_default=True,
+        help="A node with more is compacted.",
+    )
+    @click.option(
+        "--target-objects", type=click.IntRange(min=1), help="... down to so many; default: 8 tenths of that."
+    )
+    @click.option("--max-objects", type=click.IntRange(min=1), help="For all nodes together; each gives its share.")
+    @click.option("--max-bytes", type=SIZE, metavar="SIZE", help="Bytes that this run may rewrite; cheapest first.")
+    @click.option(
+        "--min-age",
+        type=TIME,
+        metavar="TIME",
+        default=f"{_DEFAULTS.min_age_seconds:g}s",
+        show_default=True,
+        help="Younger objects are left alone.",
+    )
+    @click.option(
+        "--target-object-size",
+        type=SIZE,
+        metavar="SIZE",
+        default=f"{_DEFAULTS.target_object_size_bytes // MIB}MiB",
+        show_default=True,
+        help="No group is larger.",
+    )
+    @click.option(
+        "--split-size",
+        type=SIZE,
+        metavar="SIZE",
+        default=f"{_DEFAULTS.split_size_bytes // MIB}MiB",
+        show_default=True,
+        help="A stream with so much in a group gets an object of its own.",
+    )
+    @click.option(
+        "--max-stream-objects",
+        type=click.IntRange(min=0),
+        default=_DEFAULTS.max_stream_objects,
+        show_default=True,
+        help="A plan that makes more of them is refused.",
+    )
+    @node_option
+    @click.option("--rewrite-all", is_flag=True, help="Compact nodes below the trigger, too.")
+    @click.option("--server-side", is_flag=True, help="Let the store copy data itself where it can.")
+    @click.option("--dry-run", is_flag=True, help="Show the plan; change nothing.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, dry_run: bool, **options: Any) -> Any:
+        given = {name: options.pop(name) for name in _CHOICES}
+        return command(*args, work=CompactionWork(_settings(**given), dry_run), **options)
+
+    return wrapped
+
+
+_CHOICES = (
+    "max_objects_per_node",
+    "target_objects",
+    "max_objects",
+    "max_bytes",
+    "min_age",
+    "target_object_size",
+    "split_size",
+    "max_stream_objects",
+    "nodes",
+    "rewrite_all",
+    "server_side",
+)
+"""What the options are called in Python, without `--dry-run`."""
+
+
+def _settings(
+    *,
+    min_age: float,
+    target_object_size: int,
+    split_size: int,
+    server_side: bool,
+    **others: Any,
+) -> CompactionSettings:
+    try:
+        return CompactionSettings(
+            min_age_seconds=min_age,
+            target_object_size_bytes=target_object_size,
+            split_size_bytes=split_size,
+            merging=MergeSettings(server_side=server_side),
+            **others,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+@command(
+    "Make few large objects of many small ones.",
+    "accel catalog compact --dry-run --store s3://bucket",
+    "accel catalog compact --max-objects-per-node 500 --max-bytes 50GiB --store s3://bucket",
+    "accel catalog compact --node 4 --rewrite-all --target-objects 1 --store s3://bucket",
+    name="compact",
+)
+@compaction_options
+@store_options
+def compact_command(*, work: CompactionWork, store: StoreChoice, output: Output) -> None:
+    """Make few large objects of many small ones, node by node.
+
+    Neighbours in a node's list are merged, those first that cost least for each object less. Every record stays; what a
+    stream was trimmed of goes. Readers with an older image still find the old objects until gc. Groups that another run
+    compacts meanwhile are left to it. Ends with 4 if some groups could not be compacted; running it again takes up what
+    is left.
+    """
+    with ObjectCatalog.open(store.open()) as catalog:
+        code = work.carry_out(
+            lambda settings, tell: plan_compaction(catalog, settings, progress=tell),
+            lambda plan, tell: compact(catalog, plan, progress=tell),
+            output,
+        )
+    end_with(code)
+
+
+def shown_compaction(plan: CompactionPlan, report: CompactionReport | None) -> Shown:
+    """What a compaction would do, or did; without a report it was a dry run."""
+    report_data = None if report is None else report.to_dict()
+    data = {"dry_run": report is None, "plan": plan.to_dict(), "report": report_data}
+    return Shown(data, _lines(plan, report))
+
+
+def _lines(plan: CompactionPlan, report: CompactionReport | None) -> Iterator[Rendered]:
+    """A table of the nodes, the groups, what is left alone, what failed, and a sentence."""
+    if plan.nodes:
+        columns: tuple[Column[NodePlan], ...] = (
+            Column("node", lambda node: node.node_id),
+            Column("objects", lambda node: node.objects),
+            Column("target", lambda node: node.target_objects),
+            Column("afterwards", lambda node: node.objects_after),
+            Column("groups", lambda node: len(node.groups)),
+        )
+        yield table_of(plan.nodes, *columns)
+        yield ""
+    for group in plan.groups[:GROUPS_SHOWN_MAX]:
+        outputs = f"{group.set_objects} and {count_text(group.stream_objects, 'stream object')}"
+        yield f"{group.name}: {len(group.sources)} objects, {size_text(group.source_bytes)} -> {outputs}"
+    if len(plan.groups) > GROUPS_SHOWN_MAX:
+        yield f"... and {len(plan.groups) - GROUPS_SHOWN_MAX} more groups"
+    yield from _left_alone(plan)
+    if report is None:
+        yield f"dry run: {_planned(plan)}"
+        return
+    for ended in report.groups:
+        if ended.is_failure or ended.status is Status.LOST:
+            yield f"{ended.status}: {ended.group.name}: {ended.reason}"
+    what = f"{count_text(report.rewritten_objects, 'object')} of {size_text(report.rewritten_bytes)}"
+    own = count_text(report.added_stream_objects, "stream object")
+    cost = f"{count_text(report.requests, 'request')}, {time_text(report.seconds)}"
+    failed = f"{count_text(report.failed_groups, 'group')} and {count_text(report.failed_tasks, 'task')} failed"
+    if report.lost_groups:
+        failed += f", {report.lost_groups} left to another run"
+    yield f"{what} became {report.added_objects} and {own} of {size_text(report.added_bytes)}; {failed}; {cost}"
+
+
+def _left_alone(plan: CompactionPlan) -> Iterator[str]:
+    for skipped in plan.skipped[:GROUPS_SHOWN_MAX]:
+        yield f"left alone: {count_text(len(skipped.object_ids), 'object')} of node {skipped.node_id}: {skipped.reason}"
+    for spared in plan.spared[: 0 if plan.groups else GROUPS_SHOWN_MAX]:
+        yield f"left alone: node {spared.node_id}, {count_text(spared.objects, 'object')}: {spared.reason}"
+
+
+def _planned(plan: CompactionPlan) -> str:
+    if not plan.groups:
+        return "nothing to do, for the reasons above" if plan.skipped or plan.spared else "nothing to do"
+    sources = sum(len(group.sources) for group in plan.groups)
+    outputs = str(sum(group.set_objects for group in plan.groups))
+    own = count_text(plan.stream_objects, "stream object")
+    return f"{count_text(sources, 'object')} of {size_text(plan.source_bytes)} would become {outputs} and {own}"

@@ -1,0 +1,271 @@
+"""`accel catalog build-filters`, `build-snapshot` and `build-hints`: write hints of nodes, so that readers start warm.
+
+Options, reports and texts are those of the jobs of the same names, which do it on Spark (`spark_jobs.cli.hints`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from accel.catalog import ObjectCatalog
+from accel.cli.options import EXIT_PARTIAL, StoreChoice, command, end_with, store_options
+from accel.hint_building import (
+    Depth,
+    FailedObject,
+    HintChoice,
+    HintPlan,
+    HintReport,
+    NodePlan,
+    NodeReport,
+    build_hints,
+    plan_hints,
+)
+from accel.rendering import Column, Output, Rendered, Shown, table_of, word
+from accel.units import count_text, size_text, time_text
+
+FAILURES_SHOWN_MAX = 50
+
+Command = Callable[..., Any]
+PlanHints = Callable[["HintWork", Callable[..., object]], HintPlan]
+BuildHints = Callable[[HintPlan, Callable[..., object]], HintReport]
+
+
+@dataclass(frozen=True, slots=True)
+class HintWork:
+    """What the user wants.
+
+    Args:
+        choice: which hints.
+        nodes: of which nodes; None for all.
+        is_dry_run: show the plan only.
+    """
+
+    choice: HintChoice
+    nodes: frozenset[int] | None
+    is_dry_run: bool
+
+    def carry_out(self, plan_with: PlanHints, build_with: BuildHints, output: Output) -> int:
+        """Plan, build unless it is a dry run, and print; gives the exit code.
+
+        Args:
+            plan_with: plans; here, or on Spark.
+            build_with: builds likewise.
+            output: how to print.
+        """
+        with output.progress("looking at hints") as tell:
+            plan = plan_with(self, tell)
+        if self.is_dry_run:
+            output.show(shown_hints(plan, None))
+            return 0
+        with output.progress("building hints") as tell:
+            report = build_with(plan, tell)
+        output.show(shown_hints(plan, report))
+        return EXIT_PARTIAL if report.is_partial else 0
+
+
+def node_option(command: Command) -> Command:
+    """`--node`, as often as wanted -> ``nodes``; None for all."""
+
+    @click.option("--node", "nodes", type=click.IntRange(min=0), multiple=True, help="Only this node; may be repeated.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, nodes: tuple[int, ...], **others: Any) -> Any:
+        return command(*args, nodes=frozenset(nodes) or None, **others)
+
+    return wrapped
+
+
+def hint_options(*, filters: bool, snapshots: bool) -> Callable[[Command], Command]:
+    """`--node`, `--only-bad` where there are filters, `--all`, `--dry-run` -> ``work``."""
+
+    def decorate(command: Command) -> Command:
+        @node_option
+        @_only_bad_option(is_wanted=filters)
+        @click.option("--all", "everything", is_flag=True, help="Believe nothing that lies there: build it anew.")
+        @click.option("--dry-run", is_flag=True, help="Show what would be built; change nothing.")
+        @functools.wraps(command)
+        def wrapped(
+            *args: Any,
+            nodes: frozenset[int] | None,
+            everything: bool,
+            dry_run: bool,
+            only_bad: bool = False,
+            **others: Any,
+        ) -> Any:
+            if only_bad and everything:
+                raise click.UsageError("Expected --only-bad or --all, found both.")
+            depth = Depth.BAD if only_bad else Depth.ALL if everything else Depth.MISSING
+            work = HintWork(HintChoice(filters=filters, snapshots=snapshots, depth=depth), nodes, dry_run)
+            return command(*args, work=work, **others)
+
+        return wrapped
+
+    return decorate
+
+
+def _only_bad_option(*, is_wanted: bool) -> Callable[[Command], Command]:
+    if not is_wanted:
+        return lambda command: command
+    text = "Read the filters that there are, too, and build the bad ones anew."
+    return click.option("--only-bad", is_flag=True, help=text)
+
+
+@command(
+    "Write filter packs, so that readers start warm.",
+    "accel catalog build-filters --store s3://bucket",
+    "accel catalog build-filters --node 4 --only-bad --dry-run --store s3://bucket",
+)
+@hint_options(filters=True, snapshots=False)
+@store_options
+def build_filters(*, work: HintWork, store: StoreChoice, output: Output) -> None:
+    """Bring each node's filter pack up to date.
+
+    Filters are built for objects that have none of their id and size, and those of objects that are listed no more are
+    dropped; the others stay. With --only-bad the stored ones are looked at as well, and those that cannot be read or
+    let more than 1.25 % of absent streams pass are built anew. Ends with 4 if some filters could not be built.
+    """
+    end_with(_in_this_process(work, store, output))
+
+
+@command(
+    "Write index snapshots, so that a cold read is one request.",
+    "accel catalog build-snapshot --store s3://bucket",
+    "accel catalog build-snapshot --node 4 --store s3://bucket",
+)
+@hint_options(filters=False, snapshots=True)
+@store_options
+def build_snapshot(*, work: HintWork, store: StoreChoice, output: Output) -> None:
+    """Sort what the objects of each node hold by stream, and write it as an index.
+
+    Only objects that the snapshot before does not cover are opened; what it says of the others is taken over. A node
+    whose snapshot covers just what is listed is left alone. Ends with 4 if an object cannot be opened, which is left
+    out, or a node's snapshot could not be built.
+    """
+    end_with(_in_this_process(work, store, output))
+
+
+@command(
+    "Write filter packs and index snapshots, opening each new object once.",
+    "accel catalog build-hints --store s3://bucket",
+    "accel catalog build-hints --dry-run --store s3://bucket",
+)
+@hint_options(filters=True, snapshots=True)
+@store_options
+def build_both(*, work: HintWork, store: StoreChoice, output: Output) -> None:
+    """Do what build-filters and build-snapshot do, in one pass: an object that is new to both is opened once.
+
+    Ends with 4 if some of it could not be built.
+    """
+    end_with(_in_this_process(work, store, output))
+
+
+def _in_this_process(work: HintWork, store: StoreChoice, output: Output) -> int:
+    with ObjectCatalog.open(store.open()) as catalog:
+
+        def plan_with(work: HintWork, tell: Callable[..., object]) -> HintPlan:
+            try:
+                return plan_hints(catalog, work.choice, nodes=work.nodes, progress=tell)
+            except ValueError as error:
+                raise click.BadParameter(str(error), param_hint="'--node'") from error
+
+        return work.carry_out(plan_with, lambda plan, tell: build_hints(catalog, plan, progress=tell), output)
+
+
+def shown_hints(plan: HintPlan, report: HintReport | None) -> Shown:
+    """What hints would be built, or were; without a report it was a dry run."""
+    nodes = [node.to_dict() for node in plan.nodes]
+    data = {"dry_run": report is None, "plan": {"nodes": nodes}, "report": report and report.to_dict()}
+    return Shown(data, _lines(plan, report))
+
+
+def _lines(plan: HintPlan, report: HintReport | None) -> Iterator[Rendered]:
+    """A table of the nodes, what was of no use, what failed, and a sentence."""
+    if plan.nodes:
+        yield table_of(plan.nodes, *_columns(plan))
+        yield ""
+    for node in plan.nodes:
+        problems = [needs.problem for needs in (node.filters, node.snapshot) if needs is not None and needs.problem]
+        yield from (f"of no use: node {node.node_id}: {problem}; built anew" for problem in problems)
+    if report is None:
+        yield f"dry run: {_planned(plan)}"
+        return
+    yield from _troubles(plan, report)
+    yield _sentence(report)
+
+
+def _columns(plan: HintPlan) -> list[Column[NodePlan]]:
+    columns: list[Column[NodePlan]] = [
+        Column("node", lambda node: node.node_id),
+        Column("objects", lambda node: len(node.live)),
+        Column("to open", lambda node: len(node.to_open)),
+    ]
+    if any(node.filters is not None for node in plan.nodes):
+        columns += [
+            Column("filters kept", lambda node: node.filters.kept if node.filters else 0),
+            Column("bad", lambda node: node.filters.bad if node.filters else 0),
+            Column("to drop", lambda node: len(node.filters.dropped) if node.filters else 0),
+        ]
+    if any(node.snapshot is not None for node in plan.nodes):
+        columns.append(Column("entries kept of", lambda node: node.snapshot.kept if node.snapshot else 0))
+    return [*columns, word("", lambda node: "current" if node.is_current else "new")]
+
+
+def _planned(plan: HintPlan) -> str:
+    busy = [node for node in plan.nodes if not node.is_current]
+    if not plan.nodes:
+        return "the catalog has no nodes"
+    if not busy:
+        return "nothing to do: the hints of all nodes speak of just the objects that are listed"
+    built = sum(int(node.filters.wanted.sum()) for node in busy if node.filters is not None)
+    dropped = sum(len(node.filters.dropped) for node in busy if node.filters is not None)
+    told = []
+    if any(node.filters is not None for node in busy):
+        told.append(f"{count_text(built, 'filter')} would be built, {dropped} dropped")
+    if any(node.snapshot is not None and not node.snapshot.is_current for node in busy):
+        snapshots = sum(node.snapshot is not None and not node.snapshot.is_current for node in busy)
+        told.append(f"{count_text(snapshots, 'snapshot')} would be written")
+    return f"{'; '.join(told)}; {count_text(plan.to_open, 'object')} would be opened"
+
+
+def _troubles(plan: HintPlan, report: HintReport) -> Iterator[str]:
+    planned = {node.node_id: node.snapshot.problem for node in plan.nodes if node.snapshot is not None}
+    for node in report.nodes:
+        found = node.snapshot.problem if node.snapshot is not None else ""
+        if found and found != planned.get(node.node_id):
+            yield f"of no use: node {node.node_id}: {found}; built anew"
+        for kind in node.overtaken:
+            yield f"node {node.node_id}: another run wrote a newer {kind} meanwhile, which counts"
+        yield from (f"failed: node {node.node_id}: {error}" for error in node.errors)
+    yield from failed_objects([failure for node in report.nodes for failure in node.failures])
+
+
+def failed_objects(failures: Sequence[FailedObject]) -> Iterator[str]:
+    """A line for each of the first objects that failed, and how many more there are."""
+    for failure in failures[:FAILURES_SHOWN_MAX]:
+        yield f"failed: object {failure.object_id} of node {failure.node_id}: {failure.reason}"
+    if len(failures) > FAILURES_SHOWN_MAX:
+        yield f"... and {len(failures) - FAILURES_SHOWN_MAX} more objects"
+
+
+def _sentence(report: HintReport) -> str:
+    row = report.row()
+    parts = []
+    if any(node.filters is not None for node in report.nodes):
+        parts.append(
+            f"filters: {row['added_filters']} added, {row['dropped_filters']} dropped, {row['kept_filters']} kept"
+        )
+    if any(node.snapshot is not None for node in report.nodes):
+        parts.append(f"snapshots: {row['covered_objects']} of {count_text(int(row['objects']), 'object')} covered")
+    parts.append(f"{count_text(int(row['opened_objects']), 'object')} opened, {_failed(report.nodes)}")
+    cost = f"{size_text(int(row['written_bytes']))} written, {count_text(report.requests, 'request')}"
+    return f"{'; '.join(parts)}; {cost}, {time_text(report.seconds)}"
+
+
+def _failed(nodes: Sequence[NodeReport]) -> str:
+    objects = sum(len(node.failures) for node in nodes)
+    failed = sum(bool(node.errors) for node in nodes)
+    return f"{count_text(objects, 'object')} and {count_text(failed, 'node')} failed"

@@ -1,0 +1,44 @@
+"""Building hints: filter packs and index snapshots of a catalog's nodes, in one pass over what is new.
+
+    plan = plan_hints(catalog, HintChoice())          what is missing; a dry run ends here
+    report = build_hints(catalog, plan)               opens each new object once, and writes a generation a node
+
+What an older generation says of objects that are still listed is taken over, so a run after 50 uploads opens 50
+objects. The work of one node stands by itself (`plan_node_hints`, `build_node_hints`): Spark does it in tasks.
+"""
+
+from __future__ import annotations
+
+from accel.hint_building.building import (
+    HintChoice,
+    HintPlan,
+    HintReport,
+    NodePlan,
+    NodeReport,
+    build_hints,
+    build_node_hints,
+    plan_hints,
+    plan_node_hints,
+)
+from accel.hint_building.filters import Depth, FilterNeeds, NodeFilters
+from accel.hint_building.objects import FailedObject, listed_nodes
+from accel.hint_building.snapshots import NodeSnapshot, SnapshotNeeds
+
+__all__ = [
+    "Depth",
+    "FailedObject",
+    "FilterNeeds",
+    "HintChoice",
+    "HintPlan",
+    "HintReport",
+    "NodeFilters",
+    "NodePlan",
+    "NodeReport",
+    "NodeSnapshot",
+    "SnapshotNeeds",
+    "build_hints",
+    "build_node_hints",
+    "listed_nodes",
+    "plan_hints",
+    "plan_node_hints",
+]

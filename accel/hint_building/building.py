@@ -1,0 +1,414 @@
+"""One pass over a node's new objects: each is opened once, and gives its filter and its entries.
+
+    plan     which objects lack a filter, which are not covered; a few requests a node, no object is opened
+    build    open those of either kind, in list order; the pack is written while they come (`filters`), their entries
+             are sorted aside (`EntrySorter`) and merged with those of the older snapshot in the end (`snapshots`)
+
+A node's work fails by itself: what one kind of hint meets is told in the report, and the other kind goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from accel.catalog import ObjectCatalog
+from accel.catalog.parts import CatalogParts
+from accel.catalog.records import Rows, refs_of
+from accel.errors import AccelError
+from accel.hint_building.filters import (
+    Depth,
+    FilterNeeds,
+    NodeFilters,
+    Overtaken,
+    find_filter_needs,
+    write_filters,
+)
+from accel.hint_building.objects import FailedObject, listed_nodes, open_patiently
+from accel.hint_building.snapshots import (
+    NodeSnapshot,
+    SnapshotBuild,
+    SnapshotNeeds,
+    find_snapshot_needs,
+    new_generation,
+)
+from bloom import StreamFilter, class_for
+from loaders.hints import EntrySorter, HintProblem, object_entries
+from loaders.hints.packs import FilterEntry
+from loaders.object_index import OpenedObject
+from loaders.object_ref import ObjectRef
+from loaders.store import CountingStore
+
+Progress = Callable[[int, int], object]
+"""Told (done, in all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HintChoice:
+    """Which hints are built.
+
+    Args:
+        filters: filter packs, by default.
+        snapshots: index snapshots, by default.
+        depth: what of those that lie there is believed; all by default.
+    """
+
+    filters: bool = True
+    snapshots: bool = True
+    depth: Depth = Depth.MISSING
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodePlan:
+    """What a node's hints need. Picklable.
+
+    Args:
+        node_id: the node.
+        live: LIVE rows of its list.
+        filters: what its pack needs; None if no filters are to be built.
+        snapshot: what its snapshot needs; None likewise.
+        requests: what it took to find out.
+    """
+
+    node_id: int
+    live: Rows
+    filters: FilterNeeds | None
+    snapshot: SnapshotNeeds | None
+    requests: int
+
+    @property
+    def to_open(self) -> Rows:
+        """LIVE rows of the objects that are opened, in list order."""
+        wanted = np.zeros(len(self.live), dtype=np.bool_)
+        for needs in (self.filters, self.snapshot):
+            if needs is not None:
+                wanted |= needs.wanted
+        return self.live[wanted]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing is to be done."""
+        return all(needs is None or needs.is_current for needs in (self.filters, self.snapshot))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for people and logs."""
+        filters, snapshot = self.filters, self.snapshot
+        return {
+            "node_id": self.node_id,
+            "objects": len(self.live),
+            "to_open": len(self.to_open),
+            "filters": filters
+            and {
+                "kept": filters.kept,
+                "to_build": int(filters.wanted.sum()),
+                "bad": filters.bad,
+                "to_drop": len(filters.dropped),
+                "problem": filters.problem,
+            },
+            "snapshot": snapshot
+            and {
+                "kept": snapshot.kept,
+                "to_add": int(snapshot.wanted.sum()),
+                "is_current": snapshot.is_current,
+                "problem": snapshot.problem,
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HintPlan:
+    """What is to be built, node by node, ascending."""
+
+    nodes: tuple[NodePlan, ...]
+
+    @property
+    def to_open(self) -> int:
+        """How many objects are opened."""
+        return sum(len(node.to_open) for node in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """What became of a node's hints.
+
+    Args:
+        node_id: the node.
+        objects: that it lists.
+        opened: objects that were opened for it.
+        filters: what became of its pack; None if no filters were to be built.
+        snapshot: what became of its snapshot; None likewise.
+        failures: objects that could not be opened.
+        requests: of planning and building.
+        written_bytes: of both kinds.
+    """
+
+    node_id: int
+    objects: int
+    opened: int = 0
+    filters: NodeFilters | None = None
+    snapshot: NodeSnapshot | None = None
+    failures: tuple[FailedObject, ...] = ()
+    requests: int = 0
+    written_bytes: int = 0
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Why something was not written."""
+        return tuple(each.error for each in (self.filters, self.snapshot) if each is not None and each.error)
+
+    @property
+    def overtaken(self) -> tuple[str, ...]:
+        """Which kinds of hints another run has written meanwhile."""
+        kinds = {"pack": self.filters, "snapshot": self.snapshot}
+        return tuple(kind for kind, each in kinds.items() if each is not None and each.is_overtaken)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HintReport:
+    """What a run did.
+
+    Args:
+        nodes: what became of each, ascending.
+        requests: of planning and building.
+        failed_tasks: attempts that failed, where somebody tries again.
+        seconds: from start to end.
+    """
+
+    nodes: tuple[NodeReport, ...]
+    requests: int
+    failed_tasks: int
+    seconds: float
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether something was left undone."""
+        return any(node.errors or node.failures for node in self.nodes)
+
+    def row(self) -> dict[str, int | float]:
+        """The report as one row of numbers."""
+        packs = [node.filters for node in self.nodes if node.filters is not None]
+        snapshots = [node.snapshot for node in self.nodes if node.snapshot is not None]
+        return {
+            "nodes": len(self.nodes),
+            "objects": sum(node.objects for node in self.nodes),
+            "opened_objects": sum(node.opened for node in self.nodes),
+            "added_filters": sum(pack.added for pack in packs),
+            "dropped_filters": sum(pack.dropped for pack in packs),
+            "kept_filters": sum(pack.kept for pack in packs),
+            "unfit_objects": sum(pack.unfit for pack in packs),
+            "covered_objects": sum(snapshot.covered for snapshot in snapshots),
+            "entries": sum(snapshot.entries for snapshot in snapshots),
+            "written_bytes": sum(node.written_bytes for node in self.nodes),
+            "requests": self.requests,
+            "failed_objects": sum(len(node.failures) for node in self.nodes),
+            "failed_nodes": sum(bool(node.errors) for node in self.nodes),
+            "overtaken_nodes": sum(bool(node.overtaken) for node in self.nodes),
+            "failed_tasks": self.failed_tasks,
+            "seconds": self.seconds,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for people and logs."""
+        return {**self.row(), "per_node": [asdict(node) for node in self.nodes]}
+
+
+def plan_hints(
+    catalog: ObjectCatalog,
+    choice: HintChoice,
+    *,
+    nodes: frozenset[int] | None = None,
+    progress: Progress | None = None,
+) -> HintPlan:
+    """Find out what is missing. Requests: a refresh; two a node for each kind of hint, see `Depth` for more.
+
+    Args:
+        catalog: whose nodes.
+        choice: which hints.
+        nodes: only these; all by default.
+        progress: told how many nodes are planned.
+
+    Raises:
+        ValueError: a node that the catalog does not have.
+        StoreError: something could not be read now.
+    """
+    lists = listed_nodes(catalog, nodes)
+    planned = []
+    for node_id, live in lists.items():
+        planned.append(plan_node_hints(catalog.parts, node_id, live, choice))
+        if progress is not None:
+            progress(len(planned), len(lists))
+    return HintPlan(tuple(planned))
+
+
+def plan_node_hints(parts: CatalogParts, node_id: int, live: Rows, choice: HintChoice) -> NodePlan:
+    """What one node's hints need.
+
+    Raises:
+        StoreError: something could not be read now.
+    """
+    store, namespace = CountingStore(parts.store), parts.format.namespace
+    filters = find_filter_needs(store, namespace, node_id, live, choice.depth) if choice.filters else None
+    snapshot = find_snapshot_needs(store, namespace, node_id, live, choice.depth) if choice.snapshots else None
+    return NodePlan(node_id, live, filters, snapshot, store.snapshot().total.requests)
+
+
+def build_hints(catalog: ObjectCatalog, plan: HintPlan, *, progress: Progress | None = None) -> HintReport:
+    """Build what a plan wants, one node after another; repeating it is safe.
+
+    Args:
+        catalog: the plan's.
+        plan: what to build.
+        progress: told how many of the objects to open were opened.
+    """
+    timer = catalog.parts.system.timer
+    started, in_all, done = timer(), plan.to_open, 0
+
+    def tell() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, in_all)
+
+    nodes = tuple(build_node_hints(catalog.parts, node, tell) for node in plan.nodes)
+    return HintReport(nodes, sum(node.requests for node in nodes), 0, timer() - started)
+
+
+def build_node_hints(parts: CatalogParts, plan: NodePlan, tell: Callable[[], object] = lambda: None) -> NodeReport:
+    """Build one node's hints; what fails stands in the answer.
+
+    Requests: one an object to open, and those of `write_filters` and `SnapshotBuild.write`. Memory: a data object of
+    filters, and 128 MiB of entries, for a moment three times as much; the rest of the entries stand in temporary files.
+
+    Args:
+        parts: of the catalog.
+        plan: what to build.
+        tell: called for each object that was opened.
+    """
+    if plan.is_current:
+        return _current(plan)
+    counted = CountingStore(parts.store)
+    with EntrySorter() as sorter:
+        built = _NodeBuild(replace(parts, store=counted), plan, sorter, tell).run()
+    total = counted.snapshot().total
+    return replace(built, requests=plan.requests + total.requests, written_bytes=total.sent_bytes)
+
+
+def _current(plan: NodePlan) -> NodeReport:
+    covered = len(plan.live)
+    filters = None if plan.filters is None else NodeFilters(kept=plan.filters.kept)
+    snapshot = None if plan.snapshot is None else NodeSnapshot(covered=covered, kept=covered, is_current=True)
+    return NodeReport(plan.node_id, len(plan.live), 0, filters, snapshot, requests=plan.requests)
+
+
+class _NodeBuild:
+    """One node's hints in the making. Threads: one."""
+
+    def __init__(self, parts: CatalogParts, plan: NodePlan, sorter: EntrySorter, tell: Callable[[], object]) -> None:
+        self._parts = parts
+        self._plan = plan
+        self._sorter = sorter
+        self._tell = tell
+        self._now_ms = parts.now_ms()
+        self._order_ids = dict(zip(plan.live["object_id"].tolist(), plan.live["order_id"].tolist(), strict=True))
+        self._with_filter = _ids_wanted(plan.live, plan.filters)
+        self._with_entries = _ids_wanted(plan.live, plan.snapshot)
+        self._opened = self._unfit = self._added = 0
+        self._entered: list[ObjectRef] = []
+        self._failures: list[FailedObject] = []
+
+    def run(self) -> NodeReport:
+        plan = self._plan
+        coming = self._filters(plan.to_open)
+        filters = self._written_filters(coming)
+        for _ in coming:
+            pass  # what the pack did not take: there is none to write, or it failed
+        snapshot = self._written_snapshot()
+        failures = tuple(self._failures)
+        return NodeReport(plan.node_id, len(plan.live), self._opened, filters, snapshot, failures)
+
+    def _filters(self, rows: Rows) -> Iterator[FilterEntry]:
+        """Open objects; give the filters that are wanted, and put aside the entries that are."""
+        for ref, opened in open_patiently(self._parts, self._plan.node_id, refs_of(rows)):
+            self._tell()
+            if isinstance(opened, AccelError):
+                self._failures.append(FailedObject.of(self._plan.node_id, ref, opened))
+                continue
+            self._opened += 1
+            if ref.object_id in self._with_entries:
+                self._enter(opened)
+            if ref.object_id not in self._with_filter:
+                continue
+            if class_for(len(opened.ranges)) is None:
+                self._unfit += 1
+                continue
+            self._added += 1
+            yield opened.ref, StreamFilter.build(opened.ranges.stream_ids)
+
+    def _enter(self, opened: OpenedObject) -> None:
+        object_id = opened.ref.object_id
+        composite = opened.composite is not None
+        self._sorter.add(object_entries(object_id, self._order_ids[object_id], opened.index, composite=composite))
+        self._entered.append(ObjectRef(object_id, opened.ref.size_bytes))
+
+    def _written_filters(self, coming: Iterator[FilterEntry]) -> NodeFilters | None:
+        needs = self._plan.filters
+        if needs is None:
+            return None
+        if needs.is_current:
+            return NodeFilters(kept=needs.kept)
+        namespace, node_id = self._parts.format.namespace, self._plan.node_id
+        try:
+            write_filters(self._parts.store, namespace, node_id, needs, coming, self._now_ms)
+        except Overtaken:
+            return NodeFilters(kept=needs.kept, unfit=self._unfit, is_overtaken=True)
+        except AccelError as error:
+            return NodeFilters(kept=needs.kept, unfit=self._unfit, error=_told(error))
+        return NodeFilters(self._added, len(needs.dropped), needs.kept, self._unfit)
+
+    def _written_snapshot(self) -> NodeSnapshot | None:
+        needs = self._plan.snapshot
+        if needs is None:
+            return None
+        covered = len(self._plan.live)
+        if needs.is_current:
+            return NodeSnapshot(covered=covered, kept=covered, is_current=True)
+        previous = needs.previous
+        if previous is not None and not self._entered and len(previous.covered) == needs.kept:
+            return NodeSnapshot(covered=needs.kept, kept=needs.kept, is_current=True)  # what is new cannot be opened
+        try:
+            return self._snapshot(needs)
+        except Overtaken:
+            return NodeSnapshot(problem=needs.problem, is_overtaken=True)
+        except (AccelError, ValueError, OSError) as error:
+            return NodeSnapshot(problem=needs.problem, error=_told(error))
+
+    def _snapshot(self, needs: SnapshotNeeds) -> NodeSnapshot:
+        kept = self._plan.live[~needs.wanted]
+        build = self._build(needs)
+        try:
+            return build.write(kept, self._entered)
+        except HintProblem as problem:
+            needs = replace(needs, previous=None, problem=str(problem))
+        # What was to be taken over has to be opened after all.
+        self._with_entries |= set(kept["object_id"].tolist())
+        self._with_filter = frozenset()
+        for _ in self._filters(kept):
+            pass
+        return self._build(needs).write(kept[:0], self._entered)
+
+    def _build(self, needs: SnapshotNeeds) -> SnapshotBuild:
+        parts, node_id = self._parts, self._plan.node_id
+        generation = new_generation(needs, self._now_ms)
+        nonce = parts.system.nonce
+        return SnapshotBuild(parts.store, parts.format.namespace, node_id, needs, generation, self._sorter, nonce)
+
+
+def _ids_wanted(live: Rows, needs: FilterNeeds | SnapshotNeeds | None) -> frozenset[int]:
+    return frozenset() if needs is None else frozenset(live["object_id"][needs.wanted].tolist())
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,180 @@
+"""Filter packs: which objects of a node lack a filter, and the generation that brings them.
+
+Wanted are filters of objects that are listed and have none, of those whose filter is foreign (built for an object of
+another size), and where a data object of the pack is gone; on request also of those whose stored filter cannot be read
+or is bad (docs/hints.md), which takes reading all of the pack. Other filters stay as they are; those of objects that
+are listed no more are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain, islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.catalog.records import Rows
+from loaders.hints import (
+    HintProblem,
+    HintTrouble,
+    PackRoot,
+    delete_old_generations,
+    is_bad,
+    load_pack,
+    next_generation,
+    read_pack_root,
+    write_pack,
+)
+from loaders.hints.packs import FilterEntry
+from loaders.layout import HintKind, hint_node_prefix
+from loaders.store.base import ObjectStore
+
+
+class Depth(StrEnum):
+    """What of the hints that lie there is believed."""
+
+    MISSING = "missing"
+    """All of it; built is what is missing for objects of an id and size."""
+    BAD = "bad"
+    """Filters are read, and those that cannot be read or let too much pass are built anew."""
+    ALL = "all"
+    """Nothing: every object is opened."""
+
+
+class Overtaken(Exception):
+    """Another run has written a newer generation of the same hints. Internal."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilterNeeds:
+    """What a node's pack needs. Picklable.
+
+    Args:
+        wanted: for each listed object whether its filter is to be built.
+        previous: the root that the next generation builds on; None to write a whole pack.
+        generation: of the root that lies there, if its number can be read.
+        dropped: ids in that root that are not listed, or not with that size.
+        bad: filters that are to be replaced: foreign, gone, bad or unreadable.
+        problem: why the root that lies there cannot be used; empty if it can, or there is none.
+    """
+
+    wanted: NDArray[np.bool_]
+    previous: PackRoot | None
+    generation: int | None
+    dropped: tuple[int, ...]
+    bad: int
+    problem: str
+
+    @property
+    def kept(self) -> int:
+        """Filters that stay."""
+        return int((~self.wanted).sum())
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing is to be done."""
+        return self.previous is not None and not self.wanted.any() and not self.dropped
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFilters:
+    """What became of a node's pack.
+
+    Args:
+        added: filters that were written.
+        dropped: filters of objects that are listed no more.
+        kept: filters that stayed.
+        unfit: objects that can have no filter: of no stream, or of too many.
+        is_overtaken: another run has written a newer pack meanwhile; this one's was left out.
+        error: why the pack could not be written; empty if it was, or nothing was to be done.
+    """
+
+    added: int = 0
+    dropped: int = 0
+    kept: int = 0
+    unfit: int = 0
+    is_overtaken: bool = False
+    error: str = ""
+
+
+def find_filter_needs(store: ObjectStore, namespace: str, node_id: int, live: Rows, depth: Depth) -> FilterNeeds:
+    """What a node's pack needs. Two requests, and with `Depth.BAD` those of reading the pack.
+
+    Raises:
+        StoreError: the store could not say.
+    """
+    previous, problem = _previous_root(store, namespace, node_id)
+    generation = None if previous is None else previous.generation
+    if previous is None or depth is Depth.ALL:
+        return FilterNeeds(np.ones(len(live), dtype=np.bool_), None, generation, (), 0, problem)
+    held = previous.covers(live["object_id"], live["size_bytes"])
+    listed = np.isin(previous.entries["object_id"], live["object_id"][held])
+    there = held & _in_parts_that_are_there(store, previous, live["object_id"])
+    foreign = int(np.isin(previous.entries["object_id"][~listed], live["object_id"]).sum())
+    good = _good(store, previous, live[there]) if depth is Depth.BAD else live["object_id"][there]
+    wanted = ~np.isin(live["object_id"], good)
+    dropped = tuple(previous.entries["object_id"][~listed].tolist())
+    bad = foreign + int(held.sum()) - len(good)
+    return FilterNeeds(wanted, previous, generation, dropped, bad, "")
+
+
+def _previous_root(store: ObjectStore, namespace: str, node_id: int) -> tuple[PackRoot | None, str]:
+    try:
+        return read_pack_root(store, namespace, node_id), ""
+    except HintProblem as problem:
+        return None, "" if problem.kind is HintTrouble.MISSING else str(problem)
+
+
+def _in_parts_that_are_there(store: ObjectStore, root: PackRoot, object_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For each object whether the data object lies there, whole, that its filter is in: hints may be deleted."""
+    sizes = {info.key: info.size_bytes for info in store.list(hint_node_prefix(HintKind.PACKS, root.node_id))}
+    parts = [sizes.get(root.part_key(number)) == part.size_bytes for number, part in enumerate(root.parts)]
+    places = root.covered.positions(object_ids)
+    of_none = len(parts)
+    numbers = np.append(root.entries["part"], of_none)[places]
+    is_there: NDArray[np.bool_] = np.array([*parts, False])[numbers]
+    return is_there
+
+
+def _good(store: ObjectStore, root: PackRoot, live: Rows) -> NDArray[np.int64]:
+    filters = load_pack(store, root, live["object_id"], live["size_bytes"])
+    return np.array([object_id for object_id, stream_filter in filters if not is_bad(stream_filter)], dtype=np.int64)
+
+
+def write_filters(
+    store: ObjectStore, namespace: str, node_id: int, needs: FilterNeeds, added: Iterator[FilterEntry], now_ms: int
+) -> None:
+    """Write the next generation of a node's pack, and delete old ones; nothing if there is no filter to write.
+
+    Memory holds a data object of 16 MiB. Requests: those of `write_pack`, one to see whether another run was
+    faster, and four to delete old generations.
+
+    Raises:
+        Overtaken: another run was faster.
+        StoreError: the pack may or may not have been written.
+    """
+    generation = next_generation(needs.generation, now_ms)
+    first = list(islice(added, 1))
+    if not first and needs.previous is not None and not needs.dropped:
+        return  # the objects that lack a filter can have none
+    write_pack(
+        store,
+        namespace=namespace,
+        node_id=node_id,
+        generation=generation,
+        added=chain(first, added, _nothing_unless_first(store, namespace, node_id, generation)),
+        previous=needs.previous,
+        dropped=needs.dropped,
+    )
+    delete_old_generations(store, HintKind.PACKS, node_id, namespace=namespace)
+
+
+def _nothing_unless_first(store: ObjectStore, namespace: str, node_id: int, generation: int) -> Iterator[FilterEntry]:
+    # What a newer root does not name of older generations is deleted: a root of these parts would name what is gone.
+    newer, _ = _previous_root(store, namespace, node_id)
+    if newer is not None and newer.generation > generation:
+        raise Overtaken
+    yield from ()

@@ -1,0 +1,145 @@
+"""Filter packs and index snapshots on Spark: a task a node plans, and a task a node builds.
+
+    plan = plan_hints_on_spark(spark, store, HintChoice())       a dry run ends here
+    report = build_hints_on_spark(spark, store, plan)
+
+A task does for its node what `accel catalog build-hints` does for all of them (`accel.hint_building`): it opens what is
+new, 32 objects at a time, takes the rest over from the generation before, and writes. So nodes are built side by side
+and everything a node needs stays on one machine: 128 MiB of entries in memory, three times as much for a moment, and
+about 7 bytes an entry on its disk.
+
+Spark tries a task again as it does any other, and may run a slow one twice. Each attempt writes files under a name of
+its own; the root that is written last counts, and the later attempt finds most of its work done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from accel.catalog import ObjectCatalog
+from accel.catalog.records import Rows
+from accel.hint_building import (
+    HintChoice,
+    HintPlan,
+    HintReport,
+    NodeFilters,
+    NodePlan,
+    NodeReport,
+    NodeSnapshot,
+    build_node_hints,
+    listed_nodes,
+    plan_node_hints,
+)
+from spark_jobs.tasks import StoreSpec, TaskOutcome, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASKS_AT_ONCE = 8
+"""Nodes that are built at the same time."""
+
+Progress = Callable[[int, int], object]
+"""Told (done, in all)."""
+
+
+def plan_hints_on_spark(
+    spark: SparkSession,
+    store: StoreSpec,
+    choice: HintChoice,
+    *,
+    nodes: frozenset[int] | None = None,
+    at_once: int = TASKS_AT_ONCE,
+    progress: Progress | None = None,
+) -> HintPlan:
+    """Find out what is missing, each node in a task of its own. Requests: as `accel.hint_building.plan_hints`.
+
+    Args:
+        spark: the session; a classic one.
+        store: where the catalog lies.
+        choice: which hints.
+        nodes: only these; all by default.
+        at_once: tasks that run at the same time.
+        progress: told how many nodes are planned.
+
+    Raises:
+        ValueError: a node that the catalog does not have.
+        TaskFailed: a node could not be planned.
+        CatalogMissing, StoreError: the catalog cannot be read now.
+    """
+    with ObjectCatalog.open(store.open()) as catalog:
+        lists = listed_nodes(catalog, nodes)
+    planned: list[NodePlan] = []
+    work = partial(_plan_node, store, choice)
+    for outcome in run_tasks(spark, work, lists.items(), at_once=at_once, label=_plan_label):
+        planned.append(outcome.required())
+        if progress is not None:
+            progress(len(planned), len(lists))
+    return HintPlan(tuple(sorted(planned, key=lambda node: node.node_id)))
+
+
+def build_hints_on_spark(
+    spark: SparkSession,
+    store: StoreSpec,
+    plan: HintPlan,
+    *,
+    at_once: int = TASKS_AT_ONCE,
+    progress: Progress | None = None,
+) -> HintReport:
+    """Build what a plan wants; repeating it is safe.
+
+    Args:
+        spark: the session; a classic one.
+        store: where the catalog lies.
+        plan: what to build.
+        at_once: nodes that are built at the same time.
+        progress: told how many nodes are done.
+
+    Raises:
+        CatalogMissing, StoreError: the catalog cannot be read now. What fails later stands in the report.
+    """
+    with ObjectCatalog.open(store.open()) as catalog:
+        timer = catalog.parts.system.timer
+    started = timer()
+    built: list[NodeReport] = []
+    failed_tasks = 0
+    for outcome in run_tasks(spark, partial(_build_node, store), plan.nodes, at_once=at_once, label=_build_label):
+        built.append(_told(outcome))
+        failed_tasks += outcome.failed_attempts
+        if progress is not None:
+            progress(len(built), len(plan.nodes))
+    nodes = tuple(sorted(built, key=lambda node: node.node_id))
+    return HintReport(nodes, sum(node.requests for node in nodes), failed_tasks, timer() - started)
+
+
+def _plan_node(store: StoreSpec, choice: HintChoice, node: tuple[int, Rows]) -> NodePlan:
+    counted = store.open()
+    with ObjectCatalog.open(counted) as catalog:
+        plan = plan_node_hints(catalog.parts, *node, choice)
+    return replace(plan, requests=counted.snapshot().total.requests)
+
+
+def _build_node(store: StoreSpec, plan: NodePlan) -> NodeReport:
+    counted = store.open()
+    with ObjectCatalog.open(counted) as catalog:
+        report = build_node_hints(catalog.parts, plan)
+    return replace(report, requests=plan.requests + counted.snapshot().total.requests)
+
+
+def _told(outcome: TaskOutcome[NodePlan, NodeReport]) -> NodeReport:
+    if outcome.result is not None:
+        return outcome.result
+    plan, error = outcome.value, str(outcome.error)
+    filters = None if plan.filters is None else NodeFilters(error=error)
+    snapshot = None if plan.snapshot is None else NodeSnapshot(error=error)
+    return NodeReport(plan.node_id, len(plan.live), 0, filters, snapshot, requests=plan.requests)
+
+
+def _plan_label(node: tuple[int, Rows]) -> str:
+    return f"accel: look at the hints of node {node[0]}, {len(node[1])} objects"
+
+
+def _build_label(plan: NodePlan) -> str:
+    return f"accel: build hints of node {plan.node_id}, {len(plan.to_open)} objects to open"

@@ -1,0 +1,176 @@
+"""`accel catalog compact`, `build-filters`, `build-snapshot`, `build-hints`: what they print, change and end with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from click.testing import Result
+
+from accel.catalog import ObjectCatalog
+from accel.compaction import Status, running
+from accel.hint_building import building, filters
+from loaders.hints import SnapshotReader, read_pack_root
+from loaders.layout import HINTS_PREFIX
+from loaders.store import ObjectStore, open_store
+from tests.accel.cli.worlds import run
+from tests.spark_jobs.worlds import NAMESPACE, fill, lose, make_catalog
+
+NODE = 4
+YOUNG = ("--min-age", "0s")
+
+
+@dataclass
+class Shop:
+    """A node with six objects."""
+
+    url: str
+    store: ObjectStore
+
+    def run(self, command: str, *args: str) -> Result:
+        """A command on the catalog."""
+        return run("catalog", command, *args, "--store", self.url)
+
+    def json(self, command: str, *args: str, code: int = 0) -> Any:
+        """The same, as data."""
+        result = self.run(command, *args, "--output", "json")
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout)
+
+    @property
+    def objects(self) -> int:
+        """How many are listed."""
+        with ObjectCatalog.open(self.store) as catalog:
+            return len(catalog.image().nodes[NODE])
+
+
+@pytest.fixture
+def shop() -> Shop:
+    url = f"memory://{uuid4().hex}"
+    store = open_store(url)
+    make_catalog(store)
+    fill(store, NODE, [[(1, at, at + 1), (100 + at, 0, 9)] for at in range(6)])
+    return Shop(url, store)
+
+
+def hints(shop: Shop) -> list[str]:
+    return [each.key for each in shop.store.list(HINTS_PREFIX)]
+
+
+def test_a_dry_run_below_the_trigger_says_why_nothing_is_done(shop: Shop) -> None:
+    result = shop.run("compact", "--dry-run")
+    assert result.exit_code == 0
+    assert "left alone: node 4, 6 objects: it has no more than max_objects_per_node = 1000" in result.stdout
+    assert "dry run: nothing to do, for the reasons above" in result.stdout
+
+
+def test_a_dry_run_over_young_objects_says_why_nothing_is_done(shop: Shop) -> None:
+    result = shop.run("compact", "--max-objects-per-node", "3", "--dry-run")
+    assert "left alone: 6 objects of node 4: younger than min_age_seconds = 3600" in result.stdout
+    assert "dry run: nothing to do, for the reasons above" in result.stdout
+    plan = shop.json("compact", "--max-objects-per-node", "3", "--dry-run")["plan"]
+    assert (plan["groups"], len(plan["skipped"][0]["object_ids"])) == ([], 6)
+
+
+def test_a_dry_run_shows_the_plan_and_changes_nothing(shop: Shop) -> None:
+    result = shop.run("compact", "--max-objects-per-node", "3", *YOUNG, "--dry-run")
+    assert "dry run: " in result.stdout
+    assert "would become 1 and 0 stream objects" in result.stdout
+    assert shop.objects == 6
+
+
+def test_objects_are_compacted_without_spark(shop: Shop) -> None:
+    report = shop.json("compact", "--max-objects-per-node", "3", *YOUNG)["report"]
+    assert (report["failed_groups"], report["lost_groups"]) == (0, 0)
+    assert report["rewritten_objects"] > report["added_objects"] >= 1
+    assert shop.objects == 6 - report["rewritten_objects"] + report["added_objects"] <= 3
+
+
+def test_what_another_run_compacted_ends_with_0_and_a_word(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = running.run_in_process
+
+    def overtaken(*args: Any) -> Any:
+        monkeypatch.setattr(running, "run_in_process", whole)
+        outcomes = list(whole(*args))
+        assert shop.run("compact", "--max-objects-per-node", "2", *YOUNG).exit_code == 0
+        return outcomes
+
+    monkeypatch.setattr(running, "run_in_process", overtaken)
+    result = shop.run("compact", "--max-objects-per-node", "3", *YOUNG)
+    assert result.exit_code == 0, result.output
+    assert f"{Status.LOST}: node 4" in result.stdout
+    assert "1 left to another run" in result.stdout
+
+
+def test_both_hints_in_one_pass_and_then_nothing(shop: Shop) -> None:
+    report = shop.json("build-hints")["report"]
+    assert (report["opened_objects"], report["added_filters"], report["covered_objects"]) == (6, 6, 6)
+    assert len(read_pack_root(shop.store, NAMESPACE, NODE).entries) == 6
+    assert len(SnapshotReader(shop.store, NAMESPACE, lambda: 0.0).read_entries(NODE, 1)) == 6
+    again = shop.run("build-hints", "--dry-run")
+    assert "nothing to do: the hints of all nodes speak of just the objects that are listed" in again.stdout
+    assert shop.json("build-hints")["report"]["requests"] == 4
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "told"),
+    [
+        ("build-filters", "packs", "filters: 6 added, 0 dropped, 0 kept; 6 objects opened"),
+        ("build-snapshot", "snapshots", "snapshots: 6 of 6 objects covered; 6 objects opened"),
+    ],
+)
+def test_one_kind_alone(shop: Shop, command: str, kind: str, told: str) -> None:
+    planned = shop.run(command, "--dry-run")
+    assert "6 objects would be opened" in planned.stdout
+    assert hints(shop) == []
+    result = shop.run(command)
+    assert result.exit_code == 0
+    assert told in result.stdout
+    assert {key.split("/")[2] for key in hints(shop)} == {kind}
+    fill(shop.store, NODE, [[(200, 0, 3)]])
+    assert "1 object opened" in shop.run(command).stdout
+    assert "7 objects opened" in shop.run(command, "--all").stdout
+
+
+def test_an_object_that_is_lost_is_told_and_ends_with_4(shop: Shop) -> None:
+    with ObjectCatalog.open(shop.store) as catalog:
+        gone = int(catalog.image().nodes[NODE].object_ids[2])
+    lose(shop.store, gone)
+    report = shop.json("build-hints", code=4)["report"]
+    [failure] = report["per_node"][0]["failures"]
+    assert (failure["object_id"], report["failed_objects"]) == (gone, 1)
+    assert "KeyMissing" in failure["reason"]
+    assert f"failed: object {gone} of node 4" in shop.run("build-hints").stdout
+
+
+def test_a_run_that_was_overtaken_ends_with_0_and_a_word(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def overtaken(*_: Any) -> None:
+        raise filters.Overtaken
+
+    monkeypatch.setattr(building, "write_filters", overtaken)
+    result = shop.run("build-hints")
+    assert result.exit_code == 0
+    assert "node 4: another run wrote a newer pack meanwhile, which counts" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["build-filters", "build-snapshot", "build-hints"])
+def test_a_node_that_is_not_there_is_wrong_usage(shop: Shop, command: str) -> None:
+    result = shop.run(command, "--node", "5")
+    assert result.exit_code == 2
+    assert "expected nodes of this catalog (4), found 5" in result.stderr
+
+
+def test_bad_filters_are_looked_for_only_where_there_are_filters(shop: Shop) -> None:
+    assert shop.run("build-snapshot", "--only-bad").exit_code == 2
+    assert shop.run("build-filters", "--only-bad", "--all").exit_code == 2
+    assert shop.run("build-filters").exit_code == 0
+    assert shop.json("build-filters", "--only-bad")["report"]["opened_objects"] == 0
+
+
+def test_settings_that_contradict_each_other_are_wrong_usage(shop: Shop) -> None:
+    result = shop.run("compact", "--max-objects-per-node", "3", "--target-objects", "4")
+    assert result.exit_code == 2
+    assert "target_objects" in result.stderr
