@@ -25,7 +25,7 @@ class Settings:
         block_index_size_bytes_max: memory of block indexes, which reads of data use.
         filter_size_bytes_max: memory of filters.
         hashed_ids_max: stream ids whose hash is remembered, so that filters are built faster.
-        refresh_seconds: a lookup that comes out short asks for a newer image, at most once in so many seconds.
+        refresh_seconds: a lookup that comes out short asks for a newer image, at most once in this many seconds.
         idle_refresh_seconds: the same where the image has not changed for 10 seconds.
         read_ahead_size_bytes: bytes of blocks that one request of a data read fetches at most.
         read_window_size_bytes: bytes of blocks that one data read has under way, or in memory and not given out; a

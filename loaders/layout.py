@@ -6,7 +6,7 @@ The hexadecimal digits of the id (at least eight of them) are reversed, so that 
 in the first characters of the key: a store that divides its keys by prefix then spreads the load. The namespace keeps
 the objects of two clusters in one bucket apart; the prefix is ours, for buckets that hold other things besides.
 
-What is not an object lies below ``<prefix>/accel/``; the prefix itself is put in front by whoever opens the store
+What is not an object lies below ``<prefix>/accel/``; the prefix itself is put in front where the store is opened
 (`PrefixedStore`), so that the constants below are whole keys:
 
     accel/format                      what the bucket is: the format record

@@ -118,7 +118,7 @@ def _start(
     tolerate_gone: bool = False,
 ) -> Search:
     if trace is not None:
-        trace.begins(image.version)
+        trace.record_start(image.version)
     if picks is not None:
         request = picks.rest_of(request)
     stream = check_request(request, image)

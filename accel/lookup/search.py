@@ -217,7 +217,7 @@ class Search:
         version = self.image.version
         answer = Answer(request, objects, ending, self.next, version, self.rounds, self.opened, self.listed)
         if self.trace is not None:
-            self.trace.ended(answer)
+            self.trace.record_end(answer)
         return answer
 
     def _advance(self, place: Found | Hole | None) -> Ending | None:
@@ -246,13 +246,13 @@ class Search:
         owned = self.stream.owner(self.next)
         if owned is None or owned is self.owned:
             if self.trace is not None:
-                self.trace.no_owner(self.next, owned)
+                self.trace.record_no_owner(self.next, owned)
             return Ending.HOLE
         self.owned = owned
         self.node, self.visit = self.image.node(owned.node_id), None
         self.listed += len(self.node)
         if self.trace is not None:
-            self.trace.visit(self.next, owned, len(self.node))
+            self.trace.record_visit(self.next, owned, len(self.node))
         return None
 
     def _visit(self) -> NodeVisit:
@@ -276,7 +276,7 @@ class Search:
         picked.append(found)
         self.next = end = found.end
         if self.trace is not None:
-            self.trace.picked(found)
+            self.trace.record_pick(found)
         return len(picked) >= request.limit or end >= request.end != OPEN_END
 
     def _take_stream_objects(self) -> bool:
@@ -308,7 +308,7 @@ class Search:
     def _take_behind_hole(self) -> bool:
         """The list has no object that follows: stream objects may, else the visit ends; says whether all is over."""
         if self.trace is not None and self.node is not None:
-            self.trace.hole(self.next, self.node)
+            self.trace.record_hole(self.next, self.node)
         count = len(self.picked)
         if self._take_stream_objects():
             return True
@@ -413,7 +413,7 @@ class Search:
             return True
         root = visit.take_root(known)
         if root is None and self.trace is not None:
-            self.trace.no_snapshot(self.next, visit.node, known.problem)
+            self.trace.record_no_snapshot(self.next, visit.node, known.problem)
         if root is None or visit.count_covered(place.candidates) < ENTRIES_WORTH_OBJECTS:
             return False
         visit.asked_offset = self.next
@@ -450,7 +450,7 @@ class Search:
     def _use_entries(self, visit: NodeVisit, entries: StreamEntries) -> None:
         visit.take_entries(entries)
         if self.trace is not None and visit.snapshot_facts is not None:
-            self.trace.hint_at_hand(self.next, visit.node, visit.snapshot_facts)
+            self.trace.record_hint_at_hand(self.next, visit.node, visit.snapshot_facts)
 
     def _choose_tail(self, visit: NodeVisit, place: Between) -> tuple[Bracket | None, tuple[int, ...]]:
         """The newest objects that the snapshot does not cover, for a read at the tail: what it wants may be there."""
@@ -482,7 +482,7 @@ class Search:
         self.fill_rounds += bool(self.picked)
         self.opened += len(step.positions)
         if self.trace is not None:
-            self.trace.asks(self.next, step, bracket)
+            self.trace.record_round(self.next, step, bracket)
         visit.asked(step)
         return (yield from self._receive(visit, step))
 
@@ -495,7 +495,7 @@ class Search:
             raise TypeError(f"expected what the objects hold, found {type(sent).__name__}")
         if isinstance(sent, HintReply):
             if self.trace is not None:
-                self.trace.hint_came(visit.node, sent)
+                self.trace.record_hint(visit.node, sent)
             visit.take_hint(sent)
             objects = sent.objects
         else:
@@ -573,7 +573,7 @@ class NodeVisit:
             hinted = self.snapshot_facts.rows
         ranges = join_ranges(_rows_of(facts, self.node), unknown, self.seen, hinted=hinted)
         if self.trace is not None:
-            self.trace.considered(ranges, loaded=facts.loaded, filtered=facts.filtered, excluded=excluded)
+            self.trace.record_known(ranges, loaded=facts.loaded, filtered=facts.filtered, excluded=excluded)
         return ranges
 
     def take_in(self, replies: Mapping[int, Reply], *, tolerate_gone: bool) -> tuple[int, ...]:
@@ -595,7 +595,7 @@ class NodeVisit:
                 self.failed[position] = reply if isinstance(reply, AccessDenied) else ImageStale(self.node, position)
         positions = tuple(replies)
         if self.trace is not None and positions:
-            self.trace.opened(self.node, [(at, self.seen.get(at), self.failed.get(at)) for at in positions])
+            self.trace.record_opened(self.node, [(at, self.seen.get(at), self.failed.get(at)) for at in positions])
         return positions
 
     # -- what is under way ---------------------------------------------------------------------------------------------
