@@ -194,7 +194,7 @@ class AcceleratorBase:
         """Ask the source of images for a newer one now, and install it; may block for one refresh.
 
         Lookups have it done beside them, but not more often than `Settings.refresh_seconds`: this is for who must know
-        of all that was committed before.
+        of all that was committed before. Where a source follows by listings, it is asked without them.
 
         Returns:
             Whether there was a newer one.
@@ -203,6 +203,19 @@ class AcceleratorBase:
             ImageTooOld: there is none, and the one at hand may not be served from any more.
         """
         return self._engine.images.refresh()
+
+    def follow(self) -> bool:
+        """Ask the source of images for a newer one, as a short answer does, and install it; may block for one question.
+
+        Nothing is asked within `Settings.refresh_seconds` (or `idle_refresh_seconds`) of the last question.
+
+        Returns:
+            Whether there was a newer one.
+
+        Raises:
+            As `refresh`.
+        """
+        return self._engine.images.follow()
 
     @property
     def image_age_seconds(self) -> float:

@@ -723,7 +723,8 @@ class NodeVisit:
     ) -> Bracket:
         """As `bracket`, with what is not asked for yet of all that follows the low end; for asking ahead in a run."""
         run = 0 if self.scan else _run_objects(request, offset, picked, ranges, place)
-        following = np.flatnonzero(ranges.unknown[place.low + 1 :]) + place.low + 1 if run else place.candidates[:0]
+        first = place.low + 1  # what came and cannot be taken yet counts as well: no position further off is asked for
+        following = np.flatnonzero(ranges.unknown[first : first + run]) + first
         nothing: Positions = np.empty(0, dtype=np.int64)
         guess = Guess(Near.LOW, Trust.SURE)
         return Bracket(place.low, len(self.node), self._unasked(following), nothing, self.rounds, 0, guess, run)
@@ -763,7 +764,7 @@ def _rows_of(facts: IndexFacts, node: NodeImage) -> RangeColumns:
 
 
 def _run_objects(request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between) -> int:
-    """How many objects a scan may have under way in list order; 0 where no run of neighbours leads to the offset."""
+    """How many positions a scan may ask for in list order; 0 where no run of neighbours leads to the offset."""
     if place.before is None or place.before.end != offset:
         return 0
     objects, positions, length = ranges.run_to(offset)
