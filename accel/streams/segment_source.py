@@ -218,9 +218,12 @@ class ObjectSegmentSource:
         asked_seconds = self._timer()
         is_sealed = self._stream.state() is StreamState.SEALED
         active = frozenset(() if is_sealed else self._stream.active_segments().ids.tolist())
-        # An image that was the newest a moment ago, and after somebody began to read, is new enough.
-        if self._accelerator.image_age_seconds >= min(NEWEST_SECONDS, self._timer() - self._begun_seconds):
+        # What was committed before somebody began to read must be in the image; only a confirmed one has it for sure.
+        # What comes later is found by following, which costs a fraction.
+        if self._accelerator.image_age_seconds >= self._timer() - self._begun_seconds:
             self._accelerator.refresh()
+        else:
+            self._accelerator.follow()
         return _Newest(asked_seconds, active)
 
     def _timed(self, fill: Fill, known: _Known, batches: list[RecordBatch]) -> tuple[tuple[EventBatch, ...], int]:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import click
+from msgspec import structs
 from rich.table import Table
 from rich.text import Text
 
@@ -64,7 +65,7 @@ def question_options(command: Command) -> Command:
 def _shown_lookup(answer: Answer, layout: ObjectLayout, policy: str, total: OperationCount, seconds: float) -> Shown:
     """An answer, where its objects lie, and what it cost."""
     data = {
-        "request": asdict(answer.request),
+        "request": structs.asdict(answer.request),
         "image_version": version_number(answer.image_version),
         "policy": policy,
         "objects": [_object_data(item, layout) for item in answer.objects],
