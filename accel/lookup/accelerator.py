@@ -24,14 +24,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from accel.errors import AccelError, Closed, InvalidRequest, StillPending, UnknownStream
 from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef, is_newer
 from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Ending, Request
 from accel.lookup.engine import Engine, RoundCost, UnderWay
-from accel.lookup.explain import Explanation, Trace
 from accel.lookup.lookup import Asking, unconfirmed
 from accel.lookup.reading import BYTES_MAX, Batches, Ranges, ReadEnd, ReadSteps
 from accel.lookup.stats import AcceleratorStats
@@ -59,6 +58,10 @@ from loaders.lifetime import PerProcess, unpickled
 from loaders.parallel import Arrivals
 from loaders.store import ObjectStore
 from range_index import ObjectRanges, RangesGiven
+
+if TYPE_CHECKING:
+    from accel.lookup.explain import Explanation, Trace
+
 
 T = TypeVar("T")
 
@@ -277,6 +280,8 @@ class AcceleratorBase:
             raise
 
     def _explain(self, request: Request, deadline_seconds: float | None) -> Script[Explanation]:
+        from accel.lookup.explain import Explanation, Trace  # noqa: PLC0415 - few explain, all look up
+
         engine, trace = self._engine, Trace()
         timer = engine.system.timer
         started = timer()

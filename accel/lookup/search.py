@@ -46,14 +46,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from accel.errors import AccelError, AccessDenied, KeyMissing
 from accel.image import OPEN_END, MetadataImage, NodeImage, OwnershipRange, StreamImage
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request, check_ranges, check_request
-from accel.lookup.explain import Trace
 from accel.lookup.known_ranges import (
     Between,
     Flags,
@@ -84,6 +83,10 @@ from accel.lookup.steps import (
 from loaders.hints import ByteSpan, SnapshotRoot, StreamEntries, no_entries, plan_entries
 from loaders.plan import Bracket, Guess, LoadAll, Near, Policy, Positions, Spread, Trust, expected_place, in_run
 from range_index import ObjectRanges, StreamRange
+
+if TYPE_CHECKING:
+    from accel.lookup.explain import Trace
+
 
 ROOT_WORTH_OBJECTS = 32
 """No more candidates than this are searched in the two rounds that a snapshot takes, if its root must be read first."""
