@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
@@ -76,6 +76,35 @@ class CatalogSettings:
 
 
 MILLISECONDS = 1000
+
+
+class ObjectAccess(Protocol):
+    """Where objects lie, and with what they are opened, read and written: all that merging needs. Threads: any."""
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store."""
+        ...
+
+    @property
+    def layout(self) -> ObjectLayout:
+        """Keys of objects."""
+        ...
+
+    @property
+    def executor(self) -> Executor:
+        """Sends requests of one step side by side."""
+        ...
+
+    @property
+    def settings(self) -> CatalogSettings:
+        """How many requests may be under way."""
+        ...
+
+    @property
+    def system(self) -> Components:
+        """Clock, sleep and chance."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,7 +171,7 @@ Opened = tuple[ObjectRef, OpenedObject | AccelError]
 """What was said of an object, and what was found."""
 
 
-def open_each(parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[Opened]:
+def open_each(parts: ObjectAccess, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[Opened]:
     """Open indexes of (node id, object) pairs, a bounded number at once, and give them in this order.
 
     An object that cannot be opened is given as its error, and the others go on. One ranged GET an object.
