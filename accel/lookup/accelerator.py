@@ -54,7 +54,7 @@ from accel.lookup.warming import WarmReport
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from loaders.format import RecordBatch
-from loaders.lifetime import PerProcess
+from loaders.lifetime import PerProcess, unpickled
 from loaders.parallel import Arrivals
 from loaders.store import ObjectStore
 from range_index import ObjectRanges, RangesGiven
@@ -319,6 +319,8 @@ class ReadingBase:
     ended; a new read from `next_offset` goes on. One that was interrupted while it waited, as by cancelling its task,
     loses nothing and may be asked again.
     """
+
+    __reduce__ = unpickled("a read")
 
     def __init__(self, engine: Engine, steps: ReadSteps, start: int, ranges: Ranges | None) -> None:
         self._engine = engine
