@@ -183,6 +183,7 @@ class ObjectCatalog:
         system = self._parts.system
         return PolledImages(
             self.follow,
+            confirm=self.refresh,
             timer=system.timer,
             sleep=system.sleep,
             wait=system.wait,

@@ -237,7 +237,7 @@ def _round_lines(one: Round, policy: str) -> Iterator[str]:
         "by bounds": one.outside,
         "by index": one.known_holders + one.known_absent,
         "by filter": one.filtered,
-        "by commits": one.excluded,
+        "by the list": one.excluded,
     }
     if any(less.values()):
         terms = "".join(f" - {number} {by}" for by, number in less.items() if number)

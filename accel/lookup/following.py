@@ -26,7 +26,14 @@ from threading import Lock
 
 from accel.errors import CatalogWentBack, Closed, ImageRefused, ImageTooOld
 from accel.image import ImageVersion, MetadataImage, is_newer
-from accel.image_source import IDLE_AFTER_SECONDS, DatedSource, ImageSource, NotifiedSource, PollingSource
+from accel.image_source import (
+    IDLE_AFTER_SECONDS,
+    ConfirmingSource,
+    DatedSource,
+    ImageSource,
+    NotifiedSource,
+    PollingSource,
+)
 from accel.lookup.stats import Counters, LookupStats, ReportLimit
 from accel.lookup.steps import RefreshFailed
 from accel.settings import Settings
@@ -160,7 +167,7 @@ class ImageFollower:
         return came if isinstance(came, RefreshFailed) else None
 
     def refresh(self) -> bool:
-        """Ask now, whatever is under way, and wait for it; whether there was a newer image.
+        """Ask now, whatever is under way, and wait for what is surely the newest image; whether there was a newer one.
 
         Raises:
             ImageTooOld, CatalogWentBack: nothing may be served, and there is nothing younger.
@@ -168,8 +175,19 @@ class ImageFollower:
         version = self.current().version
         self._counters.add(refreshes=1)
         self._asked_seconds = self._system.timer()
-        came = self._answer(lambda: self._source.wait_newer(version, 0), is_installed=True)
-        return isinstance(came, MetadataImage)
+        source = self._source
+        question = source.confirm if isinstance(source, ConfirmingSource) else lambda: source.wait_newer(version, 0)
+        came = self._answer(question, is_installed=True)
+        return isinstance(came, MetadataImage) and is_newer(came.version, version)
+
+    def follow(self) -> bool:
+        """Ask for a newer image unless somebody has just asked, and wait for that; whether there was one.
+
+        Raises:
+            As `refresh`.
+        """
+        version = self.current().version
+        return self.may_ask() and isinstance(self.newer(self.ask_newer(version), version), MetadataImage)
 
     def changed(self) -> None:
         """Somebody says that there is a newer image: ask for it, beside the caller. Does not block."""

@@ -8,7 +8,7 @@ for that part, and where the index cannot be read, the value that was logged wit
 | question                             | calls to the history                                                        |
 |--------------------------------------|-----------------------------------------------------------------------------|
 | events of a segment                  | 1 the first time: which stream of the object layer it is                    |
-| is it sealed, and what follows it?   | 2 and a refresh for all segments together each second; 5 for a sealed one    |
+| is it sealed, and what follows it?   | 2 and a newer image for all segments each second; 5 for a sealed one         |
 
 Events themselves cost what `ReadAccelerator.read` costs; the index one listing a segment, and one read for each 65,536
 appends.
@@ -218,9 +218,12 @@ class ObjectSegmentSource:
         asked_seconds = self._timer()
         is_sealed = self._stream.state() is StreamState.SEALED
         active = frozenset(() if is_sealed else self._stream.active_segments().ids.tolist())
-        # An image that was the newest a moment ago, and after somebody began to read, is new enough.
-        if self._accelerator.image_age_seconds >= min(NEWEST_SECONDS, self._timer() - self._begun_seconds):
+        # What was committed before somebody began to read must be in the image; only a confirmed one has it for sure.
+        # What comes later is found by following, which costs a fraction.
+        if self._accelerator.image_age_seconds >= self._timer() - self._begun_seconds:
             self._accelerator.refresh()
+        else:
+            self._accelerator.follow()
         return _Newest(asked_seconds, active)
 
     def _timed(self, fill: Fill, known: _Known, batches: list[RecordBatch]) -> tuple[tuple[EventBatch, ...], int]:

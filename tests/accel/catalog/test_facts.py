@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accel import ReadAccelerator, StaticImages
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
 from accel.catalog.ends import KnownEnds
 from accel.catalog.facts import NodeFacts, sketch_rows
@@ -23,6 +25,7 @@ from bloom import StreamSketch
 from loaders.object_ref import ObjectRef
 from tests.accel.catalog.building import compacted, done, facts, list_of, prepared
 from tests.accel.catalog.world import World
+from tests.examples import examples
 
 
 def sketch(*stream_ids: int) -> StreamSketch:
@@ -289,3 +292,66 @@ def test_ends_that_cannot_be_read_or_belong_to_another_life_of_the_list_are_not_
         assert (ends.end(4, 1), ends.end(4, 2), ends.end(5, 1)) == (5, None, None)
         ends.tell_checkpoint(Checkpoint(4, 3, make_rows(STREAM_END, stream_id=[1, 2], end=[9, 8])))
         assert (ends.end(4, 1), ends.end(4, 2), ends.end(4, 3)) == (9, 8, None)
+
+
+# Answers
+
+Uploads = list[dict[int, int]]
+"""The lengths of the streams of one object after another."""
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(
+    uploads=st.lists(
+        st.dictionaries(st.sampled_from([1, 2, 3]), st.integers(1, 3), min_size=1), min_size=1, max_size=10
+    ),
+    kept=st.sets(st.integers(0, 12)),
+    merged=st.integers(0, 4),
+    at=st.integers(0, 20),
+    limit=st.integers(1, 4),
+)
+def test_lookups_answer_the_same_with_all_some_or_no_facts(
+    uploads: Uploads, kept: set[int], merged: int, at: int, limit: int
+) -> None:
+    world = World(settings=CatalogSettings(parallel_requests=1, ids_block=64))
+    with world.open() as catalog, catalog.open_node(4) as writer:
+        writer.open_streams([1, 2, 3])
+        contents = list(_uploaded(world, writer, uploads))
+        if merged >= 2 and len(contents) >= merged:
+            _merge(world, catalog, contents[:merged])
+        told = catalog.refresh()
+        bare_node = replace(told.nodes[4], facts=None)
+        now = node_list(catalog)
+        some = replace(now, sketches=now.sketches[np.isin(np.arange(len(now.sketches)), sorted(kept))])
+        images = [replace(told, nodes={4: node}) for node in (bare_node, replace(bare_node, facts=NodeFacts(some)))]
+        stream_id = max(contents[0][1])
+        start = min(at, (writer.end(stream_id) or 0) - 1)
+        answers = [_answer(world, image, stream_id, start, limit) for image in (*images, told)]
+        assert answers[0] == answers[1] == answers[2]
+        assert answers[0]
+
+
+def _uploaded(
+    world: World, writer: NodeWriter, uploads: Uploads
+) -> Iterator[tuple[ObjectRef, dict[int, tuple[int, int]]]]:
+    for lengths in uploads:
+        spans = {}
+        for stream_id, length in lengths.items():
+            start = writer.end(stream_id) or 0
+            spans[stream_id] = (start, start + length)
+        yield world.upload(writer, spans), spans
+
+
+def _merge(world: World, catalog: ObjectCatalog, sources: list[tuple[ObjectRef, dict[int, tuple[int, int]]]]) -> None:
+    held: dict[int, tuple[int, int]] = {}
+    for _, spans in sources:
+        for stream_id, (start, end) in spans.items():
+            held[stream_id] = (held.get(stream_id, (start, end))[0], end)
+    rows = [(stream_id, *held[stream_id]) for stream_id in sorted(held)]
+    _compacted(world, catalog, [ref for ref, _ in sources], rows)
+
+
+def _answer(world: World, image: MetadataImage, stream_id: int, start: int, limit: int) -> list[tuple[int, int, int]]:
+    with ReadAccelerator(StaticImages(image), world.store, system=world.system) as accelerator:
+        found = accelerator.get_objects(stream_id, start, -1, limit)
+    return [(each.object_id, each.start, each.end) for each in found.objects]
