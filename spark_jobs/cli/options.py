@@ -16,7 +16,6 @@ from accel.errors import MissingExtra
 from accel.hint_building import listed_nodes
 from accel.rendering import Output
 from loaders.store import S3Settings
-from spark_jobs.nodes import listed_nodes
 from spark_jobs.session import session
 from spark_jobs.tasks import StoreSpec
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import click
 
 from accel.cli.catalog import compact, gc, hints, importing, status, undo, verify
-from accel.cli.catalog import gc, importing, status, undo, verify
 from accel.cli.options import CommandGroup
 
 
