@@ -219,6 +219,18 @@ class StreamImage:
         is_last = index == len(self.ranges) - 1
         return owned if is_last or offset < owned.end else None
 
+    def owned_span(self, node: NodeImage) -> tuple[int, int | None]:
+        """First offset and end of what a node owns of the stream; it owns something. Complexity: O(ranges).
+
+        Of an open range the end is what commits told, a lower bound; None where they did not.
+        """
+        owned = [owned_range for owned_range in self.ranges if owned_range.node_id == node.node_id]
+        head, end = max(owned[0].start, self.start_offset), owned[-1].end
+        told = node.end_of(self.stream_id)
+        if end == OPEN_END:
+            return head, told
+        return head, end if told is None else max(end, told)
+
 
 class ObjectFacts(Protocol):
     """What commits tell of the objects that one node's list names. Immutable; any thread may read it.

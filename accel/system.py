@@ -13,18 +13,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from threading import Event, Thread
+from threading import Event
+
+from loaders.lifetime import DaemonThreads
 
 NONCE_SIZE_BYTES = 16
 
 
-def start_thread(work: Callable[[], object], name: str) -> None:
-    """Do this in a thread of its own. It does not keep the process alive: who ends the process does not wait for it.
-
-    Raises:
-        RuntimeError: no thread could be started.
-    """
-    Thread(target=work, name=name, daemon=True).start()
+start_thread = DaemonThreads()
+"""Does some work beside the caller."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,13 @@ BENCHMARKS: Final = {
     "floor": "range_index.run_floor",
     "warm_lookup": "warm_lookup.run",
     "cold_requests": "cold_requests.run",
+    "cold_live": "cold_requests.run_live",
     "cold_hints": "cold_hints.run",
     "cold_sketches": "cold_sketches.run",
     "hint_build": "hint_build.run",
     "catalog_refresh": "catalog_refresh.run",
+    "follow_idle": "following.run_idle",
+    "refresh": "following.run_refresh",
     "compaction_copy": "compaction_copy.run",
     "history_year": "history_year.run",
     "time_order": "time_order.run",
@@ -52,8 +55,8 @@ def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
     """Measure ours against a peer, both sides in one run, and print the ratio.
 
     NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, cold_requests,
-    cold_hints, cold_sketches, hint_build, catalog_refresh, compaction_copy, history_year, time_order, stream_read.
-    Without one all of them run.
+    cold_live, cold_hints, cold_sketches, hint_build, catalog_refresh, follow_idle, refresh, compaction_copy,
+    history_year, time_order, stream_read. Without one all of them run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:

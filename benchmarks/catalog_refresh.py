@@ -1,13 +1,14 @@
 """What a reader of the catalog pays: 10 nodes of 5,000 objects, 200,000 streams in 32 stream shards.
 
-Ours is a refresh: conditional GETs, of which only what changed sends a body. The peer reads everything again, as a
-reader without ETags would. Requests and bytes are counted, not timed; the bytes are those of bodies.
+Ours is a refresh: conditional GETs, of which only what changed sends a body; and following: two listings, and
+conditional GETs of what they show as changed. The peer reads everything again, as a reader without ETags would.
+Requests and bytes are counted, not timed; the bytes are those of bodies.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -41,22 +42,29 @@ def run(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - requests and byt
     store = CountingStore(MemoryStore())
     ObjectCatalog.init(store, FORMAT, system=SYSTEM)
     with ObjectCatalog.open(store) as catalog:
-        _fill(catalog)
+        fill(catalog)
         cold = _cost(store, catalog)
         nothing = _cost(store, catalog)
         _upload(catalog, 3)
         one = _cost(store, catalog)
+        idle = _cost(store, catalog, catalog.follow)
+        _upload(catalog, 4)
+        followed = _cost(store, catalog, catalog.follow)
+        if len(catalog.image().nodes[4]) != OBJECTS + 1:
+            raise AnswersDiffer("following does not show what was committed")
         if len(catalog.image().nodes[3]) != OBJECTS + 1 or len(catalog.image().streams) != STREAMS:
             raise AnswersDiffer("the image does not show what was committed")
     return [
         *_lines("nothing new", nothing, cold),
         *_lines("one node of ten changed", one, cold),
+        *_lines("following, nothing new", idle, cold),
+        *_lines("following, one node of ten changed", followed, cold),
     ]
 
 
-def _cost(store: CountingStore, catalog: ObjectCatalog) -> tuple[int, int]:
+def _cost(store: CountingStore, catalog: ObjectCatalog, ask: Callable[[], object] | None = None) -> tuple[int, int]:
     store.reset()
-    catalog.refresh()
+    (ask or catalog.refresh)()
     counted = store.snapshot().total
     return counted.requests, counted.received_bytes
 
@@ -74,7 +82,8 @@ def _lines(name: str, ours: tuple[int, int], peer: tuple[int, int]) -> Iterator[
         )
 
 
-def _fill(catalog: ObjectCatalog) -> None:
+def fill(catalog: ObjectCatalog) -> None:
+    """Ten nodes and their lists, and the streams."""
     rng = np.random.default_rng(1)
     keys = catalog.parts.keys
     for node_id in range(NODES):

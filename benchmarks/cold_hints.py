@@ -84,7 +84,7 @@ def with_snapshot(node: Node, newer: int = 0) -> HintedNode:
     """The same node with a snapshot of all its objects but the newest ones."""
     store = CountingStore(MemoryStore())
     refs = [ObjectRef(position, 1 << 20) for position in range(node.objects)]
-    list_image = make_node(NODE_ID, list(enumerate(refs)))
+    list_image = make_node(NODE_ID, list(enumerate(refs)), facts=node.image.nodes[NODE_ID].facts)
     image = MetadataImage(0, NAMESPACE, node.image.streams, {NODE_ID: list_image})
     covered = refs[: node.objects - newer]
     with SnapshotFileWriter(store, node_id=NODE_ID, generation=1, name="0", group_rows_max=GROUP_ROWS_MAX) as writer:

@@ -1,31 +1,36 @@
-"""How many requests a cold lookup costs, under each policy and with or without filters, on nodes of 5,000 objects.
+"""How many requests a cold lookup costs on live streams, under each policy and with or without filters.
 
 Counts are exact, not measured: they are the same on every machine. The peer is to open everything at once, as was done
-before; beside it stands the production system's own way. Rows are means over random offsets of one node each:
+before; beside it stands the production system's own way. Rows are means over five generated nodes each:
 
 - *dense*: every object holds the stream; *10 %* and *1 %*: so many do; *1 % bursty*: they lie in five clusters.
 - *head*, *middle*, *tail*: offsets in the first, the middle and the last object of the stream; *random*: anywhere.
 
-Generated nodes for counting the requests of cold lookups, and the counting itself.
+A stream's end, as the image has it, is one of three (`End`). A live stream's last ownership range is open; where it
+ends is *told* by commits (images from a catalog), or *unknown* (images from elsewhere). A *closed* range says it
+itself: the `cold_live` rows compare live streams with these.
 
 Opening an object index is one request, so the objects that a search asks for are its GETs: no store, no threads and no
-time are needed, and the counts are exact. A round of n GETs over 64 connections lasts as long as ceil(n / 64) of them
-one after another; that number is called *latencies* here.
+time are needed. A round of n GETs over 64 connections lasts as long as ceil(n / 64) of them one after another; that
+number is called *latencies* here.
 """
 
 from __future__ import annotations
 
+import enum
 import math
 import random
 import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
-from accel.image import MetadataImage, ObjectRef, OwnershipRange, make_node, make_stream
+from accel.image import OPEN_END, MetadataImage, ObjectRef, OwnershipRange, make_node, make_stream
 from accel.lookup.answer import Answer, Request
 from accel.lookup.index_cache import SharedIndexCache
+from accel.lookup.known_ranges import Flags
 from accel.lookup.search import search
 from accel.lookup.steps import Reply
 from accel.settings import Settings
@@ -40,6 +45,32 @@ NODE_ID = 4
 CONNECTIONS = 64
 OBJECTS_MAX = 5_000
 SMALL = Settings(hashed_ids_max=1024)
+
+
+class End(enum.Enum):
+    """What an image says of where the stream ends."""
+
+    TOLD = "live"
+    """The last range is open; commits tell where the stream ended when they were made."""
+    UNKNOWN = "live, end unknown"
+    """The last range is open, and nobody tells."""
+    CLOSED = "closed"
+    """The last range has an end."""
+
+
+@dataclass(frozen=True)
+class ToldEnd:
+    """What commits tell of a node: where its stream ends, and nothing of what objects lack."""
+
+    end: int
+
+    def excludes(self, stream_id: int) -> Flags | None:  # noqa: ARG002 - of thousands of streams, a list says nothing
+        """Nothing is excluded."""
+        return None
+
+    def end_of(self, stream_id: int) -> int | None:
+        """The end of the one stream."""
+        return self.end if stream_id == STREAM_ID else None
 
 
 @dataclass(frozen=True)
@@ -74,7 +105,7 @@ class Cost:
 def make_cold_node(objects: int, share: float, seed: int, *, clusters: int = 0) -> Node:
     """A node whose objects hold the stream with a probability of ``share``, or lie in a few clusters.
 
-    The rate of the stream wanders, so that offsets do not tell positions.
+    The rate of the stream wanders, so that offsets do not tell positions. The stream is live, and commits told its end.
     """
     rng = random.Random(seed)
     chosen = _clustered(rng, objects, share, clusters) if clusters else [rng.random() < share for _ in range(objects)]
@@ -90,9 +121,25 @@ def make_cold_node(objects: int, share: float, seed: int, *, clusters: int = 0) 
             holders.append((position, offset, end))
             offset = end
         ranges[position] = ObjectRanges.from_ranges(rows)
-    stream = make_stream(STREAM_ID, 0, [OwnershipRange(0, 0, offset, NODE_ID)], [])
-    node = make_node(NODE_ID, [(position, ObjectRef(position)) for position in range(objects)])
-    return Node(MetadataImage(0, "DEFAULT", {STREAM_ID: stream}, {NODE_ID: node}), ranges, holders)
+    listed = make_node(NODE_ID, [(position, ObjectRef(position)) for position in range(objects)])
+    image = MetadataImage(0, "DEFAULT", {}, {NODE_ID: listed})
+    return with_end(Node(image, ranges, holders), End.TOLD)
+
+
+def with_end(node: Node, end: End, *, behind: int = 0) -> Node:
+    """The same node, whose image says this of the stream's end.
+
+    Args:
+        node: what the objects hold.
+        end: who tells the end.
+        behind: what commits told was told so many objects ago.
+    """
+    last = OPEN_END if end is not End.CLOSED else node.end
+    stream = make_stream(STREAM_ID, 0, [OwnershipRange(0, 0, last, NODE_ID)], [])
+    told = max((stop for at, _, stop in node.holders if at < node.objects - behind), default=0)
+    facts = ToldEnd(told) if end is End.TOLD else None
+    listed = replace(node.image.nodes[NODE_ID], facts=facts)
+    return replace(node, image=replace(node.image, streams={STREAM_ID: stream}, nodes={NODE_ID: listed}))
 
 
 def _clustered(rng: random.Random, objects: int, share: float, clusters: int) -> list[bool]:
@@ -186,39 +233,109 @@ def _holder_of(node: Node, start: int) -> tuple[int, int, int]:
 PLACES = ("head", "middle", "tail", "random")
 SEED = 20261121
 RANDOM_OFFSETS = 8
+NODES_EACH = 5
+
+KINDS: Final = {"dense": (1.0, 0), "10 %": (0.1, 0), "1 %": (0.01, 0), "1 % bursty": (0.01, 5)}
+"""What is measured: name -> share of the objects that hold the stream, and in how many clusters (0: anywhere)."""
 
 STATELESS: tuple[Policy, ...] = (Window(), WindowPreload(), Spread())
 
+Means = tuple[float, float, float]
+"""Mean GETs, rounds and latencies."""
+
+
+def nodes_of(kind: str, objects: int = OBJECTS_MAX, count: int = NODES_EACH) -> list[Node]:
+    """The nodes that a row is the mean of."""
+    share, clusters = KINDS[kind]
+    first = SEED + 100 * list(KINDS).index(kind)
+    return [make_cold_node(objects, share, first + number, clusters=clusters) for number in range(count)]
+
 
 def nodes() -> dict[str, Node]:
-    """The nodes that are measured, by name."""
-    return {
-        "dense": make_cold_node(OBJECTS_MAX, 1.0, SEED),
-        "10 %": make_cold_node(OBJECTS_MAX, 0.1, SEED + 1),
-        "1 %": make_cold_node(OBJECTS_MAX, 0.01, SEED + 2),
-        "1 % bursty": make_cold_node(OBJECTS_MAX, 0.01, SEED + 3, clusters=5),
-    }
+    """One node of each kind."""
+    return {kind: nodes_of(kind, count=1)[0] for kind in KINDS}
+
+
+def places_of(node: Node, place: str) -> list[int]:
+    """The offsets at which a node is measured."""
+    return offsets(node, place, RANDOM_OFFSETS if place == "random" else 1, SEED)
+
+
+def mean_of(measured: list[Node], place: str, policy: Policy, *, filters: bool = False) -> Means:
+    """The mean cost of a policy at a place of these nodes."""
+    costs = []
+    for node in measured:
+        known = filters_known(node) if filters else empty_knowledge()
+        costs += measure(node, policy, places_of(node, place), known)
+    return mean_cost(costs)
 
 
 def run(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - counts are exact, so there is nothing to repeat
-    """Mean GETs and latencies of each policy against opening everything, at the same offsets for all."""
-    return [row for name, node in nodes().items() for row in _of_node(name, node)]
+    """Mean GETs and latencies on live streams, of each policy against opening everything, at the same offsets."""
+    rows = [row for kind in KINDS for row in _all_policies(kind)]
+    rows += [row for kind in KINDS for row in _spread_only(kind, LONG_LIST_OBJECTS)]
+    return rows
 
 
-def _of_node(name: str, node: Node) -> Iterator[Comparison]:
-    known = filters_known(node)
+LONG_LIST_OBJECTS = 20_000
+
+
+def _all_policies(kind: str) -> Iterator[Comparison]:
+    measured = nodes_of(kind)
     for place in PLACES:
-        starts = offsets(node, place, RANDOM_OFFSETS if place == "random" else 3, SEED)
-        everything = mean_cost(measure(node, LoadAll(), starts[:1], empty_knowledge()))
+        everything = mean_of(measured[:1], place, LoadAll())
         for policy in STATELESS:
-            ours = mean_cost(measure(node, policy, starts, empty_knowledge()))
-            yield from _rows(f"{name}, {place}, {policy.name}", ours, everything)
-        filtered = mean_cost(measure(node, Spread(), starts, known))
-        yield from _rows(f"{name}, {place}, spread + filters", filtered, everything)
-        production = mean_cost([production_cost(node, start) for start in starts])
-        yield from _rows(f"{name}, {place}, persisted sparse index", production, everything)
+            yield from _rows(f"{kind}, {place}, {policy.name}", mean_of(measured, place, policy), everything)
+        filtered = mean_of(measured, place, Spread(), filters=True)
+        yield from _rows(f"{kind}, {place}, spread + filters", filtered, everything)
+        costs = [production_cost(node, start) for node in measured for start in places_of(node, place)]
+        yield from _rows(f"{kind}, {place}, persisted sparse index", mean_cost(costs), everything)
 
 
-def _rows(name: str, ours: tuple[float, float, float], everything: tuple[float, float, float]) -> Iterator[Comparison]:
+def _spread_only(kind: str, objects: int) -> Iterator[Comparison]:
+    measured = nodes_of(kind, objects)
+    unknown = [with_end(node, End.UNKNOWN) for node in measured]
+    for place in PLACES:
+        everything = mean_of(measured[:1], place, LoadAll())
+        name = f"{kind}, {objects} objects, {place}"
+        yield from _rows(f"{name}, spread", mean_of(measured, place, Spread()), everything)
+        yield from _rows(f"{name}, spread, end unknown", mean_of(unknown, place, Spread()), everything)
+
+
+LIVE_RATIO_MIN = 1 / 1.2
+"""A live stream whose end commits tell costs at most a fifth more than one whose last range is closed."""
+
+
+def run_live(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - likewise
+    """GETs of live streams against closed ranges, told when the last object was committed, and 64 objects ago."""
+    rows = []
+    for objects in (OBJECTS_MAX, LONG_LIST_OBJECTS):
+        for kind in KINDS:
+            rows += list(_against_closed(kind, objects))
+    return rows
+
+
+BEHIND_OBJECTS = 64
+"""A node's list has a checkpoint of its streams' ends at least each so many commits."""
+
+
+def _against_closed(kind: str, objects: int) -> Iterator[Comparison]:
+    told = nodes_of(kind, objects)
+    closed = [with_end(node, End.CLOSED) for node in told]
+    older = [with_end(node, End.TOLD, behind=BEHIND_OBJECTS) for node in told]
+    unknown = [with_end(node, End.UNKNOWN) for node in told]
+    for place in PLACES:
+        peer = mean_of(closed, place, Spread())[0]
+        name = f"cold_live: {kind}, {objects} objects, {place}"
+        for ways, measured, goal in (
+            ("", told, LIVE_RATIO_MIN),
+            (f", told {BEHIND_OBJECTS} objects ago", older, LIVE_RATIO_MIN),
+            (", end unknown", unknown, None),
+        ):
+            ours = mean_of(measured, place, Spread())[0]
+            yield Comparison.exact(name + ways, ours, "GETs", "closed range", peer, goal)
+
+
+def _rows(name: str, ours: Means, everything: Means) -> Iterator[Comparison]:
     for column, unit in ((0, "GETs"), (2, "latencies")):
         yield Comparison.exact(f"cold_requests: {name}", ours[column], unit, "load-all", everything[column])

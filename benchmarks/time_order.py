@@ -56,9 +56,9 @@ from accel.history.store import Stream, StreamStore
 from accel.streams.reader import StreamReader
 from accel.streams.rules.events import EventBatch
 from accel.streams.rules.reader_core import (
+    AskEnd,
     Fill,
     Frontier,
-    Learn,
     ReaderCore,
     ReaderSettings,
     SegmentEnd,
@@ -291,9 +291,9 @@ class SimulatedSource:
         """See `SegmentSource.fill`."""
         return self.world.fill(fill, self.now_seconds * 1000)
 
-    def learn(self, learn: Learn) -> SegmentEnd:
-        """See `SegmentSource.learn`."""
-        return self.world.end(learn.segment_id, self.now_seconds * 1000)
+    def ask_end(self, step: AskEnd) -> SegmentEnd:
+        """See `SegmentSource.ask_end`."""
+        return self.world.end(step.segment_id, self.now_seconds * 1000)
 
     def answers_at(self, segment_id: int) -> float:
         """When a request for a segment answers that is sent now, in seconds."""
@@ -334,7 +334,7 @@ class SimulatedReader(StreamReader):
 
     def _ask(self, step: Step) -> Future[Answer]:
         source, future = self._simulated, Future[Answer]()
-        answer = source.fill(step) if isinstance(step, Fill) else source.learn(step)
+        answer = source.fill(step) if isinstance(step, Fill) else source.ask_end(step)
         heapq.heappush(self._due, (source.answers_at(step.segment_id), next(self._serial), future, answer))
         return future
 

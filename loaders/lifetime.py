@@ -19,9 +19,11 @@ What was made for the parent is kept in the child, unused: to let go of it would
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from threading import Lock
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread, current_thread
 from typing import Any, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
 
 from loaders.errors import Closed, WrongProcess
@@ -202,6 +204,56 @@ class Threads(ThreadPoolExecutor):
 
     def __reduce__(self) -> NoReturn:
         raise _not_sent(self._lifetime.what)
+
+
+class DaemonThreads:
+    """Does work beside the caller, in threads that do not keep the process alive: nobody waits for them at its end.
+
+    A thread that has nothing to do is given the next work, so that handing it over costs some microseconds; it ends
+    when there was none for a while. There are as many as works that are under way at once.
+
+    Args:
+        idle_seconds: so long a thread waits for more work.
+
+    Threads: any; no lock. A process that is forked has threads of its own.
+    """
+
+    def __init__(self, idle_seconds: float = 10.0) -> None:
+        self._idle_seconds = idle_seconds
+        self._idle: PerProcess[deque[SimpleQueue[tuple[Callable[[], object], str]]]] = PerProcess("threads", deque)
+
+    def __call__(self, work: Callable[[], object], name: str) -> None:
+        """Do this in a thread of that name. What it raises goes to `threading.excepthook`.
+
+        Raises:
+            RuntimeError: no thread could be started.
+        """
+        idle = self._idle()
+        try:
+            inbox = idle.pop()
+        except IndexError:
+            inbox = SimpleQueue()
+            Thread(target=self._serve, args=(inbox, idle), name=name, daemon=True).start()
+        inbox.put((work, name))
+
+    def _serve(
+        self,
+        inbox: SimpleQueue[tuple[Callable[[], object], str]],
+        idle: deque[SimpleQueue[tuple[Callable[[], object], str]]],
+    ) -> None:
+        while True:
+            try:
+                work, name = inbox.get(timeout=self._idle_seconds)
+            except Empty:
+                try:
+                    idle.remove(inbox)
+                except ValueError:
+                    continue  # somebody has just taken it, to put work there
+                return
+            current_thread().name = name
+            work()
+            del work  # or it would live until the next one comes
+            idle.append(inbox)
 
 
 class InlineElsewhere(Executor):

@@ -16,6 +16,10 @@ lies between and is not known yet are the candidates:
 | window+preload | the next 5 in order, and 5 spread over the rest, or the last at a tail | what this began as   |
 | spread         | up to 8, so placed that the bracket shrinks ninefold a round           | few GETs, few rounds |
 
+Where in the bracket the offset is expected is told by `expected_place`: next to a known holder that ends right before
+it, or at the head or tail of what the node owns. How far that goes is known of a closed range, and of a live one from
+what commits tell; where nobody tells, both ends get a part of each round and the middle gets the rest.
+
 A policy sees only positions, never ids, bytes or times; so every policy can be tried on every list. All of them get the
 same answers. Source: AutoMQ issue 2731, sections 3.1 to 3.4; docs/how-it-works.md has the figures behind the default.
 """
@@ -24,7 +28,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +44,78 @@ class Near(enum.Enum):
     """Right after the low end: it continues a known object, or lies at the head of what the node owns."""
     HIGH = "high"
     """Right before the high end: it lies at the tail of what the node owns."""
+    ENDS = "ends"
+    """At either end."""
+
+
+class Trust(enum.Enum):
+    """How much speaks for a place."""
+
+    SURE = "sure"
+    """It is next to a known holder without a gap, or at an end of what the node owns."""
+    LIKELY = "likely"
+    """Few offsets lie between it and a known holder."""
+    OPEN = "open"
+    """Nothing is known against it."""
+
+
+class Guess(NamedTuple):
+    """Where in the bracket an offset is expected, and how much speaks for it."""
+
+    near: Near
+    trust: Trust
+
+
+class Held(Protocol):
+    """A range [start, end) of the stream that an object holds."""
+
+    @property
+    def start(self) -> int:
+        """Its first offset."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """One past its last offset."""
+        ...
+
+
+NO_GUESS = Guess(Near.UNKNOWN, Trust.OPEN)
+
+NEAR_END_SHARE = 0.01
+"""An offset in the first or last hundredth of what a node owns of a stream counts as one at its head or tail."""
+
+NEIGHBOUR_LENGTHS = 4
+"""An offset counts as near a known holder if the offsets between are no more than so many times what that one holds."""
+
+
+def expected_place(offset: int, before: Held | None, after: Held | None, head: int, tail: int | None) -> Guess:
+    """Where between two known holders the object for an offset is expected. Complexity: O(1).
+
+    Args:
+        offset: looked for; not in `before`, and not in `after`.
+        before: what the known holder before the candidates holds; None where there is none: they begin the list.
+        after: what the known holder after them holds; None where there is none: they end the list.
+        head: the first offset that the node owns of the stream.
+        tail: where the stream ends in the node, or a lower bound of that; None where nobody tells.
+    """
+    if offset <= head if before is None else offset == before.end:
+        return Guess(Near.LOW, Trust.SURE)
+    low = before is not None and offset - before.end <= NEIGHBOUR_LENGTHS * (before.end - before.start)
+    high = after is not None and after.start - offset <= NEIGHBOUR_LENGTHS * (after.end - after.start)
+    trust = Trust.LIKELY if low or high else Trust.SURE
+    if tail is None:
+        if before is None and after is None:
+            return Guess(Near.ENDS, Trust.OPEN)
+        high = high or after is None
+        trust = Trust.LIKELY if low or after is not None else Trust.OPEN
+    else:
+        margin = (tail - head) * NEAR_END_SHARE
+        low = low or (before is None and offset <= head + margin)
+        high = high or (after is None and offset >= tail - margin)
+    if low and high:
+        return Guess(Near.ENDS, trust)
+    return Guess(Near.LOW if low else Near.HIGH, trust) if low or high else NO_GUESS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +130,7 @@ class Bracket:
             them in order: load-all, and spread in a proven run.
         round_number: rounds of loading made so far for this node, from 0.
         stuck_rounds: how many of the last rounds left ``low`` and ``high`` where they were.
-        near: where in the bracket the offset is expected.
+        guess: where in the bracket the offset is expected.
         run_objects: how many objects a proven scan may have under way in list order, as `in_run` says; 0 for others.
     """
 
@@ -64,7 +140,7 @@ class Bracket:
     beyond: Positions
     round_number: int = 0
     stuck_rounds: int = 0
-    near: Near = Near.UNKNOWN
+    guess: Guess = NO_GUESS
     run_objects: int = 0
 
 
@@ -89,14 +165,24 @@ GAPS_MAX = 6
 """Objects of one round that look further ahead than the run."""
 
 
-def evenly(candidates: Positions, count: int) -> Positions:
+GOLDEN = 0.6180339887498949
+"""The golden ratio less 1: its multiples, whole numbers taken off, fill an interval evenly, however many they are."""
+
+
+def evenly(candidates: Positions, count: int, turn: int = 0) -> Positions:
     """``count`` of the candidates with equal gaps before, between and after them; all of them if there are no more.
+
+    Each turn shifts them: what several turns chose from (nearly) the same candidates is evenly spread, too. Without the
+    shift, each would choose neighbours of what the last one chose, and holders that stand side by side be missed.
 
     Complexity: O(count).
     """
     size = len(candidates)
     if size <= count:
         return candidates
+    if turn:
+        shift = (turn * GOLDEN) % 1.0
+        return candidates.take(((np.arange(count) + shift) * (size / count)).astype(np.int64))
     # One of every (size / (count + 1)): the part that is left to search is the same wherever the answer lies.
     picks = (np.arange(1, count + 1) * size) // (count + 1)
     return candidates.take(picks)
@@ -202,9 +288,14 @@ class WindowPreload:
         """The next candidates in order, and the preloaded ones out of the rest."""
         window = bracket.candidates[: self.size_objects]
         rest = bracket.candidates[self.size_objects :]
-        if bracket.near is Near.HIGH:
+        near, trust = bracket.guess
+        if near in {Near.HIGH, Near.ENDS} and (trust is not Trust.OPEN or not bracket.round_number):
             return np.concatenate([window, rest[-self.size_objects :]])
         return np.concatenate([window, evenly(rest, self.size_objects)])
+
+
+SURE_ROUNDS = 3
+"""So many rounds in a row go as a whole to where the offset surely is, though the bracket stays as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +304,10 @@ class Spread:
 
     An object that does not hold the stream gives no order, so a round can leave the bracket as it was: then the next
     one opens twice as many, up to 64. Eight even probes of a dense list of n objects need about log9(n) rounds.
+
+    A guess gets a part of each round, and the rest is spread evenly, so that a wrong one costs at most twice as much:
+    a whole round where it is sure, for three rounds; else half of a round, or a quarter where nothing but a lack of
+    knowledge speaks for it and this is not the first round.
 
     Args:
         size_objects: how many in a first round; at least 1, by default 8.
@@ -231,17 +326,20 @@ class Spread:
             )
 
     def choose(self, bracket: Bracket) -> Positions:
-        """Few enough candidates: all. Else those in order of a run, some at the expected end, or evenly spread."""
+        """Those in order of a run; or few enough: all; or some where the offset is expected, and the rest evenly."""
         doublings = min(bracket.stuck_rounds, self.size_objects_max.bit_length())
         count = min(self.size_objects << doublings, self.size_objects_max)
+        candidates = bracket.candidates
         if bracket.run_objects >= self.size_objects:
-            following = np.concatenate([bracket.candidates, bracket.beyond])
+            following = np.concatenate([candidates, bracket.beyond])
             return following[: max(count, min(bracket.run_objects, self.size_objects_max))]
-        if bracket.near is Near.LOW:
-            return from_low(bracket.candidates, count)
-        if bracket.near is Near.HIGH:
-            return from_high(bracket.candidates, count)
-        return evenly(bracket.candidates, count)
+        if len(candidates) <= count:
+            return candidates
+        gathered = _gathered(candidates, bracket.guess.near, _count_guessed(bracket, count))
+        rest = count - sum(map(len, gathered))
+        if not rest:
+            return gathered[0] if len(gathered) == 1 else np.unique(np.concatenate(gathered))
+        return np.unique(np.concatenate([*gathered, evenly(candidates, rest, bracket.stuck_rounds)]))
 
     def ahead(self, bracket: Bracket, under_way: int) -> Positions:
         """The next objects of a run, once no more than half of what it may have under way is; never more than a round.
@@ -252,6 +350,23 @@ class Spread:
         if bracket.run_objects <= self.size_objects or 2 * under_way > most:
             return bracket.candidates[:0]
         return bracket.candidates[: min(most - under_way, self.size_objects_max)]
+
+
+def _count_guessed(bracket: Bracket, count: int) -> int:
+    """How many of a round's objects a guess gets."""
+    near, trust = bracket.guess
+    if near is Near.UNKNOWN:
+        return 0
+    if trust is Trust.SURE and bracket.stuck_rounds < SURE_ROUNDS:
+        return count
+    return count // 4 if trust is Trust.OPEN and bracket.round_number else count // 2
+
+
+def _gathered(candidates: Positions, near: Near, count: int) -> list[Positions]:
+    """So many candidates at one end, or half of them at each."""
+    low = {Near.LOW: count, Near.ENDS: count // 2}.get(near, 0)
+    high = {Near.HIGH: count, Near.ENDS: count // 2}.get(near, 0)
+    return [*([from_low(candidates, low)] if low else []), *([from_high(candidates, high)] if high else [])]
 
 
 def policy_of(name: str) -> Policy:

@@ -318,7 +318,7 @@ def merge_due(root: EpochTimesRoot) -> Merge | None:
     return Merge(root.leaf(len(root.leaf_starts)), tuple(root.part(number) for number in numbers))
 
 
-def merged(merge: Merge, parts: Sequence[BlockTimes]) -> BlockTimes:
+def merge_blocks(merge: Merge, parts: Sequence[BlockTimes]) -> BlockTimes:
     """The leaf with its times, to be written before `with_leaf`; O(epochs of a leaf).
 
     Args:

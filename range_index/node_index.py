@@ -263,7 +263,7 @@ class NodeIndex:
             if self.views and 0 <= object_id <= _INT64_MAX:
                 self.changes.removed(object_id)
 
-    def filled(self, stream_id: int, now: float, *, version: int, expires: float) -> LiveView:
+    def make_view(self, stream_id: int, now: float, *, version: int, expires: float) -> LiveView:
         """A new view of all that the arrays say; O(objects x log streams of one)."""
         rows = self.ranges.rows(stream_id, now)
         return LiveView.of(rows, version=version, revision=self.changes.revision, expires=expires, used=now)
@@ -290,7 +290,7 @@ class NodeIndex:
             if not entries:
                 return view
             if view.follow(entries):
-                return view.appended(entries, version=version)
+                return view.with_entries(entries, version=version)
         removed = {~change for change in changes if change < 0}
         inserted = dict.fromkeys(change for change in reversed(changes) if change >= 0)
         # An object that came and lost its arrays again says nothing about the entry that the view may have of it.
@@ -299,7 +299,7 @@ class NodeIndex:
         rows = self.ranges.rows_of(stream_id, loaded, now)
         if not len(rows.starts) and without.isdisjoint(view.object_ids):
             return view
-        return view.merged(rows, without=without, version=version)
+        return view.with_rows(rows, without=without, version=version)
 
     def check(self) -> None:
         """Walk every invariant; O(everything held).

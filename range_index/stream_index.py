@@ -210,7 +210,7 @@ class StreamRangeIndex:
         view = self._current(node, stream_id, now)
         if view is None:
             view = self._filled(node, stream_id, now)
-        self._keep(node_id, node, stream_id, view.merged(rows, without=(), version=self._next_version()), now)
+        self._keep(node_id, node, stream_id, view.with_rows(rows, without=(), version=self._next_version()), now)
 
     # -- ask -----------------------------------------------------------------------------------------------------------
 
@@ -363,7 +363,7 @@ class StreamRangeIndex:
     def _filled(self, node: NodeIndex, stream_id: int, now: float) -> LiveView:
         self._fills += 1
         lifetime = self._ttl_seconds * (1 - JITTER_SHARE + 2 * JITTER_SHARE * self._jitter())
-        return node.filled(stream_id, now, version=self._next_version(), expires=now + lifetime)
+        return node.make_view(stream_id, now, version=self._next_version(), expires=now + lifetime)
 
     def _next_version(self) -> int:
         self._versions += 1

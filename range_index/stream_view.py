@@ -226,7 +226,7 @@ class LiveView(StreamView):
             before = entry.start
         return True
 
-    def appended(self, entries: Sequence[Entry], *, version: int) -> LiveView:
+    def with_entries(self, entries: Sequence[Entry], *, version: int) -> LiveView:
         """A view with more entries, which follow, and are of ascending objects that this view lacks.
 
         Complexity: one copy of the arrays.
@@ -235,7 +235,7 @@ class LiveView(StreamView):
         holed = [entry.object_id for entry in entries if entry.holed]
         return self._with(run, self.holed.union(holed), entries[-1].object_id, version)
 
-    def merged(self, rows: Rows, *, without: Collection[int], version: int) -> LiveView:
+    def with_rows(self, rows: Rows, *, without: Collection[int], version: int) -> LiveView:
         """A view without the entries of some objects, and with those of others.
 
         Complexity: O(entries log entries), no loop in Python over entries.

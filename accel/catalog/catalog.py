@@ -39,7 +39,7 @@ from accel.catalog.stream_shards import shard_of, with_replacement
 from accel.catalog.writer import NodeWriter, first_unproven, refuse_misplaced
 from accel.errors import Closed, CommitRefused
 from accel.image import MetadataImage, StreamImage, StreamObject
-from accel.image_source import PolledImages
+from accel.image_source import ConfirmedImage, PolledImages
 from accel.system import SYSTEM, Components
 from loaders.lifetime import PerProcess
 from loaders.object_ref import ObjectRef
@@ -60,7 +60,9 @@ class ObjectCatalog:
 
         def opened() -> _Opened:
             parts = make_parts()
-            watch = Watch(parts.keys, parts.format.namespace, parts.format.stream_buckets, parts.executor)
+            watch = Watch(
+                parts.keys, parts.format.namespace, parts.format.stream_buckets, parts.executor, parts.system.timer
+            )
             return _Opened(parts, watch)
 
         self._opened = PerProcess("a catalog", opened, system.process_id)
@@ -164,19 +166,39 @@ class ObjectCatalog:
         """Catch up, and give all that was read."""
         return self._watch.refresh()
 
-    def images(self, poll_seconds: float = 1.0) -> PolledImages:
+    def images(self, poll_seconds: float = 1.0, idle_poll_seconds: float = 2.5) -> PolledImages:
         """A source of images for an accelerator. It asks every so often, and when a lookup comes out short.
 
-        An image that could not be confirmed for `max_image_age_seconds` is not served any more: `ImageTooOld`.
+        A question is two listings and a conditional GET for each key that changed; every half of
+        `max_image_age_seconds`, and where listings fail, it is a refresh. An image that no refresh could confirm for
+        `max_image_age_seconds` is not served any more: `ImageTooOld`.
+
+        Args:
+            poll_seconds: from one question to the next.
+            idle_poll_seconds: the same where nothing changed for 10 seconds: by default less than one request a second.
         """
         system = self._parts.system
         return PolledImages(
-            self.refresh,
+            self.follow,
             timer=system.timer,
             sleep=system.sleep,
+            wait=system.wait,
             poll_seconds=poll_seconds,
             max_age_seconds=self.format.max_image_age_seconds,
+            idle_poll_seconds=max(poll_seconds, idle_poll_seconds),
         )
+
+    def follow(self) -> ConfirmedImage:
+        """Catch up as far as listings show it, and give the image with the time of the last refresh.
+
+        For who follows: two listings, and a conditional GET for each key that changed. Half of `max_image_age_seconds`
+        after the last refresh, and where listings fail, it is a refresh.
+
+        Raises:
+            As `refresh`.
+        """
+        state = self._watch.follow(self.format.max_image_age_seconds / 2)
+        return ConfirmedImage(state.built.image, state.confirmed_seconds)
 
     def stream_end(self, stream_id: int) -> int:
         """Where a stream ends now.

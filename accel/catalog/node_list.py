@@ -71,15 +71,15 @@ from accel.catalog.records import (
     StreamShard,
     by_stream,
     check_new_rows,
-    described,
-    joined,
+    describe_row,
+    join_rows,
     make_rows,
     no_rows,
     overlapping,
     positions_of,
     refuse_other_bytes,
     refuse_overlaps,
-    retyped,
+    retype_rows,
     some,
     starts_of,
 )
@@ -137,7 +137,7 @@ def with_prepared(
     if len(now.prepared) + len(new) > PREPARED_MAX:
         found = f"{len(now.prepared)} and {len(new)} more"
         raise CommitRefused(f"{now.where}: expected at most {PREPARED_MAX} prepared ids, found {found}")
-    rows = joined(now.prepared, make_rows(PREPARED, object_id=new, deadline_ms=deadline_ms))
+    rows = join_rows(now.prepared, make_rows(PREPARED, object_id=new, deadline_ms=deadline_ms))
     rows["deadline_ms"][later] = deadline_ms
     return replace(now, prepared=np.sort(rows, order="object_id"))
 
@@ -193,8 +193,8 @@ def with_upload(
         return None
     _refuse_fenced(now, session_number)
     _refuse_unprepared(now, ids)
-    live = now.live if added is None else joined(now.live, _live_row(added, now.next_order_id))
-    return _committed(now, live, ids, stream_objects, added)
+    live = now.live if added is None else join_rows(now.live, _live_row(added, now.next_order_id))
+    return _with_commit(now, live, ids, stream_objects, added)
 
 
 def with_compaction(
@@ -234,8 +234,8 @@ def with_compaction(
     group = now.live[first : last + 1]
     successor = no_rows(LIVE) if added is None else _successor(added, group, now.next_order_id)
     live = np.concatenate((now.live[:first], successor, now.live[last + 1 :]))
-    retired = joined(now.retired, retired_rows(group, now_ms, now.next_order_id))
-    return _committed(replace(now, retired=retired), live, ids, stream_objects, added)
+    retired = join_rows(now.retired, retired_rows(group, now_ms, now.next_order_id))
+    return _with_commit(replace(now, retired=retired), live, ids, stream_objects, added)
 
 
 def retired_rows(rows: Rows, now_ms: int, commit: int) -> Rows:
@@ -246,16 +246,16 @@ def retired_rows(rows: Rows, now_ms: int, commit: int) -> Rows:
         now_ms: milliseconds since 1970; when that is.
         commit: its number; `NO_COMMIT` for an undo.
     """
-    return retyped(rows, RETIRED, {"retired_at_ms": now_ms, "retired_by": commit, "doomed": 0})
+    return retype_rows(rows, RETIRED, {"retired_at_ms": now_ms, "retired_by": commit, "doomed": 0})
 
 
-def _committed(
+def _with_commit(
     now: NodeList, live: Rows, ids: NDArray[np.int64], stream_objects: Rows, added: ObjectFacts | None
 ) -> NodeList:
     commit = now.next_order_id
-    named = retyped(stream_objects, STREAM_OBJECT)
+    named = retype_rows(stream_objects, STREAM_OBJECT)
     named["node_id"], named["added_by"] = now.node_id, commit
-    waiting = by_stream(joined(now.stream_objects, named), "start")
+    waiting = by_stream(join_rows(now.stream_objects, named), "start")
     refuse_overlaps(waiting, now.where)
     new = [] if added is None else [sketch_rows([(added.object_id, added.sketch)])]
     return replace(
@@ -437,7 +437,7 @@ class Undo:
     commits: tuple[int, ...]
 
 
-def undone(now: NodeList, earlier: NodeList, now_ms: int) -> Undo | None:
+def after_undo(now: NodeList, earlier: NodeList, now_ms: int) -> Undo | None:
     """Lead the list back to an earlier version of it, keeping what was uploaded since.
 
     The session number and the prepared ids stay as they are.
@@ -461,8 +461,8 @@ def undone(now: NodeList, earlier: NodeList, now_ms: int) -> Undo | None:
         return None
     numbers = np.array(sorted(commits), dtype=np.int64)
     goes = np.isin(now.live["added_by"], numbers)
-    revived = retyped(_revivable(now, numbers, where), LIVE)
-    live = np.sort(joined(now.live[~goes], revived), order="order_id")
+    revived = retype_rows(_revivable(now, numbers, where), LIVE)
+    live = np.sort(join_rows(now.live[~goes], revived), order="order_id")
     _refuse_differences(live, earlier, where)
     waiting = np.isin(now.stream_objects["added_by"], numbers)
     following = replace(
@@ -524,7 +524,7 @@ def _retired(now: NodeList, commits: NDArray[np.int64], revived: Rows, went: Row
     kept = now.retired[~np.isin(now.retired["object_id"], revived["object_id"])]
     # Outputs that were replaced by outputs: with their commits taken back, none is left that they could go back to.
     kept["retired_by"][np.isin(kept["retired_by"], commits)] = NO_COMMIT
-    return joined(kept, went)
+    return join_rows(kept, went)
 
 
 def _refuse_differences(live: Rows, earlier: NodeList, where: str) -> None:
@@ -648,7 +648,7 @@ def _numbers(now: NodeList) -> Mismatches:
 def _stream_objects(now: NodeList) -> Mismatches:
     rows = now.stream_objects
     for at in overlapping(rows):
-        pair = f"{described(rows[at])} and {described(rows[at + 1])}"
+        pair = f"{describe_row(rows[at])} and {describe_row(rows[at + 1])}"
         yield "objects of a stream that do not overlap", pair
     foreign = rows["object_id"][rows["node_id"] != now.node_id]
     if len(foreign):

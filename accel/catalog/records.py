@@ -145,7 +145,7 @@ class ObjectFacts:
 
 def no_rows(dtype: Dtype) -> Rows:
     """No rows of this type, read-only."""
-    return frozen(np.empty(0, dtype=dtype))
+    return freeze(np.empty(0, dtype=dtype))
 
 
 def make_rows(dtype: Dtype, **columns: ArrayLike) -> Rows:
@@ -172,7 +172,7 @@ def make_rows(dtype: Dtype, **columns: ArrayLike) -> Rows:
     return rows
 
 
-def retyped(rows: Rows, dtype: Dtype, added: Mapping[str, ArrayLike] | None = None) -> Rows:
+def retype_rows(rows: Rows, dtype: Dtype, added: Mapping[str, ArrayLike] | None = None) -> Rows:
     """A copy of rows with the fields of another type. Complexity: O(rows * fields).
 
     Args:
@@ -193,13 +193,13 @@ def retyped(rows: Rows, dtype: Dtype, added: Mapping[str, ArrayLike] | None = No
     return copied
 
 
-def frozen(rows: Rows) -> Rows:
+def freeze(rows: Rows) -> Rows:
     """The same rows, no longer writable: not a copy, so whoever made them must not write to them either."""
     rows.flags.writeable = False
     return rows
 
 
-def joined(first: Rows, second: Rows) -> Rows:
+def join_rows(first: Rows, second: Rows) -> Rows:
     """A copy of both, one behind the other; of the same type. Complexity: O(n + m)."""
     return np.concatenate((first, second))
 
@@ -309,8 +309,8 @@ def refuse_overlaps(rows: Rows, where: str) -> None:
     if len(overlaps):
         before, after = rows[overlaps[0]], rows[overlaps[0] + 1]
         raise CommitRefused(
-            f"{where}: expected objects of a stream that do not overlap, found {described(before)} and "
-            f"{described(after)}"
+            f"{where}: expected objects of a stream that do not overlap, found {describe_row(before)} and "
+            f"{describe_row(after)}"
         )
 
 
@@ -348,14 +348,14 @@ def refuse_other_bytes(listed: Rows, added: Rows, where: str) -> None:
         )
 
 
-def described(row: np.void) -> str:
+def describe_row(row: np.void) -> str:
     """One stream object, for a person."""
     return f"object {row['object_id']} with [{row['start']}, {row['end']}) of stream {row['stream_id']}"
 
 
 def _refuse_first(rows: Rows, wrong: np.ndarray[tuple[int], np.dtype[np.bool_]], expected: str) -> None:
     if wrong.any():
-        raise CommitRefused(f"{expected}, found {described(rows[int(wrong.argmax())])}")
+        raise CommitRefused(f"{expected}, found {describe_row(rows[int(wrong.argmax())])}")
 
 
 def facts_of(ref: ObjectRef, data_time_ms: int, stream_ids: NDArray[np.int64] | None = None) -> ObjectFacts:
@@ -724,7 +724,7 @@ def _take_over(where: str, **fields: tuple[Rows, Dtype]) -> None:
     for name, (rows, dtype) in fields.items():
         if rows.dtype != dtype or rows.ndim != 1:
             raise ValueError(f"{where}: expected {name} with the fields {dtype.names}, found {rows.dtype}")
-        frozen(rows)
+        freeze(rows)
 
 
 def _check_order(where: str, keys: NDArray[np.int64]) -> None:

@@ -9,11 +9,25 @@ A key that did not change answers 304, without a body, and what was built from i
 because writers write the other way round: an object of one stream appears in a shard before a list drops what it
 replaces, so a reader sees data twice rather than not at all.
 
-What the shards know of a node's sessions and commits, its list must have seen: if it has not, a session came in
-between, and all is asked once more; or the list, or the directory, went back in time, and then the refresh fails. An
-undo cannot keep that order: its first write is the list's. If one comes between rounds 1 and 3, the shards have let go
-of what it takes away, and the lists do not show yet what it brings back. That can be seen (`node_list.is_led_back`),
-and then all is asked once more.
+**By listing.** That is a request a key, and mostly nothing changed. A reader that follows (`Watch.follow`) looks at a
+listing first: one request tells the ETags of 1,000 keys, and only keys whose ETag is another one are asked, as above.
+The order is the same one, for the same reason:
+
+    round 1    LIST the lists and the directory, then conditional GETs of those that changed
+    round 2    lists of new nodes
+    round 3    only now LIST the shards, then conditional GETs of those that changed
+
+A server may show a write late in its listings. Then a reader is behind, and sees it later; but an object must not be in
+neither place. So where something has left a list, the shards, which may have it now, are asked without a listing. And a
+listing confirms nothing: what was read with its help is known to be the newest since the last time that each key was
+asked itself. `follow` does that, when this is long ago, and where listings fail or save nothing (a server whose
+listings have other ETags).
+
+**What does not fit.** What the shards know of a node's sessions and commits, its list must have seen: if it has not, a
+session came in between, and all is asked once more; or the list, or the directory, went back in time, and then the
+refresh fails. An undo cannot keep the order above: its first write is the list's. If one comes between rounds 1 and 3,
+the shards have let go of what it takes away, and the lists do not show yet what it brings back. That can be seen
+(`node_list.is_led_back`), and then all is asked once more. Asking once more is done without listings.
 
 **The image.** Readers catch up every second or so, and mostly a few lists changed and nothing else. What is untouched
 is shared by identity: a list that is the same record, or lists the same objects, gives the same `NodeImage`, with all
@@ -41,17 +55,18 @@ calls withdrawn do not count.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.facts import NodeFacts
-from accel.catalog.keys import CatalogKeys
+from accel.catalog.keys import NODE_LISTS, NODES, STREAM_SHARDS, CatalogKeys
 from accel.catalog.node_list import is_led_back
 from accel.catalog.records import (
     OPEN,
@@ -79,6 +94,7 @@ from accel.image import (
     make_stream,
     node_of_columns,
 )
+from loaders.errors import StoreError
 from loaders.object_ref import ObjectRef
 from loaders.parallel import map_bounded
 from loaders.tables.typed_key import TypedKey
@@ -92,16 +108,26 @@ U = TypeVar("U")
 REREADS_MAX = 3
 """So often a refresh asks again because of an undo or a new session that came in between."""
 
+LISTING_PAUSE_SECONDS = 60.0
+"""So long keys are asked without listings after a listing that failed, or that saved nothing."""
+
+ETags = Mapping[tuple[str, str], str]
+"""(table, key) -> ETag, as a listing shows it."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CatalogState:
-    """All that was read of the catalog, with the image built from it. Not of one instant: see the module."""
+    """All that was read of the catalog, with the image built from it. Not of one instant: see the module.
+
+    Nothing newer stood at any key when the timer said `confirmed_seconds`.
+    """
 
     directory: Versioned[NodeDirectory]
     lists: Mapping[int, Versioned[NodeList]]
     shards: tuple[Versioned[StreamShard], ...]
     version: VersionVector
     built: BuiltImage
+    confirmed_seconds: float
 
     def node_lists(self) -> dict[int, NodeList]:
         """Node id -> its list."""
@@ -116,12 +142,17 @@ class Watch:
         namespace: of the objects.
         shard_count: stream shards, as the format record says.
         executor: sends the requests of a round.
+        timer: seconds, from any start.
 
     Threads: any. Two threads that refresh at once both ask; the newer answer stays.
     """
 
-    def __init__(self, keys: CatalogKeys, namespace: str, shard_count: int, executor: Executor) -> None:
+    def __init__(
+        self, keys: CatalogKeys, namespace: str, shard_count: int, executor: Executor, timer: Callable[[], float]
+    ) -> None:
         self._keys = keys
+        self._timer = timer
+        self._lists_from_seconds = -math.inf
         self._namespace = namespace
         self._shard_count = shard_count
         self._executor = executor
@@ -145,9 +176,25 @@ class Watch:
             CatalogDamaged: a key is gone, or shards know of nodes, sessions or commits that the lists do not.
             CorruptObject, FormatTooNew: it is not what it should be.
         """
-        before = self._state
+        return self._catch_up(self._state, None)
+
+    def follow(self, confirm_seconds: float) -> CatalogState:
+        """Catch up as far as listings show it: two requests, and one for each key that changed.
+
+        Args:
+            confirm_seconds: after so long without it, all keys are asked, as by `refresh`.
+
+        Raises:
+            As `refresh`. A listing that fails is no error: then all keys are asked.
+        """
+        before, now_seconds = self._state, self._timer()
+        if before is None or now_seconds - before.confirmed_seconds >= confirm_seconds:
+            return self.refresh()
+        return self._catch_up(before, self._listed(NODE_LISTS, NODES))
+
+    def _catch_up(self, before: CatalogState | None, listed: ETags | None) -> CatalogState:
         try:
-            after = self._read(before)
+            after = self._read(before, listed)
         except CatalogWentBack:
             if before is None or not self._is_renewed(before):
                 raise
@@ -163,21 +210,37 @@ class Watch:
             behind = _behind(after, known)
             if behind is not None:
                 raise CatalogDamaged(behind)
-        with self._lock:
-            if self._state is None or is_newer(after.version, self._state.version):
-                self._state = after
-            return self._state
+        return self._keep(after)
 
-    def _read(self, before: CatalogState | None) -> CatalogState:
-        known = {} if before is None else dict(before.lists)
-        asked = list(known.items())
-        directory_flight = self._executor.submit(self._read_directory, before)
-        lists = dict(zip(known, self._all(self._again, ((self._keys.node_list(n), s) for n, s in asked)), strict=True))
+    def _keep(self, after: CatalogState) -> CatalogState:
+        with self._lock:
+            now = self._state
+            if now is None:
+                self._state = after
+            else:
+                # What is behind in nothing was as new as the other one when that was confirmed.
+                newer = after if is_newer(after.version, now.version) else now
+                if newer is after or after.version == now.version:
+                    confirmed_seconds = max(now.confirmed_seconds, after.confirmed_seconds)
+                    self._state = replace(newer, confirmed_seconds=confirmed_seconds)
+            return self._state or after
+
+    def _read(self, before: CatalogState | None, listed: ETags | None = None) -> CatalogState:
+        """Read what is there; with a listing of the lists, only what it and one of the shards say has changed."""
+        started_seconds = self._timer()
+        known = {} if before is None else before.lists
+        directory_flight = self._executor.submit(self._read_directory, before, listed)
+        again = [(self._keys.node_list(node_id), seen) for node_id, seen in known.items()]
+        lists = dict(zip(known, self._read_again(again, listed), strict=True))
         directory = directory_flight.result()
         missing = [node_id for node_id in directory.value.node_ids.tolist() if node_id not in lists]
         lists.update(zip(missing, self._all(_there, map(self._keys.node_list, missing)), strict=True))
-        shards = tuple(self._read_shards(before))
+        is_listing = listed is not None and not _have_let_go(known, lists)
+        shards = tuple(self._read_shards(before, self._listed(STREAM_SHARDS) if is_listing else None))
+        confirmed_seconds = started_seconds if before is None or listed is None else before.confirmed_seconds
         version = _version(directory, lists, shards)
+        if before is not None and version == before.version:
+            return replace(before, confirmed_seconds=confirmed_seconds)
         built = build_image(
             self._namespace,
             {node_id: seen.value for node_id, seen in lists.items()},
@@ -185,20 +248,45 @@ class Watch:
             version,
             None if before is None else before.built,
         )
-        return CatalogState(directory, lists, shards, version, built)
+        return CatalogState(directory, lists, shards, version, built, confirmed_seconds)
+
+    def _listed(self, *tables: str) -> ETags | None:
+        """What a listing of these tables shows; None where none is to be had now."""
+        if self._timer() < self._lists_from_seconds:
+            return None
+        try:
+            return self._keys.tables.etags(tables)
+        except StoreError:
+            self._lists_from_seconds = self._timer() + LISTING_PAUSE_SECONDS
+            return None
 
     def _is_renewed(self, before: CatalogState) -> bool:
         return _there(self._keys.directory()).value.generation > before.version.generation
 
-    def _read_directory(self, before: CatalogState | None) -> Versioned[NodeDirectory]:
+    def _read_directory(self, before: CatalogState | None, listed: ETags | None) -> Versioned[NodeDirectory]:
         key = self._keys.directory()
-        return _there(key) if before is None else key.read_newer(before.directory)
+        if before is None:
+            return _there(key)
+        return key.read_newer(before.directory) if _may_differ(key, before.directory, listed) else before.directory
 
-    def _read_shards(self, before: CatalogState | None) -> list[Versioned[StreamShard]]:
+    def _read_shards(self, before: CatalogState | None, listed: ETags | None) -> list[Versioned[StreamShard]]:
         keys = [self._keys.shard(number) for number in range(self._shard_count)]
         if before is None:
             return self._all(_there, keys)
-        return self._all(self._again, zip(keys, before.shards, strict=True))
+        return self._read_again(list(zip(keys, before.shards, strict=True)), listed)
+
+    def _read_again(
+        self, pairs: Sequence[tuple[TypedKey[T], Versioned[T]]], listed: ETags | None
+    ) -> list[Versioned[T]]:
+        """What stands at keys now, in this order; those that a listing shows unchanged are not asked."""
+        due = [at for at, (key, seen) in enumerate(pairs) if _may_differ(key, seen, listed)]
+        values = [seen for _, seen in pairs]
+        for at, value in zip(due, self._all(self._again, (pairs[at] for at in due)), strict=True):
+            values[at] = value
+        same = sum(values[at] is pairs[at][1] for at in due)
+        if listed is not None and same > max(2, len(pairs) // 2):
+            self._lists_from_seconds = self._timer() + LISTING_PAUSE_SECONDS
+        return values
 
     def _all(self, read: Callable[[T], U], asked: Iterable[T]) -> list[U]:
         return map_bounded(self._executor, read, asked)
@@ -214,6 +302,26 @@ def _there(key: TypedKey[T]) -> Versioned[T]:
     if seen is None:
         raise CatalogDamaged(f"expected a value in {key.where}, found none: it was deleted")
     return seen
+
+
+def _may_differ(key: TypedKey[T], seen: Versioned[T], listed: ETags | None) -> bool:
+    return listed is None or listed.get((key.table_name, key.key)) != seen.version.etag
+
+
+def _have_let_go(before: Mapping[int, Versioned[NodeList]], after: Mapping[int, Versioned[NodeList]]) -> bool:
+    """Whether an object has left a list: a shard may have its data now. O(n log n) for lists that changed."""
+    for node_id, seen in before.items():
+        now = after[node_id]
+        if now is seen:
+            continue
+        for earlier, later in (
+            (seen.value.live["object_id"], now.value.live["object_id"]),
+            (seen.value.stream_objects["object_id"], now.value.stream_objects["object_id"]),
+        ):
+            is_longer = len(later) >= len(earlier) and np.array_equal(later[: len(earlier)], earlier)
+            if not is_longer and not np.isin(earlier, later).all():
+                return True
+    return False
 
 
 def _is_torn(after: CatalogState, before: CatalogState | None) -> bool:

@@ -89,11 +89,11 @@ class StreamEnds:
             return None
         return int(self.ends[at])
 
-    def raised(self, stream_ids: NDArray[np.int64], ends: NDArray[np.int64]) -> StreamEnds:
+    def with_higher_ends(self, stream_ids: NDArray[np.int64], ends: NDArray[np.int64]) -> StreamEnds:
         """With these ends where they are higher, and these streams added. Complexity: O(n log n)."""
         return StreamEnds.of(np.concatenate((self.stream_ids, stream_ids)), np.concatenate((self.ends, ends)))
 
-    def only(self, stream_ids: NDArray[np.int64]) -> StreamEnds:
+    def without_others(self, stream_ids: NDArray[np.int64]) -> StreamEnds:
         """Without all other streams."""
         kept = np.isin(self.stream_ids, stream_ids)
         return StreamEnds(self.stream_ids[kept], self.ends[kept])
@@ -110,7 +110,9 @@ class StreamEnds:
         at = np.minimum(np.searchsorted(self.stream_ids, stream_ids), len(self) - 1)
         return bool(((self.stream_ids[at] == stream_ids) & (self.ends[at] >= ends)).all())
 
-    def continued_by(self, stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+    def check_continued(
+        self, stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> None:
         """Check that ranges [start, end) begin where their streams end.
 
         Args:
@@ -270,17 +272,17 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
         covered = checkpoint.value.order_id
         _refuse_behind(parts, node_list, covered, "its checkpoint")
         _refuse_strangers(parts, known, checkpoint.value.ends["stream_id"], f"the checkpoint of node {node_id}")
-        ends = ends.raised(checkpoint.value.ends["stream_id"], checkpoint.value.ends["end"])
+        ends = ends.with_higher_ends(checkpoint.value.ends["stream_id"], checkpoint.value.ends["end"])
     since = node_list.live[node_list.live["last_order_id"] > covered]
     for opened in parts.open_all(node_id, refs_of(since)):
         stream_ids, _, object_ends = columns_of(opened.ranges)
         _refuse_strangers(parts, known, stream_ids, f"object {opened.ref.object_id} in the list of node {node_id}")
-        ends = ends.raised(stream_ids, object_ends).only(owned)
+        ends = ends.with_higher_ends(stream_ids, object_ends).without_others(owned)
     for rows in [node_list.stream_objects, *(shard.stream_objects for shard in shards)]:
-        ends = ends.raised(rows["stream_id"], rows["end"])
+        ends = ends.with_higher_ends(rows["stream_id"], rows["end"])
     for shard in shards:
-        ends = ends.raised(shard.streams["stream_id"], shard.streams["start_offset"])
-    return ends.only(owned), len(since)
+        ends = ends.with_higher_ends(shard.streams["stream_id"], shard.streams["start_offset"])
+    return ends.without_others(owned), len(since)
 
 
 def _refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:

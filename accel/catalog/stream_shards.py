@@ -48,13 +48,13 @@ from accel.catalog.records import (
     StreamShard,
     by_stream,
     check_new_rows,
-    described,
-    joined,
+    describe_row,
+    join_rows,
     make_rows,
     overlapping,
     positions_of,
     refuse_overlaps,
-    retyped,
+    retype_rows,
     some,
     starts_of,
 )
@@ -167,8 +167,8 @@ def with_open_ranges(
         node_id=node_id,
     )
     new_streams = make_rows(STREAM, stream_id=begun, start_offset=begin)
-    streams = np.sort(joined(now.streams, new_streams), order="stream_id")
-    return replace(now, streams=streams, ranges=by_stream(joined(now.ranges, opened), "range_index"))
+    streams = np.sort(join_rows(now.streams, new_streams), order="stream_id")
+    return replace(now, streams=streams, ranges=by_stream(join_rows(now.ranges, opened), "range_index"))
 
 
 def with_closed_ranges(now: StreamShard, stream_ids: ArrayLike, node_id: int, ends: ArrayLike) -> StreamShard | None:
@@ -311,7 +311,7 @@ def with_stream_objects(now: StreamShard, rows: Rows, now_ms: int) -> StreamShar
     if not len(new):
         return None
     trimmed = new["end"] <= starts_of(now.streams, new["stream_id"])
-    live = by_stream(joined(now.stream_objects, new[~trimmed]), "start")
+    live = by_stream(join_rows(now.stream_objects, new[~trimmed]), "start")
     refuse_overlaps(live, where)
     return replace(now, stream_objects=live, retired=_retired_with(now, new[trimmed], now_ms))
 
@@ -352,11 +352,11 @@ def with_replacement(
         gone = np.setdiff1d(ids, sources["object_id"])
         raise CommitRefused(f"{where}: expected live objects of stream {stream_id} to merge, found {some(gone)} gone")
     _refuse_other_coverage(sources, added[0], where)
-    merged = retyped(added, STREAM_OBJECT)
+    merged = retype_rows(added, STREAM_OBJECT)
     merged["added_by"], merged["node_id"] = NO_COMMIT, sources["node_id"][0]
     merged["data_time_ms"] = sources["data_time_ms"].min()
     swapped = _retire(now, np.isin(now.stream_objects["object_id"], ids), now_ms)
-    return replace(swapped, stream_objects=by_stream(joined(swapped.stream_objects, merged), "start"))
+    return replace(swapped, stream_objects=by_stream(join_rows(swapped.stream_objects, merged), "start"))
 
 
 def without_commits(now: StreamShard, node_id: int, commits: Iterable[int], now_ms: int) -> StreamShard | None:
@@ -411,27 +411,27 @@ def _retire(now: StreamShard, going: NDArray[np.bool_], now_ms: int) -> StreamSh
 
 
 def _retired_with(now: StreamShard, going: Rows, now_ms: int) -> Rows:
-    rows = retyped(going, RETIRED_STREAM_OBJECT, {"retired_at_ms": now_ms, "doomed": 0})
-    return by_stream(joined(now.retired, rows), "object_id")
+    rows = retype_rows(going, RETIRED_STREAM_OBJECT, {"retired_at_ms": now_ms, "doomed": 0})
+    return by_stream(join_rows(now.retired, rows), "object_id")
 
 
 def _lie_here(now: StreamShard, rows: Rows) -> NDArray[np.bool_]:
-    kept = joined(now.stream_objects, retyped(now.retired, STREAM_OBJECT))
+    kept = join_rows(now.stream_objects, retype_rows(now.retired, STREAM_OBJECT))
     positions = positions_of(kept["object_id"], rows["object_id"])
     here = positions >= 0
     for name in _IDENTITY:
         differs = kept[name][positions[here]] != rows[name][here]
         if differs.any():
             at = int(differs.argmax())
-            found = described(kept[positions[here]][at])
-            raise CommitRefused(f"{now.where}: expected {described(rows[here][at])}, found {found} of that id")
+            found = describe_row(kept[positions[here]][at])
+            raise CommitRefused(f"{now.where}: expected {describe_row(rows[here][at])}, found {found} of that id")
     return here
 
 
 def _refuse_unknown_streams(now: StreamShard, rows: Rows) -> None:
     unknown = ~np.isin(rows["stream_id"], now.streams["stream_id"])
     if unknown.any():
-        found = described(rows[int(unknown.argmax())])
+        found = describe_row(rows[int(unknown.argmax())])
         raise CommitRefused(f"{now.where}: expected objects of streams that were opened before, found {found}")
 
 
@@ -439,8 +439,8 @@ def _refuse_other_coverage(sources: Rows, added: np.void, where: str) -> None:
     starts, ends = sources["start"], sources["end"]
     covers = (sources["stream_id"] == added["stream_id"]).all() and (starts[1:] == ends[:-1]).all()
     if not covers or starts[0] != added["start"] or ends[-1] != added["end"]:
-        found = ", ".join(described(row) for row in sources[:5])
-        raise CommitRefused(f"{where}: expected sources that cover {described(added)} without a gap, found {found}")
+        found = ", ".join(describe_row(row) for row in sources[:5])
+        raise CommitRefused(f"{where}: expected sources that cover {describe_row(added)} without a gap, found {found}")
 
 
 # Checking: the rules keep this true, foreign hands may not
@@ -501,12 +501,12 @@ def _first(rows: Rows, wrong: NDArray[np.bool_], expected: str) -> Mismatches:
 def _objects(shard: StreamShard) -> Mismatches:
     rows = shard.stream_objects
     for at in overlapping(rows):
-        pair = f"{described(rows[at])} and {described(rows[at + 1])}"
+        pair = f"{describe_row(rows[at])} and {describe_row(rows[at + 1])}"
         yield "objects of a stream that do not overlap", pair
     for row in rows[rows["end"] <= rows["start"]]:
-        yield "an end above the start", described(row)
+        yield "an end above the start", describe_row(row)
     for row in rows[rows["end"] <= starts_of(shard.streams, rows["stream_id"])]:
-        yield "objects above the first kept offset", described(row)
+        yield "objects above the first kept offset", describe_row(row)
 
 
 def _one_place_each(shard: StreamShard) -> Mismatches:

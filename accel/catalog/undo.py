@@ -26,7 +26,7 @@ from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.compact import erase_old_versions, keep_version
 from accel.catalog.facts import sketch_rows, sketches_of
 from accel.catalog.keys import require
-from accel.catalog.node_list import Undo, undone
+from accel.catalog.node_list import Undo, after_undo
 from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.records import NodeList, Rows, refs_of
 from accel.catalog.shard_writes import KeptList, kept_lists, move_stream_objects, read_list
@@ -143,7 +143,7 @@ def plan_undo(catalog: ObjectCatalog, node_id: int, sequence: int | None = None)
     if sequence is None and now.withdrawn_commits:
         return UndoReport(node_id, None, finished=now.withdrawn_commits)
     version = _wanted(parts, now, sequence)
-    undo = undone(now, version.version.node_list, parts.now_ms())
+    undo = after_undo(now, version.version.node_list, parts.now_ms())
     if undo is not None:
         _refuse_missing(parts, undo.revived, node_id)
     return _report(node_id, version.version.sequence, undo, now.withdrawn_commits)
@@ -188,7 +188,7 @@ def _described(parts: CatalogParts, now: NodeList, kept: KeptList, missing: Chec
     then = kept.version.node_list
     way, reason = Way.OPEN, ""
     try:
-        undo = undone(now, then, parts.now_ms())
+        undo = after_undo(now, then, parts.now_ms())
         way = Way.THERE if undo is None else Way.OPEN
         if undo is not None:
             _refuse_missing(parts, undo.revived, now.node_id, missing)
@@ -206,7 +206,7 @@ def _wanted(parts: CatalogParts, now: NodeList, sequence: int | None) -> KeptLis
 
 def _newest_other(parts: CatalogParts, now: NodeList, kept: list[KeptList]) -> KeptList:
     for version in reversed(kept):
-        if undone(now, version.version.node_list, parts.now_ms()) is not None:
+        if after_undo(now, version.version.node_list, parts.now_ms()) is not None:
             return version
     found = f"{len(kept)} versions that have the same objects"
     raise MaintenanceRefused(f"list of node {now.node_id}: expected an earlier version to go back to, found {found}")
@@ -259,7 +259,7 @@ class _WayBack:
     def change(self, node_list: NodeList | None) -> NodeList | None:
         """The list that follows; None if it was led back before: by an earlier call, or by this one unawares."""
         now = require(node_list, f"the list of node {self._earlier.node_id}")
-        undo = undone(now, self._earlier, self._parts.now_ms())
+        undo = after_undo(now, self._earlier, self._parts.now_ms())
         if undo is None:
             return None
         if not np.isin(undo.withdrawn_stream_objects["object_id"], self._kept_ids).all():

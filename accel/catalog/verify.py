@@ -45,7 +45,7 @@ from accel.catalog.records import (
     Rows,
     StreamShard,
     highest_of_each,
-    joined,
+    join_rows,
     no_rows,
     refs_of,
     some,
@@ -368,7 +368,7 @@ def _stream_object_rows(survey: Survey) -> Rows:
         *(seen.value.stream_objects for seen in survey.lists.values()),
     ]:
         known = joined_ids([live["object_id"], *(seen.value.retired["object_id"] for seen in survey.shards)])
-        live = joined(live, rows[~np.isin(rows["object_id"], known)])
+        live = join_rows(live, rows[~np.isin(rows["object_id"], known)])
     for node_id, node in survey.lists.items():
         commits = np.array(node.value.withdrawn_commits, dtype=np.int64)
         live = live[~((live["node_id"] == node_id) & np.isin(live["added_by"], commits))]

@@ -250,7 +250,7 @@ class NodeWriter:
         wanted = dict(streams) if isinstance(streams, Mapping) else dict.fromkeys(streams)
         with self._turn():
             starts = open_ranges(self._parts, self.node_id, self.session_number, wanted)
-            self._ends = self._ends.raised(*starts)
+            self._ends = self._ends.with_higher_ends(*starts)
 
     def close_streams(self, stream_ids: Iterable[int]) -> dict[int, int]:
         """End this node's ranges of streams where they stand, so that another node can open them.
@@ -360,7 +360,7 @@ class NodeWriter:
         self._doubtful.remove(claims)
         if self._seen is not before:
             self._doubtful.clear()  # whatever is still on its way names a version that is no longer there
-        self._ends = self._ends.raised(claims.stream_ids, claims.ends)
+        self._ends = self._ends.with_higher_ends(claims.stream_ids, claims.ends)
         self._ready += [(object_id, deadline_ms) for object_id in more if _is_prepared(self._seen.value, object_id)]
         self._after_commit()
 
@@ -381,7 +381,7 @@ class NodeWriter:
         self._seen = self._key.read_newer(self._seen)
         for claims in list(self._doubtful):
             if claims.are_listed(self._seen.value):
-                self._ends = self._ends.raised(claims.stream_ids, claims.ends)
+                self._ends = self._ends.with_higher_ends(claims.stream_ids, claims.ends)
                 self._doubtful.remove(claims)
         del self._doubtful[:-DOUBTFUL_MAX]
 
@@ -393,7 +393,7 @@ class NodeWriter:
         """
         if not claims.are_listed(self._seen.value):
             try:
-                self._ends.continued_by(claims.stream_ids, claims.starts, claims.ends)
+                self._ends.check_continued(claims.stream_ids, claims.starts, claims.ends)
             except CommitRefused:
                 self._seen = self._key.read_newer(self._seen)  # perhaps these very objects were committed before
                 if not claims.are_listed(self._seen.value):
@@ -538,7 +538,7 @@ def refuse_discontinuous(wanted: Wanted, ends: StreamEnds) -> None:
                 found = f"[{before.base_offset}, {before.end_offset}) and then {after.base_offset}"
                 raise CommitRefused(f"stream {stream_id}: expected batches without holes, found {found}")
     rows = [(stream_id, batches[0].base_offset, batches[-1].end_offset) for stream_id, batches in wanted]
-    ends.continued_by(*np.array(rows, dtype=np.int64).T)
+    ends.check_continued(*np.array(rows, dtype=np.int64).T)
 
 
 def digest_of(wanted: Wanted) -> bytes:

@@ -210,7 +210,7 @@ class _Sorted:
         is_here = self.ids[at] == wanted
         slots[is_here] = self.slots[at[is_here]]
 
-    def merged(self, ids: Integers, slots: Integers) -> _Sorted:
+    def with_merged(self, ids: Integers, slots: Integers) -> _Sorted:
         """These and others."""
         at = self.ids.searchsorted(ids)
         return _Sorted(np.insert(self.ids, at, ids), np.insert(self.slots, at, slots))
@@ -250,7 +250,7 @@ class StreamSlots:
         return slots, ids[first_time]
 
     def _add(self, ids: Integers, slots: Integers) -> None:
-        self._new = self._new.merged(ids, slots)
+        self._new = self._new.with_merged(ids, slots)
         if len(self._new.ids) > max(NEW_MIN, len(self._long.ids) // 8):
-            self._long = self._long.merged(self._new.ids, self._new.slots)
+            self._long = self._long.with_merged(self._new.ids, self._new.slots)
             self._new = _NOTHING

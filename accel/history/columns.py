@@ -78,17 +78,17 @@ class StoredSegments(msgspec.Struct, frozen=True):
     keys: bytes
 
 
-def stored_segments(segments: Segments) -> StoredSegments:
+def pack_segments(segments: Segments) -> StoredSegments:
     """Segments in any order as packed columns; O(n log n)."""
     keys = key_table(segments)
-    return StoredSegments(pack_columns(rows_of_segments(segments, keys)), packed_keys(keys))
+    return StoredSegments(pack_columns(rows_of_segments(segments, keys)), pack_keys(keys))
 
 
-def restored_segments(fields: StoredSegments, where: str, rows_max: int = ROWS_MAX) -> Segments:
+def restore_segments(fields: StoredSegments, where: str, rows_max: int = ROWS_MAX) -> Segments:
     """The same segments in the same order. O(n), no loop in Python.
 
     Args:
-        fields: what `stored_segments` made.
+        fields: what `pack_segments` made.
         where: names the place in errors.
         rows_max: more segments are refused before they are unpacked.
 
@@ -98,12 +98,12 @@ def restored_segments(fields: StoredSegments, where: str, rows_max: int = ROWS_M
         ValueError: rows that are no segments, or name keys that are not there.
     """
     rows = unpack_columns(fields.rows, ROW, f"{where}, rows", rows_max=rows_max)
-    return segments_of_rows(rows, unpacked_keys(fields.keys, f"{where}, keys"))
+    return segments_of_rows(rows, unpack_keys(fields.keys, f"{where}, keys"))
 
 
 def rows_of_segments(segments: Segments, keys: Integers) -> NDArray[np.void]:
     """Segments as rows of type ROW, with a table that has their keys."""
-    start, span = placed_keys(segments, keys)
+    start, span = place_keys(segments, keys)
     return make_rows(
         ROW,
         number=segments.numbers,
@@ -130,7 +130,7 @@ def key_table(*parts: Segments) -> Integers:
     return np.unique(np.concatenate(columns))
 
 
-def placed_keys(segments: Segments, keys: Integers) -> tuple[Integers, Integers]:
+def place_keys(segments: Segments, keys: Integers) -> tuple[Integers, Integers]:
     """Where the key ranges of segments start in a table that has their keys, and how far they span."""
     start = np.searchsorted(keys, key_bits(segments.key_starts))
     return start, np.searchsorted(keys, key_bits(segments.key_ends)) - start
@@ -151,12 +151,12 @@ def keys_at(keys: Integers, start: Integers, span: Integers) -> tuple[Keys, Keys
     return values[start], values[end]
 
 
-def packed_keys(keys: Integers) -> bytes:
+def pack_keys(keys: Integers) -> bytes:
     """A table of keys as bytes."""
     return pack_columns(keys.view(KEY))
 
 
-def unpacked_keys(data: bytes, where: str) -> Integers:
+def unpack_keys(data: bytes, where: str) -> Integers:
     """A table of keys from its bytes."""
     keys: Integers = np.ascontiguousarray(unpack_columns(data, KEY, where)["key"])
     return keys
@@ -207,13 +207,13 @@ SET_ROW: Final = np.dtype([(name, "<i8") for name in ("creation_epoch", "number"
 MAP_ROW: Final = np.dtype([(name, "<i8") for name in ("creation_epoch", "number", "value")])
 
 
-def packed_map(values: IdMap) -> bytes:
+def pack_map(values: IdMap) -> bytes:
     """A map from segment ids to numbers as bytes; O(n)."""
     epochs, numbers = _halves(values.ids)
     return pack_columns(make_rows(MAP_ROW, creation_epoch=epochs, number=numbers, value=values.values_array))
 
 
-def unpacked_map(data: bytes, where: str) -> IdMap:
+def unpack_map(data: bytes, where: str) -> IdMap:
     """The same map; O(n).
 
     Raises:
@@ -225,17 +225,17 @@ def unpacked_map(data: bytes, where: str) -> IdMap:
     return IdMap(make_ids(rows["creation_epoch"], rows["number"]), np.ascontiguousarray(rows["value"]))
 
 
-def packed_set(ids: IdSet) -> bytes:
+def pack_set(ids: IdSet) -> bytes:
     """A set of segment ids as bytes; O(n)."""
     epochs, numbers = _halves(ids.ids)
     return pack_columns(make_rows(SET_ROW, creation_epoch=epochs, number=numbers))
 
 
-def unpacked_set(data: bytes, where: str, rows_max: int = ROWS_MAX) -> IdSet:
+def unpack_set(data: bytes, where: str, rows_max: int = ROWS_MAX) -> IdSet:
     """The same set; O(n). More than ``rows_max`` ids are refused before they are unpacked.
 
     Raises:
-        CorruptObject, FormatTooNew, ValueError: as `unpacked_map`.
+        CorruptObject, FormatTooNew, ValueError: as `unpack_map`.
     """
     rows = unpack_columns(data, SET_ROW, where, rows_max=rows_max)
     return IdSet(make_ids(rows["creation_epoch"], rows["number"]))
@@ -261,7 +261,7 @@ class StoredChunk(msgspec.Struct, frozen=True):
     keys: bytes
 
 
-def stored_chunk(chunk: HistoryChunk) -> StoredChunk:
+def pack_chunk(chunk: HistoryChunk) -> StoredChunk:
     """A chunk as packed columns; O(n log n)."""
     back = _back(chunk)
     older = chunk.sealed.where(back == 0)
@@ -277,16 +277,16 @@ def stored_chunk(chunk: HistoryChunk) -> StoredChunk:
                 created=_counts(chunk.created_stops),
             )
         ),
-        created=_packed_created(chunk, keys),
+        created=_pack_created(chunk, keys),
         sealed=pack_columns(make_rows(SEALED_ROW, back=back)),
         older=pack_columns(rows_of_segments(older, keys)),
-        keys=packed_keys(keys),
+        keys=pack_keys(keys),
     )
 
 
-def _packed_created(chunk: HistoryChunk, keys: Integers) -> bytes:
+def _pack_created(chunk: HistoryChunk, keys: Integers) -> bytes:
     times = np.repeat(chunk.times_ms, _counts(chunk.created_stops))
-    start, span = placed_keys(chunk.created, keys)
+    start, span = place_keys(chunk.created, keys)
     lead = times - chunk.created.creation_times_ms
     return pack_columns(make_rows(CREATED_ROW, number=chunk.created.numbers, lead_ms=lead, start=start, span=span))
 
@@ -300,18 +300,18 @@ def _back(chunk: HistoryChunk) -> Integers:
     return np.where(inside, first - at, 0)
 
 
-def restored_chunk(fields: StoredChunk, where: str) -> HistoryChunk:
+def restore_chunk(fields: StoredChunk, where: str) -> HistoryChunk:
     """The same chunk. O(n), no loop in Python.
 
     Raises:
-        CorruptObject, FormatTooNew: as `restored_segments`.
+        CorruptObject, FormatTooNew: as `restore_segments`.
         ValueError: columns that contradict each other.
     """
     epochs = unpack_columns(fields.epochs, EPOCH_ROW, f"{where}, epochs")
     created = unpack_columns(fields.created, CREATED_ROW, f"{where}, created")
     back = unpack_columns(fields.sealed, SEALED_ROW, f"{where}, sealed")["back"]
     older = unpack_columns(fields.older, ROW, f"{where}, older")
-    keys = unpacked_keys(fields.keys, f"{where}, keys")
+    keys = unpack_keys(fields.keys, f"{where}, keys")
     # Checked before anything is counted on from there, or repeated so many times.
     check_epoch(where, fields.first_epoch + len(epochs), 0)
     check_epoch(where, fields.first_epoch, 0)

@@ -43,14 +43,14 @@ from accel.history.columns import (
     key_bits,
     keys_of_bits,
     make_rows,
-    packed_map,
-    packed_set,
-    restored_chunk,
-    restored_segments,
-    stored_chunk,
-    stored_segments,
-    unpacked_map,
-    unpacked_set,
+    pack_chunk,
+    pack_map,
+    pack_segments,
+    pack_set,
+    restore_chunk,
+    restore_segments,
+    unpack_map,
+    unpack_set,
 )
 from accel.history.rules.configuration import (
     SEGMENTS_MAX,
@@ -155,10 +155,10 @@ class HistoryForm(RecordForm[T]):
         value = self.restore(fields, self.name)
         return plain(fields if isinstance(value, int | str | UUID) else value)
 
-    def _enclosed(self, stored: bytes) -> bytes:
+    def _enclose(self, stored: bytes) -> bytes:
         return _CHECKSUM.pack(self._checksum(self.version, stored)) + stored
 
-    def _disclosed(self, data: bytes, version: int, where: str) -> bytes:
+    def _disclose(self, data: bytes, version: int, where: str) -> bytes:
         if len(data) < _CHECKSUM.size:
             raise CorruptObject(where, len(data), expected="a checksum of 4 bytes", found=f"{len(data)}")
         stored = data[_CHECKSUM.size :]
@@ -227,11 +227,11 @@ class SegmentColumns(Packing[Segments]):
 
     def pack(self, value: Segments) -> StoredSegments:
         """The packed columns."""
-        return stored_segments(value)
+        return pack_segments(value)
 
     def unpack(self, stored: StoredSegments, where: str) -> Segments:
         """The segments."""
-        return restored_segments(stored, where, self.rows_max)
+        return restore_segments(stored, where, self.rows_max)
 
 
 class MapColumns(Packing[IdMap]):
@@ -248,11 +248,11 @@ class MapColumns(Packing[IdMap]):
 
     def pack(self, value: IdMap) -> bytes:
         """The packed columns."""
-        return b"" if self.may_be_missing and not len(value) else packed_map(value)
+        return b"" if self.may_be_missing and not len(value) else pack_map(value)
 
     def unpack(self, stored: bytes, where: str) -> IdMap:
         """The map."""
-        return NOTHING if self.may_be_missing and not stored else unpacked_map(stored, where)
+        return NOTHING if self.may_be_missing and not stored else unpack_map(stored, where)
 
 
 class SetColumns(Packing[IdSet]):
@@ -262,11 +262,11 @@ class SetColumns(Packing[IdSet]):
 
     def pack(self, value: IdSet) -> bytes:
         """The packed columns."""
-        return packed_set(value)
+        return pack_set(value)
 
     def unpack(self, stored: bytes, where: str) -> IdSet:
         """The ids."""
-        return unpacked_set(stored, where, SEGMENTS_MAX)
+        return unpack_set(stored, where, SEGMENTS_MAX)
 
 
 class UuidRow(Packing[tuple[UUID, ...]]):
@@ -338,47 +338,47 @@ class StoredTimesBlock(msgspec.Struct, frozen=True):
     times: bytes
 
 
-def _packed_times(times: array[int]) -> bytes:
+def _pack_times(times: array[int]) -> bytes:
     return pack_columns(unpack(times).view(TIME))
 
 
-def _unpacked_times(data: bytes, where: str, rows_max: int = ROWS_MAX) -> array[int]:
+def _unpack_times(data: bytes, where: str, rows_max: int = ROWS_MAX) -> array[int]:
     return pack(unpack_columns(data, TIME, where, rows_max=rows_max)["time_ms"])
 
 
-def _stored_root(root: EpochTimesRoot) -> StoredTimesRoot:
+def _convert_root(root: EpochTimesRoot) -> StoredTimesRoot:
     return StoredTimesRoot(
         part_epochs=root.part_epochs,
         leaf_parts=root.leaf_parts,
         visible_epochs=root.visible_epochs,
-        leaf_starts=_packed_times(root.leaf_starts),
-        part_starts=_packed_times(root.part_starts),
-        tail=_packed_times(root.tail),
+        leaf_starts=_pack_times(root.leaf_starts),
+        part_starts=_pack_times(root.part_starts),
+        tail=_pack_times(root.tail),
     )
 
 
-def _restored_root(fields: StoredTimesRoot, where: str) -> EpochTimesRoot:
+def _restore_root(fields: StoredTimesRoot, where: str) -> EpochTimesRoot:
     rows_max = min(max(0, fields.part_epochs), ROWS_MAX)
     return EpochTimesRoot(
-        tail=_unpacked_times(fields.tail, f"{where}, tail", rows_max),
-        part_starts=_unpacked_times(fields.part_starts, f"{where}, part starts"),
-        leaf_starts=_unpacked_times(fields.leaf_starts, f"{where}, leaf starts"),
+        tail=_unpack_times(fields.tail, f"{where}, tail", rows_max),
+        part_starts=_unpack_times(fields.part_starts, f"{where}, part starts"),
+        leaf_starts=_unpack_times(fields.leaf_starts, f"{where}, leaf starts"),
         visible_epochs=fields.visible_epochs,
         part_epochs=fields.part_epochs,
         leaf_parts=fields.leaf_parts,
     )
 
 
-def _stored_block(found: BlockTimes) -> StoredTimesBlock:
+def _convert_block(found: BlockTimes) -> StoredTimesBlock:
     block = found.block
-    return StoredTimesBlock(block.kind.value, block.number, block.epochs, _packed_times(found.times))
+    return StoredTimesBlock(block.kind.value, block.number, block.epochs, _pack_times(found.times))
 
 
-def _restored_block(fields: StoredTimesBlock, where: str) -> BlockTimes:
+def _restore_block(fields: StoredTimesBlock, where: str) -> BlockTimes:
     if not 1 <= fields.epochs <= ROWS_MAX or fields.number < 0:
         raise ValueError(f"expected a block of 1 to {ROWS_MAX} epochs, numbered from 0 on, found {fields.epochs}")
     block = Block(BlockKind(fields.kind), fields.number, fields.epochs)
-    return BlockTimes(block, _unpacked_times(fields.times, f"{where}, times", fields.epochs))
+    return BlockTimes(block, _unpack_times(fields.times, f"{where}, times", fields.epochs))
 
 
 class StoredTruncation(msgspec.Struct, frozen=True):
@@ -395,12 +395,12 @@ class StoredTruncation(msgspec.Struct, frozen=True):
     workflow_id: bytes
 
 
-def _stored_truncation(record: TruncationRecord) -> StoredTruncation:
+def _convert_truncation(record: TruncationRecord) -> StoredTruncation:
     return StoredTruncation(
-        segments=stored_segments(record.span.segments),
-        places=_packed_places(record.cut, record.span),
-        last_segments=stored_segments(record.last_span.segments),
-        last_places=_packed_places(record.last_cut, record.last_span),
+        segments=pack_segments(record.span.segments),
+        places=_pack_places(record.cut, record.span),
+        last_segments=pack_segments(record.last_span.segments),
+        last_places=_pack_places(record.last_cut, record.last_span),
         deleted_count=record.deleted_count,
         to_delete_count=record.to_delete_count,
         size_till=record.size_till,
@@ -409,9 +409,9 @@ def _stored_truncation(record: TruncationRecord) -> StoredTruncation:
     )
 
 
-def _restored_truncation(fields: StoredTruncation, where: str) -> TruncationRecord:
-    cut, span = _restored_places(fields.segments, fields.places, where)
-    last_cut, last_span = _restored_places(fields.last_segments, fields.last_places, f"{where}, last")
+def _restore_truncation(fields: StoredTruncation, where: str) -> TruncationRecord:
+    cut, span = _restore_places(fields.segments, fields.places, where)
+    last_cut, last_span = _restore_places(fields.last_segments, fields.last_places, f"{where}, last")
     return TruncationRecord(
         cut=cut,
         span=span,
@@ -425,13 +425,13 @@ def _restored_truncation(fields: StoredTruncation, where: str) -> TruncationReco
     )
 
 
-def _packed_places(cut: IdMap, span: CutSpan) -> bytes:
+def _pack_places(cut: IdMap, span: CutSpan) -> bytes:
     # Cut and span are of the same segments, in the same order: their ids stand there once.
     return pack_columns(make_rows(PLACE, offset=cut.values_array, epoch=span.epochs.values_array))
 
 
-def _restored_places(stored: StoredSegments, packed: bytes, where: str) -> tuple[IdMap, CutSpan]:
-    segments = restored_segments(stored, where)
+def _restore_places(stored: StoredSegments, packed: bytes, where: str) -> tuple[IdMap, CutSpan]:
+    segments = restore_segments(stored, where)
     places = unpack_columns(packed, PLACE, f"{where}, places")
     epochs = IdMap(segments.ids.copy(), places["epoch"].copy())
     return IdMap(segments.ids.copy(), places["offset"].copy()), CutSpan(segments, epochs)
@@ -452,7 +452,7 @@ class StoredConfiguration(msgspec.Struct, frozen=True):
     workflow_id: bytes
 
 
-def _stored_configuration(record: ConfigurationRecord) -> StoredConfiguration:
+def _convert_configuration(record: ConfigurationRecord) -> StoredConfiguration:
     wanted = record.configuration
     retention = wanted.retention
     return StoredConfiguration(
@@ -469,7 +469,7 @@ def _stored_configuration(record: ConfigurationRecord) -> StoredConfiguration:
     )
 
 
-def _restored_configuration(fields: StoredConfiguration, _: str) -> ConfigurationRecord:
+def _restore_configuration(fields: StoredConfiguration, _: str) -> ConfigurationRecord:
     kind = fields.retention_kind
     retention = None
     if kind is not None:
@@ -499,12 +499,12 @@ EPOCH_RECORD: Final = HistoryForm(
 )
 EPOCH_TRANSITION: Final = HistoryForm("epoch-transition", 1, Nested(EpochTransition, BY_TYPE))
 SEALED_EPOCH: Final = number_form("sealed-epoch", "epoch", EPOCH_MAX)
-HISTORY_CHUNK: Final = HistoryForm("history-chunk", 1, Converted(StoredChunk, stored_chunk, restored_chunk))
-EPOCH_TIMES: Final = HistoryForm("epoch-times", 1, Converted(StoredTimesRoot, _stored_root, _restored_root))
+HISTORY_CHUNK: Final = HistoryForm("history-chunk", 1, Converted(StoredChunk, pack_chunk, restore_chunk))
+EPOCH_TIMES: Final = HistoryForm("epoch-times", 1, Converted(StoredTimesRoot, _convert_root, _restore_root))
 EPOCH_TIMES_BLOCK: Final = HistoryForm(
-    "epoch-times-block", 1, Converted(StoredTimesBlock, _stored_block, _restored_block)
+    "epoch-times-block", 1, Converted(StoredTimesBlock, _convert_block, _restore_block)
 )
-TRUNCATION: Final = HistoryForm("truncation", 1, Converted(StoredTruncation, _stored_truncation, _restored_truncation))
+TRUNCATION: Final = HistoryForm("truncation", 1, Converted(StoredTruncation, _convert_truncation, _restore_truncation))
 RETENTION_SET: Final = HistoryForm("retention-set", 1, OneField("entries", RETENTION_ENTRIES))
 STREAM_CUT: Final = HistoryForm("stream-cut", 1, Nested(StreamCutRecord, BY_TYPE))
 SEALED_SIZES: Final = HistoryForm("sealed-sizes", 1, OneField("sizes", MapColumns()))
@@ -536,7 +536,7 @@ COMMIT_ORDER: Final = HistoryForm(
 
 STREAM_STATE: Final = HistoryForm("stream-state", 1, StreamStatus)
 CONFIGURATION_FIELDS: Final = Converted[ConfigurationRecord](
-    StoredConfiguration, _stored_configuration, _restored_configuration
+    StoredConfiguration, _convert_configuration, _restore_configuration
 )
 CONFIGURATION: Final = HistoryForm("configuration", 1, CONFIGURATION_FIELDS)
 HISTORY_LAYOUT: Final = HistoryForm("history-layout", 1, HistoryLayout)
@@ -578,10 +578,10 @@ class StoredRequest(msgspec.Struct, frozen=True):
     is_submitted: bool = False
 
 
-def _stored_request(request: WorkflowRequest) -> StoredRequest:
+def _convert_request(request: WorkflowRequest) -> StoredRequest:
     checked_integer("characters of a reason", len(request.reason), 0, REASON_SIZE_MAX)
     return msgspec.structs.replace(
-        _stored_plan(request.plan),
+        _convert_plan(request.plan),
         workflow_id=request.workflow_id.bytes,
         status=request.status.name,
         base=request.base,
@@ -591,7 +591,7 @@ def _stored_request(request: WorkflowRequest) -> StoredRequest:
     )
 
 
-def _stored_plan(plan: Plan) -> StoredRequest:
+def _convert_plan(plan: Plan) -> StoredRequest:
     empty = StoredRequest(b"", "", b"", is_kept=False, reason="", workflow="", record=b"")
     if isinstance(plan, ScalePlan):
         record = EPOCH_TRANSITION.encode(plan.transition)
@@ -608,14 +608,14 @@ def _stored_plan(plan: Plan) -> StoredRequest:
     return msgspec.structs.replace(empty, record=record, **own)
 
 
-def _restored_request(fields: StoredRequest, where: str) -> WorkflowRequest:
+def _restore_request(fields: StoredRequest, where: str) -> WorkflowRequest:
     workflow_id = _UUID.unpack(fields.workflow_id, "")
     if workflow_id is None:
         raise ValueError("expected the id of a workflow, found none")
     checked_integer("characters of a reason", len(fields.reason), 0, REASON_SIZE_MAX)
     return WorkflowRequest(
         workflow_id=workflow_id,
-        plan=_restored_plan(fields, f"{where}, record"),
+        plan=_restore_plan(fields, f"{where}, record"),
         status=ByName(RequestStatus).unpack(fields.status, ""),
         base=fields.base,
         is_kept=fields.is_kept,
@@ -623,7 +623,7 @@ def _restored_request(fields: StoredRequest, where: str) -> WorkflowRequest:
     )
 
 
-def _restored_plan(fields: StoredRequest, where: str) -> Plan:
+def _restore_plan(fields: StoredRequest, where: str) -> Plan:
     base_id = _UUID.unpack(fields.base_id, "")
     match ByName(StreamState).unpack(fields.workflow, ""):
         case StreamState.SCALING:
@@ -642,7 +642,7 @@ def _restored_plan(fields: StoredRequest, where: str) -> Plan:
 
 
 WORKFLOW_REQUEST: Final = HistoryForm(
-    "workflow-request", 1, Converted(StoredRequest, _stored_request, _restored_request)
+    "workflow-request", 1, Converted(StoredRequest, _convert_request, _restore_request)
 )
 
 ALL_FORMS: Final[tuple[HistoryForm[Any], ...]] = (

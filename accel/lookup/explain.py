@@ -260,7 +260,8 @@ def _chosen_text(one: Round, policy: str) -> str:
     if policy.startswith("window"):
         how = "the next in order" + {"window": ""}.get(policy, ", and some ahead")
     elif one.near != "unknown":
-        how = {"low": "densest at the low end", "high": "densest at the high end"}[one.near]
+        ends = {"low": "the low end", "high": "the high end", "ends": "both ends"}
+        how = f"densest at {ends[one.near]}"
     return f"{verb} {opened} of {count_text(one.candidates, 'candidate')}, {how}"
 
 
@@ -564,7 +565,7 @@ class Trace:
                 candidates=count,
                 low_position=bracket.low,
                 high_position=bracket.high,
-                near=bracket.near.value,
+                near=bracket.guess.near.value,
                 opened=chosen,
             )
         )

@@ -11,9 +11,9 @@ served from any more, and one whose answer came out short. A fetch that waits fo
     |                           | not there                                    |                                     |
     | the next image            | a fetch waits                                | by that fetch                       |
 
-The first two share one thread, the third has one; each is started for one question, and ends with it. Who asks while
-a question of the same kind is under way shares it. They do not keep the process alive, and closing waits for none of
-them: who waits for one then gets `Closed`.
+Of the first two kinds one question is under way at a time, and one of the third; who asks meanwhile shares it. Each
+runs in a daemon thread that `Components.start` provides when it is first needed: at most two work for an accelerator.
+They do not keep the process alive, and closing waits for none of them: who waits for a question then gets `Closed`.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class ImageFollower:
         self._image = source.current()
         self._installed_seconds = system.timer()
         self._asked_seconds: float | None = None
+        self._may_join = False
         self._reported_seconds: float | None = None
         self._unreported = 0
         self._lock = Lock()
@@ -128,6 +129,8 @@ class ImageFollower:
 
     def ask(self) -> Asked:
         """Ask the source for the newest image, beside the caller. Does not block."""
+        if not self._newest.is_asking:
+            self._asked_seconds, self._may_join = self._system.timer(), True
         return self._newest.ask(lambda: self._answer(self._source.current, is_installed=True))
 
     def ask_newer(self, version: ImageVersion) -> Asked:
@@ -136,8 +139,7 @@ class ImageFollower:
         What comes of it may be of a question that was under way: `newer` tells what it means for a version.
         """
         self._counters.add(refreshes=1)
-        if not self._newest.is_asking:
-            self._asked_seconds = self._system.timer()
+        self._asked_seconds, self._may_join = self._system.timer(), False
         return self._newest.ask(lambda: self._answer(lambda: self._source.wait_newer(version, 0), is_installed=True))
 
     def ask_next(self, version: ImageVersion, timeout_seconds: float) -> Asked:
@@ -183,9 +185,13 @@ class ImageFollower:
             self.ask()
 
     def may_ask(self) -> bool:
-        """Whether a short answer may ask for a newer image now, or somebody has just asked."""
+        """Whether a short answer may ask for a newer image now, or somebody has just asked.
+
+        Of those who find that the image at hand is being asked for, the first one waits for that. The others do not:
+        the source may hang.
+        """
         last = self._asked_seconds
-        if last is None:
+        if last is None or (self._may_join and self._newest.is_asking):
             return True
         now, settings = self._system.timer(), self._settings
         is_idle = now - self._installed_seconds >= IDLE_AFTER_SECONDS

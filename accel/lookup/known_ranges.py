@@ -58,7 +58,7 @@ class RangeColumns(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The object at a position is the next one."""
+    """The object at a position holds [start, end) of the stream; as an answer, it is the next one."""
 
     position: int
     start: int
@@ -75,15 +75,26 @@ class Between:
     """The next object, if there is one, stands among the candidates.
 
     Args:
-        low: position of the known holder before them, or -1; `low_end` is where its range ends, or -1.
-        high: position of the known holder after them, or the length of the list.
-        candidates: ascending positions between the two; never empty.
+        candidates: ascending positions between two known holders; never empty.
+        listed: the length of the list.
+        before: the known holder before them; None where there is none.
+        after: the known holder after them; None where there is none.
     """
 
-    low: int
-    low_end: int
-    high: int
     candidates: Column
+    listed: int
+    before: Found | None = None
+    after: Found | None = None
+
+    @property
+    def low(self) -> int:
+        """Position of the known holder before the candidates, or -1."""
+        return -1 if self.before is None else self.before.position
+
+    @property
+    def high(self) -> int:
+        """Position of the known holder after the candidates, or the length of the list."""
+        return self.listed if self.after is None else self.after.position
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,10 +123,7 @@ class KnownRanges:
         index = int(np.searchsorted(self.starts, offset, side="right")) - 1
         if index >= 0 and self.ends[index] > offset:
             return self._covering(index, offset, first=first)
-        low = int(self.positions[index]) if index >= 0 else -1
-        low_end = int(self.ends[index]) if index >= 0 else -1
-        high = int(self.positions[index + 1]) if index + 1 < len(self.positions) else len(self.unknown)
-        return self._between(low, low_end, high) or Hole()
+        return self._between(index, index + 1) or Hole()
 
     def scan(self, offset: int, from_position: int, *, first: bool) -> tuple[Found | Hole | Between, int]:
         """As :meth:`place`, by walking the list in order from a position; also gives the position to go on from.
@@ -124,7 +132,7 @@ class KnownRanges:
         """
         candidates = np.flatnonzero(self.unknown)
         if len(candidates):
-            return Between(-1, -1, len(self.unknown), candidates), from_position
+            return Between(candidates, len(self.unknown)), from_position
         for row in np.argsort(self.positions, kind="stable").tolist():
             position, start, end = int(self.positions[row]), int(self.starts[row]), int(self.ends[row])
             if position < from_position or end <= offset:
@@ -134,19 +142,36 @@ class KnownRanges:
             return Hole(), position
         return Hole(), len(self.unknown)
 
+    def run_to(self, offset: int) -> tuple[int, int, int]:
+        """The known holders that follow one another without a gap up to the one that ends at an offset.
+
+        How many they are, how many positions of the list they span, and how many offsets they hold. O(holders).
+        """
+        last = int(np.searchsorted(self.starts, offset, side="right")) - 1
+        breaks = np.flatnonzero(self.ends[:last] != self.starts[1 : last + 1])
+        first = int(breaks[-1]) + 1 if len(breaks) else 0
+        spanned = int(self.positions[last] - self.positions[first]) + 1
+        return last - first + 1, spanned, int(self.ends[last] - self.starts[first])
+
     def _covering(self, index: int, offset: int, *, first: bool) -> Found | Hole | Between:
-        position, start, end = int(self.positions[index]), int(self.starts[index]), int(self.ends[index])
         if self.holed[index]:
             # Another object may fill the hole; the list decides, so all that stands before this one must be known.
-            below = int(self.positions[index - 1]) if index else -1
-            between = self._between(below, int(self.ends[index - 1]) if index else -1, position)
+            between = self._between(index - 1, index)
             if between is not None:
                 return between
-        return Found(position, start, end) if start == offset or first else Hole()
+        found = self._row(index)
+        return found if found.start == offset or first else Hole()
 
-    def _between(self, low: int, low_end: int, high: int) -> Between | None:
+    def _between(self, below: int, above: int) -> Between | None:
+        before = self._row(below) if below >= 0 else None
+        after = self._row(above) if above < len(self.positions) else None
+        low = -1 if before is None else before.position
+        high = len(self.unknown) if after is None else after.position
         candidates = np.flatnonzero(self.unknown[low + 1 : high]) + (low + 1)
-        return Between(low, low_end, high, candidates) if len(candidates) else None
+        return Between(candidates, len(self.unknown), before, after) if len(candidates) else None
+
+    def _row(self, index: int) -> Found:
+        return Found(int(self.positions[index]), int(self.starts[index]), int(self.ends[index]))
 
 
 def join_ranges(

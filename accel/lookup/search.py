@@ -82,7 +82,7 @@ from accel.lookup.steps import (
     SnapshotKnown,
 )
 from loaders.hints import ByteSpan, SnapshotRoot, StreamEntries, no_entries, plan_entries
-from loaders.plan import Bracket, LoadAll, Near, Policy, Positions, Spread, in_run
+from loaders.plan import Bracket, Guess, LoadAll, Near, Policy, Positions, Spread, Trust, expected_place, in_run
 from range_index import ObjectRanges, StreamRange
 
 ROOT_WORTH_OBJECTS = 32
@@ -96,12 +96,6 @@ TAIL_OBJECTS = 4
 
 UNCOVERED_OBJECTS = 16
 """When a snapshot has been asked, and no more candidates than this are left, they are opened in one round."""
-
-NEAR_END_SHARE = 0.01
-"""A read in the first or last hundredth of what a node owns of a stream counts as one at its head or tail."""
-
-GUESS_ROUNDS_MAX = 6
-"""A guess that the offset lies at the head or the tail is given up after so many rounds."""
 
 _new_found: Final = tuple.__new__
 """The class's own constructor, without the detour through a Python function."""
@@ -460,13 +454,19 @@ class Search:
 
     def _choose_tail(self, visit: NodeVisit, place: Between) -> tuple[Bracket | None, tuple[int, ...]]:
         """The newest objects that the snapshot does not cover, for a read at the tail: what it wants may be there."""
-        near = visit.near(self.request, self.next, place)
+        guess = visit.guess(self.next, place)
         uncovered = visit.uncovered(place.candidates)
-        if near is not Near.HIGH or not len(uncovered):
+        if not self._is_tail(guess, place) or not len(uncovered):
             return None, ()
         nothing: Positions = np.empty(0, dtype=np.int64)
-        bracket = Bracket(place.low, place.high, uncovered, nothing, visit.rounds, visit.stuck_rounds, near)
+        bracket = Bracket(place.low, place.high, uncovered, nothing, visit.rounds, visit.stuck_rounds, guess)
         return bracket, tuple(uncovered[-TAIL_OBJECTS:].tolist())
+
+    def _is_tail(self, guess: Guess, place: Between) -> bool:
+        """Whether this is a read at the tail; where nobody knows where that is, an open end says so."""
+        if place.after is not None or guess.near not in {Near.HIGH, Near.ENDS}:
+            return False
+        return guess.trust is not Trust.OPEN or self.request.end == OPEN_END
 
     def _check_rounds(self) -> None:
         if self._is_bounded():
@@ -708,9 +708,9 @@ class NodeVisit:
         self.stuck_rounds = self.stuck_rounds + 1 if self.last_bracket == bounds else 0
         self.last_bracket = bounds
         beyond = self._unasked(np.flatnonzero(ranges.unknown[place.high + 1 :]) + place.high + 1)
-        near = self.near(request, offset, place)
+        guess = self.guess(offset, place)
         run = _run_objects(request, offset, picked, ranges, place)
-        return Bracket(place.low, place.high, candidates, beyond, self.rounds, self.stuck_rounds, near, run)
+        return Bracket(place.low, place.high, candidates, beyond, self.rounds, self.stuck_rounds, guess, run)
 
     def bracket_of_run(
         self, request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between
@@ -719,7 +719,8 @@ class NodeVisit:
         run = 0 if self.scan else _run_objects(request, offset, picked, ranges, place)
         following = np.flatnonzero(ranges.unknown[place.low + 1 :]) + place.low + 1 if run else place.candidates[:0]
         nothing: Positions = np.empty(0, dtype=np.int64)
-        return Bracket(place.low, len(self.node), self._unasked(following), nothing, self.rounds, 0, Near.LOW, run)
+        guess = Guess(Near.LOW, Trust.SURE)
+        return Bracket(place.low, len(self.node), self._unasked(following), nothing, self.rounds, 0, guess, run)
 
     def ahead(self, policy: Policy, bracket: Bracket) -> tuple[int, ...]:
         """What a proven run should have under way besides; nothing while there is enough."""
@@ -728,23 +729,12 @@ class NodeVisit:
         unasked = self._unasked(bracket.candidates)
         return tuple(policy.ahead(replace(bracket, candidates=unasked), len(self.pending)).tolist())
 
-    def near(self, request: Request, offset: int, place: Between) -> Near:
-        """Where in the bracket the offset is expected: next to a neighbour, at the head, at the tail, or anywhere."""
-        if place.low_end == offset:
-            return Near.LOW
-        if self.rounds >= GUESS_ROUNDS_MAX:
-            return Near.UNKNOWN
-        at_start, at_end = place.low < 0, place.high == len(self.node)
-        head, tail = _owned_span(self.stream, self.node.node_id)
-        if tail == OPEN_END:
-            reads_ahead = request.end == OPEN_END and offset > head
-            if at_end and reads_ahead and not self.rounds:
-                return Near.HIGH
-            return Near.LOW if at_start and offset <= head else Near.UNKNOWN
-        margin = (tail - head) * NEAR_END_SHARE
-        if at_end and offset >= tail - margin:
-            return Near.HIGH
-        return Near.LOW if at_start and offset <= head + margin else Near.UNKNOWN
+    def guess(self, offset: int, place: Between) -> Guess:
+        """Where among the candidates the object for an offset is expected."""
+        head, tail = self.stream.owned_span(self.node)
+        if place.after is not None:
+            tail = max(tail or 0, place.after.end)
+        return expected_place(offset, place.before, place.after, head, tail)
 
     def _openable(self, place: Between) -> Positions:
         """The candidates that did not fail and are not under way; if all failed, the answer depends on one of them."""
@@ -766,22 +756,12 @@ def _rows_of(facts: IndexFacts, node: NodeImage) -> RangeColumns:
     return RangeColumns(starts, ends, node.positions(object_ids), holed)
 
 
-def _owned_span(stream: StreamImage, node_id: int) -> tuple[int, int]:
-    """First offset and end of what a node owns of a stream; an end of -1 where it is not known."""
-    owned = [owned_range for owned_range in stream.ranges if owned_range.node_id == node_id]
-    head = max(owned[0].start, stream.start_offset)
-    return head, owned[-1].end
-
-
 def _run_objects(request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between) -> int:
     """How many objects a scan may have under way in list order; 0 where no run of neighbours leads to the offset."""
-    if place.low_end != offset:
+    if place.before is None or place.before.end != offset:
         return 0
-    last = int(np.searchsorted(ranges.starts, offset, side="right")) - 1
-    breaks = np.flatnonzero(ranges.ends[:last] != ranges.starts[1 : last + 1])
-    first = int(breaks[-1]) + 1 if len(breaks) else 0
-    objects, length = last - first + 1, int(ranges.ends[last] - ranges.starts[first])
+    objects, positions, length = ranges.run_to(offset)
     wanted = request.limit - picked
     if request.end != OPEN_END:
         wanted = min(wanted, -((request.end - offset) * objects // -length))
-    return in_run(objects, int(ranges.positions[last] - ranges.positions[first]) + 1, wanted)
+    return in_run(objects, positions, wanted)

@@ -26,7 +26,7 @@ Events of one key come in their order, from any reader. Calls are table calls: 1
     | is asked for its first event                     | `join`, `rebalance`                                           |
     | after `rebalance_seconds`                        | `rebalance`                                                   |
     | has nothing to read, `idle_seconds` later        | the same; `state` too where it might be at the end            |
-    | has given the last event of a sealed segment     | `finished`, `rebalance`, at once                              |
+    | has given the last event of a sealed segment     | `finish`, `rebalance`, at once                                |
     | is told to `rebalance`                           | the same: what was given so far is not given again            |
     | `leave`, `close`, the end                        | `leave`                                                       |
 
@@ -57,8 +57,8 @@ from accel.history.columns import (
     StoredSegments,
     check_within,
     make_rows,
-    restored_segments,
-    stored_segments,
+    pack_segments,
+    restore_segments,
 )
 from accel.history.records import HistoryForm, plain
 from accel.history.rules import retention
@@ -82,7 +82,7 @@ from accel.streams.rules.group_state import (
     after_rebalance,
     assignment,
 )
-from accel.streams.rules.reader_core import Finished, Frontier, ReaderCore, ReaderSettings, placed
+from accel.streams.rules.reader_core import Finished, Frontier, ReaderCore, ReaderSettings, place_offsets
 from accel.streams.segment_source import SegmentSource
 from accel.system import SYSTEM, Components
 from loaders.errors import TableMissing
@@ -108,7 +108,7 @@ class StoredGroup(msgspec.Struct, frozen=True):
 def _stored(state: GroupState) -> StoredGroup:
     has_waited = [reader.has_waited for reader in state.readers]
     return StoredGroup(
-        segments=stored_segments(state.segments),
+        segments=pack_segments(state.segments),
         places=pack_columns(make_rows(PLACE, offset=state.offsets, owner=state.owners)),
         readers=[reader.name for reader in state.readers],
         reports=pack_columns(make_rows(REPORT, lag=state.lags, has_waited=has_waited)),
@@ -121,7 +121,7 @@ def _restored(fields: StoredGroup, where: str) -> GroupState:
     check_within("marks of waiting", reports["has_waited"], 0, 1)
     rows = zip(fields.readers, reports["lag"].tolist(), reports["has_waited"].tolist(), strict=True)
     return GroupState(
-        restored_segments(fields.segments, where),
+        restore_segments(fields.segments, where),
         places["offset"].copy(),
         places["owner"].copy(),
         tuple(GroupMember(name, lag, bool(has_waited)) for name, lag, has_waited in rows),
@@ -225,7 +225,7 @@ class ReaderGroup:
     def rebalance(self, reader: str, positions: Mapping[int, int], lag: int) -> Assignment:
         """Tell where the reader is, and learn what to read from now on. 2 calls; 1 if nothing changed.
 
-        To be called every few seconds while reading, sooner where nothing is left to read, and right after `finished`:
+        To be called every few seconds while reading, sooner where nothing is left to read, and right after `finish`:
         what is due to a reader waits for its call, and what it read since its last one is read twice should it die. A
         call gives up one segment at most, so a new reader has its share after some calls of the others. With many
         readers, less often: all calls change one value, which takes some ten changes a second on S3.
@@ -248,7 +248,7 @@ class ReaderGroup:
         now = self._change(lambda state: after_rebalance(state, reader, positions, lag))
         return assignment(now, reader, positions)
 
-    def finished(self, reader: str, segment_id: int, successors: Iterable[SegmentRecord], *, offset: int) -> None:
+    def finish(self, reader: str, segment_id: int, successors: Iterable[SegmentRecord], *, offset: int) -> None:
         """A segment was read to its end; its successors begin when nothing older is left at any of their keys. 2 calls.
 
         A segment that is not the reader's any more stays as it is. Until this has gone through, the segment belongs
@@ -309,7 +309,7 @@ class ReaderGroup:
 
         What was truncated is not read. Readers learn it from their next `rebalance`.
         """
-        head = retention.placed(self._stream.truncation())
+        head = retention.place_truncation(self._stream.truncation())
         if head is None:
             return self.position()
         return self._change(lambda now: now.after_skip(head)).position()
@@ -345,11 +345,11 @@ def _table_of(stream: Stream) -> Table:
 
 def _head(stream: Stream) -> PlacedCut:
     """Where the stream begins. 1 call, 2 if it was never truncated."""
-    cut = retention.placed(stream.truncation())
+    cut = retention.place_truncation(stream.truncation())
     if cut is not None:
         return cut
     first = stream.epochs.epoch(0)
-    return placed(first.segments, offsets_at_start(first))
+    return place_offsets(first.segments, offsets_at_start(first))
 
 
 # A reader of the group
@@ -507,7 +507,7 @@ class GroupReader(ThreadReader):
 
     def _collect(self) -> None:
         """Take note of what was read to its end; all of it was given, for no answer is looked at before."""
-        self._untold.update((finished.segment_id, finished) for finished in self._core.finished())
+        self._untold.update((finished.segment_id, finished) for finished in self._core.take_finished())
 
     def _ask_group(self) -> None:
         if self._is_leaving:
@@ -517,7 +517,7 @@ class GroupReader(ThreadReader):
             self._has_joined = True
         self._collect()
         for finished in list(self._untold.values()):
-            self._group.finished(self.name, finished.segment_id, finished.successors, offset=finished.offset)
+            self._group.finish(self.name, finished.segment_id, finished.successors, offset=finished.offset)
             del self._untold[finished.segment_id]
         self._carry_out(self._group.rebalance(self.name, self.position(), self._told_lag()))
         self._rebalanced_at, self._is_certain = self._system.timer(), True

@@ -28,9 +28,9 @@ from accel.history.rules.values import IdMap, segment_text
 from accel.history.store import Stream
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.reader_core import (
+    AskEnd,
     Fill,
     Frontier,
-    Learn,
     ReaderCore,
     ReaderSettings,
     SegmentEnd,
@@ -145,13 +145,13 @@ class ReaderBase:
             if (answered := self._answers.get()) is not None:
                 self._answer(*answered)
         self._retry()
-        for step in self._core.wanted():
+        for step in self._core.next_steps():
             self._ask(step).add_done_callback(partial(self._arrived, step))
 
     def _ask(self, step: Step) -> Future[SegmentEvents | SegmentEnd]:
         if isinstance(step, Fill):
             return self._pool.submit(self._source.fill, step)
-        return self._pool.submit(self._source.learn, step)
+        return self._pool.submit(self._source.ask_end, step)
 
     def _arrived(self, step: Step, done: Future[SegmentEvents | SegmentEnd]) -> None:
         """Called by the thread that has the answer."""
@@ -186,24 +186,24 @@ class ReaderBase:
         """
         error = done.exception()
         if error is not None:
-            self._core.failed(step)
+            self._core.note_failure(step)
             if not self._is_needed(step):
                 return
             raise error
         answer = done.result()
         if isinstance(step, Fill) and isinstance(answer, SegmentEvents):
-            self._core.filled(step, answer)
+            self._core.take_events(step, answer)
             if answer.batches:
                 self._stalled_since = None
-        elif isinstance(step, Learn) and isinstance(answer, SegmentEnd):
-            self._core.learned(step, answer)
+        elif isinstance(step, AskEnd) and isinstance(answer, SegmentEnd):
+            self._core.take_end(step, answer)
             if step.segment_id not in self._core.position():
                 self._stalled_since = None
 
     def _is_needed(self, step: Step) -> bool:
         """Whether what is asked for lies before the reader; not of a segment that was given up, or skipped, since."""
         at = self._core.position().get(step.segment_id)
-        return at is not None and (isinstance(step, Learn) or step.offset >= at)
+        return at is not None and (isinstance(step, AskEnd) or step.offset >= at)
 
     def _take(self) -> EventBatch | None:
         """The next events, unless others that may be older are on their way and were not waited for too long."""

@@ -26,7 +26,7 @@ from cachetools import LRUCache
 
 from accel.errors import AccelError, InvalidRequest, PositionTruncated
 from accel.history.rules.configuration import OffsetUnit
-from accel.history.rules.retention import placed
+from accel.history.rules.retention import place_truncation
 from accel.history.rules.segments import KeyProfile, KeyRanges
 from accel.history.rules.states import StreamState
 from accel.history.rules.values import checked_id, checked_integer, segment_text
@@ -35,7 +35,7 @@ from accel.image import OPEN_END, ImageVersion
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.arrival_order import SegmentRead
 from accel.streams.rules.events import EventBatch, HostClock, decode_events
-from accel.streams.rules.reader_core import Fill, Learn, SegmentEnd, SegmentEvents
+from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from accel.streams.time_index import PartCache, SegmentTimeIndex
 from accel.system import SYSTEM, Components
 from loaders.format import RecordBatch
@@ -67,7 +67,7 @@ class SegmentSource(Protocol):
         """
         ...
 
-    def learn(self, learn: Learn) -> SegmentEnd:
+    def ask_end(self, step: AskEnd) -> SegmentEnd:
         """Whether a segment is sealed, and what follows it.
 
         Raises:
@@ -175,9 +175,9 @@ class ObjectSegmentSource:
         values = np.array([batch.value for batch in batches], dtype=np.uint64)
         return SegmentRead(b"".join(batch.payloads() for batch in batches), values, events.token)
 
-    def learn(self, learn: Learn) -> SegmentEnd:
-        """See `SegmentSource.learn`."""
-        segment_id = learn.segment_id
+    def ask_end(self, step: AskEnd) -> SegmentEnd:
+        """See `SegmentSource.ask_end`."""
+        segment_id = step.segment_id
         active = self._newest()
         if self._accelerator.image_version != self._segment(segment_id).version:
             return SegmentEnd(None, is_stale=True)
@@ -261,7 +261,7 @@ class ObjectSegmentSource:
         return self._unit
 
     def _refuse_truncated(self, fill: Fill) -> None:
-        head = placed(self._stream.truncation())
+        head = place_truncation(self._stream.truncation())
         if head is None:
             return
         if fill.segment_id in head.cut:

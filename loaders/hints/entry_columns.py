@@ -108,7 +108,7 @@ class EntryColumns:
         return cls.of([*numbers, np.empty(0, np.bool_)])
 
     @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
+    def join(cls, parts: Sequence[Self]) -> Self:
         """One after the other; O(entries)."""
         if len(parts) == 1:
             return parts[0]

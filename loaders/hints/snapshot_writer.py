@@ -135,7 +135,7 @@ class SnapshotFileWriter:
         """
         if not len(columns):
             return
-        seam = columns if self._last is None else EntryColumns.joined([self._last, columns.take(slice(0, 1))])
+        seam = columns if self._last is None else EntryColumns.join([self._last, columns.take(slice(0, 1))])
         if flaw := seam.find_flaw() or columns.find_flaw():
             raise ValueError(flaw)
         self._last = columns.take(np.array([len(columns) - 1]))
@@ -145,7 +145,7 @@ class SnapshotFileWriter:
             self._write_groups(self._drained())
 
     def _drained(self) -> EntryColumns:
-        pending, self._pending, self._rows_pending = EntryColumns.joined(self._pending), [], 0
+        pending, self._pending, self._rows_pending = EntryColumns.join(self._pending), [], 0
         return pending
 
     def _write_groups(self, columns: EntryColumns, *, all_of_them: bool = False) -> None:

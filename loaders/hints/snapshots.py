@@ -430,7 +430,7 @@ def decode_entries(root: SnapshotRoot, span: ByteSpan, body: bytes, stream_id: i
     if len(body) != span.size_bytes:
         raise _corrupt(span, f"expected {span.size_bytes} bytes, found {len(body)}")
     parts = [_decode_group(root, span, body, group) for group in range(span.first, span.stop)]
-    columns = EntryColumns.joined([_rows_of(part, stream_id) for part in parts])
+    columns = EntryColumns.join([_rows_of(part, stream_id) for part in parts])
     if flaw := _find_contradiction(root, columns):
         raise _corrupt(span, flaw)
     return StreamEntries(stream_id, columns, *_complete_starts(root, span, stream_id))

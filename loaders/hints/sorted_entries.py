@@ -46,7 +46,7 @@ def merge_sorted(sources: Iterable[Iterator[EntryColumns]]) -> Iterator[EntryCol
         bound = min(_last_key(head.columns) for head in heads)
         counts = [_count_up_to(head.columns, *bound) for head in heads]
         parts = [head.columns.take(slice(0, count)) for head, count in zip(heads, counts, strict=True)]
-        yield EntryColumns.joined([part for part in parts if len(part)]).sorted()
+        yield EntryColumns.join([part for part in parts if len(part)]).sorted()
         heads = [
             _Head(head.columns.take(slice(count, None)), head.rest) for head, count in zip(heads, counts, strict=True)
         ]
@@ -125,12 +125,12 @@ class EntrySorter:
 
     def runs(self) -> list[Iterator[EntryColumns]]:
         """All entries so far, as sources of one `merge_sorted` at a time; may be asked for again."""
-        rest = EntryColumns.joined(self._pending).sorted()
+        rest = EntryColumns.join(self._pending).sorted()
         self._pending = [rest]
         return [*(run.read() for run in self._runs), iter([rest])]
 
     def _put_aside(self) -> None:
-        columns = EntryColumns.joined(self._pending).sorted()
+        columns = EntryColumns.join(self._pending).sorted()
         self._pending, self._pending_bytes = [], 0
         file = self._files.enter_context(tempfile.TemporaryFile(dir=self._folder))  # noqa: SIM115 - closed by the stack
         self._runs.append(_write_run(file, columns))

@@ -434,7 +434,7 @@ class RecordForm(Generic[T]):
 
     def encode_fields(self, fields: Any) -> bytes:
         """The bytes of stored fields, an instance of `struct`."""
-        return self._head + self._enclosed(self._encoder.encode(fields))
+        return self._head + self._enclose(self._encoder.encode(fields))
 
     def decode_fields(self, data: bytes, where: str) -> Any:
         """Read the stored fields, an instance of `struct`; their rows stay packed.
@@ -447,9 +447,9 @@ class RecordForm(Generic[T]):
             raise CorruptObject(where, len(data), expected=f"a record of form {self.name!r}", found=f"one of {name!r}")
         if version > self.version:
             raise FormatTooNew(f"{where!r}: form {name!r} has version {version}, known are 1 to {self.version}")
-        stored = self._disclosed(data[start:], version, where)
+        stored = self._disclose(data[start:], version, where)
         try:
-            return self._decoder.decode(stored) if version == self.version else self._upgraded(stored, version)
+            return self._decoder.decode(stored) if version == self.version else self._upgrade(stored, version)
         except (msgspec.MsgspecError, RecursionError, KeyError, TypeError, ValueError) as error:
             expected = f"a record of form {self.name!r}, version {version}"
             raise CorruptObject(where, len(data) - start, expected=expected, found=str(error) or repr(error)) from error
@@ -467,15 +467,15 @@ class RecordForm(Generic[T]):
         """Stored fields as dicts, lists, numbers and views of rows, for people: each row a dict."""
         return _expanded(fields)
 
-    def _enclosed(self, stored: bytes) -> bytes:
+    def _enclose(self, stored: bytes) -> bytes:
         """What follows the version: the fields, and what a kind of form puts before them."""
         return stored
 
-    def _disclosed(self, data: bytes, version: int, where: str) -> bytes:  # noqa: ARG002 - for other kinds of forms
+    def _disclose(self, data: bytes, version: int, where: str) -> bytes:  # noqa: ARG002 - for other kinds of forms
         """The fields among what follows the version."""
         return data
 
-    def _upgraded(self, stored: bytes, version: int) -> Any:
+    def _upgrade(self, stored: bytes, version: int) -> Any:
         fields = msgspec.msgpack.decode(stored, type=Fields)
         for older in range(version, self.version):
             if older not in self._upgrades:

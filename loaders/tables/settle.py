@@ -118,7 +118,7 @@ class ConditionalWriter:
             fetched = self.fetch(store_key)
         except KeyMissing:
             return None
-        return None if fetched is None else self.decoded(store_key, fetched)
+        return None if fetched is None else self.decode(store_key, fetched)
 
     def fetch(self, store_key: str, known: Version | None = None) -> Fetched | None:
         """The bytes at a key; None if the known version still stands there, and then no body is sent. One request.
@@ -133,7 +133,7 @@ class ConditionalWriter:
             return self._store.get(store_key, size_bytes_max=most)
         return self._store.get_if_changed(store_key, known.etag, size_bytes_max=most)
 
-    def limited(self, value_size_bytes_max: int) -> ConditionalWriter:
+    def with_limit(self, value_size_bytes_max: int) -> ConditionalWriter:
         """The same for keys whose values are no longer than this."""
         return ConditionalWriter(
             self._store,
@@ -144,7 +144,7 @@ class ConditionalWriter:
             if_match_quotes=self._quotes,
         )
 
-    def decoded(self, store_key: str, fetched: Fetched) -> Stored:
+    def decode(self, store_key: str, fetched: Fetched) -> Stored:
         """What was fetched from a key, if it was written for that key.
 
         Raises:
@@ -152,7 +152,7 @@ class ConditionalWriter:
         """
         return decode_stored(fetched.body, self._place(store_key), etag=fetched.etag, where=store_key)
 
-    def encoded(self, store_key: str, new: Stored) -> bytes:
+    def encode(self, store_key: str, new: Stored) -> bytes:
         """The bytes to put at a key; FormatLimit for a value that is too long."""
         return encode_stored(new, self._place(store_key), self.value_size_bytes_max)
 
@@ -184,7 +184,7 @@ class _Write:
         self._store_key = store_key
         self._new = new
         self._base = base
-        self._body = writer.encoded(store_key, new)
+        self._body = writer.encode(store_key, new)
         self._reply_lost = False  # a copy may be on its way to this moment
         self._undecided = False  # the last copy was answered, but not with yes or no
         self._error: AccelError | None = None

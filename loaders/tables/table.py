@@ -105,7 +105,7 @@ class TableFolder:
         if self.state.marker is not None:
             return
         began_with = self.state.unseen_id
-        marker = self.parts.writer.limited(0).read(marker_key(self._prefix))
+        marker = self.parts.writer.with_limit(0).read(marker_key(self._prefix))
         if marker is None:
             raise TableMissing(self.table, "", "expected a table, found no marker of one")
         if self.state.unseen_id is began_with:  # not dropped by this process meanwhile
@@ -134,7 +134,7 @@ class TableFolder:
             return Stored(kept.value if kept is not None else b"", known)
         if fetched is None:
             raise ValueError("a store said that nothing changed without having been asked")
-        stored = self.parts.writer.decoded(store_key, fetched)
+        stored = self.parts.writer.decode(store_key, fetched)
         self.keep(key, stored, ticket)
         return stored
 
@@ -437,7 +437,7 @@ class Table:
         if fetched is None:
             raise ValueError("a store said that nothing changed without having been asked")
         try:
-            return self._writer.decoded(store_key, fetched).entry
+            return self._writer.decode(store_key, fetched).entry
         except FormatError as error:
             return Unreadable(fetched.etag, sequence_beyond(fetched.body), error)
 

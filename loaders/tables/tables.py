@@ -16,8 +16,9 @@ unique part: then nothing that is left of the old table, here or in anybody's ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from os.path import commonprefix
 from threading import Lock
 
 from cachetools import LRUCache
@@ -86,7 +87,7 @@ class Tables:
         """
         parts = self._parts
         if value_size_bytes_max != VALUE_SIZE_BYTES_MAX:
-            parts = replace(parts, writer=self._writer.limited(value_size_bytes_max))
+            parts = replace(parts, writer=self._writer.with_limit(value_size_bytes_max))
         return Table(TableFolder(name, table_folder(self._prefix, name), parts, self._state(name)))
 
     def create_table(self, name: str) -> bool:
@@ -95,7 +96,7 @@ class Tables:
         Raises:
             AmbiguousWrite: the reply was lost, and the table is gone again.
         """
-        settled = self._writer.limited(0).write(marker_key(table_folder(self._prefix, name)), b"", None, final=True)
+        settled = self._writer.with_limit(0).write(marker_key(table_folder(self._prefix, name)), b"", None, final=True)
         self._state(name).forget()
         if settled.outcome is Outcome.AMBIGUOUS and settled.current is None:
             raise AmbiguousWrite(name, "", "the reply was lost, and it cannot be told whether the table was made")
@@ -121,7 +122,7 @@ class Tables:
 
     def table_exists(self, name: str) -> bool:
         """Whether there is a table of this name, asked anew. One request."""
-        return self._writer.limited(0).read(marker_key(table_folder(self._prefix, name))) is not None
+        return self._writer.with_limit(0).read(marker_key(table_folder(self._prefix, name))) is not None
 
     def table_names(self, prefix: str = "") -> Iterator[str]:
         """Go through the tables whose names start with `prefix`, in the order of their folders.
@@ -141,6 +142,25 @@ class Tables:
                 return
             last = page.objects[-1].key[len(self._prefix) :]
             start_after = self._prefix + last.partition("/")[0] + _AFTER_FOLDER
+
+    def etags(self, names: Sequence[str]) -> dict[tuple[str, str], str]:
+        """The ETag of each key of some tables, tombstones among them, as a listing shows it: (table, key) -> ETag.
+
+        One request for 1,000 keys between the first of these folders and the last one, so the tables should be
+        neighbours. Not all servers show a write in their listings at once: what a listing shows may be of the past.
+        """
+        folders = {table_folder(self._prefix, name): name for name in names}
+        first, last = min(folders), max(folders)
+        common = commonprefix([first, last])  # noqa: RUF071 - of the characters, as a listing takes it
+        found: dict[tuple[str, str], str] = {}
+        for info in self._store.list(common, "" if first == last else first):
+            folder, _, segment = info.key.rpartition("/")
+            name = folders.get(f"{folder}/")
+            if name is not None and (key := _name_of(segment)) is not None:
+                found[name, key] = info.etag
+            elif info.key > last and name is None:
+                break
+        return found
 
     def _state(self, name: str) -> TableState:
         with (states := self._states()).lock:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-import click
+from copy import copy
 
 from accel.cli.catalog.hints import HintWork, hint_options
 from accel.cli.options import command, end_with
@@ -58,13 +57,8 @@ def build_both(*, job: JobChoice, work: HintWork) -> None:
     _on_spark(job, work)
 
 
-rebuild_filters = click.Command(
-    "rebuild-filters",
-    callback=build_filters.callback,
-    params=build_filters.params,
-    help="The former name of build-filters.",
-    hidden=True,
-)
+rebuild_filters = copy(build_filters)
+rebuild_filters.name, rebuild_filters.hidden = "rebuild-filters", True  # its former name
 
 
 def _on_spark(job: JobChoice, work: HintWork) -> None:

@@ -101,7 +101,7 @@ def _scale_metadata(_: World, stream: Stream, args: Args) -> object:
 
 
 def _ids_in(parts: Iterable[Segments]) -> list[int]:
-    return list(map(int, Segments.joined(parts).ids))
+    return list(map(int, Segments.join(parts).ids))
 
 
 def _truncation(_: World, stream: Stream, args: Args) -> object:

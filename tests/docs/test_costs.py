@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import numpy as np
@@ -34,25 +35,45 @@ def requests_a_refresh(shards: int) -> int:
     return NODES + shards + 1
 
 
-def reader_gets(poll_seconds: int, shards: int = FormatRecord(namespace="any").stream_buckets) -> int:
-    return requests_a_refresh(shards) * MONTH_SECONDS // poll_seconds
+REFRESH_SECONDS = FormatRecord(namespace="any").max_image_age_seconds // 2
+LISTINGS = 2
+
+
+def reader_gets(shards: int = FormatRecord(namespace="any").stream_buckets) -> int:
+    return int(requests_a_refresh(shards) * MONTH_SECONDS // REFRESH_SECONDS)
+
+
+def reader_lists(poll_seconds: float) -> int:
+    return int(LISTINGS * MONTH_SECONDS / poll_seconds)
 
 
 @pytest.mark.parametrize(
-    ("what", "gets", "puts"),
+    ("what", "gets", "puts", "lists"),
     [
-        ("one reader that asks every 10 s", reader_gets(10), 0),
-        ("one reader that asks every second.*", reader_gets(1), 0),
-        ("one node's commits", UPLOADS // 64, UPLOADS + UPLOADS // 64),
-        ("one node's objects.*", 0, UPLOADS),
-        ("10 nodes that also read.*", 10 * (reader_gets(10) + UPLOADS // 64), 10 * (2 * UPLOADS + UPLOADS // 64)),
+        ("one reader that asks every 10 s", reader_gets(), 0, reader_lists(10)),
+        ("one reader while nothing changes.*", reader_gets(), 0, reader_lists(2.5)),
+        ("one reader while something changes.*", reader_gets(), 0, reader_lists(1)),
+        ("one node's commits", UPLOADS // 64, UPLOADS + UPLOADS // 64, 0),
+        ("one node's objects.*", 0, UPLOADS, 0),
+        (
+            "10 nodes that also read.*",
+            10 * (reader_gets() + UPLOADS // 64),
+            10 * (2 * UPLOADS + UPLOADS // 64),
+            10 * reader_lists(10),
+        ),
     ],
 )
-def test_the_costs_of_a_month_are_requests_times_prices(what: str, gets: int, puts: int) -> None:
+def test_the_costs_of_a_month_are_requests_times_prices(what: str, gets: int, puts: int, lists: int) -> None:
     [row] = rows_of(what)
-    told = [f"{count:,} {verb}" for count, verb in ((gets, "GETs"), (puts, "PUTs")) if count]
-    assert sorted(row[1].split(", ")) == sorted(told)
-    assert row[2] == f"{gets * GET_USD + puts * PUT_USD:.2f}"
+    counts = ((gets, "GETs"), (puts, "PUTs"), (lists, "LISTs"))
+    told = [f"{count:,} {verb}" for count, verb in counts if count]
+    assert sorted(re.split(", (?=[0-9,]+ [A-Z])", row[1])) == sorted(told)
+    assert row[2] == f"{gets * GET_USD + (puts + lists) * PUT_USD:.2f}"
+
+
+def test_the_costs_are_those_of_the_defaults() -> None:
+    defaults = inspect.signature(ObjectCatalog.images).parameters
+    assert [defaults[name].default for name in ("poll_seconds", "idle_poll_seconds")] == [1.0, 2.5]
 
 
 def test_the_costs_of_buckets_are_requests_times_prices() -> None:
@@ -60,7 +81,7 @@ def test_the_costs_of_buckets_are_requests_times_prices() -> None:
     assert len(rows) == 3
     for row in rows:
         shards = int(row[0].split()[0])
-        told = [str(requests_a_refresh(shards)), f"{reader_gets(10, shards) * GET_USD:.2f}"]
+        told = [str(requests_a_refresh(shards)), f"{reader_gets(shards) * GET_USD:.2f}"]
         assert [row[1], row[2], row[4]] == [*told, str(2 * shards)]
 
 
@@ -107,6 +128,11 @@ def test_a_refresh_costs_what_the_catalog_page_says() -> None:
     told = {row[0]: row[1:] for row in table_rows(ROOT / "docs" / "catalog.md") if len(row) == 3}
     assert told["a cold image"][0] == f"{found[nothing + 'requests'].peer_value:,}"
     assert told["a refresh with nothing new"] == [f"{found[nothing + 'requests'].value:,}", "0"]
+    idle, followed = (
+        f"catalog_refresh: following, {name}requests" for name in ("nothing new", "one node of ten changed")
+    )
+    assert told["following, nothing new"] == [f"{found[idle].value:,}", "0"]
+    assert told["following, after one upload"] == [f"{found[followed].value:,}", told["a refresh after one upload"][1]]
     assert told["a refresh after one upload"][0] == f"{found[one + 'requests'].value:,}"
     # What zstd makes of the same numbers differs a little from release to release.
     for line, key in (

@@ -157,8 +157,8 @@ def test_calls_of_a_group_cost_what_the_page_says() -> None:
         assert calls() == told_calls("rebalance")[0]
         group.rebalance("one", {0: 0, 1: 0}, 0)
         assert calls() == told_calls("rebalance")[1]
-        group.finished("one", 1, (), offset=7)
-        assert calls() == told_calls("finished")[0]
+        group.finish("one", 1, (), offset=7)
+        assert calls() == told_calls("finish")[0]
         group.position()
         assert calls() == told_calls("position")[0]
         group.skip_to_head()

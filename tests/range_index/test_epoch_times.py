@@ -23,8 +23,8 @@ from range_index.epoch_times import (
     epoch_in_block,
     first_root,
     locate,
+    merge_blocks,
     merge_due,
-    merged,
     show_epochs,
     with_leaf,
 )
@@ -55,7 +55,7 @@ class Index:
         return plan
 
     def merge(self, merge: Merge) -> None:
-        self.write(merged(merge, [self.blocks[block] for block in merge.parts]))
+        self.write(merge_blocks(merge, [self.blocks[block] for block in merge.parts]))
         self.root = with_leaf(self.root, merge)
 
     def merge_all(self) -> None:
@@ -271,10 +271,10 @@ def test_a_leaf_is_made_of_its_own_parts_alone() -> None:
     parts = [index.blocks[block] for block in merge.parts]
     for wrong in ([], parts[:1], parts[::-1]):
         with pytest.raises(ValueError, match=r"expected 2 blocks, from Block.*number=0.*, found"):
-            merged(merge, wrong)
+            merge_blocks(merge, wrong)
     swapped = [BlockTimes(merge.parts[0], array("q", [400, 500])), parts[1]]
     with pytest.raises(ValueError, match="found 300 behind 500"):
-        merged(merge, swapped)
+        merge_blocks(merge, swapped)
 
 
 def test_a_leaf_is_named_only_where_its_parts_were() -> None:

@@ -40,7 +40,7 @@ def build(spark: SparkSession, bucket: StoreSpec) -> HintReport:
 def state(store: ObjectStore, node_id: int) -> tuple[list[Row], list[int]]:
     """All entries of a node's snapshot, and the objects that have a filter."""
     root = SnapshotReader(store, NAMESPACE, lambda: 0.0).read_root(node_id)
-    rows = rows_of(EntryColumns.joined(list(read_snapshot(store, root))))
+    rows = rows_of(EntryColumns.join(list(read_snapshot(store, root))))
     return rows, read_pack_root(store, NAMESPACE, node_id).entries["object_id"].tolist()
 
 

@@ -17,10 +17,10 @@ from accel.cli.catalog.hints import node_option
 from accel.cli.options import EXIT_PARTIAL, SIZE, TIME, StoreChoice, command, end_with, store_options
 from accel.compaction import CompactionPlan, CompactionReport, CompactionSettings, Status, compact, plan_compaction
 from accel.compaction.plan import NodePlan
-from accel.compaction.settings import MIB
 from accel.rendering import Column, Output, Rendered, Shown, table_of
 from accel.units import count_text, size_text, time_text
 from loaders.merge.reading import MergeSettings
+from loaders.settings import MIB
 
 GROUPS_SHOWN_MAX = 50
 _DEFAULTS = CompactionSettings()

@@ -29,7 +29,7 @@ from accel.cli.stream.options import (
 )
 from accel.errors import NotInHistory
 from accel.history.rules.requests import RequestStatus, ScalePlan
-from accel.history.rules.retention import placed, refuse_truncation
+from accel.history.rules.retention import place_truncation, refuse_truncation
 from accel.history.rules.states import refuse_undeletable
 from accel.history.rules.values import parse_segment, segment_text, some_ids
 from accel.rendering import Column, Output, Shown, said, table_of, word
@@ -215,7 +215,7 @@ def _planned_truncation(stream: Stream, cut: dict[int, int]) -> Shown:
     if now.updating and now.cut == cut:
         gone, count, size = reading.being_deleted(now), now.to_delete_count, 0
     else:
-        last, wanted = placed(now), reading.place(cut)
+        last, wanted = place_truncation(now), reading.place(cut)
         refuse_truncation(now, wanted, stream.state(), is_valid=stream.cuts.is_valid(cut))
         count, size = stream.workflows.truncations.what_ends(last, wanted)
         gone = reading.ending(last, wanted)

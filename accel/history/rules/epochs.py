@@ -271,9 +271,9 @@ class HistoryChunk:
             epochs[0],
             [delta.reference_epoch for delta in deltas],
             [delta.time_ms for delta in deltas],
-            sealed=Segments.joined(delta.sealed for delta in deltas),
+            sealed=Segments.join(delta.sealed for delta in deltas),
             sealed_stops=np.cumsum([len(delta.sealed) for delta in deltas]),
-            created=Segments.joined(delta.created for delta in deltas),
+            created=Segments.join(delta.created for delta in deltas),
             created_stops=np.cumsum([len(delta.created) for delta in deltas]),
         )
 
@@ -327,9 +327,9 @@ class HistoryChunk:
             self.first_epoch,
             np.append(self.reference_epochs, added.reference_epochs),
             np.append(self.times_ms, added.times_ms),
-            sealed=Segments.joined((self.sealed, added.sealed)),
+            sealed=Segments.join((self.sealed, added.sealed)),
             sealed_stops=np.append(self.sealed_stops, len(self.sealed) + added.sealed_stops),
-            created=Segments.joined((self.created, added.created)),
+            created=Segments.join((self.created, added.created)),
             created_stops=np.append(self.created_stops, len(self.created) + added.created_stops),
         )
 
@@ -475,7 +475,7 @@ def record_of(delta: HistoryDelta, before: EpochRecord | None, reference: EpochR
         return duplicate_of(reference, before, delta.time_ms)
     kept = before.segments.where(positions_in(delta.sealed.ids, before.segments.ids) < 0)
     splits, merges = next_counts(before, delta.sealed.ranges, delta.created.ranges)
-    segments = Segments.joined((kept, delta.created))
+    segments = Segments.join((kept, delta.created))
     return EpochRecord(delta.epoch, delta.reference_epoch, segments, delta.time_ms, splits, merges)
 
 
@@ -655,7 +655,7 @@ def place(cut: IdMap, first: EpochRecord, chunks: Iterable[HistoryChunk], epochs
         repeated = np.intersect1d(chunk.duplicates, created).tolist()
         parts += [_named(epochs(number).segments, cut.ids) for number in repeated]
         sealing = np.minimum(sealing, _sealing(chunk, cut.ids, created, last + 1))
-    segments = Segments.joined(parts).ascending()
+    segments = Segments.join(parts).ascending()
     missing = positions_in(segments.ids, cut.ids) < 0
     if missing.any():
         raise NotInHistory(f"expected segments of this stream, found {some_ids(cut.ids[missing])}", Sought.SEGMENT)

@@ -288,7 +288,7 @@ def _greatest(now: RetentionSet, values: Integers) -> RetentionEntry | None:
     return now[int(np.flatnonzero(values == values.max())[-1])]
 
 
-def placed(truncation: TruncationRecord) -> PlacedCut | None:
+def place_truncation(truncation: TruncationRecord) -> PlacedCut | None:
     """The cut that a stream begins with; None if it was never truncated."""
     return PlacedCut(truncation.cut, truncation.span) if len(truncation.cut) else None
 
@@ -310,7 +310,7 @@ def refuse_truncation(now: TruncationRecord, cut: PlacedCut, state: StreamState,
         raise InvalidArgument(f"expected no truncation under way, found one to {now.cut}")
     if not is_valid:
         raise InvalidArgument(f"expected a cut that covers all keys once, found {cut.cut}")
-    before = placed(now)
+    before = place_truncation(now)
     if before is not None and not is_equal_or_after(cut, before):
         raise InvalidArgument(f"expected a cut at or after {now.cut}, found {cut.cut}")
     refuse_sealed_truncation(state)
@@ -381,7 +381,7 @@ def deleted_before(truncation: TruncationRecord) -> PlacedCut | None:
     being deleted: between this cut and the one that the stream begins with, less that one's own.
     """
     if not truncation.updating:
-        return placed(truncation)
+        return place_truncation(truncation)
     return PlacedCut(truncation.last_cut, truncation.last_span) if len(truncation.last_cut) else None
 
 

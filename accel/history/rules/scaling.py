@@ -255,7 +255,7 @@ def scaled_epoch(transition: EpochTransition, active: EpochRecord) -> EpochRecor
         raise ValueError(f"expected epoch {transition.active_epoch} with {transition.segments_to_seal}, found {active}")
     time_ms = max(transition.time_ms, active.creation_time_ms + 1)
     stays = active.segments.where(positions_in(sealed.ids, active.segments.ids) < 0)
-    segments = Segments.joined((stays, transition.new_segments(time_ms)))
+    segments = Segments.join((stays, transition.new_segments(time_ms)))
     splits, merges = next_counts(active, sealed.ranges, transition.new_ranges)
     return EpochRecord(transition.new_epoch, transition.new_epoch, segments, time_ms, splits, merges)
 

@@ -182,7 +182,7 @@ class Segments(Sequence[SegmentRecord]):
         return cls(np.array(rows, dtype=SEGMENT))
 
     @classmethod
-    def joined(cls, parts: Iterable[Segments]) -> Segments:
+    def join(cls, parts: Iterable[Segments]) -> Segments:
         """One after the other."""
         rows = [np.empty(0, dtype=SEGMENT), *(part.rows for part in parts)]
         return cls(np.concatenate(rows))
@@ -309,7 +309,7 @@ def split_range(start: float, end: float, count: int) -> KeyRanges:
     return KeyRanges(bounds[:-1].copy(), bounds[1:].copy())
 
 
-def merged(ranges: KeyRanges) -> KeyRanges:
+def merge_touching(ranges: KeyRanges) -> KeyRanges:
     """Ranges in order of their starts, neighbours that touch exactly as one. Those that overlap stay as they are."""
     order = np.lexsort((ranges.ends, ranges.starts))
     starts, ends = ranges.starts[order], ranges.ends[order]
@@ -323,7 +323,7 @@ def replaces(new: KeyRanges, old: KeyRanges) -> bool:
     """Whether new ranges cover exactly the keys that old ones cover, which do not overlap: nothing twice, no gap."""
     if not len(new) or not (new.starts < new.ends).all():
         return False
-    return merged(new) == merged(old)
+    return merge_touching(new) == merge_touching(old)
 
 
 def overlap_counts(ranges: KeyRanges, others: KeyRanges) -> Integers:

@@ -122,7 +122,7 @@ class CutReading:
             record: where the stream begins; None = as it stands.
         """
         now = self._epochs.truncation() if record is None else record
-        wanted = retention.placed(now)
+        wanted = retention.place_truncation(now)
         if now.updating and wanted is not None:
             yield from self.ending(retention.deleted_before(now), wanted)
 
@@ -141,7 +141,7 @@ class CutReading:
     ) -> Integers:
         """Ids of the segments between two cuts, ascending; an empty cut is the stream's beginning, or its end."""
         parts = self.between(self._bound(start), self._bound(end), refuse_unordered=refuse_unordered)
-        return Segments.joined(parts).ascending().ids
+        return Segments.join(parts).ascending().ids
 
     def size_between(self, start: Mapping[int, int], end: Mapping[int, int]) -> int:
         """How much of the stream lies between two cuts, in its offset unit."""

@@ -80,8 +80,8 @@ from range_index.epoch_times import (
     epoch_in_block,
     first_root,
     locate,
+    merge_blocks,
     merge_due,
-    merged,
     show_epochs,
     with_leaf,
 )
@@ -485,7 +485,7 @@ class EpochWriting:
         )
         parts = [block.value for block in blocks if block is not None]
         if len(parts) == len(merge.parts):
-            leaf = merged(merge, parts)
+            leaf = merge_blocks(merge, parts)
             self._parts.keys.times_block(leaf.block).create_if_absent(leaf)
 
             def named(root: EpochTimesRoot | None) -> EpochTimesRoot | None:

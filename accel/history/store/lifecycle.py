@@ -41,7 +41,7 @@ from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationN
 from accel.history.rules.configuration import ConfigurationRecord, StreamConfiguration
 from accel.history.rules.epochs import NO_TRANSITION
 from accel.history.rules.requests import UpdatePlan, WorkflowRequest
-from accel.history.rules.retention import NO_TRUNCATION, RetentionSet, placed
+from accel.history.rules.retention import NO_TRUNCATION, RetentionSet, place_truncation
 from accel.history.rules.states import (
     CreationOutcome,
     StreamState,
@@ -265,7 +265,7 @@ class StreamEnding:
             truncation = self._parts.keys.truncation().read()
             current = self._parts.keys.current_epoch().read()
             if current is not None and truncation is not None:
-                for part in self._cuts.between(placed(truncation.value), None):
+                for part in self._cuts.between(place_truncation(truncation.value), None):
                     self._parts.host.delete(self._parts.name, part.ids)
                 return
         except TableMissing:

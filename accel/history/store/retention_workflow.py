@@ -35,7 +35,7 @@ from accel.history.rules.retention import (
     entries_up_to,
     find_by_size,
     find_by_time,
-    placed,
+    place_truncation,
     reference_before,
     truncation_point,
     with_entry,
@@ -185,7 +185,7 @@ class RetentionWorkflow:
             StoreError, DataConflict: to be repeated as it is.
         """
         limit = checked_integer("a limit", limit, 1)
-        begins = placed(self._epochs.truncation())
+        begins = place_truncation(self._epochs.truncation())
         kept = None if begins is None else self._reference_before(begins)
         return 0 if kept is None else self._delete(kept.recording_time_ms - 1, limit, self._parts.each)
 
@@ -283,7 +283,7 @@ class RetentionWorkflow:
         here = self._place_of(point)
         if here is None and point.recording_time_ms == time_ms:
             here = self._cuts.place(tail)  # the one that would be recorded
-        begins = placed(self._epochs.truncation())
+        begins = place_truncation(self._epochs.truncation())
         return (Retained.TRUNCATED, point) if _is_behind(here, begins) else (Retained.RECORDED, None)
 
     def _policy(self, state: StreamState) -> RetentionPolicy | Retained:
@@ -325,7 +325,7 @@ class RetentionWorkflow:
     def _truncate(self, point: RetentionEntry) -> bool:
         here = self._place_of(point)
         versioned = self._epochs.truncation()
-        before = placed(versioned)
+        before = place_truncation(versioned)
         if here is None or not _is_behind(here, before):
             return False
         try:

@@ -30,7 +30,7 @@ from accel.history.rules.retention import (
     TruncationRecord,
     after_truncation,
     after_truncation_by,
-    placed,
+    place_truncation,
     refuse_truncation,
     with_planned_truncation,
     with_truncation,
@@ -168,7 +168,7 @@ class TruncationWorkflow:
             raise InvalidArgument(f"expected no truncation under way, found one to {now.cut}")
         wanted = self._placed(cut)
         refuse_truncation(now, wanted, state, is_valid=self._cuts.is_valid_place(wanted))
-        count, size = self.what_ends(placed(now), wanted)
+        count, size = self.what_ends(place_truncation(now), wanted)
         return with_truncation(now, wanted, count, size, workflow_id)
 
     def _placed(self, cut: Mapping[int, int]) -> PlacedCut:

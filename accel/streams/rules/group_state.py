@@ -53,7 +53,7 @@ from accel.errors import IllegalState, InvalidArgument
 from accel.history.rules.cuts import PlacedCut
 from accel.history.rules.segments import NO_SEGMENTS, SegmentRecord, Segments
 from accel.history.rules.values import NOTHING, IdMap, Integers, segment_text
-from accel.streams.rules.reader_core import FUTURE, Frontier, later, placed
+from accel.streams.rules.reader_core import FUTURE, Frontier, later, place_offsets
 
 FREE: Final = -1
 """As the owner of a segment: nobody."""
@@ -260,7 +260,7 @@ class GroupState:
 
         Segments that are gone are nobody's, and their successors begin if nothing older is left at their keys.
         """
-        ahead = later(placed(self.segments, self.position()), head)
+        ahead = later(place_offsets(self.segments, self.position()), head)
         frontier = Frontier(ahead.segments, ahead.cut)
         frontier.begin()
         return _with_frontier(self, frontier)

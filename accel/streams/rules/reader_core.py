@@ -1,8 +1,8 @@
 """The decisions of a reader: where it stands, which segments to fill, which events are next, when a segment is done.
 
-    wanted()   -> Fill(segment, offset, ...)    read events of this segment                         filled(...)
-               -> Learn(segment)                nothing came: is it sealed, and what follows?       learned(...)
-    take()     -> the next events, of the segment whose next events arrived first; None if none are at hand
+    next_steps()  -> Fill(segment, offset, ...)    read events of this segment                      take_events(...)
+                  -> AskEnd(segment)               nothing came: is it sealed, and what follows?    take_end(...)
+    take()        -> the next events, of the segment whose next events arrived first; None if none are at hand
 
 Segments are filled ahead, each into a buffer of its own, within bounds on bytes and on requests under way. A segment
 that has nothing in its buffer is passed over, so a slow one delays no other. A segment that is read to its end is let
@@ -69,7 +69,7 @@ from range_index.segment_times import NO_TOKEN
 _FUTURE: Final = -1
 
 
-def placed(segments: Segments, offsets: IdMap) -> PlacedCut:
+def place_offsets(segments: Segments, offsets: IdMap) -> PlacedCut:
     """A position whose segments are known, ascending by id.
 
     Up to which epoch segments last is not known here, and matters to neither `later` nor `cuts.compare`.
@@ -80,9 +80,9 @@ def placed(segments: Segments, offsets: IdMap) -> PlacedCut:
 def later(one: PlacedCut, other: PlacedCut) -> PlacedCut:
     """The later of two cuts at each key. Which way round they are given does not matter. O(n log n) in both."""
     parts = [one.segments.where(_is_kept(one, other)), other.segments.where(_is_kept(other, one))]
-    segments = Segments.joined(parts).ascending()
+    segments = Segments.join(parts).ascending()
     offsets = np.maximum(one.cut.get_many(segments.ids, _FUTURE), other.cut.get_many(segments.ids, _FUTURE))
-    return placed(segments, IdMap(segments.ids, offsets))
+    return place_offsets(segments, IdMap(segments.ids, offsets))
 
 
 def _is_kept(cut: PlacedCut, other: PlacedCut) -> NDArray[np.bool_]:
@@ -219,7 +219,9 @@ class Frontier:
         return segment_id in self._offsets
 
     def _placed(self) -> PlacedCut:
-        return placed(Segments.of(self._segments[segment_id] for segment_id in sorted(self._segments)), self.cut())
+        return place_offsets(
+            Segments.of(self._segments[segment_id] for segment_id in sorted(self._segments)), self.cut()
+        )
 
     def _check(self, segment_id: int) -> None:
         if segment_id not in self._offsets:
@@ -277,7 +279,7 @@ class Fill(NamedTuple):
     end: int | None = None
 
 
-class Learn(NamedTuple):
+class AskEnd(NamedTuple):
     """Please say whether a segment is sealed, and what follows it."""
 
     segment_id: int
@@ -298,7 +300,7 @@ class SegmentEvents(NamedTuple):
 
 
 class SegmentEnd(NamedTuple):
-    """What a `Learn` brought.
+    """What a `AskEnd` brought.
 
     Args:
         size: where the segment ends; None = it is not sealed.
@@ -311,7 +313,7 @@ class SegmentEnd(NamedTuple):
     is_stale: bool = False
 
 
-Step: TypeAlias = Fill | Learn
+Step: TypeAlias = Fill | AskEnd
 
 
 class Finished(NamedTuple):
@@ -338,7 +340,7 @@ class _Buffer:
     size_bytes: int = 0
     token: int = NO_TOKEN
     under_way: Step | None = None
-    must_learn: bool = False
+    must_ask_end: bool = False
     is_idle: bool = False
     may_ask: bool = True
     lag: Lag = field(default_factory=Lag)
@@ -357,7 +359,7 @@ class ReaderCore:
         settings: bounds.
         stop: offsets at which segments end for this reader, by id; what follows those is not read. None = none do.
         follow: whether it waits for more at the end of what there is. If not, a segment that is not sealed ends there.
-        is_member: whether it belongs to a group: then successors are not begun, but told by `finished`.
+        is_member: whether it belongs to a group: then successors are not begun, but told by `take_finished`.
         by_time: whether events come in the order of their arrival; if not, of the segments that have events at hand the
             oldest goes first, and the others wait.
     """
@@ -393,10 +395,10 @@ class ReaderCore:
 
     # What to do
 
-    def wanted(self) -> list[Step]:
+    def next_steps(self) -> list[Step]:
         """What is to be begun now; each counts as under way until it is answered. O(segments that want something).
 
-        The emptiest come first: whoever has nothing holds no place in the order.
+        The emptiest come first: one that has nothing holds no place in the order.
         """
         steps: list[Step] = []
         if self._under_way >= self.settings.requests_max:
@@ -415,7 +417,7 @@ class ReaderCore:
             steps.append(step)
         return steps
 
-    def filled(self, fill: Fill, events: SegmentEvents) -> None:
+    def take_events(self, fill: Fill, events: SegmentEvents) -> None:
         """Events came, or none."""
         buffer = self._answered(fill)
         if buffer is None:
@@ -427,30 +429,30 @@ class ReaderCore:
             buffer.offset, buffer.is_idle = max(buffer.offset, events.next_offset), False
         else:
             buffer.is_idle |= bool(buffer.batches)  # what is at hand may last for long; it is asked again meanwhile
-            buffer.must_learn = not buffer.batches
+            buffer.must_ask_end = not buffer.batches
         self._settle(fill.segment_id, buffer)
 
-    def learned(self, learn: Learn, end: SegmentEnd) -> None:
+    def take_end(self, step: AskEnd, end: SegmentEnd) -> None:
         """A segment that gave nothing is sealed, or is not."""
-        buffer = self._answered(learn)
+        buffer = self._answered(step)
         if buffer is None:
             return
-        buffer.must_learn = False
+        buffer.must_ask_end = False
         if end.is_stale:
             buffer.may_ask = True
-            self._settle(learn.segment_id, buffer)
+            self._settle(step.segment_id, buffer)
             return
         is_at_end = end.size is not None and buffer.offset >= end.size
         if is_at_end and (end.successors or self._is_member) and buffer.end is None:
-            self._finish(learn.segment_id, end.successors)
+            self._finish(step.segment_id, end.successors)
             return
         buffer.is_idle = True  # one that is sealed, and has more than can be seen yet, is idle too
         if is_at_end or (end.size is None and not self._follow):
             buffer.end = buffer.offset  # nothing follows; it stays, so that the position still is a cut
-        self._settle(learn.segment_id, buffer)
+        self._settle(step.segment_id, buffer)
 
-    def failed(self, step: Step) -> None:
-        """It did not work: it is wanted again."""
+    def note_failure(self, step: Step) -> None:
+        """A step did not work: it is begun again."""
         buffer = self._answered(step)
         if buffer is not None:
             buffer.may_ask = True
@@ -540,7 +542,7 @@ class ReaderCore:
 
     # Changes from outside
 
-    def finished(self) -> list[Finished]:
+    def take_finished(self) -> list[Finished]:
         """Of a member of a group: the segments that were read to their ends since this was asked last."""
         done, self._finished = self._finished, []
         return done
@@ -585,8 +587,8 @@ class ReaderCore:
         self._settle(segment_id, buffer)
 
     def _step(self, segment_id: int, buffer: _Buffer) -> Step | None:
-        if buffer.must_learn:
-            return Learn(segment_id)
+        if buffer.must_ask_end:
+            return AskEnd(segment_id)
         fill_bytes, most = self.settings.fill_bytes, self.settings.buffer_bytes_max
         share = max(fill_bytes, most // len(self._buffers))
         is_full = buffer.size_bytes + fill_bytes > share or self._bytes + fill_bytes > most
@@ -622,9 +624,9 @@ class ReaderCore:
 
     def _settle(self, segment_id: int, buffer: _Buffer) -> None:
         """After any change of a segment: may it be asked for something, and has it reached its end?"""
-        learns = buffer.must_learn and not buffer.batches
-        fills = not buffer.must_learn and buffer.may_ask and not buffer.is_complete
-        if buffer.under_way is None and (learns or fills):
+        asks_end = buffer.must_ask_end and not buffer.batches
+        fills = not buffer.must_ask_end and buffer.may_ask and not buffer.is_complete
+        if buffer.under_way is None and (asks_end or fills):
             self._askable.add(segment_id)
         else:
             self._askable.discard(segment_id)

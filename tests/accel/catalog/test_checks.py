@@ -22,7 +22,7 @@ from accel.catalog.records import (
     make_rows,
     no_rows,
     positions_of,
-    retyped,
+    retype_rows,
     some,
 )
 from accel.catalog.stream_shards import check_shard, shard_of
@@ -105,7 +105,7 @@ def test_an_id_in_two_places_of_a_list_is_named() -> None:
     assert list(map(str, check_list(both))) == [
         "list of node 4: expected each id in one place, found 10 both live and retired"
     ]
-    promised = replace(prepared(now, 30), live=retyped(now.live, LIVE, {}))
+    promised = replace(prepared(now, 30), live=retype_rows(now.live, LIVE, {}))
     twice = replace(promised, stream_objects=stream_objects((30, 7, 0, 5)))
     assert list(map(str, check_list(twice))) == [
         "list of node 4: expected each id in one place, found 30 both prepared and waiting for a stream shard"
@@ -170,7 +170,7 @@ def test_rows_are_made_of_all_their_columns_and_no_others() -> None:
     with pytest.raises(ValueError, match="expected columns object_id, deadline_ms, found object_id"):
         make_rows(PREPARED, object_id=[1])
     with pytest.raises(ValueError, match="expected a column order_id, found object_id"):
-        retyped(make_rows(PREPARED, object_id=[1], deadline_ms=2), LIVE)
+        retype_rows(make_rows(PREPARED, object_id=[1], deadline_ms=2), LIVE)
 
 
 def test_positions_are_found_in_any_order() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.facts import NodeFacts, sketch_rows
-from accel.catalog.node_list import check_list, undone, with_upload
+from accel.catalog.node_list import after_undo, check_list, with_upload
 from accel.catalog.records import SKETCH, NodeList
 from accel.catalog.undo import undo, versions
 from bloom import StreamSketch
@@ -42,8 +42,8 @@ def test_a_list_keeps_a_sketch_as_long_as_its_object_is_live() -> None:
     assert sketches(now) == {11: sketch(3, 17), 12: sketch(5)}  # nobody told what 10 holds
     later = compacted(now, [10, 11], 20)
     assert sketches(later) == {12: sketch(5)}
-    assert sketches(done(undone(later, now, 9000)).node_list) == {11: sketch(3, 17), 12: sketch(5)}
-    assert sketches(done(undone(later, replace(now, sketches=now.sketches[:0]), 9000)).node_list) == {12: sketch(5)}
+    assert sketches(done(after_undo(later, now, 9000)).node_list) == {11: sketch(3, 17), 12: sketch(5)}
+    assert sketches(done(after_undo(later, replace(now, sketches=now.sketches[:0]), 9000)).node_list) == {12: sketch(5)}
 
 
 def test_sketches_of_objects_that_are_not_live_say_nothing_and_leave_with_the_next_commit() -> None:

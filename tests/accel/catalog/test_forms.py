@@ -27,7 +27,7 @@ from accel.catalog.records import (
     Rows,
     StreamShard,
     make_rows,
-    retyped,
+    retype_rows,
 )
 from bloom import StreamSketch
 from loaders.errors import CorruptObject, FormatTooNew
@@ -54,7 +54,7 @@ def list_of_objects(count: int) -> NodeList:
         tail_checksum=-1,
         added_by=np.arange(count) + 70_000,
     )
-    retired = retyped(live[:50], RETIRED, {"retired_at_ms": 1_760_000_900_000, "retired_by": 71_000, "doomed": 0})
+    retired = retype_rows(live[:50], RETIRED, {"retired_at_ms": 1_760_000_900_000, "retired_by": 71_000, "doomed": 0})
     prepared = make_rows(PREPARED, object_id=np.arange(8) + 9_000_000, deadline_ms=1_760_086_400_000)
     return NodeList(7, 3, 75_000, live[50:], prepared, retired)
 

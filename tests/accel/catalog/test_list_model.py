@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from accel.catalog.compact import check_compaction
 from accel.catalog.facts import sketch_rows
 from accel.catalog.node_list import (
+    after_undo,
     check_list,
-    undone,
     with_compaction,
     with_new_session,
     with_prepared,
@@ -166,7 +166,7 @@ class ListHistory(RuleBasedStateMachine):
         version = data.draw(st.sampled_from(self.versions))
         earlier = version.node_list
         try:
-            result = undone(self.now, earlier, self.clock_ms)
+            result = after_undo(self.now, earlier, self.clock_ms)
         except CommitRefused:
             assert self.undos > version.undos or len(self.doomed) > version.dooms
             return
@@ -175,8 +175,8 @@ class ListHistory(RuleBasedStateMachine):
         assert sorted(old.tolist()) == sorted(live_ids(earlier))
         if result is None:
             return
-        assert undone(following, earlier, self.clock_ms) is None
-        # What comes back and is not of the earlier version is sketched anew by whoever undoes: it opens these objects.
+        assert after_undo(following, earlier, self.clock_ms) is None
+        # What comes back and is not of the earlier version is sketched anew by the undo: it opens these objects.
         self.unsketched |= set(result.revived["object_id"].tolist()) - set(earlier.sketches["object_id"].tolist())
         self.undos += 1
         if len(result.withdrawn_stream_objects):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accel.catalog.node_list import Undo, check_list, undone, with_new_session
+from accel.catalog.node_list import Undo, after_undo, check_list, with_new_session
 from accel.catalog.records import NO_COMMIT, NodeList, with_delete_pending, without_collected
 from accel.errors import CommitRefused
 from tests.accel.catalog.building import compacted, done, list_of, live_ids, prepared, stream_objects, uploaded
@@ -13,7 +13,7 @@ NOW_MS = 9000
 
 
 def undo(now: NodeList, earlier: NodeList) -> Undo:
-    result = done(undone(now, earlier, NOW_MS))
+    result = done(after_undo(now, earlier, NOW_MS))
     assert check_list(result.node_list) == []
     return result
 
@@ -81,9 +81,9 @@ def test_epoch_and_promises_stay_as_they_are() -> None:
 
 def test_where_nothing_was_taken_out_there_is_nothing_to_undo() -> None:
     earlier = list_of(10, 11)
-    assert undone(uploaded(earlier, 12), earlier, NOW_MS) is None
+    assert after_undo(uploaded(earlier, 12), earlier, NOW_MS) is None
     result = undo(compacted(earlier, [10, 11], 20), earlier)
-    assert undone(result.node_list, earlier, NOW_MS) is None
+    assert after_undo(result.node_list, earlier, NOW_MS) is None
 
 
 def test_an_undone_group_can_be_compacted_again_and_undone_again() -> None:
@@ -102,7 +102,7 @@ def test_an_undo_in_between_cannot_be_undone() -> None:
     for version in (between, split):
         now = undo(version, earlier).node_list
         with pytest.raises(CommitRefused, match="earlier undo"):
-            undone(now, version, NOW_MS)
+            after_undo(now, version, NOW_MS)
 
 
 def test_a_commit_is_not_taken_back_twice() -> None:
@@ -111,21 +111,21 @@ def test_a_commit_is_not_taken_back_twice() -> None:
     now = undo(compacted(between, [20, 11], None), earlier).node_list
     now = compacted(now, [10], None, stream_objects((22, 7, 0, 5)))
     with pytest.raises(CommitRefused, match="expected commits to take back, found 20 withdrawn by an earlier undo"):
-        undone(now, between, NOW_MS)
+        after_undo(now, between, NOW_MS)
 
 
 def test_a_doomed_object_is_never_revived() -> None:
     earlier = list_of(10, 11)
     now = done(with_delete_pending(compacted(earlier, [10, 11], 20, now_ms=5000), 5001)[0])
     with pytest.raises(CommitRefused, match="expected objects that nobody deletes yet, found 10, 11 being deleted"):
-        undone(now, earlier, NOW_MS)
+        after_undo(now, earlier, NOW_MS)
     with pytest.raises(CommitRefused, match="expected the objects that are to come back, found 10, 11 collected"):
-        undone(done(without_collected(now, [10, 11])), earlier, NOW_MS)
+        after_undo(done(without_collected(now, [10, 11])), earlier, NOW_MS)
 
 
 def test_a_version_of_another_list_or_of_the_future_is_refused() -> None:
     now = list_of(10)
     with pytest.raises(CommitRefused, match="expected an earlier version of it, found one of node 5"):
-        undone(now, NodeList(5), NOW_MS)
+        after_undo(now, NodeList(5), NOW_MS)
     with pytest.raises(CommitRefused, match="found 2 as its next order id, now 1"):
-        undone(now, uploaded(now, 11), NOW_MS)
+        after_undo(now, uploaded(now, 11), NOW_MS)

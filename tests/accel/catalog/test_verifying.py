@@ -10,7 +10,7 @@ import pytest
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.problems import ProblemKind, Severity
-from accel.catalog.records import NodeList, StreamShard, joined
+from accel.catalog.records import NodeList, StreamShard, join_rows
 from accel.catalog.stream_shards import shard_of
 from accel.catalog.undo import undo
 from accel.catalog.verify import Verdict, Verification, verify
@@ -168,7 +168,7 @@ def test_a_stream_object_that_claims_what_another_object_holds_is_a_problem() ->
             row = found.stream_objects[found.stream_objects["stream_id"] == 2].copy()
             row["object_id"], row["start"], row["end"] = own.ref.object_id, 3, 4
             row["size_bytes"], row["index_size_bytes"] = own.ref.size_bytes, own.ref.index_size_bytes
-            rows = np.sort(joined(found.stream_objects, row), order=["stream_id", "start"])
+            rows = np.sort(join_rows(found.stream_objects, row), order=["stream_id", "start"])
             return replace(found, stream_objects=rows)
 
         catalog.parts.keys.shard(number).change(add)

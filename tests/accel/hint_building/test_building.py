@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,7 +35,7 @@ from loaders.hints import (
 )
 from loaders.layout import HINTS_PREFIX, HintKind, hint_root_key
 from loaders.store import CountingStore, MemoryStore, ObjectStore
-from loaders.store.decorated import Call, DecoratedStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.loaders.hints.builders import rows_of
 from tests.spark_jobs.worlds import NAMESPACE, Spans, fill, live_rows, lose, make_catalog, split_off
 
@@ -81,28 +80,25 @@ def check(store: ObjectStore, lost: frozenset[int] = frozenset()) -> None:
         opened = list(catalog.parts.open_all(NODE, refs))
     parts = [object_entries(each.ref.object_id, orders[each.ref.object_id], each.index) for each in opened]
     root = root_of(store)
-    found = EntryColumns.joined(list(read_snapshot(store, root)))
-    assert rows_of(found.sorted()) == rows_of(EntryColumns.joined(parts).sorted())
+    found = EntryColumns.join(list(read_snapshot(store, root)))
+    assert rows_of(found.sorted()) == rows_of(EntryColumns.join(parts).sorted())
     assert root.covered.object_ids.tolist() == sorted(ref.object_id for ref in refs)
     pack = read_pack_root(store, NAMESPACE, NODE)
-    filters = {object_id: each.to_bytes() for object_id, each in load_pack(store, pack, *listed(store))}
+    filters = {
+        object_id: each.to_bytes() for object_id, each in load_pack(store, pack, live["object_id"], live["size_bytes"])
+    }
     held = {each.ref.object_id: each.ranges.stream_ids for each in opened}
     assert filters == {key: StreamFilter.build(ids).to_bytes() for key, ids in held.items() if len(ids)}
-
-
-def listed(store: ObjectStore) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]:
-    live = live_rows(store, NODE)
-    return live["object_id"].copy(), live["size_bytes"].copy()
 
 
 class Watched(DecoratedStore):
     """Lets something happen before each call."""
 
-    def __init__(self, inner: ObjectStore, before: Callable[[Call], object]) -> None:
+    def __init__(self, inner: ObjectStore, before: Callable[[StoreCall], object]) -> None:
         super().__init__(inner)
         self._before = before
 
-    def _around(self, call: Call, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         self._before(call)
         return send()
 
@@ -260,7 +256,7 @@ def test_of_two_runs_the_newer_one_counts_and_the_other_says_so(
 
     roots_read = 0
 
-    def another_run(call: Call) -> None:
+    def another_run(call: StoreCall) -> None:
         nonlocal roots_read
         roots_read += call.key == hint_root_key(kind, NODE)
         if roots_read == 2:  # the first tells what is needed, the second whether another run was faster
@@ -278,7 +274,7 @@ def test_of_two_runs_the_newer_one_counts_and_the_other_says_so(
 
 @pytest.mark.parametrize("kind", list(HintKind))
 def test_one_kind_that_fails_leaves_the_other_alone(store: CountingStore, kind: HintKind) -> None:
-    def refuse(call: Call) -> None:
+    def refuse(call: StoreCall) -> None:
         if call.operation == "put" and call.key.startswith(f"{HINTS_PREFIX}{kind}/"):
             raise StoreUnavailable(call.operation, call.key, "not now")
 

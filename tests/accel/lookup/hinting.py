@@ -174,7 +174,7 @@ def put_real_hints(store: ObjectStore, image: MetadataImage, *, generation: int 
             order_id = int(node.order_ids[position])
             parts.append(object_entries(opened.ref.object_id, order_id, opened.index, composite=False))
             filters[ObjectRef(opened.ref.object_id, opened.ref.size_bytes)] = opened.ranges.stream_ids.tolist()
-        columns = EntryColumns.joined(parts).sorted()
+        columns = EntryColumns.join(parts).sorted()
         with SnapshotFileWriter(store, node_id=node.node_id, generation=generation, name="00000") as writer:
             writer.write(columns)
         covered = CoveredObjects.of(filters)

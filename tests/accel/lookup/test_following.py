@@ -111,6 +111,28 @@ def test_a_short_answer_waits_for_the_source_no_longer_than_its_deadline() -> No
         assert ([each.object_id for each in short.objects], short.ending) == ([0, 1], Ending.HOLE)
 
 
+def test_of_short_answers_that_find_a_question_under_way_one_waits_for_it() -> None:
+    scene = Scene()
+    with scene.hanging() as one:
+        scene.clock.seconds += 1.0
+        one.get_objects(STREAM, 0, 10)
+        assert scene.asking.wait(60)
+        assert one.get_objects(STREAM, 0, 30, deadline_seconds=0.01).ending is not Ending.END
+        assert one.get_objects(STREAM, 0, 20).ending is Ending.END
+        shorts = [one.get_objects(STREAM, 0, 30) for _ in range(9)]  # these would hang
+        assert [each.ending for each in shorts] == [Ending.HOLE] * 9
+        assert scene.asked == 2
+
+
+def test_a_short_answer_does_not_ask_again_what_was_asked_because_the_image_was_due() -> None:
+    scene = Scene()
+    with ReadAccelerator(scene.source, line_store(3), system=system(scene.clock)) as one:
+        for _ in range(5):
+            scene.clock.seconds += 1.0
+            one.get_objects(STREAM, 0, 30)
+        assert scene.asked == 6
+
+
 def test_an_image_that_is_too_old_is_refused_when_the_deadline_is_over() -> None:
     scene = Scene()
     with scene.hanging() as one:

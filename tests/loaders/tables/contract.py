@@ -243,6 +243,22 @@ class TableContract:
         assert tables.table("t/x").get("y").value == b"t/x + y"
         assert tables.table("t").get("x/y").value == b"t + x/y"
 
+    def test_one_listing_of_neighbouring_tables_tells_the_etag_of_each_key(self, world: World) -> None:
+        tables = world.tables()
+        names = ["node-lists", "node-lists-x", "nodes", "nodes-x", "node-list-history", "zone"]
+        for name in names:
+            tables.create_table(name)
+            for key in ("a/b", "1"):
+                tables.table(name).create(key, f"{name} {key}".encode())
+        tables.table("nodes").update_with("1", lambda _: b"another one")
+        found = tables.etags(["nodes", "node-lists"])
+        assert found == {
+            (name, key): tables.table(name).get(key).version.etag
+            for name in ("node-lists", "nodes")
+            for key in ("1", "a/b")
+        }
+        assert tables.etags(["zone"]).keys() == {("zone", "1"), ("zone", "a/b")}
+
     def test_a_listing_shows_the_living_in_the_order_of_encoded_names(self, world: World) -> None:
         table = world.table()
         keys = ["10", "9", "a", "a.b", "a/b", "a-b", "ab", "B", "ä", "~", "_"]

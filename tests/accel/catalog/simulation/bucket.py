@@ -145,6 +145,7 @@ class Bucket:
             jitter=self.random.random,
             clock=lambda: START_SECONDS + scheduler.seconds,
             nonce=lambda: next(numbers).to_bytes(16, "big"),
+            start=lambda work, _: work(),
         )
         ObjectCatalog.init(self.memory, FORMAT, settings=CatalogSettings(parallel_requests=1), system=self.system)
         self.faults = FaultStore(self.memory, rng=random.Random(seed + 1), probabilities=FAULTS)

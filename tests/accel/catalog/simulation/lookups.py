@@ -13,7 +13,7 @@ from accel import Answer, ReadAccelerator, Settings
 from accel.catalog import ObjectCatalog
 from accel.errors import ImageTooOld, InconsistentAnswer, InvalidRequest, ObjectLost
 from accel.image import ImageVersion, MetadataImage
-from accel.image_source import PolledImages
+from accel.image_source import ConfirmedImage, PolledImages
 from loaders.errors import StoreError
 from tests.accel.catalog.simulation.actors import TRIES_MAX, Reader
 from tests.accel.catalog.simulation.bucket import STREAMS, Bucket, Violation
@@ -21,6 +21,9 @@ from tests.accel.catalog.simulation.invariants import refuse_missing
 
 LOOKUPS = 6
 LIMIT = 4
+
+FOLLOWS = 0.7
+"""Of the questions for a newer image, so many are of a reader that follows by listings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +65,18 @@ class Looker(Reader):
                 self._look_up(accelerator)
                 self.bucket.scheduler.sleep(random.uniform(0, 0.5) * max_age_seconds)
 
-    def _fetch(self, catalog: ObjectCatalog) -> MetadataImage:
-        good_until_seconds = self.bucket.scheduler.seconds + catalog.format.max_image_age_seconds
+    def _fetch(self, catalog: ObjectCatalog) -> ConfirmedImage:
+        """What a refresh gives, or following by listings; these show at once what was written."""
+        asked_seconds, asked_timer = self.bucket.scheduler.seconds, self.bucket.system.timer()
         committed = {each: list(spans) for each, spans in self.bucket.oracle.committed.items()}
-        image = catalog.refresh()
-        self._promises.append(Promise(image, committed, good_until_seconds))
-        return image
+        if self.bucket.random.random() < FOLLOWS:
+            found = catalog.follow()
+        else:
+            found = ConfirmedImage(catalog.refresh(), asked_timer)
+        confirmed_seconds = asked_seconds + found.confirmed_seconds - asked_timer
+        good_until_seconds = confirmed_seconds + catalog.format.max_image_age_seconds
+        self._promises.append(Promise(found.image, committed, good_until_seconds))
+        return found
 
     def _look_up(self, accelerator: ReadAccelerator) -> None:
         promise, stream_id = self._promises[-1], self.bucket.random.choice(STREAMS)

@@ -18,7 +18,7 @@ from accel.history.rules.segments import (
     KeyRanges,
     bounds_of,
     initial_ranges,
-    merged,
+    merge_touching,
     overlap_counts,
     replaces,
     split_range,
@@ -45,7 +45,7 @@ def test_the_segments_of_a_new_stream_tile_the_key_space(count: int) -> None:
     ranges = initial_ranges(count)
     assert len(ranges) == len(first_epoch(count, 1).segments) == count
     assert ranges.starts.tolist() == [i * (1.0 / count) for i in range(count)]
-    assert merged(ranges) == KeyRanges([0.0], [1.0])
+    assert merge_touching(ranges) == KeyRanges([0.0], [1.0])
 
 
 def test_a_stream_has_a_segment_and_not_too_many() -> None:
@@ -71,7 +71,7 @@ def test_a_range_without_room_is_not_divided() -> None:
 
 @given(RANGES)
 def test_touching_neighbours_become_one_and_others_stay(ranges: list[tuple[float, float]]) -> None:
-    found = list(merged(KeyRanges.of(ranges)))
+    found = list(merge_touching(KeyRanges.of(ranges)))
     assert found == sorted(found)
     assert all(later[0] != earlier[1] for earlier, later in pairwise(found))
     assert sum(Fraction(end) - Fraction(start) for start, end in found) == sum(

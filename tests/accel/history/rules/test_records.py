@@ -198,7 +198,7 @@ def test_segments_read_as_a_sequence_of_records() -> None:
     assert (both[0], both[1]) == (HALVES[0], HALVES[1])
     assert HALVES[1:] == SEALED
     assert Segments.of(both) == HALVES
-    assert Segments.joined([SEALED, HALVES]).ascending() == HALVES
+    assert Segments.join([SEALED, HALVES]).ascending() == HALVES
     assert HALVES.find(1) == both[1]
     assert HALVES.find(7) is None
     assert both[0].overlaps(both[0])

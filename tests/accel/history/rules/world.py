@@ -375,7 +375,7 @@ class World:
         except NotInHistory as error:
             raise InvalidArgument("expected a cut of this stream") from error
         retention.refuse_truncation(now, placed, self.state, is_valid=self.is_valid(cut))
-        before = retention.placed(now)
+        before = retention.place_truncation(now)
         size = self.size_between(now.cut, cut)
         ending = retention.ending_before(placed, self.between(before, placed))
         self.put(
@@ -385,7 +385,7 @@ class World:
         )
 
     def being_deleted(self) -> IdSet:
-        wanted = retention.placed(self.truncation)
+        wanted = retention.place_truncation(self.truncation)
         if not self.truncation.updating or wanted is None:
             return NO_IDS
         last = retention.deleted_before(self.truncation)
@@ -461,4 +461,4 @@ class World:
 
 
 def _ids_in(parts: Iterable[Segments]) -> IdSet:
-    return IdSet.of(Segments.joined(parts).ids.tolist())
+    return IdSet.of(Segments.join(parts).ids.tolist())

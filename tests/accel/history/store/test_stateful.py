@@ -283,7 +283,7 @@ class StreamLife(RuleBasedStateMachine):
         assert dict(found.cut) == model.cut
         assert dict(found.span.epochs) == spanned
         assert list(found.span.segments) == [model.known[each] for each in sorted(model.cut)]
-        assert set(Segments.joined(stream.cuts.deleted()).ids.tolist()) == model.deleted
+        assert set(Segments.join(stream.cuts.deleted()).ids.tolist()) == model.deleted
         assert (found.deleted_count, found.to_delete_count) == (len(model.deleted), 0)
         assert list(stream.cuts.being_deleted()) == []
         assert (found.size_till, found.updating) == (model.size_till, False)

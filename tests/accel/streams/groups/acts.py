@@ -93,7 +93,7 @@ def finishes(name: str, segment: str) -> Act:
     def act(bench: Bench, store: ObjectStore) -> object:
         stream, [number] = bench.stream(around=store), ids(segment)
         following = [stream.epochs.segment(each) for each in stream.epochs.successors(number)]
-        ReaderGroup.open(stream, "group").finished(name, number, following, offset=9)
+        ReaderGroup.open(stream, "group").finish(name, number, following, offset=9)
         return None
 
     return act

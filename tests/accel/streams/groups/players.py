@@ -9,7 +9,7 @@ from accel.history.rules.cuts import CutOrder
 from accel.history.rules.segments import KeyRanges, SegmentRecord, split_range
 from accel.history.store import Stream
 from accel.streams.groups import ReaderGroup
-from accel.streams.rules.reader_core import placed
+from accel.streams.rules.reader_core import place_offsets
 from tests.accel.history.store.bench import NAME, Bench
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Play:
         for each in done:
             successors = [stream.epochs.segment(number) for number in stream.epochs.successors(each)]
             for _ in range(1 + again):
-                self.group.finished(name, each, successors, offset=self.sizes[each])
+                self.group.finish(name, each, successors, offset=self.sizes[each])
             del player.positions[each]
         return len(done)
 
@@ -165,7 +165,7 @@ class Play:
         assert (
             stream.cuts.compare(after, before) is stream.cuts.compare(after, stream.head()) is CutOrder.EQUAL_OR_AFTER
         )
-        position = placed(self.group.state().segments, after).position()
+        position = place_offsets(self.group.state().segments, after).position()
         for each in self.known.values():
             if each.id in after:
                 self.given[each.id] = max(self.given[each.id], after[each.id])

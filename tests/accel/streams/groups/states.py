@@ -8,7 +8,7 @@ from accel.history.rules.cuts import PlacedCut
 from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import IdMap, make_id, parse_segment
 from accel.streams.rules.group_state import FREE, GroupMember, GroupState
-from accel.streams.rules.reader_core import placed
+from accel.streams.rules.reader_core import place_offsets
 
 CREATED_MS = 1_760_000_000_123
 
@@ -21,7 +21,7 @@ def segment(name: str, start: float, end: float) -> SegmentRecord:
 def cut(offsets: dict[str, int], *segments: SegmentRecord) -> PlacedCut:
     """A cut of some of these segments."""
     known = Segments.of(each for each in sorted(segments, key=lambda each: each.id) if str(each) in offsets)
-    return placed(known, IdMap(known.ids, [offsets[str(each)] for each in known]))
+    return place_offsets(known, IdMap(known.ids, [offsets[str(each)] for each in known]))
 
 
 def named(position: IdMap | dict[int, int]) -> dict[str, int]:

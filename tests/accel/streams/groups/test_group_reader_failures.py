@@ -16,7 +16,7 @@ from accel import ReaderGroup
 from accel.errors import Closed, IllegalState, NotInHistory
 from accel.history.rules.segments import SegmentRecord
 from accel.streams.rules.group_state import Assignment
-from accel.streams.rules.reader_core import Fill, Learn, SegmentEnd, SegmentEvents
+from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from loaders.errors import StoreUnavailable
 from loaders.store import MemoryStore
 from tests.accel.streams.groups.team import NEVER_SECONDS, OFTEN_SECONDS, Team, one_batch, scale, team, written
@@ -100,8 +100,8 @@ class Shaky(ReaderGroup):
     def rebalance(self, reader: str, positions: Mapping[int, int], lag: int) -> Assignment:
         return self._maybe(lambda: super(Shaky, self).rebalance(reader, positions, lag))
 
-    def finished(self, reader: str, segment_id: int, successors: Iterable[SegmentRecord], *, offset: int) -> None:
-        self._maybe(lambda: super(Shaky, self).finished(reader, segment_id, successors, offset=offset))
+    def finish(self, reader: str, segment_id: int, successors: Iterable[SegmentRecord], *, offset: int) -> None:
+        self._maybe(lambda: super(Shaky, self).finish(reader, segment_id, successors, offset=offset))
 
     def leave(self, reader: str, positions: Mapping[int, int] | None = None) -> None:
         self._maybe(lambda: super(Shaky, self).leave(reader, positions or {}))
@@ -236,8 +236,8 @@ class Held:
         self.may_fail.wait(20)
         raise StoreUnavailable("get", f"segment {fill.segment_id}", "out of order")
 
-    def learn(self, learn: Learn) -> SegmentEnd:
-        raise NotImplementedError(str(learn))
+    def ask_end(self, step: AskEnd) -> SegmentEnd:
+        raise NotImplementedError(str(step))
 
 
 def test_what_fails_of_a_segment_that_was_given_up_meanwhile_is_nobodys_business(orders: Shop) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from accel.history.rules.cuts import CutOrder, PlacedCut, compare, is_valid
 from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import make_id
-from accel.streams.rules.reader_core import Frontier, later, placed
+from accel.streams.rules.reader_core import Frontier, later, place_offsets
 from tests.accel.streams.groups.states import CREATED_MS, cut, named, segment
 from tests.examples import examples
 
@@ -77,7 +77,7 @@ class Past:
             frontier.reach(each, self.random.randint(0, SIZE))
             if frontier.offset(each) == SIZE and each in self.following:
                 frontier.finish(each, self.following[each])
-        return placed(Segments.of(map(frontier.segment, frontier.cut())), frontier.cut())
+        return place_offsets(Segments.of(map(frontier.segment, frontier.cut())), frontier.cut())
 
     def at(self, cut: PlacedCut, key: float) -> tuple[int, int]:
         """The segment in which a position is at one key, and the offset: none that is read, then the lowest."""

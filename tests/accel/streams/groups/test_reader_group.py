@@ -105,7 +105,7 @@ def test_a_group_that_was_deleted_tells_its_readers(bench: Bench) -> None:
         lambda: group.rebalance("a", {}, 0),
         lambda: group.join("b"),
         lambda: group.leave("a"),
-        lambda: group.finished("a", 0, [], offset=7),
+        lambda: group.finish("a", 0, [], offset=7),
         group.position,
         group.lag,
     ):
@@ -123,7 +123,7 @@ def test_a_reader_that_was_declared_offline_is_told_so(bench: Bench) -> None:
     with pytest.raises(IllegalState, match="declared offline"):
         group.rebalance("a", positions, 0)
     with pytest.raises(IllegalState, match="declared offline"):
-        group.finished("a", 0, [], offset=7)
+        group.finish("a", 0, [], offset=7)
     group.leave("a", positions)
     group.reader_offline("a")
 

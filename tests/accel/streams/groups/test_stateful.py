@@ -141,7 +141,7 @@ class Members(RuleBasedStateMachine):
         assert end == {each: self.play.sizes[each] for each in stream.active_segments().ids.tolist()}
         for name, player in self.play.players.items():
             for each in player.positions:
-                self.play.group.finished(name, each, [], offset=self.play.sizes[each])
+                self.play.group.finish(name, each, [], offset=self.play.sizes[each])
         state = self.play.group.state()
         assert state.position() == end
         assert stream.cuts.is_valid(end)

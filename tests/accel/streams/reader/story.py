@@ -12,9 +12,9 @@ from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import make_id
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.reader_core import (
+    AskEnd,
     Fill,
     Frontier,
-    Learn,
     ReaderCore,
     ReaderSettings,
     SegmentEnd,
@@ -109,10 +109,10 @@ class Story:
 
     def answer(self, core: ReaderCore, step: Step, random: Random | None = None) -> None:
         """Answer a step truthfully; with chance, with part of what there is."""
-        if isinstance(step, Learn):
-            core.learned(step, self.end(step.segment_id))
+        if isinstance(step, AskEnd):
+            core.take_end(step, self.end(step.segment_id))
         else:
-            core.filled(step, self.fill(step, random))
+            core.take_events(step, self.fill(step, random))
 
     def fill(self, fill: Fill, random: Random | None = None) -> SegmentEvents:
         """What a read of a segment gives."""

@@ -42,7 +42,7 @@ def run(
     for _ in range(TURNS_MAX):
         if core.is_finished or (events_max is not None and len(given_events) >= events_max):
             return given_events
-        under_way.extend(core.wanted())
+        under_way.extend(core.next_steps())
         assert len(under_way) <= core.settings.requests_max
         between()
         if under_way and random.random() < 0.6:
@@ -124,7 +124,7 @@ def test_where_everything_is_at_hand_events_come_in_the_order_of_time(random: Ra
     core = ReaderCore(story.frontier(story.beginning()), ReaderSettings(), follow=False)
     given_events: list[Event] = []
     while not core.is_finished:
-        for step in core.wanted():
+        for step in core.next_steps():
             story.answer(core, step)
         while (batch := core.take()) is not None:
             given_events += batch
@@ -142,12 +142,12 @@ def test_a_reader_takes_what_the_orderer_chooses(random: Random, acts: int) -> N
     for _ in range(TURNS_MAX):
         if core.is_finished:
             break
-        under_way.extend(core.wanted())
+        under_way.extend(core.next_steps())
         if under_way and random.random() < 0.5:
             step = under_way.pop(random.randrange(len(under_way)))
             if isinstance(step, Fill):
                 found = story.fill(step, random)
-                core.filled(step, found)
+                core.take_events(step, found)
                 at_hand.setdefault(step.segment_id, deque()).extend(found.batches)
             else:
                 story.answer(core, step)
@@ -169,7 +169,7 @@ def test_memory_is_bounded_however_much_there_is() -> None:
     core = ReaderCore(story.frontier(story.beginning()), small(buffer_bytes_max=200), follow=False)
     most = 0
     while not core.is_finished:
-        for step in core.wanted():
+        for step in core.next_steps():
             story.answer(core, step)
         most = max(most, core.buffered_bytes)
         core.take()
@@ -182,7 +182,7 @@ def test_a_segment_that_is_not_ready_does_not_block_the_others() -> None:
     story.append([0, KEYS - 1, 0, KEYS - 1])
     story.append([0])
     core = reader(story, story.beginning(), fill_bytes=1)
-    [slow, fast] = core.wanted()
+    [slow, fast] = core.next_steps()
     story.answer(core, fast)
     batch = core.take()
     assert batch is not None
@@ -199,7 +199,7 @@ def test_an_idle_segment_does_not_hold_the_others_up() -> None:
     story = Story(2)
     story.append([0])
     core = ReaderCore(story.frontier(story.beginning()), small(), follow=True)
-    while steps := core.wanted():
+    while steps := core.next_steps():
         for step in steps:
             story.answer(core, step)
     assert set(core.idle) == {number for number in story.segments if not story.batches[number]}
@@ -212,12 +212,12 @@ def test_a_segment_that_gave_nothing_while_it_has_events_at_hand_is_filled_ahead
     story.append([0])
     core = ReaderCore(story.frontier(story.beginning()), small(fill_bytes=1000, buffer_bytes_max=10_000), follow=True)
     for _ in range(2):
-        [step] = core.wanted()
+        [step] = core.next_steps()
         story.answer(core, step)
-    assert core.wanted() == []
+    assert core.next_steps() == []
     story.append([0])
     core.retry_idle()
-    [step] = core.wanted()
+    [step] = core.next_steps()
     assert isinstance(step, Fill)
     story.answer(core, step)
     assert [len(core.take() or ()) for _ in range(3)] == [1, 1, 0]
@@ -227,7 +227,7 @@ def test_grace_is_asked_for_by_each_segment_that_is_awaited() -> None:
     story = Story(2)
     story.append(range(KEYS))
     core = reader(story, story.beginning(), fill_bytes=1000, buffer_bytes_max=10_000)
-    first, second = core.wanted()
+    first, second = core.next_steps()
     assert core.awaited == [first.segment_id, second.segment_id]
     story.answer(core, second)
     assert core.awaited == [first.segment_id]
@@ -241,7 +241,7 @@ def test_a_drained_sealed_segment_is_let_go_at_once_though_others_have_older_eve
     story.split(first)
     core = ReaderCore(story.frontier(story.beginning()), small(requests_max=1), follow=False)
     while first.id in core.position():
-        [step] = core.wanted()
+        [step] = core.next_steps()
         story.answer(core, step)
     assert second.id in core.position()
     assert set(story.following[first.id]) <= set(core.position())
@@ -251,8 +251,8 @@ def test_what_failed_is_asked_again_and_nothing_is_lost() -> None:
     story = Story(2)
     story.append(range(KEYS))
     core = reader(story, story.beginning(), fill_bytes=10_000, buffer_bytes_max=100_000)
-    for step in core.wanted():
-        core.failed(step)
+    for step in core.next_steps():
+        core.note_failure(step)
     assert core.buffered_bytes == 0
     assert told(run(story, core, Random(1))) == story.told
 
@@ -263,11 +263,11 @@ def test_a_sealed_segment_whose_end_is_not_to_be_seen_yet_is_not_done() -> None:
     story.append([0])
     story.split(segment)
     core = reader(story, story.beginning())
-    [fill] = core.wanted()
+    [fill] = core.next_steps()
     assert isinstance(fill, Fill)
-    core.filled(fill, story.fill(fill._replace(offset=99))._replace(next_offset=0))
-    [learn] = core.wanted()
-    story.answer(core, learn)
+    core.take_events(fill, story.fill(fill._replace(offset=99))._replace(next_offset=0))
+    [step] = core.next_steps()
+    story.answer(core, step)
     assert core.idle == {segment.id: 0}
     assert not core.is_finished
     assert told(run(story, core, Random(1))) == story.told
@@ -303,13 +303,13 @@ def test_a_member_of_a_group_tells_what_it_finished_and_begins_nothing() -> None
     core.add(first, 0)
     core.add(second, 2)
     events = run(story, core, Random(1), events_max=KEYS - 2)
-    while not (done := core.finished()):
-        for step in core.wanted():
+    while not (done := core.take_finished()):
+        for step in core.next_steps():
             story.answer(core, step)
     assert [(each.segment_id, [follower.id for follower in each.successors]) for each in done] == [
         (first.id, story.following[first.id])
     ]
-    assert core.finished() == []
+    assert core.take_finished() == []
     assert len(events) == KEYS - 2
     assert core.remove(second.id) == story.size(second.id)
     assert not core.position()
@@ -323,12 +323,12 @@ def test_a_segment_that_was_given_up_gives_nothing_more() -> None:
     story.append(range(KEYS))
     core = ReaderCore(Frontier(), small(fill_bytes=1000, buffer_bytes_max=10_000), is_member=True)
     core.add(first, 0)
-    [early] = core.wanted()
+    [early] = core.next_steps()
     assert core.remove(first.id) == 0
     story.answer(core, early)
     assert (core.take(), core.buffered_bytes) == (None, 0)
     core.add(first, 3)
-    [late] = core.wanted()
+    [late] = core.next_steps()
     story.answer(core, late)
     batch = core.take()
     assert batch is not None
@@ -343,7 +343,7 @@ def test_lag_is_that_of_the_last_events_given() -> None:
     core = reader(story, story.beginning(), fill_bytes=1000, buffer_bytes_max=10_000)
     low, high = (each.id for each in story.active)
     assert (core.lag(100), core.lag(100, low)) == (0, 0)
-    for step in core.wanted():
+    for step in core.next_steps():
         story.answer(core, step)
     core.take()
     assert (core.lag(100), core.lag(100, low), core.lag(100, high)) == (90, 90, 0)

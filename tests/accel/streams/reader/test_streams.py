@@ -19,7 +19,7 @@ from accel.history.store import StreamStore
 from accel.history.store.epoch_store import EpochReading
 from accel.streams.reader import Order
 from accel.streams.rules.events import EventBatch
-from accel.streams.rules.reader_core import Fill, Learn, ReaderSettings, SegmentEnd, SegmentEvents
+from accel.streams.rules.reader_core import AskEnd, Fill, ReaderSettings, SegmentEnd, SegmentEvents
 from accel.streams.segment_source import ObjectSegmentSource
 from loaders.errors import StoreUnavailable
 from loaders.store import MemoryStore, ObjectStore
@@ -283,8 +283,8 @@ def test_an_idle_segment_is_asked_again_though_others_always_have_events(orders:
             batch = EventBatch(fill.segment_id, value, offsets, b"0:0", np.array([0, 3]))
             return SegmentEvents((batch,), fill.offset + 1)
 
-        def learn(self, learn: Learn) -> SegmentEnd:
-            del learn
+        def ask_end(self, step: AskEnd) -> SegmentEnd:
+            del step
             return SegmentEnd(None)
 
     with StreamReader(orders.stream, Endless(), follow=True, settings=QUICK) as reader:
@@ -316,11 +316,11 @@ def test_a_peer_reads_bytes_with_their_values_and_goes_on_with_a_token(orders: S
     assert with_token.token == without.token
 
 
-def learned(source: ObjectSegmentSource, segment_id: int) -> SegmentEnd:
+def end_of(source: ObjectSegmentSource, segment_id: int) -> SegmentEnd:
     """What becomes of a segment, as a reader asks for it: after its last read, and again if that was too early."""
     while True:
         source.fill(Fill(segment_id, 0, 1 << 20))
-        end = source.learn(Learn(segment_id))
+        end = source.ask_end(AskEnd(segment_id))
         if not end.is_stale:
             return end
 
@@ -335,11 +335,11 @@ def test_that_nothing_follows_a_segment_is_believed_only_of_a_sealed_stream(
     source = orders.source()
     with monkeypatch.context() as patched:
         patched.setattr(EpochReading, "successors", lambda *_: {})  # as it was before the scale
-        assert learned(source, first) == SegmentEnd(None)
-    assert len(learned(source, first).successors) == 2
+        assert end_of(source, first) == SegmentEnd(None)
+    assert len(end_of(source, first).successors) == 2
     orders.stream.seal()
     last = orders.stream.active_segments()[0].id
-    assert learned(orders.source(), last) == SegmentEnd(orders.stream.cuts.sealed_size(last))
+    assert end_of(orders.source(), last) == SegmentEnd(orders.stream.cuts.sealed_size(last))
 
 
 class Failing:
@@ -353,9 +353,9 @@ class Failing:
         self._maybe_fail()
         return self._source.fill(fill)
 
-    def learn(self, learn: Learn) -> SegmentEnd:
+    def ask_end(self, step: AskEnd) -> SegmentEnd:
         self._maybe_fail()
-        return self._source.learn(learn)
+        return self._source.ask_end(step)
 
     def _maybe_fail(self) -> None:
         if self._random.random() < 0.3:
@@ -390,8 +390,8 @@ def test_a_reader_that_waits_in_vain_for_what_must_be_there_gives_up(orders: Sho
             found = self._source.fill(fill)
             return SegmentEvents((), fill.offset) if fill.segment_id == sealed else found
 
-        def learn(self, learn: Learn) -> SegmentEnd:
-            return self._source.learn(learn)
+        def ask_end(self, step: AskEnd) -> SegmentEnd:
+            return self._source.ask_end(step)
 
     impatient = ReaderSettings(idle_seconds=0.01, reorder_wait_seconds=0.0, stall_seconds=0.05)
     with (

@@ -74,6 +74,7 @@ class World:
             jitter=lambda: 0.5,
             clock=lambda: self.seconds,
             nonce=lambda: next(numbers).to_bytes(16, "big"),
+            start=lambda work, _: work(),
         )
         ObjectCatalog.init(self.store, FORMAT, settings=CATALOG, system=self.system)
 
