@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from accel.errors import AccelError
