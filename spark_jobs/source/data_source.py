@@ -128,6 +128,10 @@ _CHOICES = {"node-id": "node_id", "object-id": "object_id", "stream-id": "stream
 _OPTIONS = frozenset(
     {"path", "table", "push-filters", "objects-per-task", "endpoint", "region", "profile", "client", *_CHOICES}
 )
+_TABLE_PROPERTIES = frozenset(
+    {"location", "is_managed_location", "provider", "owner", "external", "comment", "collation"}
+)
+_OPTION_PREFIX = "option."
 _KEYS_OF_OBJECTS = ("node_id", "object_id", "order_id")
 _KEYS_OF_THE_LIST = (*_KEYS_OF_OBJECTS, "stream_id", "start_offset", "end_offset", "size_bytes", "index_size_bytes")
 
@@ -162,7 +166,7 @@ class SourceOptions:
         Raises:
             ValueError: an unknown option or table, no path, or a number that is none.
         """
-        given = {name.lower(): value for name, value in options.items()}
+        given = _without_properties({name.lower(): value for name, value in options.items()})
         unknown = sorted(given.keys() - _OPTIONS)
         if unknown:
             raise ValueError(f"expected options of {', '.join(sorted(_OPTIONS))}, found {', '.join(unknown)}")
@@ -179,6 +183,20 @@ class SourceOptions:
         chosen = {column: _chosen(name, given[name]) for name, column in _CHOICES.items() if name in given}
         pushes = _flag("push-filters", given.get("push-filters", "false"))
         return cls(StoreSpec(given["path"], settings), table, max(1, count), Bounds(chosen), pushes)
+
+
+def _without_properties(given: dict[str, str]) -> dict[str, str]:
+    """The options without what Spark adds for a table of its catalog, made by CREATE TABLE: its properties.
+
+    The path of such a table is its location, and each option comes a second time as ``option.<name>``.
+    """
+    if "location" in given and "is_managed_location" not in given:
+        given.setdefault("path", given["location"])
+    return {
+        name: value
+        for name, value in given.items()
+        if name not in _TABLE_PROPERTIES and not name.startswith(_OPTION_PREFIX)
+    }
 
 
 class StreamSetSource(DataSource):
