@@ -39,7 +39,7 @@ from accel.image_source import ImageSource, PolledImages, StaticImages, load_ima
 from accel.lookup.accelerator import ReadAccelerator
 from accel.lookup.answer import Answer, Ending
 from accel.lookup.async_accelerator import AsyncReadAccelerator
-from accel.lookup.shadow import accelerate
+from accel.lookup.shadow import accelerate, accelerate_async
 from accel.settings import Settings
 from loaders.store import S3Settings, open_store
 
@@ -104,6 +104,7 @@ __all__ = [
     "StreamWriter",
     "UnknownStream",
     "accelerate",
+    "accelerate_async",
     "load_image_file",
     "open_store",
 ]

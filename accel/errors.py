@@ -55,6 +55,7 @@ The first of these are defined in `loaders/errors.py` and exported here too, so 
     ├── ObjectLost                 an object that the newest image lists does not exist
     ├── ReaderStalled              a reader waited in vain for what must be there             (retryable)
     ├── StillPending               a waiting fetch ran out of time before the data was there  (retryable)
+    ├── LookupTimedOut             a wrapped lookup found no object within its time           (retryable)
     └── MissingExtra               an optional part is not installed
 """
 
@@ -118,6 +119,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidRequest",
     "KeyMissing",
+    "LookupTimedOut",
     "MaintenanceRefused",
     "MaintenanceStopped",
     "MissingExtra",
@@ -515,6 +517,13 @@ class StillPending(AccelError, TimeoutError):
 
     retryable = True
     advice = "the data is not committed yet; ask again, or look at the writer that owns these offsets"
+
+
+class LookupTimedOut(AccelError, TimeoutError):
+    """A wrapped lookup that may take only so long found no object by then: nothing is known of what there is."""
+
+    retryable = True
+    advice = "ask again; give accelerate more time, or fall_back, which asks the broker's own lookup instead"
 
 
 class MissingExtra(AccelError, ImportError):

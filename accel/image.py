@@ -26,7 +26,7 @@ import json
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Annotated, Any, Protocol, TypeVar
 
@@ -308,6 +308,36 @@ class NodeImage:
         positions = self._by_id[np.minimum(slots, len(self) - 1)]
         return np.where(self.object_ids[positions] == object_ids, positions, -1)
 
+    def with_appended(self, objects: Iterable[tuple[int, ObjectRef]], *, facts: ObjectFacts | None = None) -> NodeImage:
+        """The list with some more (order id, object) pairs, in any order, behind its last one.
+
+        What an upload makes of a list: nothing is sorted or checked again.
+
+        Args:
+            objects: their order ids are above all that are there.
+            facts: of the whole list that comes of it.
+
+        Raises:
+            ImageRefused: an order id that is not above the last one, or an object that is listed already.
+
+        Complexity: O(n), a copy of the columns; O(objects * log n) besides.
+        """
+        added = make_node(self.node_id, objects)
+        if not len(added):
+            return replace(self, facts=facts)
+        if len(self) and added.order_ids[0] <= self.order_ids[-1]:
+            raise ImageRefused(
+                f"node {self.node_id}: expected order ids above {self.order_ids[-1]}, found {added.order_ids[0]}"
+            )
+        listed = self.positions(added.object_ids)
+        if (listed >= 0).any():
+            found = added.object_ids[listed >= 0][0]
+            raise ImageRefused(f"node {self.node_id}: expected each object once, found object {found} twice")
+        columns = [np.concatenate(both) for both in zip(self._columns(), added._columns(), strict=True)]  # noqa: SLF001 - of this class
+        places = np.searchsorted(self.object_ids, added.object_ids[added._by_id], sorter=self._by_id)  # noqa: SLF001 - likewise
+        by_id = np.insert(self._by_id, places, added._by_id + len(self))  # noqa: SLF001 - likewise
+        return NodeImage(self.node_id, *map(frozen, (*columns, by_id)), facts=facts)
+
     def excludes(self, stream_id: int) -> NDArray[np.bool_] | None:
         """By position, whether the object provably lacks the stream; None where no commit told. O(list length)."""
         return None if self.facts is None else self.facts.excludes(stream_id)
@@ -315,6 +345,10 @@ class NodeImage:
     def end_of(self, stream_id: int) -> int | None:
         """A lower bound of where the stream ends in this node, as of this image; None where no commit told."""
         return None if self.facts is None else self.facts.end_of(stream_id)
+
+    def _columns(self) -> tuple[NDArray[np.int64], ...]:
+        ids, *others = self._columns_of_refs()
+        return (ids, self.order_ids, *others)
 
     def _columns_of_refs(self) -> tuple[NDArray[np.int64], ...]:
         return (self.object_ids, self.sizes_bytes, self.index_sizes_bytes, self.attributes, self.tail_checksums)
@@ -392,6 +426,9 @@ def node_of_columns(
     return NodeImage(node_id, *map(frozen, columns), facts=facts)
 
 
+_range_index, _start = attrgetter("range_index"), attrgetter("start")
+
+
 def make_stream(
     stream_id: int,
     start_offset: int,
@@ -403,20 +440,23 @@ def make_stream(
     Raises:
         ImageRefused: a negative or inverted range, or ownership ranges that overlap.
     """
-    ordered = tuple(sorted(ranges, key=lambda owned: owned.range_index))
+    ordered = tuple(sorted(ranges, key=_range_index) if len(ranges) > 1 else ranges)
     for owned in ordered:
-        _check_span(f"stream {stream_id}, range {owned.range_index}", owned.start, owned.end, may_be_open=True)
+        if owned.start < 0 or (owned.end < owned.start and owned.end != OPEN_END):
+            raise _not_a_span(f"stream {stream_id}, range {owned.range_index}", owned)
     for before, after in itertools.pairwise(ordered):
         if before.end == OPEN_END or before.end > after.start:
             raise ImageRefused(
                 f"stream {stream_id}: expected range {after.range_index} to start at or after the end of range "
                 f"{before.range_index}, found [{before.start}, {before.end}) and [{after.start}, {after.end})"
             )
-    objects = tuple(sorted(stream_objects, key=lambda owned: owned.start))
+    objects = tuple(sorted(stream_objects, key=_start) if len(stream_objects) > 1 else stream_objects)
     for held in objects:
-        _check_span(f"stream {stream_id}, object {held.ref.object_id}", held.start, held.end, may_be_open=False)
-    starts = tuple(owned.start for owned in ordered)
-    return StreamImage(stream_id, start_offset, ordered, objects, starts, tuple(held.start for held in objects))
+        if not 0 <= held.start <= held.end:
+            raise _not_a_span(f"stream {stream_id}, object {held.ref.object_id}", held)
+    starts = tuple([owned.start for owned in ordered])
+    object_starts = tuple([held.start for held in objects]) if objects else ()
+    return StreamImage(stream_id, start_offset, ordered, objects, starts, object_starts)
 
 
 def frozen(column: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -425,9 +465,8 @@ def frozen(column: NDArray[np.int64]) -> NDArray[np.int64]:
     return column
 
 
-def _check_span(what: str, start: int, end: int, *, may_be_open: bool) -> None:
-    if start < 0 or (end < start and not (may_be_open and end == OPEN_END)):
-        raise ImageRefused(f"{what}: expected 0 <= start <= end, found [{start}, {end})")
+def _not_a_span(what: str, found: OwnershipRange | StreamObject) -> ImageRefused:
+    return ImageRefused(f"{what}: expected 0 <= start <= end, found [{found.start}, {found.end})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,8 +601,9 @@ Size = Annotated[int, Meta(ge=UNKNOWN, le=2**63 - 1)]
 Attributes = Annotated[int, Meta(ge=-(2**31), le=2**63 - 1)]
 
 
-class _Form(Struct, forbid_unknown_fields=True):
-    # A misspelt field would otherwise be left out without a word, and with it whatever it lists.
+class _Form(Struct, forbid_unknown_fields=True, gc=False):
+    # A misspelt field would otherwise be left out without a word, and with it whatever it lists. Forms make no cycles,
+    # so that the collector need not walk through hundreds of thousands of them.
     pass
 
 
@@ -628,7 +668,9 @@ _KINDS = {"int": "an integer", "str": "a text", "array": "a list", "object": "an
 
 def _stream_of(form: _StreamForm) -> StreamImage:
     ranges = [OwnershipRange(row.range_index, row.start, row.end, row.node_id) for row in form.ranges]
-    objects = [StreamObject(row.ref(), row.start, row.end) for row in form.stream_objects]
+    objects = (
+        [StreamObject(row.ref(), row.start, row.end) for row in form.stream_objects] if form.stream_objects else ()
+    )
     return make_stream(form.stream_id, form.start_offset, ranges, objects)
 
 

@@ -1,6 +1,6 @@
 """Where images come from.
 
-A reader needs two things of whoever owns the metadata: the newest image that it knows, and a way to wait for one that
+A reader needs two things of the owner of the metadata: the newest image that it knows, and a way to wait for one that
 is newer. `ImageSource` is just that; a broker with its own metadata implements it in a few lines. Three are at hand:
 images that are pushed in, a JSON file that is read again when it changes, and any callable. The last is also the way of
 the object catalog (`ObjectCatalog.images`), where the metadata lies in the bucket.
@@ -73,7 +73,7 @@ class PollingSource(ImageSource, Protocol):
 
 @runtime_checkable
 class NotifiedSource(ImageSource, Protocol):
-    """A source that can be told that there is a newer image, by whoever has a channel on which that is said."""
+    """A source that can be told that there is a newer image, by a program with a channel on which that is said."""
 
     def image_changed(self) -> None:
         """The image at hand may not be the newest any more: ask soon. Never blocks; any thread may call it."""
@@ -86,6 +86,15 @@ class DatedSource(ImageSource, Protocol):
 
     def age_seconds(self) -> float:
         """Seconds since the image at hand was known to be the newest."""
+        ...
+
+
+@runtime_checkable
+class ConfirmingSource(ImageSource, Protocol):
+    """A source that mostly asks in a cheaper way, which may show what was true a while ago; and surely when told so."""
+
+    def confirm(self) -> MetadataImage:
+        """The image that is the newest now; may block for one question. Raises as `wait_newer`."""
         ...
 
 
@@ -126,15 +135,16 @@ class PolledImages:
         fetch: gives the newest image; an older one than before is ignored. One that cannot vouch that its image is the
             newest now says since when that is so: `ConfirmedImage`.
         timer: seconds, from any start.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
         poll_seconds: `current` asks again when its image was asked for this long ago; waiting asks as often. 1 by
             default.
         max_age_seconds: no image is given that was last known to be the newest longer ago than this; above
             `poll_seconds`. None, the default, for a source whose objects are never deleted, or not soon.
         idle_poll_seconds: in place of `poll_seconds` when the image has not changed for 10 seconds; at least that, and
             at most half of `max_age_seconds`. None, the default: as often as ever.
-        wait: waits until an event is set, or for so many seconds; so `image_changed` wakes who waits for a newer image.
-            None, the default: `sleep`, which nothing wakes.
+        confirm: gives the image that is surely the newest, for `confirm`; None, the default: `fetch` does.
+        wait: waits until an event is set, or for a number of seconds; so `image_changed` wakes who waits for a newer
+            image. None, the default: `sleep`, which nothing wakes.
 
     An image is known to be the newest at the moment when a `fetch` that gives it, or one of the same version, starts.
     While `fetch` fails, the image at hand is given on (and `fetch` tried again, every `poll_seconds` at most), until
@@ -154,6 +164,7 @@ class PolledImages:
         poll_seconds: float = 1.0,
         max_age_seconds: float | None = None,
         idle_poll_seconds: float | None = None,
+        confirm: Callable[[], MetadataImage] | None = None,
         wait: Callable[[Event, float], object] | None = None,
     ) -> None:
         if poll_seconds <= 0:
@@ -163,6 +174,7 @@ class PolledImages:
         if idle_poll_seconds is not None and idle_poll_seconds < poll_seconds:
             raise ValueError(f"expected idle_poll_seconds of at least {poll_seconds}, found {idle_poll_seconds}")
         self._fetch = fetch
+        self._confirm = confirm or fetch
         self._wait = wait or (lambda _, seconds: sleep(seconds))
         self._max_age_seconds = math.inf if max_age_seconds is None else max_age_seconds
         self._poll_seconds = self._pace_seconds = poll_seconds
@@ -235,6 +247,14 @@ class PolledImages:
                 return None
         return self._young_enough()
 
+    def confirm(self) -> MetadataImage:
+        """The image that is the newest now, asked for at once and not by way of listings.
+
+        Raises:
+            As `current`.
+        """
+        return self._refresh(self._confirm)
+
     def _pause(self, seconds: float) -> float:
         """Wait, unless somebody says that the image changed; gives the seconds that it took."""
         if seconds <= 0:
@@ -247,12 +267,12 @@ class PolledImages:
             self._wait(Event(), rest_seconds)
         return min(seconds, self._timer() - started_seconds)
 
-    def _refresh(self) -> MetadataImage:
+    def _refresh(self, fetch: Callable[[], MetadataImage | ConfirmedImage] | None = None) -> MetadataImage:
         self._is_told = False
         self._told().clear()
         self._asked_seconds = started_seconds = self._timer()
         try:
-            fetched, confirmed_seconds = _confirmed(self._fetch(), started_seconds)
+            fetched, confirmed_seconds = _confirmed((fetch or self._fetch)(), started_seconds)
         except Exception as error:
             self._went_back = error if isinstance(error, CatalogWentBack) else self._went_back
             self._failure = f"; asking for a younger one failed with {type(error).__name__}: {error}"

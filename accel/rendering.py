@@ -124,7 +124,7 @@ class Tell(Protocol):
     """Told how far something long is."""
 
     def __call__(self, done: int | None = None, total: int | None = None) -> None:
-        """So many of so many are done; one more, if it is not said."""
+        """How many of how many are done; one more, if it is not said."""
 
 
 @dataclass(frozen=True, slots=True)

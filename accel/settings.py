@@ -16,6 +16,8 @@ class Settings:
         parallel_loads: how many requests may be under way at once; also the number of loading threads.
         max_wait_load_seconds: a lookup waits no longer for objects that are slow to open, if it can ask for others;
             0.5 by default. What is slow stays under way, and is taken in when it comes.
+        hedge_percent: reads of objects and hints that are slower than 95 of 100 others are sent a second time: at most
+            so many of 100 requests; 0 = never.
         view_ttl_seconds: how long the index trusts a stream's view before it is filled again.
         views_max: streams whose views are kept, over all nodes.
         view_size_bytes_max: memory of these views.
@@ -23,9 +25,11 @@ class Settings:
         block_index_size_bytes_max: memory of block indexes, which reads of data use.
         filter_size_bytes_max: memory of filters.
         hashed_ids_max: stream ids whose hash is remembered, so that filters are built faster.
-        refresh_seconds: a lookup that comes out short asks for a newer image, at most once in so many seconds.
+        refresh_seconds: a lookup that comes out short asks for a newer image, at most once in this many seconds.
         idle_refresh_seconds: the same where the image has not changed for 10 seconds.
         read_ahead_size_bytes: bytes of blocks that one request of a data read fetches at most.
+        read_window_size_bytes: bytes of blocks that one data read has under way, or in memory and not given out; a
+            single request may be larger.
         use_hints: read index snapshots that lie in the bucket; where there are none, that costs a request a node.
         hint_root_size_bytes_max: memory of their roots; a node of 5,000 objects takes 0.3 MB. Roots of filter packs
             that were loaded take at most a quarter of that besides.
@@ -38,6 +42,7 @@ class Settings:
     policy: str = "spread"
     parallel_loads: int = 64
     max_wait_load_seconds: float = 0.5
+    hedge_percent: int = 5
     view_ttl_seconds: float = 600.0
     views_max: int = 200_000
     view_size_bytes_max: int = 256 * MIB
@@ -48,6 +53,7 @@ class Settings:
     refresh_seconds: float = 1.0
     idle_refresh_seconds: float = 2.5
     read_ahead_size_bytes: int = 8 * MIB
+    read_window_size_bytes: int = 32 * MIB
     use_hints: bool = True
     hint_root_size_bytes_max: int = 64 * MIB
     hint_entry_size_bytes_max: int = 32 * MIB
@@ -56,4 +62,5 @@ class Settings:
     bypass: bool = False
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"refresh_seconds": 0, "idle_refresh_seconds": 0})
+        least = {"refresh_seconds": 0, "idle_refresh_seconds": 0, "hedge_percent": 0}
+        check_settings(self, least=least, most={"hedge_percent": 100})

@@ -30,12 +30,12 @@ class Components:
 
     Args:
         timer: seconds from any start, never falling.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
         jitter: a number in [0, 1), each time another.
         clock: seconds since 1970, for what is compared between machines; it may be set back, so nothing is timed by it.
         nonce: 16 bytes that nobody ever had before.
         process_id: of the process that asks; what belongs to one process refuses others by it.
-        wait: waits until an event is set, or for so many seconds; None where nothing can end a `sleep`.
+        wait: waits until an event is set, or for a number of seconds; None where nothing can end a `sleep`.
         start: does some work beside the caller, in a thread of this name that does not keep the process alive.
     """
 

@@ -198,7 +198,7 @@ class TileBank:
         return arrays + len(self.tiles) * _TILE_SIZE_BYTES
 
     def tile_size_bytes(self, bits: int) -> int:
-        """What a tile of so many rows takes, without the spare words."""
+        """What a tile of this many rows takes, without the spare words."""
         return (bits + 1) * self.words.itemsize + self.width * 8 + _TILE_SIZE_BYTES
 
     def open(self, geometry: Geometry) -> Tile:

@@ -6,7 +6,7 @@ The hexadecimal digits of the id (at least eight of them) are reversed, so that 
 in the first characters of the key: a store that divides its keys by prefix then spreads the load. The namespace keeps
 the objects of two clusters in one bucket apart; the prefix is ours, for buckets that hold other things besides.
 
-What is not an object lies below ``<prefix>/accel/``; the prefix itself is put in front by whoever opens the store
+What is not an object lies below ``<prefix>/accel/``; the prefix itself is put in front where the store is opened
 (`PrefixedStore`), so that the constants below are whole keys:
 
     accel/format                      what the bucket is: the format record
@@ -377,6 +377,12 @@ class ObjectLayout:
         """
         _check_number("an object id", object_id)
         return f"{self._start}{_scattered(object_id)}/{self.namespace}/{object_id}"
+
+    def is_immutable(self, key: str) -> bool:
+        """Whether what lies there never changes: an object, or a file of a hint (their roots are replaced)."""
+        if key.startswith(HINTS_PREFIX):
+            return not key.endswith(f"/{HINT_ROOT_NAME}")
+        return self.parse_object_key(key) is not None
 
     def parse_object_key(self, key: str) -> int | None:
         """The id of the object at this key, or None for a key that ``object_key`` does not make.

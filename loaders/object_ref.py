@@ -38,7 +38,7 @@ class ObjectRef:
         size_bytes: of the whole object, or -1; without it the tail is read by a suffix range.
         index_size_bytes: of its block index, or -1; with it an index is opened by exactly one request.
         attributes: kind and placement bits of the object, or -1 where they are not set.
-        tail_checksum: of its index, footer and size (`loaders.format.tail_checksum`), or -1; whoever opens an object
+        tail_checksum: of its index, footer and size (`loaders.format.tail_checksum`), or -1; the opener of an object
             whose checksum is known refuses other bytes under its key.
         proof: that this process has written it; no part of what the metadata says.
     """

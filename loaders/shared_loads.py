@@ -303,7 +303,7 @@ class _Sized(Generic[V]):
 
 
 OBJECTS_COUNTED_MAX: Final = 16
-"""What is counted of an object is judged when so many others were asked for since."""
+"""What is counted of an object is judged when this many others were asked for since."""
 
 SHARE_OF_NEWEST: Final = 0.3
 TRIED_EACH: Final = 16

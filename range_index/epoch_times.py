@@ -118,7 +118,7 @@ class EpochTimesRoot:
         tail: times of the newest epochs; never empty, as a stream has an epoch from the beginning.
         part_starts: first time of each part that is not in a leaf yet.
         leaf_starts: first time of each leaf.
-        visible_epochs: so many of the oldest epochs may be told to those who ask; at least one.
+        visible_epochs: how many of the oldest epochs may be told to those who ask; at least one.
         part_epochs: times of one part, and the most that the tail has.
         leaf_parts: parts of one leaf.
 
@@ -273,7 +273,7 @@ def append(root: EpochTimesRoot, epoch: int, time_ms: int) -> AppendPlan:
     Complexity: O(times in the root), a few microseconds.
 
     Args:
-        root: as it was read; whoever finds that another one stands there by now asks again with that one.
+        root: as it was read; a caller that finds another one there by now asks again with that one.
         epoch: the next one, or one that the index has already; the same time again is no change.
         time_ms: when it began, later than the epoch before it.
 

@@ -80,10 +80,10 @@ class ChangeLog:
 
 
 CHUNK_ENTRIES_MIN: Final = 1 << 15
-"""The first chunk of a node has room for so many entries, and takes memory for those only that come."""
+"""The first chunk of a node has room for this many entries, and takes memory for those only that come."""
 
 CHUNK_GROWTH: Final = 3
-"""A further chunk has room for so many times the entries of all before it: so there are few, also of a large node."""
+"""A further chunk has room for this many times the entries of all before it: so there are few, also of a large node."""
 
 
 class NodeRanges:

@@ -30,7 +30,7 @@ from range_index.runs import require, unpack
 from range_index.stream_view import NO_HOLES, Entry, Rows, rows_of_entries
 
 SINGLE_SEARCHES_MAX: Final = 24
-"""Up to so many objects are searched one by one: a search in step takes as long as about 30 single ones."""
+"""Up to this many objects are searched one by one: a search in step takes as long as about 30 single ones."""
 
 OBJECTS_MAX: Final = 4096
 """Objects of one chunk, so that a chunk of tiny objects can be dropped in a millisecond."""

@@ -17,7 +17,7 @@ One array and not three, because a question that comes at random finds none of i
 places of memory it has to look at.
 
 A run is never written to once it is made. ``seal`` makes one of rows in any order, ``append`` makes a longer one of a
-run and rows behind its end; so whoever holds a run may read it while others make new ones.
+run and rows behind its end; so the holder of a run may read it while others make new ones.
 
 Rows with equal keys stand in order of arrival, and the floor of their key is the last of them.
 """

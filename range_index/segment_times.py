@@ -52,7 +52,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NO_TOKEN: Final = -1
-"""In place of a token by whoever has none. No record has this number, so it needs no call of its own."""
+"""In place of a token, by a caller that has none. No record has this number, so it needs no call of its own."""
 
 NO_VALUE: Final = 0
 """The clock value of data from a peer that keeps no time index: before everything else."""
@@ -453,7 +453,7 @@ class SegmentTimes:
         """Let the first records go, and their memory: O(records that stay).
 
         Raises:
-            ValueError: there are not so many.
+            ValueError: there are fewer.
         """
         if not 0 <= records <= self._count:
             raise ValueError(f"expected 0 to {self._count} records to be dropped, found {records}")

@@ -183,7 +183,7 @@ class LiveView(StreamView):
         expires: when the view is too old, by the owner's timer.
         used: when it was asked for last, by the owner's timer.
 
-    Threads: as a StreamView for whoever it is handed to; the bookkeeping is the owner's, under the owner's lock.
+    Threads: as a StreamView for the one it is handed to; the bookkeeping is the owner's, under the owner's lock.
     """
 
     __slots__ = ("expires", "object_id_max", "revision", "used")

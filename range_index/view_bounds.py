@@ -1,4 +1,4 @@
-"""Which views are kept: at most so many streams, at most so many bytes, none longer than it lives.
+"""Which views are kept: a maximum of streams and of bytes, none longer than it lives.
 
 The views themselves stand in their nodes, where questions find them with the fewest steps. Here they are counted, and
 here is decided which of them go. A view goes whole: half a view would answer for a stream and be wrong.

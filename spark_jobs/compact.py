@@ -127,7 +127,7 @@ def _attempts(outcome: TaskOutcome[Group, GroupOutcome | GroupFailure]) -> Itera
 
 def _plan_node(store: StoreSpec, settings: CompactionSettings, survey: NodeSurvey) -> NodePlan:
     with ObjectCatalog.open(store.open()) as catalog:
-        return plan_node(catalog, survey, settings)
+        return plan_node(catalog.parts, survey, settings)
 
 
 def _merge_group(store: StoreSpec, settings: CompactionSettings, group: Group) -> GroupOutcome | GroupFailure:

@@ -60,8 +60,9 @@ class ObjectCatalog:
 
         def opened() -> _Opened:
             parts = make_parts()
+            keys, record = parts.keys, parts.format
             watch = Watch(
-                parts.keys, parts.format.namespace, parts.format.stream_buckets, parts.executor, parts.system.timer
+                keys, record.namespace, record.stream_buckets, parts.executor, parts.system.timer, ends=parts.ends
             )
             return _Opened(parts, watch)
 
@@ -173,6 +174,8 @@ class ObjectCatalog:
         `max_image_age_seconds`, and where listings fail, it is a refresh. An image that no refresh could confirm for
         `max_image_age_seconds` is not served any more: `ImageTooOld`.
 
+        Besides, it reads checkpoints now and then, so that lookups know where streams end: see `ends`.
+
         Args:
             poll_seconds: from one question to the next.
             idle_poll_seconds: the same where nothing changed for 10 seconds: by default less than one request a second.
@@ -180,6 +183,7 @@ class ObjectCatalog:
         system = self._parts.system
         return PolledImages(
             self.follow,
+            confirm=self.refresh,
             timer=system.timer,
             sleep=system.sleep,
             wait=system.wait,
@@ -191,13 +195,15 @@ class ObjectCatalog:
     def follow(self) -> ConfirmedImage:
         """Catch up as far as listings show it, and give the image with the time of the last refresh.
 
-        For who follows: two listings, and a conditional GET for each key that changed. Half of `max_image_age_seconds`
+        For who follows: two listings, and a conditional GET for each key that changed; once in 64 commits of a node one
+        more, for its checkpoint (see `ends`). Half of `max_image_age_seconds`
         after the last refresh, and where listings fail, it is a refresh.
 
         Raises:
             As `refresh`.
         """
         state = self._watch.follow(self.format.max_image_age_seconds / 2)
+        self._parts.ends.catch_up(self._parts.keys, self._parts.executor, state.node_lists())
         return ConfirmedImage(state.built.image, state.confirmed_seconds)
 
     def stream_end(self, stream_id: int) -> int:
@@ -269,7 +275,7 @@ class ObjectCatalog:
             removed: the sources, neighbours in the list, with their sizes.
             added: the object made of them, prepared before, with its sizes; None if there is none.
             stream_objects: (stream id, object of that stream alone) pairs made of them.
-            ranges: what sources and output hold, from whoever has just read it: saves opening each of them.
+            ranges: what sources and output hold, from a caller that has just read it: saves opening each of them.
 
         Raises:
             CommitRefused: a source is gone, the outputs do not hold what the sources hold, or a deadline has passed:

@@ -11,6 +11,7 @@ An object's way through a list:
     writers       with_prepared, with_extended, with_upload, with_compaction
     leaving       without_expired, without_prepared, without_stream_objects, without_withdrawn; with_delete_pending and
                   without_collected, which hold for stream shards, too, stand in `records`
+    sketching     with_sketches
     undoing       undone, undoable_commits, is_led_back
     checking      check_list
 
@@ -412,6 +413,20 @@ def without_withdrawn(now: NodeList, commits: Iterable[int]) -> NodeList | None:
     done = set(commits)
     left = tuple(commit for commit in now.withdrawn_commits if commit not in done)
     return replace(now, withdrawn_commits=left) if left != now.withdrawn_commits else None
+
+
+# Sketching
+
+
+def with_sketches(now: NodeList, sketches: Rows) -> NodeList | None:
+    """Set sketches of objects that are live, in the place of those that they have; None if they have just these.
+
+    Args:
+        now: the list.
+        sketches: SKETCH rows; those of objects that are not live are left out.
+    """
+    following = sketches_of(now.live, sketches, now.sketches)
+    return None if np.array_equal(following, now.sketches) else replace(now, sketches=following)
 
 
 # Undoing

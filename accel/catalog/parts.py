@@ -24,10 +24,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
+from accel.catalog.ends import KnownEnds
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogKeys, parse_node_key, require
 from accel.catalog.records import NodeDirectory, StreamShard, highest_id
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
@@ -56,8 +57,8 @@ class CatalogSettings:
         ids_block: object ids that one write of the counter takes.
         ids_ahead: ids that a node's writer keeps prepared beyond those in use, topped up by the write of each commit,
             so that an upload needs no second write for its id; 0 = none.
-        checkpoint_commits: a node's writer writes down where its streams end after so many commits. A new session
-            opens at most about so many object indexes before it can write.
+        checkpoint_commits: a node's writer writes down where its streams end each time after this many commits. A new
+            session opens at most about as many object indexes before it can write.
         stream_objects_in_list_max: objects of one stream that may wait in a node's list until they are moved to the
             stream shards.
         list_versions_kept: versions of a list that stay after commits which take objects out, for `undo`.
@@ -77,6 +78,35 @@ class CatalogSettings:
 MILLISECONDS = 1000
 
 
+class ObjectAccess(Protocol):
+    """Where objects lie, and with what they are opened, read and written: all that merging needs. Threads: any."""
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store."""
+        ...
+
+    @property
+    def layout(self) -> ObjectLayout:
+        """Keys of objects."""
+        ...
+
+    @property
+    def executor(self) -> Executor:
+        """Sends requests of one step side by side."""
+        ...
+
+    @property
+    def settings(self) -> CatalogSettings:
+        """How many requests may be under way."""
+        ...
+
+    @property
+    def system(self) -> Components:
+        """Clock, sleep and chance."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CatalogParts:
     """The parts of one opened catalog. Threads: any.
@@ -89,6 +119,7 @@ class CatalogParts:
         ids: gives out object ids.
         executor: sends requests of one step side by side.
         loader: opens object indexes, on threads of its own.
+        ends: where open streams end, as far as this process knows.
         settings: choices of this process.
         system: clock, sleep and chance.
         lifetime: until the catalog is closed, in the process that these parts were made for.
@@ -102,6 +133,7 @@ class CatalogParts:
     ids: IdBlocks
     executor: Executor
     loader: ObjectIndexLoader
+    ends: KnownEnds
     settings: CatalogSettings
     system: Components
     lifetime: Lifetime
@@ -139,7 +171,7 @@ Opened = tuple[ObjectRef, OpenedObject | AccelError]
 """What was said of an object, and what was found."""
 
 
-def open_each(parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[Opened]:
+def open_each(parts: ObjectAccess, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[Opened]:
     """Open indexes of (node id, object) pairs, a bounded number at once, and give them in this order.
 
     An object that cannot be opened is given as its error, and the others go on. One ranged GET an object.
@@ -248,6 +280,7 @@ def catalog_parts(
         ids=IdBlocks(keys.object_ids(), settings.ids_block, CatalogDamaged),
         executor=executor,
         loader=ObjectIndexLoader(store, layout, loading),
+        ends=KnownEnds(settings.checkpoint_commits),
         settings=settings,
         system=system,
         lifetime=lifetime,

@@ -38,6 +38,7 @@ class ProblemKind(StrEnum):
     END = "end"
     STREAM = "stream"
     STREAM_OBJECT = "stream object"
+    SKETCH = "sketch"
     MARKER = "marker"
     VERSION = "version"
     CHOICES = "choices"

@@ -194,7 +194,7 @@ def retype_rows(rows: Rows, dtype: Dtype, added: Mapping[str, ArrayLike] | None 
 
 
 def freeze(rows: Rows) -> Rows:
-    """The same rows, no longer writable: not a copy, so whoever made them must not write to them either."""
+    """The same rows, no longer writable: not a copy, so the caller that made them must not write to them either."""
     rows.flags.writeable = False
     return rows
 
@@ -261,7 +261,7 @@ def highest_of_each(columns: Numbered) -> list[tuple[int, int]]:
 
 
 def refs_of(rows: Rows) -> tuple[ObjectRef, ...]:
-    """The objects that LIVE, RETIRED or STREAM_OBJECT rows list, for whoever opens them; one Python object a row."""
+    """The objects that LIVE, RETIRED or STREAM_OBJECT rows list, for opening them; one Python object a row."""
     names = ("object_id", "size_bytes", "index_size_bytes", "attributes", "tail_checksum")
     return tuple(ObjectRef(*facts) for facts in zip(*(rows[name].tolist() for name in names), strict=True))
 

@@ -60,11 +60,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accel.catalog.ends import KnownEnds
 from accel.catalog.facts import NodeFacts
 from accel.catalog.keys import NODE_LISTS, NODES, STREAM_SHARDS, CatalogKeys
 from accel.catalog.node_list import is_led_back
@@ -143,14 +145,23 @@ class Watch:
         shard_count: stream shards, as the format record says.
         executor: sends the requests of a round.
         timer: seconds, from any start.
+        ends: what is known of ends of streams, for the images; None = nothing.
 
     Threads: any. Two threads that refresh at once both ask; the newer answer stays.
     """
 
     def __init__(
-        self, keys: CatalogKeys, namespace: str, shard_count: int, executor: Executor, timer: Callable[[], float]
+        self,
+        keys: CatalogKeys,
+        namespace: str,
+        shard_count: int,
+        executor: Executor,
+        timer: Callable[[], float],
+        *,
+        ends: KnownEnds | None = None,
     ) -> None:
         self._keys = keys
+        self._ends = ends
         self._timer = timer
         self._lists_from_seconds = -math.inf
         self._namespace = namespace
@@ -247,6 +258,7 @@ class Watch:
             [seen.value for seen in shards],
             version,
             None if before is None else before.built,
+            ends=self._ends,
         )
         return CatalogState(directory, lists, shards, version, built, confirmed_seconds)
 
@@ -394,6 +406,8 @@ def build_image(
     shards: Sequence[StreamShard],
     version: ImageVersion,
     previous: BuiltImage | None = None,
+    *,
+    ends: KnownEnds | None = None,
 ) -> BuiltImage:
     """An image of what lists and shards say.
 
@@ -403,6 +417,7 @@ def build_image(
         shards: all stream shards, in the order of their numbers.
         version: of the image.
         previous: what was built before, from earlier records of the same catalog; shared where it still holds.
+        ends: what is known of ends of streams, the same one for all images of a catalog; None = nothing.
 
     Raises:
         ImageRefused: a list or the row of shards contradicts itself. A stream that does is refused when it is asked
@@ -418,14 +433,14 @@ def build_image(
     for node_id, node_list in lists.items():
         if node_list.node_id != node_id:
             raise ImageRefused(f"expected a list of node {node_id}, found one of node {node_list.node_id} in its place")
-    nodes = {node_id: _node(node_list, previous) for node_id, node_list in lists.items()}
+    nodes = {node_id: _node(node_list, previous, ends) for node_id, node_list in lists.items()}
     parts = _parts(lists.values(), shards, previous)
     unchanged = previous is not None and parts == previous.parts
     streams = previous.image.streams if previous is not None and unchanged else ShardedStreams(parts)
     return BuiltImage(MetadataImage(version, namespace, streams, nodes), dict(lists), parts)
 
 
-def _node(now: NodeList, previous: BuiltImage | None) -> NodeImage:
+def _node(now: NodeList, previous: BuiltImage | None, ends: KnownEnds | None) -> NodeImage:
     before = None if previous is None else previous.lists.get(now.node_id)
     if previous is not None and before is not None and (before is now or _same_objects(before, now)):
         return previous.image.nodes[now.node_id]
@@ -438,7 +453,7 @@ def _node(now: NodeList, previous: BuiltImage | None) -> NodeImage:
         index_sizes_bytes=live["index_size_bytes"].copy(),
         attributes=live["attributes"].copy(),
         tail_checksums=live["tail_checksum"].copy(),
-        facts=NodeFacts(now),
+        facts=NodeFacts(now, None if ends is None else partial(ends.end, now.node_id)),
     )
 
 

@@ -19,7 +19,7 @@ its objects would look like orphans.
 **Recovering the ends.** Nobody keeps the end of an open stream in one place: that would be a write a stream and upload.
 It is the highest of
 
-    the checkpoint of the node        ends as of some order id, written every so many commits
+    the checkpoint of the node        ends as of some order id, written at intervals of commits
     objects of the list since then    their indexes, one GET each
     objects of one stream             in the shards, and in the list until they are moved there
     the stream itself                 the start of its open range, and its first kept offset: data below that may be

@@ -224,7 +224,7 @@ def refuse_undoable(parts: CatalogParts, rows: Rows) -> None:
     Args:
         parts: of the catalog.
         rows: STREAM_OBJECT rows as their shard has them. It was read before: an undo that comes between takes them out
-            of the shard, and whoever writes that loses its race.
+            of the shard, and the writer of that loses its race.
 
     Requests: one a node whose commits made them.
 

@@ -233,7 +233,7 @@ def with_starts(now: StreamShard, stream_ids: ArrayLike, offsets: ArrayLike, now
 
 def _without_trimmed(streams: Rows, ranges: Rows, raised: Column) -> Rows:
     # Only of the streams whose start was raised: elsewhere an empty range may lie at the start (opened and closed
-    # without a write), and whoever closed it may have to say so once more.
+    # without a write), and the process that closed it may have to say so once more.
     below = np.isin(ranges["stream_id"], raised) & (ranges["end"] != OPEN)
     below &= ranges["end"] <= starts_of(streams, ranges["stream_id"])
     below[_last_ranges(ranges, streams["stream_id"])] = False

@@ -8,6 +8,7 @@
     missing, damaged  each live object exists with its size, and its index can be read and has the size that is said
     order             through a node's list the offsets of each stream ascend and do not overlap
     stream object     it holds what its row says, and no other live object of the catalog claims the same offsets
+    sketch            no sketch of a list excludes a stream that its object holds
     stream            streams that lists have data of stand in a shard
     end               streams reach as far as checkpoints and closed ranges say that they do
     hole              advice: within a range of its node, a list passes over offsets that no object holds
@@ -33,6 +34,7 @@ from itertools import count
 import numpy as np
 
 from accel.catalog.catalog import ObjectCatalog
+from accel.catalog.facts import hidden_streams
 from accel.catalog.keys import TABLES
 from accel.catalog.parts import MILLISECONDS, CatalogParts, are_same_choices
 from accel.catalog.problems import Problem, ProblemKind, Severity
@@ -328,6 +330,7 @@ def _check_objects(
         imported = set(node.value.live["object_id"][node.value.live["added_by"] == NO_COMMIT].tolist())
         for ref, existing in opener.open(node_id, refs_of(node.value.live), step):
             yield from ends.follow(ref.object_id, existing.ranges, is_imported=ref.object_id in imported)
+            opener.report.problems += wrong_sketch(node.value, ref.object_id, existing.ranges)
             spans.add(ref.object_id, existing.ranges)
     for row, (ref, existing) in _with_rows(rows, opener.open(-1, refs_of(rows), step)):
         held = existing.ranges.range_of(int(row["stream_id"]))
@@ -340,6 +343,16 @@ def _check_objects(
     yield from spans.problems()
     if is_whole:
         yield from _compare_claims(opener, survey, all_ends, rows)
+
+
+def wrong_sketch(node_list: NodeList, object_id: int, ranges: ObjectRanges) -> Iterator[Problem]:
+    """Streams of an object that its sketch in the list excludes: lookups do not find them."""
+    hidden = hidden_streams(node_list, object_id, ranges.stream_ids)
+    if hidden:
+        where = f"object {object_id} in the {node_list.where}"
+        expected = "a sketch that excludes none of the object's streams"
+        remedy = f"`accel catalog sketch --node {node_list.node_id} --yes` makes a true one"
+        yield Problem(ProblemKind.SKETCH, where, expected, f"one that excludes {some(hidden)}: {remedy}")
 
 
 def _compare_claims(opener: _CheckingOpener, survey: Survey, all_ends: list[Ends], rows: Rows) -> Iterator[Problem]:

@@ -107,6 +107,7 @@ class NodeWriter:
         self._commits_since_checkpoint = opened
         self.node_id = seen.value.node_id
         self.session_number = seen.value.epoch
+        parts.ends.tell_session(self.node_id, self._end_now)
 
     def __enter__(self) -> Self:
         return self
@@ -300,6 +301,10 @@ class NodeWriter:
         with self._turn():
             self._try_checkpoint()
 
+    def _end_now(self, stream_id: int) -> int | None:
+        # For lookups of this process, in any thread, also when this session has ended: ends only rise.
+        return self._ends.end(stream_id)
+
     # Inside; all of it within `_turn`
 
     @contextmanager
@@ -466,7 +471,7 @@ StreamBatches = Mapping[int, Iterable[RecordBatch]] | Iterable[tuple[int, Iterab
 """What is uploaded: {stream id: batches}, or (stream id, batches) pairs; batches in the order of their offsets."""
 
 NEW_IDS_MAX = 8
-"""So many ids are tried for one object, if other objects lie at their keys."""
+"""How many ids are tried for one object, if other objects lie at their keys."""
 
 _BATCH = struct.Struct(">qqqqq")
 

@@ -34,7 +34,7 @@ def table_group() -> None:
 @click.argument("table", required=False)
 @click.option("--prefix", default="", help="Only names that start so.")
 @click.option("--after", default="", help="Only names that come after this one.")
-@limit_option(1000, "At most so many; 0 for all.")
+@limit_option(1000, "The maximum number; 0 for all.")
 @store_options
 def list_names(*, table: str | None, prefix: str, after: str, limit: int, store: StoreChoice, output: Output) -> None:
     """List the tables, or the keys of one table, in the order of their encoded names."""

@@ -192,7 +192,7 @@ class _Window:
 
 
 NEW_MIN = 4096
-"""So many new ids are gathered in any case before arrays are merged."""
+"""At least this many new ids are gathered before arrays are merged."""
 
 
 class _Sorted:

@@ -39,7 +39,7 @@ from itertools import accumulate
 def choose_groups(
     sizes_bytes: Sequence[int], earliest: Sequence[int], wanted: int, bytes_max: int | None = None
 ) -> list[Run]:
-    """The groups that remove so many objects for the least bytes, or as many as can be removed.
+    """The groups that remove a number of objects for the least bytes, or as many as can be removed.
 
     Args:
         sizes_bytes: of the objects, in list order.

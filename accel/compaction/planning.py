@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.parts import MILLISECONDS, CatalogParts, open_each
+from accel.catalog.parts import MILLISECONDS, ObjectAccess, open_each
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX, Rows, refs_of
 from accel.compaction.facts import GroupLimits, MergeCandidate, StreamTrail, earliest_starts
 from accel.compaction.grouping import Run, choose_groups
@@ -81,7 +81,7 @@ def plan_compaction(
     """
     found = survey_catalog(catalog, settings)
     tell = _Tally(sum(len(survey.live) for survey in found.nodes), progress)
-    nodes = tuple(plan_node(catalog, survey, settings, progress=tell) for survey in found.nodes)
+    nodes = tuple(plan_node(catalog.parts, survey, settings, progress=tell) for survey in found.nodes)
     return assemble_plan(catalog.parts.now_ms(), settings, nodes, found.spared)
 
 
@@ -124,7 +124,7 @@ def survey_catalog(catalog: ObjectCatalog, settings: CompactionSettings) -> Cata
 
 
 def plan_node(
-    catalog: ObjectCatalog,
+    access: ObjectAccess,
     survey: NodeSurvey,
     settings: CompactionSettings,
     *,
@@ -136,7 +136,7 @@ def plan_node(
     not kept.
 
     Args:
-        catalog: whose objects.
+        access: where the objects lie; of a catalog its `parts`.
         survey: the node, of `survey_catalog`.
         settings: those of the survey.
         progress: called for each object that was dealt with.
@@ -144,7 +144,7 @@ def plan_node(
     Raises:
         StoreError: an object could not be read now. One that is missing or corrupt is left out of all groups instead.
     """
-    node = _NodePlanner(catalog.parts, survey, settings)
+    node = _NodePlanner(access, survey, settings)
     facts = node.facts(progress or _nobody)
     limits = GroupLimits(
         settings.target_object_size_bytes,
@@ -162,7 +162,7 @@ def plan_node(
 class _NodePlanner:
     """One node on its way to a plan. Threads: one."""
 
-    def __init__(self, parts: CatalogParts, survey: NodeSurvey, settings: CompactionSettings) -> None:
+    def __init__(self, parts: ObjectAccess, survey: NodeSurvey, settings: CompactionSettings) -> None:
         self._parts = parts
         self._survey = survey
         self._settings = settings

@@ -30,6 +30,7 @@ from typing import Any
 
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.compact import CompactionRanges
+from accel.catalog.parts import ObjectAccess
 from accel.catalog.records import NodeList
 from accel.compaction.plan import CompactionPlan, Group
 from accel.compaction.settings import CompactionSettings
@@ -310,23 +311,46 @@ def run_group(catalog: ObjectCatalog, group: Group, settings: CompactionSettings
         CorruptObject: a source is not what the format or its metadata says.
         CommitRefused: too many ids are prepared in the node's list already.
     """
-    parts = catalog.parts
-    sources = open_sources(parts.store, parts.layout, group.sources, settings.merging, executor=parts.executor)
+    ids: list[int] = []
+
+    def prepare(count: int) -> Sequence[int]:
+        ids.extend(catalog.prepare(group.node_id, count))
+        return ids
+
+    with _given_up_on_failure(catalog, group.node_id, ids):
+        return merge_group(catalog.parts, group, settings, prepare)
+
+
+def merge_group(
+    access: ObjectAccess, group: Group, settings: CompactionSettings, prepare: Callable[[int], Sequence[int]]
+) -> GroupOutcome:
+    """Read a group's sources and write its outputs, which no list names yet.
+
+    Args:
+        access: where the objects lie.
+        group: of a plan.
+        settings: the plan's.
+        prepare: gives so many object ids that nothing else will ever use; not called if nothing is to be written.
+
+    Raises:
+        StoreError: a source could not be read, or an output not written.
+        CorruptObject: a source is not what the format or its metadata says.
+        What `prepare` raises.
+    """
+    sources = open_sources(access.store, access.layout, group.sources, settings.merging, executor=access.executor)
     indexes = [source.index for source in sources]
     plan = plan_merge(indexes, group.trimmed_ids, group.trimmed_starts, settings.merge_limits)
-    ids = catalog.prepare(group.node_id, len(plan.outputs)) if plan.outputs else []
-    with _given_up_on_failure(catalog, group.node_id, ids):
-        result = merge_objects(
-            parts.store,
-            parts.layout,
-            sources,
-            plan,
-            ids,
-            settings.merging,
-            executor=parts.executor,
-            limits=settings.merge_limits,
-            timer=parts.system.timer,
-        )
+    result = merge_objects(
+        access.store,
+        access.layout,
+        sources,
+        plan,
+        list(prepare(len(plan.outputs))) if plan.outputs else [],
+        settings.merging,
+        executor=access.executor,
+        limits=settings.merge_limits,
+        timer=access.system.timer,
+    )
     return _outcome(group, result, _held(indexes, plan))
 
 

@@ -17,15 +17,15 @@ class CompactionSettings:
 
     Args:
         max_objects_per_node: a node with more objects in its list is compacted ...
-        target_objects: ... down to so many; by default to 8 tenths of the trigger, so that a node that was just
+        target_objects: ... down to this number; by default to 8 tenths of the trigger, so that a node that was just
             compacted is not compacted again for each further upload.
         max_objects: for the lists of all nodes together. If they hold more, every node gives in proportion to what it
             has, until 8 tenths are left; None = no such limit.
         max_bytes: of sources that one run may rewrite; None = no limit. The cheapest objects go first.
         min_age_seconds: objects whose oldest data is younger are left alone.
-        target_object_size_bytes: sources of a group have at most so many bytes together. The default is what a merge
+        target_object_size_bytes: the maximum bytes of a group's sources together. The default is what a merge
             reads with one request a source; larger groups are read in bands, and each band asks each source again.
-        split_size_bytes: a stream with so many bytes in one group gets an object of its own.
+        split_size_bytes: a stream with this many bytes in one group gets an object of its own.
         max_stream_objects: that one run may make; a plan with more is refused.
         max_sources_per_group: how much work is lost when a group fails.
         group_index_size_bytes_max: block indexes of one group together, because they are in memory at once.

@@ -10,7 +10,7 @@ is the same for both accelerators, too, and stands in generators here. These yie
 
     | please                                            | answered with              |
     |---------------------------------------------------|----------------------------|
-    | `Wait`: for loads and questions under way         | whether all are done       |
+    | `Wait`: for loads and questions under way         | whether any is done        |
     | `Call`: a function that may block                 | what it returns            |
 
 An error of what was waited for is raised at that place in the generator. So each accelerator is a thin driver that
@@ -20,7 +20,7 @@ waits in its own way.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -36,12 +36,16 @@ from accel.lookup.lookup import Asking, unconfirmed
 from accel.lookup.reading import BYTES_MAX, Batches, Ranges, ReadEnd, ReadSteps
 from accel.lookup.stats import AcceleratorStats
 from accel.lookup.steps import (
+    AwaitAny,
     AwaitMore,
+    Begin,
+    Begun,
+    Came,
     CurrentImage,
-    FetchSpan,
     LookupStep,
     NeedImage,
     OpenObject,
+    OpenObjects,
     ReadSent,
     RefreshFailed,
     Sent,
@@ -52,6 +56,7 @@ from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from loaders.format import RecordBatch
 from loaders.lifetime import PerProcess
+from loaders.parallel import Arrivals
 from loaders.store import ObjectStore
 from range_index import ObjectRanges, RangesGiven
 
@@ -88,7 +93,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Please wait until these are done, or so many seconds have passed; None for as long as it takes."""
+    """Please wait until one of these is done, or so many seconds have passed; None for as long as it takes."""
 
     futures: Sequence[Future[Any]]
     timeout_seconds: float | None
@@ -186,7 +191,7 @@ class AcceleratorBase:
         """Ask the source of images for a newer one now, and install it; may block for one refresh.
 
         Lookups have it done beside them, but not more often than `Settings.refresh_seconds`: this is for who must know
-        of all that was committed before.
+        of all that was committed before. Where a source follows by listings, it is asked without them.
 
         Returns:
             Whether there was a newer one.
@@ -195,6 +200,19 @@ class AcceleratorBase:
             ImageTooOld: there is none, and the one at hand may not be served from any more.
         """
         return self._engine.images.refresh()
+
+    def follow(self) -> bool:
+        """Ask the source of images for a newer one, as a short answer does, and install it; may block for one question.
+
+        Nothing is asked within `Settings.refresh_seconds` (or `idle_refresh_seconds`) of the last question.
+
+        Returns:
+            Whether there was a newer one.
+
+        Raises:
+            As `refresh`.
+        """
+        return self._engine.images.follow()
 
     @property
     def image_age_seconds(self) -> float:
@@ -308,6 +326,16 @@ class ReadingBase:
         self.next_offset = start
         self.ending: Ending | None = None
 
+    def close(self) -> None:
+        """Give up what is read ahead: what has not begun never does. Does not block. Asked again, it raises Closed.
+
+        Nothing happens to a read that has ended or failed. One that is let go of without this is closed as well.
+        """
+        if self.ending is None and self._error is None:
+            self._error = Closed("expected a read that is open, found it closed")
+            self._ready, self._waiting = [], None
+        self._script.close()
+
     def _take(self) -> RecordBatch:
         batch = self._ready.pop()
         self.next_offset = max(self.next_offset, batch.end_offset)
@@ -350,34 +378,83 @@ class ReadingBase:
         self._waiting, self._resume = None, partial(self._script.throw, error)
 
 
-def _read(engine: Engine, steps: ReadSteps, ranges: Ranges | None) -> Generator[Waiting | Batches, Any, ReadEnd]:
-    sent: ReadSent = None
-    fetcher = _Fetcher(engine, Deadline(engine.system.timer, None), None)
-    while True:
-        try:
-            step = steps.send(sent)
-        except StopIteration as stop:
-            end: ReadEnd = stop.value
-            return end
-        sent = (
-            (yield step) if isinstance(step, Batches) else (yield from _answer_read_step(engine, step, ranges, fetcher))
-        )
+class _ReadFetcher:
+    """Does what the steps of one read ask for. One thread at a time.
+
+    Args:
+        engine: does the loading.
+        ranges: where the bytes of blocks come from; None = the store.
+    """
+
+    def __init__(self, engine: Engine, ranges: Ranges | None) -> None:
+        self._engine = engine
+        self._ranges = ranges
+        self._lookups = _Fetcher(engine, Deadline(engine.system.timer, None), None)
+        self._looking: OpenObjects | None = None
+        self._begun: dict[int, Future[Any]] = {}
+        self._arrivals: Arrivals[int] = Arrivals()
+
+    def answer(self, step: Step) -> Script[ReadSent]:
+        """What came of a step."""
+        if isinstance(step, CurrentImage):
+            return (yield from _current_image(self._engine, Deadline(self._engine.system.timer, None)))
+        if isinstance(step, Begin):
+            return self._begin(step)
+        if isinstance(step, AwaitAny):
+            return (yield from self._await(step))
+        return (yield from self._lookups.answer(step))
+
+    def leave(self) -> None:
+        """Give up what was begun and does not run yet. Does not wait for what runs."""
+        for begun in self._begun.values():
+            begun.cancel()
+        self._begun.clear()
+
+    def _begin(self, step: Begin) -> Begun | None:
+        begun = self._engine.begin(step.step, self._ranges)
+        if begun.done() and isinstance(step.step, OpenObject):
+            return _outcome(begun)
+        self._begun[step.ticket] = begun
+        self._arrivals.expect(step.ticket, begun)
+        return None
+
+    def _await(self, step: AwaitAny) -> Script[Came]:
+        if step.lookup is not None and step.lookup is not self._looking:
+            self._lookups.begin(step.lookup)
+            self._looking = step.lookup
+        slow_seconds = None if step.lookup is None else self._engine.settings.max_wait_load_seconds
+        while True:
+            begun = {ticket: _outcome(self._begun.pop(ticket)) for ticket in self._arrivals.take()}
+            found = None if step.lookup is None else self._lookups.under_way.take()
+            if begun or found is not None:
+                return Came(begun, found)
+            signals = [self._arrivals.signal()]
+            if step.lookup is not None:
+                signals.append(self._lookups.under_way.signal())
+            if not (yield Wait(signals, slow_seconds)) and self._lookups.under_way.is_overdue():
+                return Came({}, {})
 
 
-def _answer_read_step(engine: Engine, step: Step, ranges: Ranges | None, fetcher: _Fetcher) -> Script[ReadSent]:
-    if isinstance(step, CurrentImage):
-        return (yield from _current_image(engine, Deadline(engine.system.timer, None)))
+def _outcome(begun: Future[Any]) -> Begun:
     try:
-        if isinstance(step, OpenObject):
-            opening = engine.open_one(step)
-            yield Wait([opening], None)
-            return opening.result()
-        if isinstance(step, FetchSpan):
-            body: bytes | memoryview = yield Call(partial(engine.fetch, step, ranges))
-            return body
+        outcome: Begun = begun.result()
     except AccelError as error:
         return error
-    return (yield from fetcher.answer(step))
+    return outcome
+
+
+def _read(engine: Engine, steps: ReadSteps, ranges: Ranges | None) -> Generator[Waiting | Batches, Any, ReadEnd]:
+    sent: ReadSent = None
+    fetcher = _ReadFetcher(engine, ranges)
+    try:
+        while True:
+            step = steps.send(sent)
+            sent = (yield step) if isinstance(step, Batches) else (yield from fetcher.answer(step))
+    except StopIteration as stop:
+        end: ReadEnd = stop.value
+        return end
+    finally:
+        fetcher.leave()
 
 
 class _Fetcher:
@@ -391,7 +468,7 @@ class _Fetcher:
         self._deadline = deadline
         self._images = images or deadline
         self._trace = trace
-        self._under_way = UnderWay(engine)
+        self.under_way = UnderWay(engine)
         self._has_asked = False
         self._told_seconds = 0.0
 
@@ -409,36 +486,40 @@ class _Fetcher:
     def answer(self, step: LookupStep) -> Script[Sent]:
         """What came of a step; None if the time is over and nothing has come."""
         if isinstance(step, NeedImage):
-            self._under_way = UnderWay(self._engine)  # the search begins again
+            self.under_way = UnderWay(self._engine)  # the search begins again
             return (yield from _ask_newer(self._engine, step.version, self._images))
         if self._has_asked and not isinstance(step, AwaitMore) and self._deadline.left_seconds() == 0:
             return None
-        self._has_asked = True
-        if self._trace is not None:
-            self._told_seconds = self._engine.system.timer()
-        self._under_way.ask(step)
-        while (came := self._under_way.take()) is None:
+        self.begin(step)
+        while (came := self.under_way.take()) is None:
             left_seconds = self._deadline.left_seconds()
             slow_seconds = self._engine.settings.max_wait_load_seconds
             is_last = left_seconds is not None and left_seconds <= slow_seconds
             timeout_seconds = left_seconds if is_last else slow_seconds
-            if (yield Wait((self._under_way.signal(),), timeout_seconds)):
+            if (yield Wait((self.under_way.signal(),), timeout_seconds)):
                 continue
             if is_last:
-                came = self._under_way.take()
+                came = self.under_way.take()
                 break
-            if self._under_way.is_overdue():
+            if self.under_way.is_overdue():
                 came = {}
                 break
         self._measure()
         return came
 
+    def begin(self, step: OpenObjects) -> None:
+        """Start what a step asks for."""
+        self._has_asked = True
+        if self._trace is not None:
+            self._told_seconds = self._engine.system.timer()
+        self.under_way.ask(step)
+
     def _measure(self) -> None:
-        cost, self._under_way.cost = self._under_way.cost, RoundCost()
+        cost, self.under_way.cost = self.under_way.cost, RoundCost()
         if self._trace is not None:
             hint = (cost.hint_requests, cost.hint_bytes)
             seconds = self._engine.system.timer() - self._told_seconds
-            self._trace.measured(cost.requests, cost.bytes_read, seconds, hint=hint)
+            self._trace.record_cost(cost.requests, cost.bytes_read, seconds, hint=hint)
 
 
 def _current_image(engine: Engine, deadline: Deadline) -> Script[MetadataImage]:
@@ -664,7 +745,15 @@ class ReadAccelerator(AcceleratorBase):
 
 
 class Reading(ReadingBase, Iterator[RecordBatch]):
-    """Record batches as they are read. One thread at a time."""
+    """Record batches as they are read; may be used as a context manager, which closes it. One thread at a time."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def __next__(self) -> RecordBatch:
         while (waiting := self._advance()) is not None:
@@ -679,5 +768,5 @@ class Reading(ReadingBase, Iterator[RecordBatch]):
 
 def _wait_for(waiting: Waiting) -> object:
     if isinstance(waiting, Wait):
-        return not wait(waiting.futures, waiting.timeout_seconds).not_done
+        return bool(wait(waiting.futures, waiting.timeout_seconds, FIRST_COMPLETED).done)
     return waiting.function()

@@ -121,8 +121,17 @@ class AsyncReadAccelerator(AcceleratorBase):
 class AsyncReading(ReadingBase, AsyncIterator[RecordBatch]):
     """Record batches as they are read; `next_offset` and `ending` as in `Reading`. One task at a time.
 
-    A task that was cancelled while it waited for a batch, as by `asyncio.wait_for`, may ask again and misses none.
+    A task that was cancelled while it waited for a batch (`asyncio.wait_for`) may ask again and misses none. As an
+    asynchronous context manager it is closed at the end.
     """
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     async def __anext__(self) -> RecordBatch:
         while (waiting := self._advance()) is not None:
@@ -137,8 +146,9 @@ class AsyncReading(ReadingBase, AsyncIterator[RecordBatch]):
 
 async def _wait_for(engine: Engine, waiting: Waiting) -> object:
     if isinstance(waiting, Wait):
-        _, late = await asyncio.wait(map(_waiter, waiting.futures), timeout=waiting.timeout_seconds)
-        return not late
+        waiters, timeout_seconds = map(_waiter, waiting.futures), waiting.timeout_seconds
+        done, _ = await asyncio.wait(waiters, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
     return await asyncio.get_running_loop().run_in_executor(engine.executor, waiting.function)
 
 

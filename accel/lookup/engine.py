@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
 
 from accel.errors import AccelError
 from accel.image import MetadataImage, NodeImage, ObjectRef
@@ -43,6 +44,7 @@ from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
 from loaders.parallel import Arrivals
 from loaders.plan import LoadAll, policy_of
 from loaders.store import ObjectStore
+from loaders.store.hedged import HedgedStore, Hedging
 from range_index import ObjectRanges
 
 HINT = -1
@@ -151,7 +153,6 @@ class Engine:
     """
 
     def __init__(self, source: ImageSource, store: ObjectStore, *, settings: Settings, system: Components) -> None:
-        self.store = store
         self.settings = settings
         self.system = system
         self.lifetime = Lifetime("an accelerator", system.process_id)
@@ -159,6 +160,8 @@ class Engine:
         self.executor = Threads(settings.parallel_loads, "accel-load", lifetime=self.lifetime)
         self.images = ImageFollower(source, settings, system, self.counters, self._follow, self.executor)
         self.layout = ObjectLayout(namespace=self.images.image.namespace)
+        hedging = Hedging(settings.hedge_percent / 100, threads_max=settings.parallel_loads)
+        self.store = store = HedgedStore(store, system.timer, self.layout.is_immutable, hedging)
         self.index_cache = SharedIndexCache(settings, system.timer, system.jitter)
         self.loader = ObjectIndexLoader(
             store,
@@ -194,6 +197,7 @@ class Engine:
             max_bytes,
             self._inputs,
             span_size_bytes_max=self.settings.read_ahead_size_bytes,
+            window_size_bytes=self.settings.read_window_size_bytes,
             blocks=None if self._inputs.hints is None else self.hints,
         )
 
@@ -207,9 +211,11 @@ class Engine:
             return self._hint_loader.read_root(step.node.node_id)
         return self._hint_loader.read_entries(step) if isinstance(step, ReadEntries) else None
 
-    def open_one(self, step: OpenObject) -> Future[OpenedObject]:
-        """Start to open one object."""
-        return self.loader.open(step.group, step.ref).result
+    def begin(self, step: OpenObject | FetchSpan, ranges: Ranges | None) -> Future[Any]:
+        """Start to open one object, or to fetch a span of it: from the store, or from what `fetch` is given."""
+        if isinstance(step, OpenObject):
+            return self.loader.open(step.group, step.ref).result
+        return self.executor.submit(self.fetch, step, ranges)
 
     def fetch(self, step: FetchSpan, ranges: Ranges | None = None) -> bytes | memoryview:
         """The bytes of a span; blocks.
@@ -247,6 +253,7 @@ class Engine:
             knowledge=known,
             loader=loader,
             hints=hints,
+            hedging=self.store.stats(),
             memory_bytes=known.nbytes + loader.kept_bytes + hints.nbytes,
             memory_bytes_max=settings.object_index_size_bytes_max
             + settings.view_size_bytes_max
@@ -282,6 +289,7 @@ class Engine:
         """Stop loading; what is under way ends first, but for questions to the source of images."""
         self.images.close()
         self.executor.shutdown(wait=True, cancel_futures=False)
+        self.store.close()
 
     def _make_inputs(self) -> Inputs:
         settings, key_of = self.settings, self.layout.object_key

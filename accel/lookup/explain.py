@@ -248,7 +248,7 @@ def _round_lines(one: Round, policy: str) -> Iterator[str]:
         "by bounds": one.outside,
         "by index": one.known_holders + one.known_absent,
         "by filter": one.filtered,
-        "by commits": one.excluded,
+        "by the list": one.excluded,
     }
     if any(less.values()):
         terms = "".join(f" - {number} {by}" for by, number in less.items() if number)
@@ -519,17 +519,17 @@ class Trace:
         """The nodes that were visited, each once, in order."""
         return list(dict.fromkeys(event.owned.node_id for event in self.events if isinstance(event, NodeVisited)))
 
-    def begins(self, image_version: ImageVersion) -> None:
+    def record_start(self, image_version: ImageVersion) -> None:
         """A search starts, perhaps over again, on this image."""
         self.image_versions.append(image_version)
         if len(self.image_versions) > 1:
             self.events.append(Ended(-1, f"searched again with image {image_version}"))
 
-    def visit(self, offset: int, owned: OwnershipRange, listed_objects: int) -> None:
+    def record_visit(self, offset: int, owned: OwnershipRange, listed_objects: int) -> None:
         """A node was chosen."""
         self.events.append(NodeVisited(offset, owned, listed_objects))
 
-    def picked(self, found: FoundObject) -> None:
+    def record_pick(self, found: FoundObject) -> None:
         """An object was taken."""
         self.events.append(Picked(found, self._source(found)))
 
@@ -540,28 +540,28 @@ class Trace:
             return "opened"
         return "snapshot" if found.object_id in self._told_ids else "memory"
 
-    def considered(self, chart: KnownRanges, *, loaded: Flags, filtered: Flags, excluded: Flags | None) -> None:
+    def record_known(self, known: KnownRanges, *, loaded: Flags, filtered: Flags, excluded: Flags | None) -> None:
         """What was known before a round."""
-        holders = np.zeros(len(chart.unknown), dtype=np.bool_)
-        holders[chart.positions] = True
+        holders = np.zeros(len(known.unknown), dtype=np.bool_)
+        holders[known.positions] = True
         filtered_only = filtered & ~loaded & ~holders
         without = 0 if excluded is None else int((excluded & ~filtered & ~loaded & ~holders).sum())
         held, ruled_out = int(holders.sum()), int(filtered_only.sum())
-        absent = int(len(chart.unknown) - chart.unknown.sum()) - held - ruled_out - without
+        absent = int(len(known.unknown) - known.unknown.sum()) - held - ruled_out - without
         self._known = (held, absent, ruled_out, without)
 
-    def asks(self, offset: int, wanted: OpenObjects, bracket: Bracket | None) -> None:
+    def record_round(self, offset: int, wanted: OpenObjects, bracket: Bracket | None) -> None:
         """A round begins: this is asked for; the bracket if objects are among it."""
         self.round_count += 1
         beside = bracket is not None and len(wanted.positions) > 0
         if bracket is not None and beside:
-            self._round_begins(offset, wanted, bracket)
+            self._record_policy_round(offset, wanted, bracket)
         if isinstance(wanted, ReadRoot | ReadEntries):
             what = "root" if isinstance(wanted, ReadRoot) else "entries"
             node = wanted.node
             self.events.append(HintRead(self.round_count, offset, node.node_id, what, len(node), beside=beside))
 
-    def _round_begins(self, offset: int, wanted: OpenObjects, bracket: Bracket) -> None:
+    def _record_policy_round(self, offset: int, wanted: OpenObjects, bracket: Bracket) -> None:
         holders, absent, filtered, excluded = self._known
         node, listed = wanted.node, len(wanted.node)
         count = len(bracket.candidates)
@@ -586,7 +586,7 @@ class Trace:
             )
         )
 
-    def hint_came(self, node: NodeImage, reply: HintReply) -> None:
+    def record_hint(self, node: NodeImage, reply: HintReply) -> None:
         """The snapshot was read, or could not be."""
         known = reply.known
         root = None if known is None else known.root
@@ -596,17 +596,19 @@ class Trace:
         self._told_ids.update([] if reply.entries is None else reply.entries.columns.object_ids.tolist())
         self._change_last(HintRead, covered=covered, entries=entries, finished=True, **_trouble(problem))
 
-    def hint_at_hand(self, offset: int, node: NodeImage, facts: SnapshotFacts) -> None:
+    def record_hint_at_hand(self, offset: int, node: NodeImage, facts: SnapshotFacts) -> None:
         """The snapshot's entries were in memory."""
         settled, entries = int(facts.settled.sum()), len(facts.rows.positions)
         listed = len(node)
         self.events.append(HintRead(0, offset, node.node_id, "entries", listed, settled, entries, finished=True))
 
-    def no_snapshot(self, offset: int, node: NodeImage, problem: HintProblem | None) -> None:
+    def record_no_snapshot(self, offset: int, node: NodeImage, problem: HintProblem | None) -> None:
         """It is known that the node has no snapshot that can be used."""
         self.events.append(HintRead(0, offset, node.node_id, "root", len(node), finished=True, **_trouble(problem)))
 
-    def opened(self, node: NodeImage, results: Sequence[tuple[int, StreamRange | None, AccelError | None]]) -> None:
+    def record_opened(
+        self, node: NodeImage, results: Sequence[tuple[int, StreamRange | None, AccelError | None]]
+    ) -> None:
         """The chosen objects were opened: (position, what it holds, error)."""
         came = {at: _opened(node, at, held, str(error) if error else None) for at, held, error in results}
         for index in range(len(self.events) - 1, -1, -1):
@@ -619,7 +621,7 @@ class Trace:
             if not came:
                 return
 
-    def measured(self, requests: int, size_bytes: int, seconds: float, *, hint: tuple[int, int] = (0, 0)) -> None:
+    def record_cost(self, requests: int, size_bytes: int, seconds: float, *, hint: tuple[int, int] = (0, 0)) -> None:
         """What came now cost, besides what is counted already; told by the driver, before the search goes on.
 
         Args:
@@ -636,16 +638,16 @@ class Trace:
                 cost = {"requests": event.requests + count, "bytes": event.bytes + size}
                 self.events[index] = replace(event, **cost, seconds=event.seconds + seconds)  # type: ignore[arg-type]
 
-    def hole(self, offset: int, node: NodeImage) -> None:
+    def record_hole(self, offset: int, node: NodeImage) -> None:
         """A node's list has no object to follow."""
         self.events.append(Ended(offset, f"node {node.node_id} lists no object that goes on at {offset}"))
 
-    def no_owner(self, offset: int, owned: OwnershipRange | None) -> None:
+    def record_no_owner(self, offset: int, owned: OwnershipRange | None) -> None:
         """Nobody else owns the offset."""
         if owned is None:
             self.events.append(Ended(offset, f"no node owns offset {offset}"))
 
-    def ended(self, answer: Answer) -> None:
+    def record_end(self, answer: Answer) -> None:
         """The search is over."""
         self.answer = answer
 

@@ -26,16 +26,20 @@ from threading import Lock
 
 from accel.errors import CatalogWentBack, Closed, ImageRefused, ImageTooOld
 from accel.image import ImageVersion, MetadataImage, is_newer
-from accel.image_source import IDLE_AFTER_SECONDS, DatedSource, ImageSource, NotifiedSource, PollingSource
-from accel.lookup.stats import Counters, LookupStats
+from accel.image_source import (
+    IDLE_AFTER_SECONDS,
+    ConfirmingSource,
+    DatedSource,
+    ImageSource,
+    NotifiedSource,
+    PollingSource,
+)
+from accel.lookup.stats import Counters, LookupStats, ReportLimit
 from accel.lookup.steps import RefreshFailed
 from accel.settings import Settings
 from accel.system import Components
 
 logger = logging.getLogger(__name__)
-
-REPORT_SECONDS = 60.0
-"""So often at most the log tells that the source of images fails."""
 
 WAIT_SECONDS_MAX = 5.0
 """One question for the next image waits no longer; so a thread that nobody needs any more soon ends."""
@@ -80,9 +84,8 @@ class ImageFollower:
         self._image = source.current()
         self._installed_seconds = system.timer()
         self._asked_seconds: float | None = None
+        self._reports = ReportLimit(system.timer)
         self._may_join = False
-        self._reported_seconds: float | None = None
-        self._unreported = 0
         self._lock = Lock()
         self._newest = _Lane(system.start, "accel-image")
         self._next = _Lane(system.start, "accel-next-image")
@@ -164,7 +167,7 @@ class ImageFollower:
         return came if isinstance(came, RefreshFailed) else None
 
     def refresh(self) -> bool:
-        """Ask now, whatever is under way, and wait for it; whether there was a newer image.
+        """Ask now, whatever is under way, and wait for what is surely the newest image; whether there was a newer one.
 
         Raises:
             ImageTooOld, CatalogWentBack: nothing may be served, and there is nothing younger.
@@ -172,8 +175,19 @@ class ImageFollower:
         version = self.current().version
         self._counters.add(refreshes=1)
         self._asked_seconds = self._system.timer()
-        came = self._answer(lambda: self._source.wait_newer(version, 0), is_installed=True)
-        return isinstance(came, MetadataImage)
+        source = self._source
+        question = source.confirm if isinstance(source, ConfirmingSource) else lambda: source.wait_newer(version, 0)
+        came = self._answer(question, is_installed=True)
+        return isinstance(came, MetadataImage) and is_newer(came.version, version)
+
+    def follow(self) -> bool:
+        """Ask for a newer image unless somebody has just asked, and wait for that; whether there was one.
+
+        Raises:
+            As `refresh`.
+        """
+        version = self.current().version
+        return self.may_ask() and isinstance(self.newer(self.ask_newer(version), version), MetadataImage)
 
     def changed(self) -> None:
         """Somebody says that there is a newer image: ask for it, beside the caller. Does not block."""
@@ -274,22 +288,12 @@ class ImageFollower:
             raise
         except Exception as error:
             self._counters.add(source_failures=1)
-            if (times := self._times_to_report()) is not None:
+            if (times := self._reports.times()) is not None:
                 text = "the image source failed (%d times since that was said last); image version %s stays"
                 logger.warning(text, times, self._image.version, exc_info=True)
             return RefreshFailed(self.age_seconds(), f"{type(error).__name__}: {error}")
         self._answered_seconds = started_seconds
         return image
-
-    def _times_to_report(self) -> int | None:
-        """How often the source has failed since the log said so; None if it said so less than a minute ago."""
-        now = self._system.timer()
-        with self._lock:
-            self._unreported += 1
-            if self._reported_seconds is not None and now - self._reported_seconds < REPORT_SECONDS:
-                return None
-            times, self._unreported, self._reported_seconds = self._unreported, 0, now
-            return times
 
 
 class _Lane:

@@ -9,17 +9,19 @@ them, and a node opens streams and commits objects that this image does not have
   newer image is asked for once, at most once in `refresh_seconds`.
 
 A lookup begins at once, in plain calls: `begin` gives the answer itself where memory proves all of it, as it does of
-most lookups of a broker that runs. Only where something has to be waited for it gives steps, which go on from there.
+most lookups of a broker that runs. Only where something has to be waited for it gives steps, which go on from there. A
+read does not wait for the whole answer: it takes objects as they are picked (`Picks`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import TypeVar
 
 from accel.errors import ObjectLost, UnknownStream
 from accel.image import MetadataImage, is_newer
-from accel.lookup.answer import Answer, Ending, Request, check_request
+from accel.lookup.answer import Answer, Ending, FoundObject, Request, check_request
 from accel.lookup.explain import Trace
 from accel.lookup.search import Search
 from accel.lookup.steps import ImageStale, Inputs, LookupStep, NeedImage, RefreshFailed, Sent
@@ -30,8 +32,45 @@ Asking = Generator[LookupStep, Sent, R]
 """A part of a lookup that may ask for a newer image, too."""
 
 
+class Picks:
+    """The objects that a lookup has picked so far, for one who does not wait for its answer. One thread at a time.
+
+    A lookup that searches again drops what was not taken, and goes on behind what was: that holds what it holds,
+    whatever a newer image says of it.
+    """
+
+    def __init__(self) -> None:
+        self._picked: list[FoundObject] = []
+        self._taken_here = self._taken = 0
+        self._end: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._picked) - self._taken_here
+
+    def take(self, most: int) -> list[FoundObject]:
+        """At most so many of what was picked and not taken yet, in order."""
+        taken = self._picked[self._taken_here : self._taken_here + most]
+        if taken:
+            self._taken_here += len(taken)
+            self._taken += len(taken)
+            self._end = taken[-1].end
+        return taken
+
+    def rest_of(self, request: Request) -> Request:
+        """What is left to look for of what was asked."""
+        return request if self._end is None else replace(request, start=self._end, limit=request.limit - self._taken)
+
+    def follow(self, picked: list[FoundObject]) -> None:
+        """From now on this list grows by what is picked."""
+        self._picked, self._taken_here = picked, 0
+
+
 def begin(
-    request: Request, image: MetadataImage, inputs: Inputs, trace: Trace | None = None
+    request: Request,
+    image: MetadataImage,
+    inputs: Inputs,
+    trace: Trace | None = None,
+    picks: Picks | None = None,
 ) -> Answer | Asking[Answer]:
     """Find the objects of a request: the answer itself, if memory proves all of it, else the steps of the lookup.
 
@@ -46,31 +85,48 @@ def begin(
     Complexity: of an answer from memory O(limit + log entries).
     """
     try:
-        searching = _start(request, image, inputs, trace)
+        searching = _start(request, image, inputs, trace, picks)
     except UnknownStream as error:
-        return _go_on(request, image, inputs, trace, error)
+        return _go_on(request, image, inputs, trace, picks, error)
     answer = searching.begin()
     if answer is None:
-        return _go_on(request, image, inputs, trace, searching)
+        return _go_on(request, image, inputs, trace, picks, searching)
     if answer.ending is Ending.HOLE and inputs.may_refresh():
-        return _go_on(request, image, inputs, trace, answer)
+        return _go_on(request, image, inputs, trace, picks, answer)
     return answer
 
 
-def lookup(request: Request, image: MetadataImage, inputs: Inputs, trace: Trace | None = None) -> Asking[Answer]:
-    """As `begin`, always as steps."""
-    begun = begin(request, image, inputs, trace)
+def lookup(
+    request: Request,
+    image: MetadataImage,
+    inputs: Inputs,
+    trace: Trace | None = None,
+    picks: Picks | None = None,
+) -> Asking[Answer]:
+    """As `begin`, always as steps; tells `picks`, if it is given, of objects as they are picked."""
+    begun = begin(request, image, inputs, trace, picks)
     return begun if isinstance(begun, Answer) else (yield from begun)
 
 
 def _start(
-    request: Request, image: MetadataImage, inputs: Inputs, trace: Trace | None, *, tolerate_gone: bool = False
+    request: Request,
+    image: MetadataImage,
+    inputs: Inputs,
+    trace: Trace | None,
+    picks: Picks | None,
+    *,
+    tolerate_gone: bool = False,
 ) -> Search:
     if trace is not None:
-        trace.begins(image.version)
+        trace.record_start(image.version)
+    if picks is not None:
+        request = picks.rest_of(request)
     stream = check_request(request, image)
     cache, policy, hints = inputs.index_cache, inputs.policy, inputs.hints
-    return Search(request, stream, image, cache, policy, hints=hints, trace=trace, tolerate_gone=tolerate_gone)
+    started = Search(request, stream, image, cache, policy, hints=hints, trace=trace, tolerate_gone=tolerate_gone)
+    if picks is not None:
+        picks.follow(started.picked)
+    return started
 
 
 def _go_on(
@@ -78,6 +134,7 @@ def _go_on(
     image: MetadataImage,
     inputs: Inputs,
     trace: Trace | None,
+    picks: Picks | None,
     begun: Search | Answer | UnknownStream | None,
 ) -> Asking[Answer]:
     """The steps of a lookup whose first search has come so far."""
@@ -85,7 +142,7 @@ def _go_on(
     failed: RefreshFailed | None = None
     while True:
         try:
-            searched = begun or _start(request, image, inputs, trace, tolerate_gone=looked_again)
+            searched = begun or _start(request, image, inputs, trace, picks, tolerate_gone=looked_again)
             answer = yield from _finish(searched)
         except ImageStale as stale:
             if looked_again:

@@ -1,30 +1,68 @@
 """Reading records: from a range of offsets to its record batches, through objects and blocks.
 
-The records of a range lie in blocks of the objects that a lookup finds. For each object in turn the rows of its index
-say where, the bytes are fetched (neighbouring blocks in one request), and batches come out in offset order. Where the
-index is not in memory and a snapshot has said where the stream's blocks lie, they are fetched at once; what comes is
-checked as if an index row had named it, and if it does not fit, the index is opened after all. This too is a generator
-without I/O; besides steps (`steps.py`) it yields `Batches`: here are records, answered with None.
+The records of a range lie in blocks of the objects that a lookup finds. The rows of an object's index say where, the
+bytes are fetched (neighbouring blocks in one request), and batches come out in offset order. Where the index is not in
+memory and a snapshot has said where the stream's blocks lie, they are fetched at once; what comes is checked as if an
+index row had named it, and if it does not fit, the index is opened after all. This too is a generator without I/O;
+besides steps (`steps.py`) it yields `Batches`: here are records, answered with None.
+
+Reading ahead. A lookup finds the next objects while blocks of the last ones are fetched, and blocks are fetched side by
+side; what is given out, and where an error is raised, is as if one came after the other:
+
+    given out      on their way, or here                 being looked up      not asked for
+    ░░░░░░░░░░░░   ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒   ··················
+                   objects, requests and bytes are bounded
+
+A read with an end or a budget says what it wants, and no more than that is asked for. A read without either is perhaps
+left soon: up to its first batch nothing is fetched ahead, and from then on the more, the more it has given out.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from accel.errors import AccelError, AccessDenied, CorruptObject, KeyMissing, RangeInvalid
-from accel.image import OPEN_END, MetadataImage
+from accel.image import OPEN_END, ImageVersion, MetadataImage
 from accel.lookup.answer import Answer, Ending, FoundObject, Request
-from accel.lookup.lookup import lookup, lost
-from accel.lookup.steps import CurrentImage, FetchSpan, Inputs, NeedImage, OpenObject, ReadSent, RefreshFailed, Step
+from accel.lookup.lookup import Asking, Picks, lookup, lost
+from accel.lookup.steps import (
+    AwaitAny,
+    Begin,
+    Begun,
+    Came,
+    CurrentImage,
+    FetchSpan,
+    Inputs,
+    LookupStep,
+    NeedImage,
+    OpenObject,
+    ReadSent,
+    RefreshFailed,
+    Sent,
+    Step,
+)
 from loaders.format import BlockRow, RecordBatch, decode_block_bytes, find
 from loaders.format.spans import block_spans
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 
 LOOKUP_LIMIT = 4
-"""Objects asked for in one lookup of a read, as a fetch of the production system does."""
+"""Objects asked for in the first lookup of a read, as a fetch of the production system does."""
+
+LOOKUP_LIMIT_MAX = 1024
+LOOKUP_LIMIT_GROWTH = 4
+"""Objects asked for in one lookup of a long read; each later lookup asks for four times as many as the one before."""
+
+OBJECTS_AHEAD = 8
+OBJECTS_AHEAD_GROWTH = 4
+OBJECTS_AHEAD_MAX = 128
+"""Objects that are found and not given out: 8, and 4 more for each that was given out, up to this number."""
+
+REQUESTS_AHEAD_MAX = 128
+"""Spans of blocks that are on their way, or here and not given out."""
 
 HINTED_SIZE_BYTES_FREE = 1 << 20
 """Up to so many bytes are fetched at a snapshot's word even if few of them are wanted: an index is hardly smaller."""
@@ -80,6 +118,7 @@ def read_range(
     inputs: Inputs,
     *,
     span_size_bytes_max: int,
+    window_size_bytes: int,
     blocks: Blocks | None = None,
 ) -> ReadSteps:
     """The record batches of offsets [start, end), in order.
@@ -95,22 +134,128 @@ def read_range(
     if max_bytes < 1:
         raise ValueError(f"expected max_bytes of at least 1, found {max_bytes}")
     budget = min(max_bytes, BYTES_MAX)
-    reader = _Reader(stream_id, start, end, budget, inputs, span_size_bytes_max=span_size_bytes_max, blocks=blocks)
-    return reader.run()
+    sizes = _Sizes(span_size_bytes_max, window_size_bytes)
+    return _Reader(stream_id, start, end, budget, inputs, sizes=sizes, blocks=blocks).run()
 
 
 class _Gone(Exception):
     """An object is missing; or access is denied, which without the right to list may mean the same."""
 
-    def __init__(self, error: KeyMissing | AccessDenied, object_id: int, node_id: int) -> None:
+    def __init__(self, error: KeyMissing | AccessDenied, slot: _Slot) -> None:
         super().__init__(str(error))
         self.error = error
-        self.object_id = object_id
-        self.node_id = node_id
+        self.slot = slot
 
 
-def _failure(error: AccelError, object_id: int, node_id: int) -> Exception:
-    return _Gone(error, object_id, node_id) if isinstance(error, KeyMissing | AccessDenied) else error
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    span_bytes_max: int
+    window_bytes: int
+
+
+@dataclass(slots=True, eq=False)
+class _Piece:
+    """A span of an object, on its way or here."""
+
+    span: _Span
+    body: Begun | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """An object of the read that was found and not given out."""
+
+    found: FoundObject
+    image_version: ImageVersion
+    opened: OpenedObject | AccelError | None = None
+    is_opening: bool = False
+    is_planned: bool = False
+    is_hinted: bool = False
+    is_unhinted: bool = False
+    fulfilled: bool = False
+    begun_at: int = -1
+    unasked: deque[_Span] = field(default_factory=deque)
+    pieces: deque[_Piece] = field(default_factory=deque)
+
+    @property
+    def node_id(self) -> int:
+        return -1 if self.found.node_id is None else self.found.node_id
+
+    def failure(self, error: AccelError) -> Exception:
+        return _Gone(error, self) if isinstance(error, KeyMissing | AccessDenied) else error
+
+
+class _Finder:
+    """The lookups of a read, one after the other: what they found, and what the present one waits for.
+
+    One thread at a time.
+    """
+
+    def __init__(self, stream_id: int, start: int, end: int, inputs: Inputs) -> None:
+        self.stream_id = stream_id
+        self.end = end
+        self.inputs = inputs
+        self.limit = LOOKUP_LIMIT
+        self.next = start
+        self.step: LookupStep | None = None
+        self.ending: Ending | None = None
+        self.error: AccelError | None = None
+        self.image_version: ImageVersion = 0
+        self._steps: Asking[Answer] | None = None
+        self._picks = Picks()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing more to find."""
+        return self.ending is not None or self.error is not None
+
+    @property
+    def has_found(self) -> bool:
+        """Whether there are objects to take."""
+        return bool(self._picks)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no lookup is under way."""
+        return self._steps is None
+
+    def begin(self, image: MetadataImage) -> None:
+        """Begin the next lookup, and take its first step."""
+        self._picks, self.image_version = Picks(), image.version
+        request = Request(self.stream_id, self.next, self.end, self.limit)
+        self._steps = lookup(request, image, self.inputs, picks=self._picks)
+        self.limit = min(self.limit * LOOKUP_LIMIT_GROWTH, LOOKUP_LIMIT_MAX)
+        self.go_on(None)
+
+    def go_on(self, sent: Sent) -> None:
+        """Take the next step of the lookup: this answers the last one."""
+        if self._steps is None:
+            raise TypeError("expected a lookup that is under way, found none")
+        if isinstance(sent, MetadataImage):
+            self.image_version = sent.version
+        try:
+            self.step = self._steps.send(sent)
+        except StopIteration as stop:
+            answer: Answer = stop.value
+            self._steps = self.step = None
+            if answer.ending is Ending.HOLE or not answer.objects:
+                self.ending = answer.ending
+            elif answer.ending is Ending.END:
+                self.ending = Ending.END
+        except AccelError as error:
+            self._steps = self.step = None
+            self.error = error
+
+    def take(self, most: int) -> list[FoundObject]:
+        """At most so many of the objects found."""
+        taken = self._picks.take(most)
+        if taken:
+            self.next = taken[-1].end
+        return taken
+
+
+T = TypeVar("T")
+Working = Generator[Step | Batches, ReadSent, T]
 
 
 class _Reader:
@@ -124,81 +269,280 @@ class _Reader:
         max_bytes: int,
         inputs: Inputs,
         *,
-        span_size_bytes_max: int,
+        sizes: _Sizes,
         blocks: Blocks | None,
     ) -> None:
         self.stream_id = stream_id
         self.next = start
         self.end = end
         self.bytes_left = max_bytes
-        self.span_size_bytes_max = span_size_bytes_max
+        self.sizes = sizes
         self.inputs = inputs
         self.blocks = blocks
         self.key_of = inputs.key_of
+        self.has_budget = max_bytes < BYTES_MAX
+        self.is_wanted_on = self.has_budget or end != OPEN_END
+        self.objects_given = 0
+        self.tickets_given = 0
+        self._start_over(start)
+
+    def _start_over(self, offset: int) -> None:
+        self.finder = _Finder(self.stream_id, offset, self.end, self.inputs)
+        self.slots: deque[_Slot] = deque()
+        self.tickets: dict[int, _Slot | _Piece] = {}
+        self.requests_ahead = self.bytes_ahead = 0
+        self.planned_next, self.planned_left = offset, self.bytes_left
 
     def run(self) -> ReadSteps:
         retried_at = -1
         refreshed: ReadSent = None
         while True:
-            request = Request(self.stream_id, self.next, self.end, LOOKUP_LIMIT)
-            image = yield CurrentImage()
-            if not isinstance(image, MetadataImage):
-                raise TypeError(f"expected an image, found {type(image).__name__}")
-            answer: Answer = yield from lookup(request, image, self.inputs)
-            if not answer.objects:
-                return ReadEnd(answer.ending, self.next)
             try:
-                ending = yield from self._read_objects(answer)
+                ending = yield from self._give_out()
+                if ending is not None:
+                    return ReadEnd(ending, self.next)
+                yield from self._work()
             except _Gone as gone:
                 # Compacted away between the lookup and the read: what lies there now stands in a newer image.
                 if retried_at == self.next:
                     raise self._lost(gone, refreshed) from gone.error
                 retried_at = self.next
-                refreshed = yield NeedImage(answer.image_version)  # an image that comes of it is the current one then
-                continue
-            if ending is not None:
-                return ReadEnd(ending, self.next)
+                self._start_over(self.next)
+                refreshed = yield NeedImage(gone.slot.image_version)  # what comes of it is the current image then
 
     def _lost(self, gone: _Gone, refreshed: ReadSent) -> AccelError:
         if isinstance(gone.error, AccessDenied):
             return gone.error
         failed = refreshed if isinstance(refreshed, RefreshFailed) else None
-        return lost(gone.object_id, gone.node_id, self.inputs, failed)
+        return lost(gone.slot.found.object_id, gone.slot.node_id, self.inputs, failed)
 
-    def _read_objects(self, answer: Answer) -> Generator[Step | Batches, ReadSent, Ending | None]:
-        """Read what a lookup found; the ending if the read is over."""
-        for found in answer.objects:
-            yield from self._read_object(found)
+    # -- giving out ----------------------------------------------------------------------------------------------------
+
+    def _give_out(self) -> Working[Ending | None]:
+        """Give out what is here of the next objects, in order; the ending if the read is over."""
+        while self.slots:
+            slot = self.slots[0]
+            ending = yield from self._give_out_of(slot)
+            if ending is not None:
+                return ending
+            if self.slots and self.slots[0] is slot:
+                return None  # more of it has to come
+        if self.finder.has_found:
+            return None
+        if self.finder.error is not None:
+            raise self.finder.error
+        return self.finder.ending
+
+    def _give_out_of(self, slot: _Slot) -> Working[Ending | None]:
+        if isinstance(slot.opened, AccelError):
+            raise slot.failure(slot.opened)
+        while slot.pieces and slot.pieces[0].body is not None:
+            piece = slot.pieces.popleft()
+            self.requests_ahead -= 1
+            self.bytes_ahead -= piece.span.end - piece.span.start
+            batches = self._batches(slot, piece)
+            if batches is None:
+                return None
+            yield batches
+            self.is_wanted_on = True
             if self.bytes_left <= 0:
                 return Ending.LIMIT
-            if self.end != OPEN_END and self.next >= self.end:
-                return Ending.END
-            if self.next < found.end:
-                return Ending.HOLE  # the object's range has a hole inside
-        return Ending.HOLE if answer.ending is Ending.HOLE else None
+        if not slot.is_planned or slot.pieces or slot.unasked or self._is_unfinished(slot):
+            return None
+        self.slots.popleft()
+        self.objects_given += 1
+        if self.end != OPEN_END and self.next >= self.end:
+            return Ending.END
+        return Ending.HOLE if self.next < slot.found.end else None  # the object's range has a hole inside
 
-    def _read_object(self, found: FoundObject) -> Generator[Step | Batches, ReadSent, None]:
-        if (yield from self._read_hinted(found)):
+    def _is_unfinished(self, slot: _Slot) -> bool:
+        """Whether an object has more: rows count a little more against the budget than their batches do."""
+        ended = self.end != OPEN_END and self.next >= self.end
+        if slot.is_hinted or ended or not slot.fulfilled or self.next == slot.begun_at:
+            return False
+        slot.is_planned = False
+        return True
+
+    def _batches(self, slot: _Slot, piece: _Piece) -> Batches | None:
+        """The batches of a span; None if a snapshot was wrong about it, and the object's index is to be asked."""
+        body, size_bytes = piece.body, slot.found.ref.size_bytes
+        if isinstance(slot.opened, OpenedObject):
+            size_bytes = slot.opened.ref.size_bytes
+        if isinstance(body, AccelError) and not (slot.is_hinted and isinstance(body, RangeInvalid)):
+            raise slot.failure(body)
+        if not slot.is_hinted:
+            return self._batches_of(piece.span, _bytes(body), size_bytes)
+        try:
+            batches = None if isinstance(body, AccelError) else self._batches_of(piece.span, _bytes(body), size_bytes)
+        except CorruptObject:
+            batches = None
+        if self.blocks is not None:
+            self.blocks.used(slot.node_id, slot.found.object_id, self.stream_id, right=batches is not None)
+        if batches is None:
+            slot.is_planned = slot.is_hinted = False
+            slot.is_unhinted = True
+        return batches
+
+    # -- going ahead ---------------------------------------------------------------------------------------------------
+
+    def _work(self) -> Working[None]:
+        """Begin what may be begun, and wait for some of what is on its way, unless the next object can go on."""
+        yield from self._look_ahead()
+        yield from self._fetch_ahead()
+        head = self.slots[0] if self.slots else None
+        if head is not None and self._can_go_on(head):
             return
-        node_id = -1 if found.node_id is None else found.node_id
-        opened = yield OpenObject(node_id, found.ref)
-        if isinstance(opened, AccelError):
-            raise _failure(opened, found.object_id, node_id)
-        if not isinstance(opened, OpenedObject):
-            raise TypeError(f"expected an opened object, found {type(opened).__name__}")
-        if found.node_id is None and opened.composite is None:
-            self._check_holds(found, opened)
-        while True:
-            before = self.next
-            chosen = find(opened.index, self.stream_id, self.next, self.end, self.bytes_left)
-            yield from self._read_rows(opened, chosen.rows, node_id)
-            # Rows count a little more against the budget than their batches do: it may not be spent by what they held.
-            ended = self.bytes_left <= 0 or (self.end != OPEN_END and self.next >= self.end)
-            if ended or not chosen.fulfilled or self.next == before:
+        step = self.finder.step
+        if head is None and (step is None or isinstance(step, NeedImage)):
+            return
+        waits = step if step is not None and not isinstance(step, NeedImage) and self._has_room() else None
+        if waits is None and not self.tickets:
+            raise RuntimeError("expected something on its way, found nothing")
+        came = yield AwaitAny(waits)
+        if not isinstance(came, Came):
+            raise TypeError(f"expected what came, found {type(came).__name__}")
+        for ticket, begun in came.begun.items():
+            self._take_in(self.tickets.pop(ticket, None), begun)
+        if came.lookup is not None:
+            self.finder.go_on(came.lookup)
+
+    def _can_go_on(self, head: _Slot) -> bool:
+        if isinstance(head.opened, AccelError):
+            return True
+        if head.pieces:
+            return head.pieces[0].body is not None
+        return head.is_planned and not head.unasked
+
+    def _take_in(self, what: _Slot | _Piece | None, begun: Begun) -> None:
+        if isinstance(what, _Piece):
+            what.body = begun
+        elif isinstance(what, _Slot):
+            if isinstance(begun, bytes | memoryview):
+                raise TypeError("expected an opened object, found bytes")
+            what.opened = begun
+
+    def _has_room(self) -> bool:
+        """Whether more objects are worth looking for."""
+        if not self.slots:
+            return True
+        most = min(OBJECTS_AHEAD + OBJECTS_AHEAD_GROWTH * self.objects_given, OBJECTS_AHEAD_MAX)
+        return self.is_wanted_on and self.planned_left > 0 and len(self.slots) < most
+
+    def _look_ahead(self) -> Working[None]:
+        """Take what the lookup has found, and let it go on as far as it need not wait for loads."""
+        finder = self.finder
+        while self._has_room():
+            most = OBJECTS_AHEAD_MAX if self.is_wanted_on else LOOKUP_LIMIT
+            found = finder.take(max(1, most - len(self.slots)))
+            self.slots.extend(_Slot(each, finder.image_version) for each in found)
+            if found:
+                continue
+            if finder.is_over:
                 return
+            if isinstance(finder.step, NeedImage):
+                if self.slots:
+                    return  # asking may take long: what is on its way is given out first
+                asked = yield finder.step
+                if isinstance(asked, OpenedObject | bytes | memoryview | AccelError | Came):
+                    raise TypeError(f"expected an image, found {type(asked).__name__}")
+                finder.go_on(asked)
+            elif finder.is_idle:
+                if self.has_budget and not all(slot.is_planned for slot in self.slots):
+                    return  # what these hold may spend the budget
+                image = yield CurrentImage()
+                if not isinstance(image, MetadataImage):
+                    raise TypeError(f"expected an image, found {type(image).__name__}")
+                finder.begin(image)
+            else:
+                return
+
+    def _fetch_ahead(self) -> Working[None]:
+        """Open indexes, choose rows and begin to fetch, object by object, as far as budget and window allow."""
+        if not self.slots or not self.slots[0].is_planned:
+            self.planned_next, self.planned_left = self.next, self.bytes_left
+        for number, slot in enumerate(self.slots):
+            if number and not self.is_wanted_on:
+                return
+            if not slot.is_planned and not (yield from self._plan(slot)):
+                if not slot.is_opening or self.planned_left <= 0:
+                    return
+                yield from self._open_ahead(number)
+                return
+            while slot.unasked:
+                if not self._may_fetch(slot.unasked[0], is_next=number == 0 and not slot.pieces):
+                    return
+                yield from self._fetch(slot, slot.unasked.popleft())
+
+    def _open_ahead(self, number: int) -> Working[None]:
+        """Objects behind one that is being opened: theirs are opened, too, unless a snapshot knows their blocks."""
+        if self.has_budget:
+            return  # whether the budget reaches them is known when the one before is open
+        for slot in list(self.slots)[number + 1 :]:
+            if slot.is_planned or slot.opened is not None or slot.is_opening or self._hinted_row(slot) is not None:
+                continue
+            yield from self._open(slot)
+
+    def _may_fetch(self, span: _Span, *, is_next: bool) -> bool:
+        if is_next:
+            return True
+        if not self.is_wanted_on or self.requests_ahead >= REQUESTS_AHEAD_MAX:
+            return False
+        return self.bytes_ahead + span.end - span.start <= self.sizes.window_bytes
+
+    def _fetch(self, slot: _Slot, span: _Span) -> Working[None]:
+        piece = _Piece(span)
+        slot.pieces.append(piece)
+        self.requests_ahead += 1
+        self.bytes_ahead += span.end - span.start
+        yield from self._begin(piece, FetchSpan(span.object_id, span.start, span.end))
+
+    def _open(self, slot: _Slot) -> Working[None]:
+        slot.is_opening = True
+        yield from self._begin(slot, OpenObject(slot.node_id, slot.found.ref))
+
+    def _begin(self, what: _Slot | _Piece, step: OpenObject | FetchSpan) -> Working[None]:
+        self.tickets_given += 1
+        ticket = self.tickets_given
+        self.tickets[ticket] = what
+        begun = yield Begin(ticket, step)
+        if begun is not None:
+            if not isinstance(begun, OpenedObject | bytes | memoryview | AccelError):
+                raise TypeError(f"expected what was begun, found {type(begun).__name__}")
+            del self.tickets[ticket]
+            self._take_in(what, begun)
+
+    def _plan(self, slot: _Slot) -> Working[bool]:
+        """Choose what is to be fetched of an object, all before it being planned; false while its index is not here."""
+        if self.planned_left <= 0:
+            return False
+        row = self._hinted_row(slot)
+        if row is not None:
+            slot.is_planned = slot.is_hinted = True
+            slot.unasked.append(_span(slot.found.object_id, [row]))
+            self.planned_next, self.planned_left = row.end, max(0, self.planned_left - row.payload_bytes)
+            return True
+        if slot.opened is None and not slot.is_opening:
+            yield from self._open(slot)
+        opened = slot.opened
+        if not isinstance(opened, OpenedObject):
+            return False
+        try:
+            self._check_holds(slot.found, opened)
+        except CorruptObject as error:
+            slot.opened = error  # raised in its place
+            return False
+        slot.begun_at = self.planned_next
+        chosen = find(opened.index, self.stream_id, self.planned_next, self.end, self.planned_left)
+        spans = block_spans(opened.index, opened.composite, chosen.rows, self.sizes.span_bytes_max)
+        slot.unasked.extend(_span(opened.ref.object_id if link is None else link, rows) for link, rows in spans)
+        slot.fulfilled, slot.is_planned = chosen.fulfilled, True
+        self.planned_next, self.planned_left = slot.found.end, chosen.bytes_left
+        return True
 
     def _check_holds(self, found: FoundObject, opened: OpenedObject) -> None:
         """That an object of one stream has what the image says: nobody has opened it before the image was believed."""
+        if found.node_id is not None or opened.composite is not None:
+            return
         held = opened.ranges.range_of(self.stream_id)
         if held is None or not (held.start <= found.start and found.end <= held.end):
             has = "none of it" if held is None else f"[{held.start}, {held.end})"
@@ -206,47 +550,23 @@ class _Reader:
             key, size_bytes = self.key_of(found.object_id), opened.ref.size_bytes
             raise CorruptObject(key, size_bytes, expected=expected, found=has)
 
-    def _read_rows(
-        self, opened: OpenedObject, numbers: tuple[int, ...], node_id: int
-    ) -> Generator[Step | Batches, ReadSent, None]:
-        spans = block_spans(opened.index, opened.composite, numbers, self.span_size_bytes_max)
-        for span in (_span(opened.ref.object_id if link is None else link, rows) for link, rows in spans):
-            body = yield FetchSpan(span.object_id, span.start, span.end)
-            if isinstance(body, AccelError):
-                raise _failure(body, span.object_id, node_id)
-            yield self._batches_of(span, _bytes(body), opened.ref.size_bytes)
-            if self.bytes_left <= 0:
-                return
-
-    def _read_hinted(self, found: FoundObject) -> Generator[Step | Batches, ReadSent, bool]:
-        """Read the blocks of an object where a snapshot says that they lie; false if that came to nothing."""
-        if self.blocks is None or found.node_id is None:
-            return False
+    def _hinted_row(self, slot: _Slot) -> BlockRow | None:
+        """Where a snapshot says that an object's blocks lie, if that is known and worth it."""
+        found = slot.found
+        if self.blocks is None or found.node_id is None or slot.is_unhinted or slot.opened is not None:
+            return None
         row = self.blocks.find(found.node_id, found.ref, self.stream_id)
         if row is None or (row.start, row.end) != (found.start, found.end) or not self._is_worth_it(row):
-            return False
-        span = _span(found.object_id, [row])
-        body = yield FetchSpan(span.object_id, span.start, span.end)
-        if isinstance(body, AccelError) and not isinstance(body, RangeInvalid):
-            raise _failure(body, found.object_id, found.node_id)
-        try:
-            batches = (
-                None if isinstance(body, RangeInvalid) else self._batches_of(span, _bytes(body), found.ref.size_bytes)
-            )
-        except CorruptObject:
-            batches = None
-        self.blocks.used(found.node_id, found.object_id, self.stream_id, right=batches is not None)
-        if batches is None:
-            return False
-        yield batches
-        return True
+            return None
+        return row
 
     def _is_worth_it(self, row: BlockRow) -> bool:
         """Whether enough of the bytes is wanted that an index, which tells them apart, would hardly save any."""
-        if row.size_bytes > self.span_size_bytes_max:
+        if row.size_bytes > self.sizes.span_bytes_max:
             return False
         end = row.end if self.end == OPEN_END else min(row.end, self.end)
-        half_wanted = 2 * (end - self.next) >= row.end - row.start and 2 * self.bytes_left >= row.size_bytes
+        first = max(row.start, self.planned_next)
+        half_wanted = 2 * (end - first) >= row.end - row.start and 2 * self.planned_left >= row.size_bytes
         return half_wanted or row.size_bytes <= HINTED_SIZE_BYTES_FREE
 
     def _batches_of(self, span: _Span, body: bytes | memoryview, object_size_bytes: int) -> Batches:

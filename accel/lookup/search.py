@@ -217,7 +217,7 @@ class Search:
         version = self.image.version
         answer = Answer(request, objects, ending, self.next, version, self.rounds, self.opened, self.listed)
         if self.trace is not None:
-            self.trace.ended(answer)
+            self.trace.record_end(answer)
         return answer
 
     def _advance(self, place: Found | Hole | None) -> Ending | None:
@@ -246,13 +246,13 @@ class Search:
         owned = self.stream.owner(self.next)
         if owned is None or owned is self.owned:
             if self.trace is not None:
-                self.trace.no_owner(self.next, owned)
+                self.trace.record_no_owner(self.next, owned)
             return Ending.HOLE
         self.owned = owned
         self.node, self.visit = self.image.node(owned.node_id), None
         self.listed += len(self.node)
         if self.trace is not None:
-            self.trace.visit(self.next, owned, len(self.node))
+            self.trace.record_visit(self.next, owned, len(self.node))
         return None
 
     def _visit(self) -> NodeVisit:
@@ -276,7 +276,7 @@ class Search:
         picked.append(found)
         self.next = end = found.end
         if self.trace is not None:
-            self.trace.picked(found)
+            self.trace.record_pick(found)
         return len(picked) >= request.limit or end >= request.end != OPEN_END
 
     def _take_stream_objects(self) -> bool:
@@ -308,7 +308,7 @@ class Search:
     def _take_behind_hole(self) -> bool:
         """The list has no object that follows: stream objects may, else the visit ends; says whether all is over."""
         if self.trace is not None and self.node is not None:
-            self.trace.hole(self.next, self.node)
+            self.trace.record_hole(self.next, self.node)
         count = len(self.picked)
         if self._take_stream_objects():
             return True
@@ -413,7 +413,7 @@ class Search:
             return True
         root = visit.take_root(known)
         if root is None and self.trace is not None:
-            self.trace.no_snapshot(self.next, visit.node, known.problem)
+            self.trace.record_no_snapshot(self.next, visit.node, known.problem)
         if root is None or visit.count_covered(place.candidates) < ENTRIES_WORTH_OBJECTS:
             return False
         visit.asked_offset = self.next
@@ -450,7 +450,7 @@ class Search:
     def _use_entries(self, visit: NodeVisit, entries: StreamEntries) -> None:
         visit.take_entries(entries)
         if self.trace is not None and visit.snapshot_facts is not None:
-            self.trace.hint_at_hand(self.next, visit.node, visit.snapshot_facts)
+            self.trace.record_hint_at_hand(self.next, visit.node, visit.snapshot_facts)
 
     def _choose_tail(self, visit: NodeVisit, place: Between) -> tuple[Bracket | None, tuple[int, ...]]:
         """The newest objects that the snapshot does not cover, for a read at the tail: what it wants may be there."""
@@ -482,7 +482,7 @@ class Search:
         self.fill_rounds += bool(self.picked)
         self.opened += len(step.positions)
         if self.trace is not None:
-            self.trace.asks(self.next, step, bracket)
+            self.trace.record_round(self.next, step, bracket)
         visit.asked(step)
         return (yield from self._receive(visit, step))
 
@@ -495,7 +495,7 @@ class Search:
             raise TypeError(f"expected what the objects hold, found {type(sent).__name__}")
         if isinstance(sent, HintReply):
             if self.trace is not None:
-                self.trace.hint_came(visit.node, sent)
+                self.trace.record_hint(visit.node, sent)
             visit.take_hint(sent)
             objects = sent.objects
         else:
@@ -533,6 +533,7 @@ class NodeVisit:
         "stream",
         "stuck_rounds",
         "trace",
+        "was_asked",
         "without_snapshot",
     )
 
@@ -547,6 +548,7 @@ class NodeVisit:
         self.pending: set[int] = set()
         self.overdue: set[int] = set()
         self.hint_asked: type[OpenObjects] | None = None
+        self.was_asked: Flags | None = None
         self.rounds = 0
         self.stuck_rounds = 0
         self.last_bracket: tuple[int, int] | None = None
@@ -571,7 +573,7 @@ class NodeVisit:
             hinted = self.snapshot_facts.rows
         ranges = join_ranges(_rows_of(facts, self.node), unknown, self.seen, hinted=hinted)
         if self.trace is not None:
-            self.trace.considered(ranges, loaded=facts.loaded, filtered=facts.filtered, excluded=excluded)
+            self.trace.record_known(ranges, loaded=facts.loaded, filtered=facts.filtered, excluded=excluded)
         return ranges
 
     def take_in(self, replies: Mapping[int, Reply], *, tolerate_gone: bool) -> tuple[int, ...]:
@@ -593,7 +595,7 @@ class NodeVisit:
                 self.failed[position] = reply if isinstance(reply, AccessDenied) else ImageStale(self.node, position)
         positions = tuple(replies)
         if self.trace is not None and positions:
-            self.trace.opened(self.node, [(at, self.seen.get(at), self.failed.get(at)) for at in positions])
+            self.trace.record_opened(self.node, [(at, self.seen.get(at), self.failed.get(at)) for at in positions])
         return positions
 
     # -- what is under way ---------------------------------------------------------------------------------------------
@@ -603,6 +605,9 @@ class NodeVisit:
         if step.positions:
             self.rounds += 1
             self.pending.update(step.positions)
+            if self.was_asked is None:
+                self.was_asked = np.zeros(len(self.node), dtype=np.bool_)
+            self.was_asked[list(step.positions)] = True
         if isinstance(step, ReadRoot | ReadEntries):
             self.hint_asked = type(step)
 
@@ -643,10 +648,8 @@ class NodeVisit:
         return low, high
 
     def _unasked(self, positions: Positions) -> Positions:
-        """Those that are neither under way nor failed to be opened."""
-        if not self.failed and not self.pending:
-            return positions
-        return positions[~np.isin(positions, [*self.failed, *self.pending])]
+        """Those that this visit has not asked for: they are not under way, and did not fail to be opened."""
+        return positions if self.was_asked is None else positions[~self.was_asked[positions]]
 
     # -- the snapshot --------------------------------------------------------------------------------------------------
 
@@ -724,7 +727,7 @@ class NodeVisit:
 
     def ahead(self, policy: Policy, bracket: Bracket) -> tuple[int, ...]:
         """What a proven run should have under way besides; nothing while there is enough."""
-        if not bracket.run_objects or not isinstance(policy, Spread):
+        if not isinstance(policy, Spread) or not bracket.run_objects or len(self.pending) > policy.size_objects_max:
             return ()
         unasked = self._unasked(bracket.candidates)
         return tuple(policy.ahead(replace(bracket, candidates=unasked), len(self.pending)).tolist())

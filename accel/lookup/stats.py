@@ -7,6 +7,7 @@ that an export has few series.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
@@ -17,6 +18,7 @@ from accel.lookup.answer import Answer, Ending
 from bloom import StoreStats
 from loaders.hints import HintProblem
 from loaders.object_index import LoaderStats
+from loaders.store.hedged import HedgeStats
 from range_index import IndexStatistics
 
 S = TypeVar("S", bound="LookupStats | HintStats")
@@ -163,7 +165,7 @@ class AcceleratorStats:
         image_age_seconds: since it was installed.
         image_unconfirmed_seconds: since it was last known to be the newest: since that question to the source began,
             for a source that cannot tell since the last one that it answered at all.
-        lookups, knowledge, loader, hints: the parts.
+        lookups, knowledge, loader, hints, hedging: the parts.
         memory_bytes: of all caches.
         memory_bytes_max: the sum of their bounds.
         node_hints: which hints of which nodes are used, and why others are not; of nodes that were asked for any.
@@ -176,6 +178,7 @@ class AcceleratorStats:
     knowledge: IndexCacheStats
     loader: LoaderStats
     hints: HintStats
+    hedging: HedgeStats
     memory_bytes: int
     memory_bytes_max: int
     node_hints: tuple[NodeHint, ...] = ()
@@ -209,6 +212,36 @@ class Counters(Generic[S]):
         """The counts, and what is given as it is now."""
         with self._lock:
             return self._kind(**(self._counts | now))
+
+
+REPORT_SECONDS = 60.0
+"""So often at most the log tells of what may happen at every lookup."""
+
+
+class ReportLimit:
+    """Says when the log is to tell of something that may happen at every lookup: at once, then once a minute.
+
+    Args:
+        timer: seconds from any start.
+
+    Threads: any.
+    """
+
+    def __init__(self, timer: Callable[[], float]) -> None:
+        self._timer = timer
+        self._lock = threading.Lock()
+        self._told_seconds: float | None = None
+        self._untold = 0
+
+    def times(self) -> int | None:
+        """It happened: how often since the log said so last; None if it said so less than a minute ago."""
+        now = self._timer()
+        with self._lock:
+            self._untold += 1
+            if self._told_seconds is not None and now - self._told_seconds < REPORT_SECONDS:
+                return None
+            times, self._untold, self._told_seconds = self._untold, 0, now
+            return times
 
 
 def count_answer(counters: Counters[LookupStats], answer: Answer) -> None:

@@ -12,8 +12,8 @@ to know. If it does not, it waits for more. A driver, for threads or for asyncio
     | ReadEntries  | read a stream's entries in that snapshot, and open the objects | HintReply                 |
     | NeedImage    | get an image newer than a version                              | image, RefreshFailed, None|
     | CurrentImage | give the newest image at hand                                  | image                     |
-    | OpenObject   | open the index of one object                                   | OpenedObject              |
-    | FetchSpan    | fetch these bytes of an object                                 | bytes                     |
+    | Begin        | begin an OpenObject or a FetchSpan, and do not wait for it      | what is at hand, or None  |
+    | AwaitAny     | wait for any of what was begun, or for a lookup's step          | Came                      |
 
 The first four are answered with whatever has come of all that the search asked for in the node's list and was not told
 yet: at least one object, or the hint. An answer without either says that what is under way is slow: the search may go
@@ -154,14 +154,47 @@ class FetchSpan:
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Please begin this without waiting for it; what comes of it is named by the ticket, which was used for no other.
+
+    Answered with the index of an object that is in memory, and with None for all else.
+    """
+
+    ticket: int
+    step: OpenObject | FetchSpan
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitAny:
+    """Please wait until any of what was begun has come, or anything for this step of a lookup; None = no lookup waits.
+
+    A step that is handed over again is not begun again.
+    """
+
+    lookup: OpenObjects | None
+
+
 LookupStep = OpenObjects | NeedImage
-Step = LookupStep | CurrentImage | OpenObject | FetchSpan
+Step = LookupStep | CurrentImage | Begin | AwaitAny
 
 Sent = Mapping[int, Reply] | HintReply | MetadataImage | RefreshFailed | None
 """What a lookup is sent."""
 
-ReadSent = Sent | OpenedObject | bytes | memoryview | AccelError
-"""What a read is sent; an error in answer to `OpenObject` and `FetchSpan` alone."""
+Begun = OpenedObject | bytes | memoryview | AccelError
+"""What comes of what was begun; an error stands for what it would have been."""
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What came of what was begun, by ticket; and the answer to the step of the lookup, None if there is none yet."""
+
+    begun: Mapping[int, Begun]
+    lookup: Mapping[int, Reply] | HintReply | None
+
+
+ReadSent = Sent | Begun | Came
+"""What a read is sent."""
 
 Searching = Generator[OpenObjects, Sent, R]
 """A part of a search that comes to a result."""

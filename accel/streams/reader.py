@@ -171,7 +171,7 @@ class ReaderBase:
             self._lifetime.check()
 
     def _wake(self) -> None:
-        """Whoever waits for answers in another way than at the queue is to be woken; by any thread."""
+        """Wake a caller that waits for answers in another way than at the queue; by any thread."""
 
     def _close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

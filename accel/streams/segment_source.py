@@ -50,7 +50,7 @@ NEWEST_SECONDS: Final = 1.0
 NEWEST: Final = "newest"
 
 SEGMENTS_KNOWN_MAX: Final = 10_000
-"""Of so many segments it is kept what they are; what was least recently read is asked for again."""
+"""Of how many segments it is kept what they are; what was least recently read is asked for again."""
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +206,7 @@ class ObjectSegmentSource:
     def _newest(self) -> frozenset[int]:
         """The segments that take writes, as of a moment ago; the newest image is installed by then as well.
 
-        One thread asks, the others wait for it. So whoever reads up to the end finds everything that was committed
+        One thread asks, the others wait for it. So a reader at the end finds everything that was committed
         before they began.
         """
         return self._newest_of.get(NEWEST, self._ask_newest, self._is_new).active
@@ -218,9 +218,12 @@ class ObjectSegmentSource:
         asked_seconds = self._timer()
         is_sealed = self._stream.state() is StreamState.SEALED
         active = frozenset(() if is_sealed else self._stream.active_segments().ids.tolist())
-        # An image that was the newest a moment ago, and after somebody began to read, is new enough.
-        if self._accelerator.image_age_seconds >= min(NEWEST_SECONDS, self._timer() - self._begun_seconds):
+        # What was committed before somebody began to read must be in the image; only a confirmed one has it for sure.
+        # What comes later is found by following, which costs a fraction.
+        if self._accelerator.image_age_seconds >= self._timer() - self._begun_seconds:
             self._accelerator.refresh()
+        else:
+            self._accelerator.follow()
         return _Newest(asked_seconds, active)
 
     def _timed(self, fill: Fill, known: _Known, batches: list[RecordBatch]) -> tuple[tuple[EventBatch, ...], int]:

@@ -12,12 +12,12 @@ class SegmentsSettings:
     """Bounds of one `ObjectSegments`.
 
     Args:
-        object_bytes: an append that finds so many bytes waiting writes an object of them first; 16 MiB. What one append
-            brings comes on top, and as much again while an object is on its way.
+        object_bytes: an append that finds this many bytes waiting writes an object of them first; 16 MiB. What one
+            append brings comes on top, and as much again while an object is on its way.
         object_age_seconds: likewise if the oldest of them has waited for so long. Nobody looks between appends.
         prepared_seconds: how long a prepared object id is good for: the longest that writing and committing may take.
         commit_attempts: how often a commit, or a write, of unknown outcome is made before its error is raised.
-        move_records_min: the time index of a segment moves from memory to an object when it has so many records there
+        move_records_min: the time index of a segment moves from memory to an object when it has this many records there
             whose data is durable; and whenever the segment is sealed or truncated, or the host is closed.
         moved_records_max: records of one such object; see `segment_index`.
         parallel_segments: how many segments are opened, or have their time indexes moved, side by side.
@@ -45,10 +45,10 @@ class StreamWriterSettings:
     """Bounds of one `StreamWriter`.
 
     Args:
-        batch_events_max: single writes to one segment become one append when there are so many;
-        batch_bytes_max: or so many bytes of them;
+        batch_events_max: single writes to one segment become one append when there are this many;
+        batch_bytes_max: or this many bytes of them;
         batch_age_seconds: or when the first of them has waited for so long. Nobody looks between writes.
-        buffer_bytes_max: when so many bytes wait in all, what waits the longest is appended.
+        buffer_bytes_max: when this many bytes wait in all, what waits the longest is appended.
         transactions_bytes_max: what open transactions of one writer may hold in memory together; 64 MiB.
         wait_seconds: how long a write waits for a scale, or another workflow, that is under way.
         pause_seconds: how long it waits before it asks again.

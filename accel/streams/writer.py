@@ -10,8 +10,8 @@ Single writes are gathered and appended together. When a segment is sealed, beca
 that it refused go to those that follow it: the events of a key stay in their order, none is lost, none comes twice.
 
 Events of a transaction wait in memory until it is committed. Then they are made durable as an object of their own
-*before* it is said that the transaction shall be committed; so whoever finishes the commit finds them. They come into
-the segments all at once, with one clock value.
+*before* it is said that the transaction shall be committed; so the process that finishes the commit finds them. They
+come into the segments all at once, with one clock value.
 
 A process without a host, or one of another node, asks for workflows: the writer looks for these beside flushing, and
 carries them out (`carry_out_requests`).

@@ -299,7 +299,7 @@ class LatencyStore(DecoratedStore):
     Args:
         store: the store that does the work.
         rng: draws the first bytes' times.
-        sleep: waits for so many seconds: a real sleeper, or `VirtualClock.sleep`.
+        sleep: waits for a number of seconds: a real sleeper, or `VirtualClock.sleep`.
         model: how long requests take.
     """
 

@@ -2,7 +2,7 @@
 
 The encoder is told what to write, stream after stream, and returns the bytes to append each time. It does no I/O and
 does not keep what it returned: only the index rows stay, 36 bytes each, until ``finish`` turns them into the end of
-the object. Whoever holds it sends the bytes on, in parts if the object is large.
+the object. Its holder sends the bytes on, in parts if the object is large.
 
     encoder = ObjectEncoder()
     send(encoder.write(233, batches))      # any number of times, stream ids not decreasing
@@ -18,7 +18,7 @@ Rules, those of the production writer:
   the next one, which can be shorter for it, even if it is another stream's.
 
 A batch may leave offsets out. But a row names only its first and last offset, so a hole inside a block is invisible to
-everyone who reads just the index: whoever has a hole to write ends the write before it, and it shows between two rows.
+everyone who reads just the index: a writer with a hole ends the write before it, and it shows between two rows.
 
 A write that breaks a rule, or that the format has no numbers for, is refused as a whole: the encoder stays as it was.
 """

@@ -235,7 +235,7 @@ def _find_wrong_length(entries: NDArray[np.void]) -> str | None:
 SPAN_SIZE_BYTES_MAX = 16 << 20
 GAP_SIZE_BYTES_MAX = 1 << 20
 SPANS_FREE = 8
-"""So many reads are made before more is read in vain."""
+"""This many reads are made before more is read in vain."""
 
 
 class DecodedFilters(NamedTuple):
@@ -395,7 +395,7 @@ def _sound_filter(stored: memoryview, crc32: int, capacity: int) -> StreamFilter
 
 PART_SIZE_BYTES_MAX = 16 << 20
 PARTS_FREE = 8
-"""Up to so many data objects are never copied for their number."""
+"""Up to this many data objects are never copied for their number."""
 
 PARTS_EXTRA_MAX = 4
 

@@ -419,7 +419,7 @@ def divide_sections(
 
     Args:
         data_sizes: bytes of each source's data section, in order.
-        part_size_bytes: what is read is sent once it has so many bytes.
+        part_size_bytes: what is read is sent once it has this many bytes.
         part_size_bytes_min: the least size of a part that is not the last.
     """
     least = max(part_size_bytes, part_size_bytes_min)

@@ -59,7 +59,7 @@ class MergeLimits:
     """Where a merge divides, and what it refuses. Threads: immutable.
 
     Args:
-        split_size_bytes: a stream of at least so many bytes gets stream objects; 8 MiB.
+        split_size_bytes: a stream of at least this many bytes gets stream objects; 8 MiB.
         row_size_bytes_max: rows are coalesced as long as they stay below it; 1 MiB.
         streams_max: of one stream set object; other readers are sized for 20,000.
         index_size_bytes_max: of one output; its field has 31 bits.

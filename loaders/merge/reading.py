@@ -61,8 +61,8 @@ class MergeSettings:
     glibc keeps for each thread that reads; with `MALLOC_MMAP_THRESHOLD_=1048576` the latter is 130 MiB.
 
     Args:
-        band_size_bytes: bytes of sources in memory; a group of at most so many takes one request a source, a larger one
-            is read in bands of about half as much. 112 MiB.
+        band_size_bytes: bytes of sources in memory; a group of at most this many takes one request a source, a larger
+            one is read in bands of about half as much. 112 MiB.
         part_size_bytes: size of the parts of a large output, at least; S3 refuses parts below 5 MiB. 16 MiB.
         sending_size_bytes: bytes of parts that are being sent; 32 MiB.
         parallel_requests: reads, or parts that are being sent, at once; 4.

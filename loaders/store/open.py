@@ -50,7 +50,7 @@ def open_store(url: str, settings: S3Settings | None = None) -> ObjectStore:
 
 def _memory_store(name: str) -> MemoryStore:
     with _memory_lock:
-        # Whoever opens a store by URL is a program at work, not a simulation: it gets the real clock.
+        # A caller that opens a store by URL is a program at work, not a simulation: it gets the real clock.
         return _memory_stores.setdefault(name, MemoryStore(clock=time.time))  # noqa: TID251 - the edge of the program
 
 

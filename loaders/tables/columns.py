@@ -58,10 +58,10 @@ ROWS_MAX = 1 << 20
 """No more rows are written, and none are read unless a reader asks for more."""
 
 ROWS_FREE = 1 << 12
-"""So many rows may take any number of bytes."""
+"""Up to this many rows may take any number of bytes."""
 
 ROWS_A_BYTE = 8
-"""So many more rows each stored byte allows."""
+"""Each stored byte allows this many more rows."""
 
 LEVEL = 6
 """Of zstd: a list of 5,000 objects takes 2 ms; higher levels save next to nothing on numbers that look random."""
@@ -119,7 +119,7 @@ def pack_columns(rows: NDArray[np.void], *, level: int = LEVEL) -> bytes:
 
 
 def rows_allowed(size_bytes: int, rows_max: int = ROWS_MAX) -> int:
-    """How many rows packed columns of so many bytes may have.
+    """How many rows packed columns of this many bytes may have.
 
     >>> rows_allowed(100), rows_allowed(1 << 20)
     (4896, 1048576)

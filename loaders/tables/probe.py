@@ -24,7 +24,7 @@ from loaders.layout import PROBE_PREFIX
 from loaders.store.base import Condition, CreateOnly, IfMatch, ObjectStore
 
 PROBES_MAX = 3
-"""A probe that the network spoils is begun again on another key, so many times in all."""
+"""A probe that the network spoils is begun again on another key, this many times in all."""
 
 
 def probe_conditions(store: ObjectStore, nonce: Callable[[], bytes]) -> bool:

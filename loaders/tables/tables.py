@@ -46,7 +46,7 @@ class Tables:
     Args:
         store: where they lie.
         nonce: draws 16 random bytes; `accel.system.SYSTEM.nonce` is the real one.
-        sleep: waits for so many seconds, between repetitions.
+        sleep: waits for a number of seconds, between repetitions.
         jitter: a number in [0, 1), each time another.
         cache: keeps what was read; may be shared with others. None = nothing is kept.
         prefix: what all keys begin with; ends with a slash.

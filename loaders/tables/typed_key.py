@@ -579,7 +579,7 @@ class IdBlocks:
         check_counter(None if seen is None else seen.value, highest_id, self._counter.where, self._damaged)
 
     def take(self, count: int = 1) -> list[int]:
-        """So many new ids, ascending. No request while the block lasts, else two.
+        """A number of new ids, ascending. No request while the block lasts, else two.
 
         Raises:
             ValueError: a count below 1, or above 1,048,576.

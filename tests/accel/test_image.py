@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from accel.errors import ImageRefused
 from accel.image import MetadataImage, ObjectRef, make_node, node_of_columns
@@ -233,3 +235,25 @@ def test_a_file_that_is_nested_without_end_is_refused(tmp_path: Path, text: str)
     path.write_text(text)
     with pytest.raises(ImageRefused, match="nested too deeply"):
         load_image_file(path)
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), max_size=30), st.integers(0, 30))
+def test_a_list_with_objects_appended_is_the_list_of_all_of_them(pairs: list[tuple[int, int]], cut: int) -> None:
+    unique = {order: (order, ObjectRef(object_id, object_id + 7, 3, 1, order)) for order, object_id in sorted(pairs)}
+    objects = list({each[1].object_id: each for each in unique.values()}.values())
+    objects.sort(key=lambda each: each[0])
+    whole, grown = make_node(4, objects), make_node(4, objects[:cut]).with_appended(objects[cut:][::-1])
+    assert grown.refs == whole.refs
+    assert grown.order_ids.tolist() == whole.order_ids.tolist()
+    assert grown.position_of == whole.position_of
+    asked = np.arange(-1, 502)
+    assert grown.positions(asked).tolist() == whole.positions(asked).tolist()
+
+
+def test_what_is_appended_goes_behind_the_last_one_and_is_not_listed_yet() -> None:
+    listed = make_node(4, [(1, ObjectRef(10)), (5, ObjectRef(11))])
+    with pytest.raises(ImageRefused, match="expected order ids above 5, found 5"):
+        listed.with_appended([(5, ObjectRef(12))])
+    with pytest.raises(ImageRefused, match="found object 10 twice"):
+        listed.with_appended([(6, ObjectRef(10))])
+    assert listed.with_appended([]).refs == listed.refs

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import to_builtins
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -60,7 +61,7 @@ def shown_report(runs: list[NodeRun], seed: int) -> Shown:
         "answers_checked": sum(run.answers for run in runs),
         "recorded_answers_checked": sum(run.recorded_answers for run in runs),
         "same_answers": same_answers(runs),
-        "differences": [asdict(difference) for run in runs for difference in run.differences],
+        "differences": [to_builtins(difference) for run in runs for difference in run.differences],
     }
     return Shown(data, _lines(runs))
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import click
+from msgspec import structs
 from rich.table import Table
 from rich.text import Text
 
@@ -48,7 +49,7 @@ def question_options(command: Command) -> Command:
     """All that a lookup can be asked -> ``question``."""
 
     @range_options
-    @click.option("--limit", type=int, default=4, show_default=True, help="At most so many objects.")
+    @click.option("--limit", type=int, default=4, show_default=True, help="The maximum number of objects.")
     @click.option("--deadline", type=TIME, metavar="TIME", help="Give what is found by then, such as 2s.")
     @click.option(
         "--max-fill-rounds", type=click.IntRange(min=0), help="Rounds of loading once the first object is found."
@@ -64,7 +65,7 @@ def question_options(command: Command) -> Command:
 def _shown_lookup(answer: Answer, layout: ObjectLayout, policy: str, total: OperationCount, seconds: float) -> Shown:
     """An answer, where its objects lie, and what it cost."""
     data = {
-        "request": asdict(answer.request),
+        "request": structs.asdict(answer.request),
         "image_version": version_number(answer.image_version),
         "policy": policy,
         "objects": [_object_data(item, layout) for item in answer.objects],

@@ -171,7 +171,9 @@ def stream_read_options(command: Command) -> Command:
     @click.option("--to", "stop", metavar="CUT", callback=read_by(parse_cut), help="Where to end; else its end now.")
     @click.option("--order", type=click.Choice(ORDERS), default="time", show_default=True, help="Across segments.")
     @click.option("--follow", is_flag=True, help="Wait for more at the end; not with --to.")
-    @click.option("--events", "events_max", type=click.IntRange(min=0), default=0, help="At most so many; 0 for all.")
+    @click.option(
+        "--events", "events_max", type=click.IntRange(min=0), default=0, help="The maximum number; 0 for all."
+    )
     @click.option("--skip-truncated", is_flag=True, help="Go on at the head if the stream begins behind --from.")
     @functools.wraps(command)
     def wrapped(*args: Any, **others: Any) -> Any:

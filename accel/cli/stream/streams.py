@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from accel.history.store import Stream
 
 
-LIMIT = limit_option(1000, "At most so many; 0 for all.")
+LIMIT = limit_option(1000, "The maximum number; 0 for all.")
 
 
 @click.group("scope", cls=CommandGroup)
@@ -107,7 +107,7 @@ def configuration_options(command: Command) -> Command:
     "accel stream create --store s3://bucket --scope shop --stream clicks --keep 7d --tag web",
 )
 @configuration_options
-@click.option("--segments", type=click.IntRange(1, SEGMENTS_MAX), help="So many at first; --min-segments by default.")
+@click.option("--segments", type=click.IntRange(1, SEGMENTS_MAX), help="How many at first; --min-segments by default.")
 @moment_option("--time", "When it is created; now by default.")
 @stream_options
 def create(*, segments: int | None, time: int | None, stream: StreamChoice, output: Output, **wanted: Any) -> None:

@@ -38,7 +38,7 @@ def id_option(command: Command) -> Command:
 
 def decide_option(command: Command) -> Command:
     """`--decide-only` -> ``decide_only``."""
-    text = "Leave it to others to carry it out: to whoever holds the segments."
+    text = "Leave it to the process that holds the segments."
     return click.option("--decide-only", is_flag=True, help=text)(command)
 
 

@@ -106,7 +106,7 @@ class StreamConfiguration:
     """What the owner of a stream wants.
 
     Args:
-        min_segments: so many it has at first, and never fewer.
+        min_segments: its number of segments at first, and never fewer.
         scaling: when its segments change.
         retention: what is kept; None = everything.
         offset_unit: what offsets, cuts and sizes count; never changes.

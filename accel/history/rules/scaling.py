@@ -104,7 +104,7 @@ class ScaleVerdict(Enum):
 def is_outdated(request: ScaleRequest, current: EpochRecord) -> bool:
     """Whether a request names a segment that is not active.
 
-    Whoever asked has an old picture of the stream. Then the empty transition is written anew, so that others with the
+    The caller has an old picture of the stream. Then the empty transition is written anew, so that others with the
     same picture fail on its version.
     """
     return bool((positions_in(current.segments.ids, _ids(request.seal)) < 0).any())
@@ -217,7 +217,7 @@ def after_start(
 
 
 def refuse_dropped(verdict: ScaleVerdict, stored: EpochTransition) -> None:
-    """Tell whoever carries a dropped scale out, once transition and state are reset.
+    """Tell the process that carries a dropped scale out, once transition and state are reset.
 
     Raises:
         IllegalState: it was dropped.

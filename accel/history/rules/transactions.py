@@ -397,7 +397,7 @@ def next_commit(order: CommitOrder, read: ReadTransactions, limit: int = COMMITT
     Args:
         order: as it stands.
         read: called once an epoch, from the oldest on, until one has something to commit.
-        limit: so many transactions at most.
+        limit: the maximum number of transactions.
 
     Raises:
         InvalidArgument: a limit below 1, or above 10,000.
@@ -423,7 +423,7 @@ def next_commit(order: CommitOrder, read: ReadTransactions, limit: int = COMMITT
 def positions_of(order: CommitOrder, committing: CommittingTransactions) -> frozenset[int]:
     """Positions of the transactions that are being committed.
 
-    They are removed once `committing` is stored, also by whoever takes that commit up after a crash.
+    They are removed once `committing` is stored, also by the process that takes that commit up after a crash.
     """
     known = frozenset(committing.transaction_ids)
     pairs = zip(order.positions, order.transaction_ids, strict=True)

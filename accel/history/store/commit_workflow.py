@@ -75,7 +75,7 @@ class CommitWorkflow:
         """Choose what to commit, and store it, step by step; if one is stored, that one. Empty if there is nothing.
 
         Args:
-            limit: so many at most; None = as the settings say.
+            limit: the maximum number; None = as the settings say.
 
         Raises:
             DataConflict: another process started a commit meanwhile.
@@ -147,7 +147,7 @@ class CommitWorkflow:
 
         Args:
             time_ms: milliseconds since 1970; None = now.
-            limit: so many transactions at most; None = as the settings say.
+            limit: the maximum number of transactions; None = as the settings say.
 
         Returns:
             What was committed; empty if there was nothing.
@@ -222,7 +222,7 @@ class CommitWorkflow:
         self.complete_rolling(committing, host.seal(name, active.segments.ids))
 
     def _merge(self, epoch: EpochRecord, committing: CommittingTransactions) -> None:
-        # Noted at once: whoever goes on after a crash does not merge any more if the stream has moved on.
+        # Noted at once: a process that goes on after a crash does not merge any more if the stream has moved on.
         offsets = self._parts.host.merge(self._parts.name, epoch.segments.ids, committing.transaction_ids)
         self._transactions.record_offsets(offsets or {})
 

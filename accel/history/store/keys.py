@@ -61,7 +61,7 @@ DELETED_STREAMS: Final = "_system/deletedStreams"
 COUNTERS: Final = "_system/counters"
 COMPLETED_BATCHES: Final = "_system/completedTransactionsBatches"
 SYSTEM_TABLES: Final = (DELETED_STREAMS, COUNTERS, COMPLETED_BATCHES, SCOPES)
-"""In the order in which they are made: whoever finds the last one finds all."""
+"""In the order in which they are made: a process that finds the last one finds all."""
 
 OWNED: Final = ".#."
 """Stands before the unique id in the name of each table of a scope or a stream, and in no other name."""

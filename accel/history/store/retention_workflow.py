@@ -83,7 +83,7 @@ PURGED_AT_ONCE_MAX: Final = 10_000
 """Stale cuts that one run purges; a cut each half hour makes 17,520 a year."""
 
 SLICE_CUTS: Final = 100
-"""Stale cuts that are purged in one piece beside other work: so long, whoever closes the executor waits at most."""
+"""Stale cuts that are purged in one piece beside other work: closing the executor waits no longer than this."""
 
 _LEFT_ALONE: Final[Mapping[StreamState, Retained]] = {
     StreamState.UNKNOWN: Retained.UNFINISHED,
@@ -371,7 +371,7 @@ class RetentionWorkflow:
             logger.info("%s: stale cuts are left to the next run of retention", self._parts.stream)
 
     def _purge_slice(self, time_ms: int, left: int) -> None:
-        # One after the other: whoever runs on an executor must not wait for others who need it.
+        # One after the other: what runs on an executor must not wait for others who need it.
         if self._purge_quietly(time_ms, min(left, SLICE_CUTS), _one_by_one) == SLICE_CUTS:
             self._hand_over(time_ms, left - SLICE_CUTS)
 

@@ -383,7 +383,7 @@ class StreamStore:
         else:
             is_done = self._names.acknowledge(named)
         if not is_done and self._names.is_gone(named.identity):
-            # Whoever decided so may have looked before this process made the last of it.
+            # The process that decided so may have looked before this process made the last of it.
             self._clear(named)
         return is_done
 

@@ -147,7 +147,7 @@ class CommitOrdering:
 
         Args:
             read: gives transactions by their ids.
-            limit: so many at most; None = as the settings say.
+            limit: the maximum number; None = as the settings say.
 
         Raises:
             InvalidArgument: a limit out of bounds.

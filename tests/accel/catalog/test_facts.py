@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.catalog import ObjectCatalog
+from accel import ReadAccelerator, StaticImages
+from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
+from accel.catalog.ends import KnownEnds
 from accel.catalog.facts import NodeFacts, sketch_rows
-from accel.catalog.node_list import after_undo, check_list, with_upload
-from accel.catalog.records import SKETCH, NodeList
+from accel.catalog.node_list import after_undo, check_list, with_sketches, with_upload
+from accel.catalog.records import SKETCH, STREAM_END, Checkpoint, NodeList, make_rows, no_rows
+from accel.catalog.sketching import SketchReport, sketch_list
 from accel.catalog.undo import undo, versions
+from accel.image import MetadataImage
+from accel.image_source import PolledImages
+from accel.testing import Fault, FaultStore
 from bloom import StreamSketch
 from loaders.object_ref import ObjectRef
 from tests.accel.catalog.building import compacted, done, facts, list_of, prepared
 from tests.accel.catalog.world import World
+from tests.examples import examples
 
 
 def sketch(*stream_ids: int) -> StreamSketch:
@@ -156,3 +164,194 @@ def _compacted(world: World, catalog: ObjectCatalog, sources: list[ObjectRef], r
     target, _ = world.put(object_id, rows)
     catalog.commit_compaction(4, sources, target)
     return object_id
+
+
+# Sketched anew
+
+
+def bare(world: World) -> None:
+    """The list of node 4 as a release writes it that does not know sketches."""
+    with world.open() as catalog:
+        key = catalog.parts.keys.node_list(4)
+        key.change(lambda now: None if now is None or not len(now.sketches) else replace(now, sketches=no_rows(SKETCH)))
+
+
+def test_objects_without_a_sketch_are_sketched_on_request_by_one_write() -> None:
+    world = World()
+    with world.open() as catalog, catalog.open_node(4) as writer:
+        writer.open_streams([1, 2])
+        ids = [world.upload(writer, spans).object_id for spans in ({1: (0, 1)}, {1: (1, 2), 2: (0, 1)})]
+    bare(world)
+    with world.open() as catalog:
+        assert catalog.refresh().nodes[4].excludes(2) is None
+        assert sketch_list(catalog, 4, is_dry_run=True) == SketchReport(4, 2, tuple(ids), ())
+        assert not len(node_list(catalog).sketches)
+        world.store.reset()
+        assert sketch_list(catalog, 4) == SketchReport(4, 2, tuple(ids), ())
+        assert world.store.snapshot().total.requests == 2  # the list, twice; both indexes are in memory by now
+        assert sketches(node_list(catalog)) == {ids[0]: sketch(1), ids[1]: sketch(1, 2)}
+        assert sketch_list(catalog, 4) == SketchReport(4, 2, (), ())
+
+
+def test_impossible_numbers_are_replaced() -> None:
+    world = World()
+    with world.open() as catalog, catalog.open_node(4) as writer:
+        writer.open_streams([1])
+        object_id = world.upload(writer, {1: (0, 1)}).object_id
+        impossible = sketch_rows([(object_id, sketch(1))])
+        impossible["form"] = 236
+        catalog.parts.keys.node_list(4).change(lambda now: None if now is None else with_sketches(now, impossible))
+    with world.open() as catalog:
+        assert sketch_list(catalog, 4) == SketchReport(4, 1, (), (object_id,))
+        assert sketches(node_list(catalog)) == {object_id: sketch(1)}
+
+
+def test_sketching_loses_no_commit_that_comes_in_between() -> None:
+    now = done(with_upload(prepared(list_of(10), 11), 1, facts(11, stream_ids=[5])))
+    later = done(with_sketches(now, sketch_rows([(9, sketch(1)), (10, sketch(3))])))
+    assert sketches(later) == {10: sketch(3), 11: sketch(5)}
+    assert with_sketches(later, sketch_rows([(10, sketch(3))])) is None
+
+
+# Ends
+
+
+class Following(World):
+    """Node 4 commits one object after another; other processes follow."""
+
+    def __init__(self) -> None:
+        super().__init__(settings=CatalogSettings(parallel_requests=1, ids_block=1024, checkpoint_commits=80))
+        self.at = 0
+
+    def commit(self, writer: NodeWriter, count: int) -> None:
+        for _ in range(count):
+            self.upload(writer, {1: (self.at, self.at + 1)})
+            self.at += 1
+
+    def begin(self, catalog: ObjectCatalog) -> NodeWriter:
+        writer = catalog.open_node(4)
+        writer.open_streams([1])
+        return writer
+
+
+def test_a_session_tells_lookups_of_its_process_where_its_streams_end() -> None:
+    world = Following()
+    with world.open() as catalog, world.begin(catalog) as writer:
+        node = catalog.refresh().nodes[4]
+        assert (node.end_of(1), node.end_of(2)) == (0, None)
+        world.commit(writer, 3)
+        assert catalog.refresh().nodes[4].end_of(1) == 3
+        with world.open() as other:
+            assert other.refresh().nodes[4].end_of(1) is None
+
+
+def test_followers_learn_ends_from_checkpoints_by_one_get_in_many_commits() -> None:
+    world = Following()
+    with world.open() as catalog, world.open() as other:
+        writer = world.begin(catalog)
+        world.commit(writer, 63)
+        images = other.images(poll_seconds=0.5)
+        assert images.current().nodes[4].end_of(1) is None  # a short list is searched quickly anyway
+        world.commit(writer, 20)  # the 80th commit writes a checkpoint
+        assert following(world, images).nodes[4].end_of(1) == 80
+        assert requests_of_following(world, images) == 2  # two listings, and it is not asked again
+        world.commit(writer, 79)
+        assert following(world, images).nodes[4].end_of(1) == 80
+        world.commit(writer, 1)  # 80 commits since it was read
+        assert following(world, images).nodes[4].end_of(1) == 160
+
+
+def following(world: World, images: PolledImages) -> MetadataImage:
+    world.clock.seconds += 3
+    return images.current()
+
+
+def requests_of_following(world: World, images: PolledImages) -> int:
+    world.store.reset()
+    following(world, images)
+    return world.store.snapshot().total.requests
+
+
+def test_ends_that_cannot_be_read_or_belong_to_another_life_of_the_list_are_not_known() -> None:
+    ends = KnownEnds(64)
+    world = Following()
+    with world.open() as catalog:
+        world.commit(world.begin(catalog), 80)
+        lists = catalog.refresh_state().node_lists()
+        failing = FaultStore(world.store)
+        with world.open(failing) as broken:
+            failing.schedule(Fault.SLOW_DOWN)
+            ends.catch_up(broken.parts.keys, broken.parts.executor, lists)
+            ends.catch_up(broken.parts.keys, broken.parts.executor, lists)  # not before another 64 commits
+        assert ends.end(4, 1) is None
+        earlier = replace(lists[4], next_order_id=79, live=lists[4].live[:70])
+        ends = KnownEnds(64)
+        ends.catch_up(catalog.parts.keys, catalog.parts.executor, {4: earlier})
+        assert ends.end(4, 1) is None
+        ends.tell_session(4, lambda stream_id: 5 if stream_id == 1 else None)
+        assert (ends.end(4, 1), ends.end(4, 2), ends.end(5, 1)) == (5, None, None)
+        ends.tell_checkpoint(Checkpoint(4, 3, make_rows(STREAM_END, stream_id=[1, 2], end=[9, 8])))
+        assert (ends.end(4, 1), ends.end(4, 2), ends.end(4, 3)) == (9, 8, None)
+
+
+# Answers
+
+Uploads = list[dict[int, int]]
+"""The lengths of the streams of one object after another."""
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(
+    uploads=st.lists(
+        st.dictionaries(st.sampled_from([1, 2, 3]), st.integers(1, 3), min_size=1), min_size=1, max_size=10
+    ),
+    kept=st.sets(st.integers(0, 12)),
+    merged=st.integers(0, 4),
+    at=st.integers(0, 20),
+    limit=st.integers(1, 4),
+)
+def test_lookups_answer_the_same_with_all_some_or_no_facts(
+    uploads: Uploads, kept: set[int], merged: int, at: int, limit: int
+) -> None:
+    world = World(settings=CatalogSettings(parallel_requests=1, ids_block=64))
+    with world.open() as catalog, catalog.open_node(4) as writer:
+        writer.open_streams([1, 2, 3])
+        contents = list(_uploaded(world, writer, uploads))
+        if merged >= 2 and len(contents) >= merged:
+            _merge(world, catalog, contents[:merged])
+        told = catalog.refresh()
+        bare_node = replace(told.nodes[4], facts=None)
+        now = node_list(catalog)
+        some = replace(now, sketches=now.sketches[np.isin(np.arange(len(now.sketches)), sorted(kept))])
+        images = [replace(told, nodes={4: node}) for node in (bare_node, replace(bare_node, facts=NodeFacts(some)))]
+        stream_id = max(contents[0][1])
+        start = min(at, (writer.end(stream_id) or 0) - 1)
+        answers = [_answer(world, image, stream_id, start, limit) for image in (*images, told)]
+        assert answers[0] == answers[1] == answers[2]
+        assert answers[0]
+
+
+def _uploaded(
+    world: World, writer: NodeWriter, uploads: Uploads
+) -> Iterator[tuple[ObjectRef, dict[int, tuple[int, int]]]]:
+    for lengths in uploads:
+        spans = {}
+        for stream_id, length in lengths.items():
+            start = writer.end(stream_id) or 0
+            spans[stream_id] = (start, start + length)
+        yield world.upload(writer, spans), spans
+
+
+def _merge(world: World, catalog: ObjectCatalog, sources: list[tuple[ObjectRef, dict[int, tuple[int, int]]]]) -> None:
+    held: dict[int, tuple[int, int]] = {}
+    for _, spans in sources:
+        for stream_id, (start, end) in spans.items():
+            held[stream_id] = (held.get(stream_id, (start, end))[0], end)
+    rows = [(stream_id, *held[stream_id]) for stream_id in sorted(held)]
+    _compacted(world, catalog, [ref for ref, _ in sources], rows)
+
+
+def _answer(world: World, image: MetadataImage, stream_id: int, start: int, limit: int) -> list[tuple[int, int, int]]:
+    with ReadAccelerator(StaticImages(image), world.store, system=world.system) as accelerator:
+        found = accelerator.get_objects(stream_id, start, -1, limit)
+    return [(each.object_id, each.start, each.end) for each in found.objects]

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import pytest
 
+from accel import ReadAccelerator
 from accel.catalog import NodeWriter
 from accel.catalog.refresh import LISTING_PAUSE_SECONDS, build_image
 from accel.catalog.shard_writes import move_stream_objects
@@ -266,6 +267,23 @@ def test_where_listings_do_not_help_keys_are_asked_and_no_listing_for_a_minute(s
     follower.world.clock.seconds += LISTING_PAUSE_SECONDS
     follower.follow()
     assert follower.asked[0] == LIST_LISTS
+
+
+def test_who_must_know_of_all_that_was_committed_asks_without_listings() -> None:
+    follower = Follower(Lagging)
+    assert isinstance(follower.store, Lagging)
+    with ReadAccelerator(follower.reader.images(), follower.store, system=follower.world.system) as accelerator:
+        follower.store.shown = {}
+        accelerator.follow()
+        follower.world.upload(follower.writer, {4: (10, 20)})
+        follower.world.clock.seconds += 5
+        assert not accelerator.follow(), "the listing does not show it"
+        follower.asked.clear()
+        assert not accelerator.follow()
+        assert not follower.asked, "somebody has just asked"
+        assert accelerator.refresh()
+        assert accelerator.image_age_seconds == 0
+        assert len(accelerator.get_objects(4, 0).objects) == 2
 
 
 def test_an_older_etag_in_a_listing_never_leads_back() -> None:

@@ -9,14 +9,19 @@ import numpy as np
 import pytest
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.facts import sketch_rows
+from accel.catalog.node_list import with_sketches
 from accel.catalog.problems import ProblemKind, Severity
 from accel.catalog.records import NodeList, StreamShard, join_rows
+from accel.catalog.sketching import sketch_list
 from accel.catalog.stream_shards import shard_of
 from accel.catalog.undo import undo
 from accel.catalog.verify import Verdict, Verification, verify
 from accel.testing import CrashStore
+from bloom import StreamSketch
 from loaders.errors import AccessDenied
 from loaders.store import Fetched, MemoryStore, ObjectStore
+from tests.accel.catalog.building import done
 from tests.accel.catalog.world import FORMAT, LAYOUT, World
 
 
@@ -182,6 +187,21 @@ def test_a_stream_object_that_holds_something_else_is_a_problem() -> None:
     assert replaced.size_bytes == world.own.ref.size_bytes
     found = world.verify()
     assert kinds(found) == {ProblemKind.STREAM_OBJECT}
+
+
+def test_a_sketch_that_hides_a_stream_of_its_object_is_damage_and_a_command_mends_it() -> None:
+    world = Tidy()
+    wrong, true = StreamSketch.build(np.array([1, 77])), StreamSketch.build(np.array([1, 2, 3, 77]))
+    ids = [ref.object_id for ref in world.refs[3:]]
+    world.change_list(lambda now: done(with_sketches(now, sketch_rows(zip(ids, [wrong, true], strict=True)))))
+    found = world.verify()
+    assert kinds(found, Severity.DAMAGE) == kinds(found) == {ProblemKind.SKETCH}
+    [problem] = found.problems  # one that excludes fewer streams than it could is as true
+    assert problem.where == f"object {ids[0]} in the list of node 4"
+    assert "found one that excludes 2: `accel catalog sketch --node 4 --yes` makes a true one" in str(problem)
+    with world.open() as catalog:
+        assert sketch_list(catalog, 4).wrong == (ids[0],)
+    assert world.verify().problems == []
 
 
 def test_an_orphan_is_told_with_its_age_and_is_no_problem() -> None:

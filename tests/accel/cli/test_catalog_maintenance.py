@@ -1,4 +1,4 @@
-"""`accel catalog verify`, `gc` and `undo`: what they print, what they change, and how they end."""
+"""`accel catalog verify`, `gc`, `undo` and `sketch`: what they print, what they change, and how they end."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pytest
 from click.testing import Result
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.facts import sketch_rows
 from accel.catalog.undo import undo, unfinished_commits
 from accel.catalog.verify import NOT_LOOKED_AT
 from accel.system import SYSTEM, Components
 from accel.testing import Crash, CrashStore
+from bloom import StreamSketch
 from loaders.errors import AccessDenied, StoreUnavailable
 from loaders.format import MissingBytes, open_tail
 from loaders.layout import JOURNAL_PREFIX, ObjectLayout
@@ -495,3 +498,29 @@ def test_a_node_without_earlier_versions_says_so(shop: Shop) -> None:
     with shop.open() as catalog:
         catalog.open_node(5)
     assert shop.run("undo", "--node", "5").stdout == "node 5: no earlier version is kept\n"
+
+
+# sketch
+
+
+def test_sketching_shows_first_and_then_does_it(shop: Shop) -> None:
+    with shop.open() as catalog:
+        wrong = sketch_rows([(shop.target.object_id, StreamSketch.build(np.array([7])))])
+        catalog.parts.keys.node_list(4).change(
+            lambda now: None if now is None or np.array_equal(now.sketches, wrong) else replace(now, sketches=wrong)
+        )
+    before, ids = shop.state(), (shop.sources[2].object_id, shop.target.object_id)
+    shown = shop.run("sketch", "--node", "4").stdout.splitlines()
+    assert shown == [
+        "node 4: 2 objects opened",
+        f"  1 object would be sketched that had no sketch: {ids[0]}",
+        f"  1 object would be sketched that had one that hides a stream: {ids[1]}",
+        "nothing was written: repeat it with --yes",
+    ]
+    assert shop.state() == before
+    expected = {"node_id": 4, "objects": 2, "missing": [ids[0]], "wrong": [ids[1]]}
+    assert shop.json("sketch", "--node", "4") == {"dry_run": True, **expected}
+    assert shop.json("sketch", "--node", "4", "--yes") == {"dry_run": False, **expected}
+    assert shop.run("verify").exit_code == 0
+    again = shop.run("sketch", "--node", "4", "--yes").stdout
+    assert again == "node 4: 2 objects opened, and all sketches are true: nothing to do\n"

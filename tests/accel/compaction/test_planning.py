@@ -175,7 +175,7 @@ def test_a_budget_is_shared_by_all_nodes() -> None:
             cluster.upload(node, {node: 1})
     settings = all_of_it()
     surveys = survey_catalog(cluster.catalog, settings).nodes
-    nodes = tuple(plan_node(cluster.catalog, each, settings) for each in surveys)
+    nodes = tuple(plan_node(cluster.catalog.parts, each, settings) for each in surveys)
     budget = nodes[0].groups[0].source_bytes
     plan = assemble_plan(0, all_of_it(max_bytes=budget + 1), nodes)
     assert [each.node_id for each in plan.groups] == [NODE]
@@ -205,7 +205,7 @@ def test_one_node_at_a_time_can_be_planned_elsewhere() -> None:
     [survey] = survey_catalog(cluster.catalog, settings).nodes
     sent = pickle.loads(pickle.dumps((survey, settings)))  # noqa: S301 - made in the line itself
     with world.open() as elsewhere:
-        node = pickle.loads(pickle.dumps(plan_node(elsewhere, *sent)))  # noqa: S301 - likewise
+        node = pickle.loads(pickle.dumps(plan_node(elsewhere.parts, *sent)))  # noqa: S301 - likewise
     plan = pickle.loads(pickle.dumps(assemble_plan(0, settings, (node,))))  # noqa: S301 - likewise
     assert plan.to_dict()["groups"] == cluster.plan(settings).to_dict()["groups"]
 

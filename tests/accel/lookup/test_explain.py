@@ -47,7 +47,7 @@ class Telling(Driver):
     trace: Trace = field(default_factory=Trace)
 
     def replies(self, wanted: OpenObjects) -> dict[int, Reply]:
-        self.trace.measured(len(wanted.positions), 100 * len(wanted.positions), 0.015)
+        self.trace.record_cost(len(wanted.positions), 100 * len(wanted.positions), 0.015)
         return super().replies(wanted)
 
 
@@ -187,7 +187,7 @@ def test_a_round_says_what_commits_excluded_beyond_the_filters() -> None:
     lacking = np.isin(np.arange(10), [2, 3])  # of 3 it is a lie, to be told apart from the filter
     told = replace(image, nodes={4: replace(image.nodes[4], facts=Told({STREAM_ID: lacking}))})
     round_one = explained(driver, told, Request(STREAM_ID, 45, 50, 8)).text().splitlines()[7]
-    assert round_one == "         10 listed - 1 by filter - 1 by commits = 8 candidates"
+    assert round_one == "         10 listed - 1 by filter - 1 by the list = 8 candidates"
 
 
 def test_an_object_that_could_not_be_opened_is_a_warning() -> None:

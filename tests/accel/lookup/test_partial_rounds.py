@@ -187,6 +187,7 @@ def test_a_scan_keeps_objects_under_way_while_it_waits_for_the_next_one() -> Non
         first = min(waiting)
         sent = {first: waiting.pop(first)}
     assert len(found.objects) == 1000
+    assert found.objects_opened == 1000
     assert 64 <= least <= most <= 128
 
 

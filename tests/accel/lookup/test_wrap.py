@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 
-from accel import Answer, ReadAccelerator, accelerate
+from accel import Answer, AsyncReadAccelerator, ReadAccelerator, StaticImages, accelerate, accelerate_async
+from accel.errors import LookupTimedOut
 from accel.lookup.shadow import Difference, Mode
-from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store
+from loaders.store import CountingStore, Fetched
+from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, system
+from tests.accel.lookup.driving import Clock
+from tests.accel.lookup.test_accelerator import Gate
 
 Ids = list[int]
 
@@ -90,3 +95,143 @@ def test_an_unknown_mode_or_a_shadow_that_tells_nobody_is_refused() -> None:
             accelerate(plain, one, convert=ids, mode="off")  # type: ignore[arg-type]  # the point of the test
         with pytest.raises(ValueError, match="on_difference"):
             accelerate(plain, one, convert=ids, mode="shadow")
+
+
+def test_a_mode_that_does_not_exist_is_refused_by_the_call_and_nobody_is_asked() -> None:
+    store, asked = line_store(10), []
+
+    def noted(*question: int) -> Ids:
+        asked.append(question)
+        return plain(*question)
+
+    with accelerator(store, line_image(list(range(10)))) as one:
+        typo: Callable[[], Mode] = lambda: "shadwo"  # type: ignore[assignment,return-value]  # noqa: E731 - the point
+        wrapped = accelerate(noted, one, convert=ids, mode=typo, on_difference=print, fall_back=True)
+        with pytest.raises(ValueError, match="expected a mode out of on, bypass, shadow, found 'shadwo'"):
+            wrapped(STREAM, 0, 30, 9)
+    assert (asked, store.snapshot().gets) == ([], 0)
+
+
+class Broken(CountingStore):
+    """A store that fails in a way that nobody foresaw."""
+
+    def get_tail(self, key: str, length: int) -> Fetched:
+        raise OSError(f"boom: the last {length} bytes of {key}")
+
+
+def refuse(_: Answer) -> Ids:
+    raise RuntimeError("a form that this broker does not have")
+
+
+@pytest.mark.parametrize(
+    ("store", "question", "convert"),
+    [
+        (Broken(line_store(10)), (STREAM, 0, 30, 9), ids),
+        (line_store(10), (STREAM, -5, 10, 9), ids),
+        (line_store(10), (STREAM, 0, 30, 9), refuse),
+    ],
+    ids=["store", "request", "convert"],
+)
+def test_any_error_falls_back_to_the_broker_if_told_so_and_the_log_tells_once_a_minute(
+    store: CountingStore,
+    question: tuple[int, int, int, int],
+    convert: Callable[[Answer], Ids],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    with accelerator(store, line_image(list(range(10)))) as one:
+        wrapped = accelerate(plain, one, convert=convert, fall_back=True, system=system(clock))
+        for _ in range(3):
+            assert wrapped(*question) == plain(*question)
+        clock.seconds = 60.0
+        assert wrapped(*question) == plain(*question)
+        told = [record.getMessage() for record in caplog.records if record.name == "accel.lookup.shadow"]
+        assert ["(1 times" in told[0], "(3 times" in told[1], len(told)] == [True, True, 2]
+        with pytest.raises((OSError, ValueError, RuntimeError)):
+            accelerate(plain, one, convert=convert)(*question)
+
+
+def test_the_brokers_own_error_is_raised_after_a_fall_back() -> None:
+    with accelerator(line_store(10), line_image(list(range(10)))) as one, pytest.raises(LookupError):
+        accelerate(plain, one, convert=ids, fall_back=True)(99, 0, 10, 9)
+
+
+def test_who_finds_nothing_in_its_time_gives_no_answer_that_looks_like_a_hole() -> None:
+    gate = Gate(line_store(10))
+    with accelerator(gate, line_image(list(range(10)))) as one:
+        try:
+            hurried = accelerate(plain, one, convert=ids, deadline_seconds=0)
+            with pytest.raises(LookupTimedOut, match="expected the first object from 5 on within 0 s"):
+                hurried(STREAM, 5, 25, 9)
+            told: list[Difference[Ids]] = []
+            shadow = accelerate(plain, one, convert=ids, mode="shadow", on_difference=told.append, deadline_seconds=0)
+            assert shadow(STREAM, 5, 25, 9) == [0, 1, 2]
+            assert isinstance(told[0].accelerated, LookupTimedOut)
+            assert accelerate(plain, one, convert=ids, fall_back=True, deadline_seconds=0)(STREAM, 5, 25, 9) == [
+                0,
+                1,
+                2,
+            ]
+        finally:
+            gate.opened.set()
+
+
+def test_a_coroutine_function_is_sent_to_the_other_wrapper() -> None:
+    async def awaited(*question: int) -> Ids:
+        return plain(*question)
+
+    with accelerator(line_store(1), line_image([0])) as one, pytest.raises(TypeError, match="accelerate_async"):
+        accelerate(awaited, one, convert=ids)
+
+
+def test_the_twin_for_asyncio_does_the_same() -> None:
+    async def own(*question: int) -> Ids:
+        return plain(*question)
+
+    async def scenario() -> None:
+        told: list[Difference[Ids]] = []
+        modes: list[Mode] = ["bypass", "on", "shadow", "typo"]  # type: ignore[list-item]  # the point of the test
+        store = line_store(10)
+        source = StaticImages(line_image(list(range(5))))
+        async with AsyncReadAccelerator(source, store, system=system()) as one:
+            wrapped = accelerate_async(
+                own, one, convert=ids, mode=lambda: modes.pop(0), on_difference=told.append, system=system()
+            )
+            assert wrapped.__name__ == "own"
+            assert await wrapped(STREAM, 0, 90, 9) == list(range(9))
+            assert store.snapshot().gets == 0
+            assert await wrapped(STREAM, 0, 90, 9) == [0, 1, 2, 3, 4]
+            assert await wrapped(STREAM, 0, 90, 9) == list(range(9))
+            assert told == [Difference(STREAM, 0, 90, 9, list(range(9)), [0, 1, 2, 3, 4])]
+            with pytest.raises(ValueError, match="found 'typo'"):
+                await wrapped(STREAM, 0, 90, 9)
+            falling = accelerate_async(own, one, convert=refuse, fall_back=True)
+            assert await falling(STREAM, 0, 30, 9) == [0, 1, 2]
+            with pytest.raises(RuntimeError):
+                await accelerate_async(own, one, convert=refuse)(STREAM, 0, 30, 9)
+            with pytest.raises(LookupError):
+                await accelerate_async(own, one, convert=ids, mode="shadow", on_difference=print)(99, 0, 30, 9)
+
+    asyncio.run(scenario())
+
+
+def test_a_cancelled_task_does_not_fall_back() -> None:
+    asked: list[int] = []
+
+    async def own(*question: int) -> Ids:
+        asked.append(question[0])
+        return []
+
+    async def scenario() -> None:
+        gate = Gate(line_store(1))
+        async with AsyncReadAccelerator(StaticImages(line_image([0])), gate, system=system()) as one:
+            wrapped = accelerate_async(own, one, convert=ids, fall_back=True)
+            task = asyncio.ensure_future(wrapped(STREAM, 0, 5, 1))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            gate.opened.set()
+
+    asyncio.run(scenario())
+    assert asked == []

@@ -1,0 +1,522 @@
+"""Compaction for a controller: planned, merged and checked here, committed there.
+
+    1 plan      which neighbours in a node's list to merge, by the rules of `accel.compaction`
+    2 ids       the controller gives ids for what will be written
+    3 merge     the outputs are written under these ids, and their indexes are read back
+    4 check     outputs hold exactly what the sources hold, above the first kept offsets
+    5 commit    the controller is handed a `Swap`: these sources leave the list, these outputs take their place
+
+Step 5 is a callback, or a file of swaps that the controller applies later. A controller applies a swap as a whole, and
+only while every source is still in the node's list, next to each other, with the same size and order id; otherwise it
+refuses it. A swap's id is a digest of all that it says, so that one that arrives twice is recognised.
+
+Nothing is deleted here: neither the sources of a committed swap, which readers with old images still need, nor the
+outputs of a refused one. The report names both, and the controller deletes them when its own rules allow it.
+
+    | what the callback does         | status    | the outputs                                                        |
+    |--------------------------------|-----------|--------------------------------------------------------------------|
+    | returns                        | COMMITTED | are listed                                                         |
+    | raises `SwapRefused`           | REFUSED   | are of no use; their ids are in the report                         |
+    | raises something else          | UNKNOWN   | may be listed: a lost reply is no failure; hand the swap over again |
+    | (a merge or check failed)      | FAILED    | none, or of no use                                                 |
+
+Crash safety: outputs are written before the swap is handed over, so a crash leaves objects that nothing lists, under
+ids that the controller gave.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+
+from accel.catalog import CatalogSettings
+from accel.catalog.compact import refuse_lossy_compaction
+from accel.catalog.records import LIVE, STREAM, Rows, stream_object_rows
+from accel.compaction import CompactionPlan, CompactionSettings, Group, NodeSurvey, assemble_plan, plan_node
+from accel.compaction.running import GroupOutcome, merge_group
+from accel.errors import ImageRefused, MaintenanceRefused, ObjectExists
+from accel.image import MetadataImage, NodeImage, StreamObject, make_node, make_stream, version_number
+from accel.system import Components
+from loaders.layout import ObjectLayout
+from loaders.object_ref import UNKNOWN, ObjectRef
+from loaders.store import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+FORM: Final = "accel-compaction"
+FORM_VERSION: Final = 1
+
+Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Known = Annotated[int, Meta(ge=UNKNOWN, le=2**63 - 1)]
+
+TakeIds = Callable[[int], Sequence[int]]
+"""Gives so many object ids that nothing else will ever use."""
+
+
+class _Form(Struct, frozen=True, forbid_unknown_fields=True):
+    """Part of a stored swap: a misspelt field is refused."""
+
+
+class SwapSource(_Form, frozen=True):
+    """An object that leaves the list.
+
+    Args:
+        object_id, order_id, size_bytes: as the list had them.
+    """
+
+    object_id: Id
+    order_id: Id
+    size_bytes: Id
+
+
+class SwapOutput(_Form, frozen=True):
+    """The object of many streams that takes the sources' place.
+
+    Args:
+        object_id: of the ids that the controller gave.
+        order_id: the lowest of the sources'.
+        size_bytes, index_size_bytes, attributes: as in `ObjectRef`.
+        tail_checksum: of its index, footer and size.
+        data_time_ms: of the oldest data, milliseconds since 1970; -1 if no source's is known.
+        streams: how many it holds.
+    """
+
+    object_id: Id
+    order_id: Id
+    size_bytes: Id
+    index_size_bytes: Known
+    attributes: int
+    tail_checksum: Known
+    data_time_ms: Known
+    streams: Id
+
+
+class SwapStreamObject(_Form, frozen=True):
+    """An object of one stream that was made of the sources.
+
+    Args:
+        stream_id: the stream.
+        object_id: of the ids that the controller gave.
+        start, end: the offsets that it holds.
+        size_bytes, index_size_bytes, attributes, tail_checksum: as of an output.
+    """
+
+    stream_id: Id
+    object_id: Id
+    start: Id
+    end: Id
+    size_bytes: Id
+    index_size_bytes: Known
+    attributes: int
+    tail_checksum: Known
+
+
+class Swap(_Form, frozen=True):
+    """One group that was merged: what a controller is to do in one step. Immutable.
+
+    Args:
+        swap_id: 32 hexadecimal digits, a digest of all the rest.
+        namespace: of the objects' keys.
+        node_id: whose list.
+        sources: neighbours in the list, in its order.
+        output: the object that takes their place; None if all streams got objects of their own, or nothing is left.
+        stream_objects: objects of one stream, to be listed with their streams.
+    """
+
+    swap_id: str
+    namespace: str
+    node_id: Id
+    sources: tuple[SwapSource, ...]
+    output: SwapOutput | None
+    stream_objects: tuple[SwapStreamObject, ...]
+
+    @property
+    def object_ids(self) -> tuple[int, ...]:
+        """Ids of all outputs."""
+        own = () if self.output is None else (self.output.object_id,)
+        return (*own, *(stream_object.object_id for stream_object in self.stream_objects))
+
+
+class _Document(_Form, frozen=True):
+    form: str
+    version: int
+    swaps: list[Swap]
+
+
+class SwapRefused(Exception):
+    """What a controller's callback raises when it refuses a swap, with the reason; nothing was changed."""
+
+
+class SwapStatus(StrEnum):
+    """How a group ended."""
+
+    COMMITTED = "committed"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SwapResult:
+    """What became of a group.
+
+    Args:
+        group: of the plan.
+        status: how it ended.
+        swap: what was handed over; None if it did not come to that.
+        reason: of all but COMMITTED.
+        unlisted_ids: ids of outputs that may have been written and that nothing lists, for the controller to delete.
+            None of an UNKNOWN swap, since they may be listed, nor where an id turned out to be in use.
+    """
+
+    group: Group
+    status: SwapStatus
+    swap: Swap | None = None
+    reason: str = ""
+    unlisted_ids: tuple[int, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for people and logs."""
+        return {
+            **self.group.to_dict(),
+            "status": str(self.status),
+            "swap_id": None if self.swap is None else self.swap.swap_id,
+            "outputs": [] if self.swap is None else list(self.swap.object_ids),
+            "reason": self.reason,
+            "unlisted_ids": list(self.unlisted_ids),
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ControllerReport:
+    """A run, group by group, in the order in which they were merged."""
+
+    groups: tuple[SwapResult, ...]
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether any group did not end as committed."""
+        return any(result.status is not SwapStatus.COMMITTED for result in self.groups)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for people and logs."""
+        counts = {f"{status}_groups": sum(result.status is status for result in self.groups) for status in SwapStatus}
+        return {**counts, "groups": [result.to_dict() for result in self.groups]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """As `ObjectAccess` wants it."""
+
+    store: ObjectStore
+    layout: ObjectLayout
+    executor: Executor
+    settings: CatalogSettings
+    system: Components
+
+
+def plan_for_controller(
+    store: ObjectStore,
+    image: MetadataImage,
+    settings: CompactionSettings,
+    *,
+    system: Components,
+    data_times_ms: Mapping[int, int] | None = None,
+) -> CompactionPlan:
+    """Which objects would be merged; nothing is written. One request an object of a node that has too many.
+
+    Args:
+        store: where the objects lie.
+        image: the controller's metadata; objects of nodes that are to be compacted have sizes.
+        settings: when and how much. An object is too young by its data time; one without a data time is not.
+        system: clock and chance.
+        data_times_ms: object id -> milliseconds since 1970 of its oldest data.
+
+    Raises:
+        MaintenanceRefused: the plan would make too many objects of one stream, or sizes are not known.
+        StoreError: an object could not be read now.
+    """
+    with _access(store, image, system) as access:
+        surveys = list(_surveys(image, settings, int(system.clock() * 1000), data_times_ms or {}))
+        nodes = tuple(plan_node(access, survey, settings) for survey in surveys)
+    return assemble_plan(int(system.clock() * 1000), settings, nodes)
+
+
+def compact_for_controller(
+    store: ObjectStore,
+    image: MetadataImage,
+    plan: CompactionPlan,
+    *,
+    take_ids: TakeIds,
+    commit: Callable[[Swap], object],
+    system: Components,
+    data_times_ms: Mapping[int, int] | None = None,
+) -> ControllerReport:
+    """Carry a plan out, group by group: merge, check, and hand each result to the controller.
+
+    Args:
+        store, system, data_times_ms: as `plan_for_controller`.
+        image: that the plan was made of.
+        plan: of `plan_for_controller`.
+        take_ids: gives ids for what will be written. What is written under an id that another object has is refused by
+            the store, and the group fails.
+        commit: commits a swap, or raises; see the table above. To write a file of swaps, collect them here.
+
+    A group that fails is in the report, and does no harm to the others.
+    """
+    with _access(store, image, system) as access:
+        run = _Run(access, image, plan.settings, take_ids, commit, data_times_ms or {})
+        return ControllerReport(tuple(run.swap(group) for group in plan.groups))
+
+
+class _Run:
+    """Groups on their way to the controller. Threads: one."""
+
+    def __init__(
+        self,
+        access: _Access,
+        image: MetadataImage,
+        settings: CompactionSettings,
+        take_ids: TakeIds,
+        commit: Callable[[Swap], object],
+        data_times_ms: Mapping[int, int],
+    ) -> None:
+        self._access = access
+        self._image = image
+        self._settings = settings
+        self._take_ids = take_ids
+        self._commit = commit
+        self._data_times_ms = data_times_ms
+        self._listed = _listed_ids(image)
+
+    def swap(self, group: Group) -> SwapResult:
+        """Merge, check and hand over one group."""
+        taken: list[int] = []
+
+        def take(count: int) -> Sequence[int]:
+            taken.extend(self._new_ids(count))
+            return taken
+
+        try:
+            outcome = merge_group(self._access, group, self._settings, take)
+            self._check(outcome)
+        except Exception as error:
+            logger.warning("%s: not compacted", group.name, exc_info=True)
+            # An object of somebody else lies under one of these ids: then none of them is named as free to delete.
+            unlisted = () if isinstance(error, ObjectExists) else tuple(taken)
+            return SwapResult(group, SwapStatus.FAILED, reason=_reason(error), unlisted_ids=unlisted)
+        return self._hand_over(outcome)
+
+    def _new_ids(self, count: int) -> list[int]:
+        ids = list(self._take_ids(count))
+        if len(set(ids)) != count:
+            raise MaintenanceRefused(f"expected {count} different object ids of the controller, found {ids}")
+        if listed := sorted(self._listed.intersection(ids)):
+            raise MaintenanceRefused(
+                f"expected new object ids of the controller, found {listed}, which the image lists"
+            )
+        return ids
+
+    def _check(self, outcome: GroupOutcome) -> None:
+        ranges = outcome.ranges
+        if ranges is None:
+            raise MaintenanceRefused(f"{outcome.group.name}: expected what sources and output hold, found nothing")
+        rows = stream_object_rows(outcome.stream_objects, outcome.group.node_id, 0)
+        refuse_lossy_compaction(ranges.sources, ranges.output, rows, _first_kept(self._image))
+
+    def _hand_over(self, outcome: GroupOutcome) -> SwapResult:
+        swap = self._swap_of(outcome)
+        try:
+            self._commit(swap)
+        except SwapRefused as error:
+            return SwapResult(outcome.group, SwapStatus.REFUSED, swap, str(error), swap.object_ids)
+        except Exception as error:
+            logger.warning("%s: the controller may or may not have committed it", outcome.group.name, exc_info=True)
+            return SwapResult(outcome.group, SwapStatus.UNKNOWN, swap, _reason(error))
+        return SwapResult(outcome.group, SwapStatus.COMMITTED, swap)
+
+    def _swap_of(self, outcome: GroupOutcome) -> Swap:
+        group, ranges = outcome.group, outcome.ranges
+        node = self._image.node(group.node_id)
+        orders = [int(node.order_ids[node.position_of[ref.object_id]]) for ref in group.sources]
+        sources = tuple(
+            SwapSource(ref.object_id, order_id, ref.size_bytes)
+            for ref, order_id in zip(group.sources, orders, strict=True)
+        )
+        times = [self._data_times_ms.get(ref.object_id, UNKNOWN) for ref in group.sources]
+        held = 0 if ranges is None or ranges.output is None else len(ranges.output.stream_ids)
+        output = None if outcome.added is None else _output(outcome.added, min(orders), _oldest(times), held)
+        own = tuple(_stream_output(stream_id, made) for stream_id, made in outcome.stream_objects)
+        swap = Swap("", self._image.namespace, group.node_id, sources, output, own)
+        return msgspec.structs.replace(swap, swap_id=_digest(swap))
+
+
+@contextmanager
+def _access(store: ObjectStore, image: MetadataImage, system: Components) -> Iterator[_Access]:
+    settings = CatalogSettings()
+    with ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-controller") as executor:
+        yield _Access(store, ObjectLayout(namespace=image.namespace), executor, settings, system)
+
+
+def _surveys(
+    image: MetadataImage, settings: CompactionSettings, now_ms: int, data_times_ms: Mapping[int, int]
+) -> Iterator[NodeSurvey]:
+    trimmed = _first_kept(image)
+    ids, starts = trimmed["stream_id"].copy(), trimmed["start_offset"].copy()
+    targets = settings.targets({node_id: len(node) for node_id, node in image.nodes.items()})
+    for node_id, target in sorted(targets.items()):
+        live = _live_rows(image.nodes[node_id], data_times_ms)
+        yield NodeSurvey(node_id, live, target, now_ms, ids, starts)
+
+
+def _live_rows(node: NodeImage, data_times_ms: Mapping[int, int]) -> Rows:
+    if len(unknown := node.object_ids[node.sizes_bytes == UNKNOWN]):
+        raise MaintenanceRefused(
+            f"node {node.node_id}: expected the size of each object in the image, found none for {len(unknown)} of "
+            f"{len(node)}, object {int(unknown[0])} among them"
+        )
+    rows = np.zeros(len(node), dtype=LIVE)
+    rows["object_id"], rows["order_id"], rows["last_order_id"] = node.object_ids, node.order_ids, node.order_ids
+    rows["size_bytes"], rows["index_size_bytes"] = node.sizes_bytes, node.index_sizes_bytes
+    rows["attributes"], rows["tail_checksum"] = node.attributes, node.tail_checksums
+    rows["data_time_ms"] = [data_times_ms.get(object_id, 0) for object_id in node.object_ids.tolist()]
+    return rows
+
+
+def _first_kept(image: MetadataImage) -> Rows:
+    starts = sorted((stream_id, stream.start_offset) for stream_id, stream in image.streams.items())
+    return np.array([pair for pair in starts if pair[1] > 0], dtype=STREAM)
+
+
+def _listed_ids(image: MetadataImage) -> set[int]:
+    own = (held.ref.object_id for stream in image.streams.values() for held in stream.stream_objects)
+    return {object_id for node in image.nodes.values() for object_id in node.position_of}.union(own)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _oldest(times_ms: Sequence[int]) -> int:
+    return min((time_ms for time_ms in times_ms if time_ms != UNKNOWN), default=UNKNOWN)
+
+
+def _output(ref: ObjectRef, order_id: int, data_time_ms: int, streams: int) -> SwapOutput:
+    sizes = ref.size_bytes, ref.index_size_bytes, ref.attributes, ref.tail_checksum
+    return SwapOutput(ref.object_id, order_id, *sizes, data_time_ms, streams)
+
+
+def _stream_output(stream_id: int, made: StreamObject) -> SwapStreamObject:
+    ref = made.ref
+    sizes = ref.size_bytes, ref.index_size_bytes, ref.attributes, ref.tail_checksum
+    return SwapStreamObject(stream_id, ref.object_id, made.start, made.end, *sizes)
+
+
+def _digest(swap: Swap) -> str:
+    bare = msgspec.structs.replace(swap, swap_id="")
+    return hashlib.sha256(msgspec.json.encode(bare, order="deterministic")).hexdigest()[:32]
+
+
+# -- what a controller does with swaps ---------------------------------------------------------------------------------
+
+
+def swaps_to_json(swaps: Sequence[Swap]) -> bytes:
+    """A file of swaps; `swaps_from_json` reads it. Fields: docs/formats.md, "Swaps for a controller"."""
+    return msgspec.json.format(msgspec.json.encode(_Document(FORM, FORM_VERSION, list(swaps))), indent=2)
+
+
+def swaps_from_json(data: bytes) -> tuple[Swap, ...]:
+    """The swaps of a file.
+
+    Raises:
+        ImageRefused: it is no such file, of a newer version, or was changed: a swap's id is not that of what it says.
+    """
+    try:
+        document = msgspec.json.decode(data, type=_Document)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ImageRefused(f"expected a file of swaps: {error}") from error
+    if (document.form, document.version) != (FORM, FORM_VERSION):
+        found = f"{document.form!r} version {document.version}"
+        raise ImageRefused(f"expected a file of {FORM!r} version {FORM_VERSION}, found {found}")
+    for swap in document.swaps:
+        if swap.swap_id != (expected := _digest(swap)):
+            raise ImageRefused(f"expected swap {expected} by what it says, found {swap.swap_id}: it was changed")
+    return tuple(document.swaps)
+
+
+def apply_to_image(image: MetadataImage, swap: Swap) -> MetadataImage:
+    """The image after a swap, with the next version: what a controller does, and the rules by which it refuses.
+
+    Applied again, it changes nothing but the version. O(objects of the node).
+
+    Raises:
+        SwapRefused: another namespace, a source is not listed as it was, sources are not neighbours, or an output is
+            listed already.
+    """
+    if swap.namespace != image.namespace:
+        raise SwapRefused(f"expected a swap of namespace {image.namespace!r}, found {swap.namespace!r}")
+    node = image.node(swap.node_id)
+    next_version = version_number(image.version) + 1
+    if _is_applied(image, node, swap):
+        return replace(image, version=next_version)
+    _check_sources(node, swap)
+    _check_outputs(image, swap)
+    gone = {source.object_id for source in swap.sources}
+    listed = zip(node.order_ids.tolist(), node.refs, strict=True)
+    kept = [(order_id, ref) for order_id, ref in listed if ref.object_id not in gone]
+    if (made := swap.output) is not None:
+        kept.append((made.order_id, _ref_of(made)))
+    streams = dict(image.streams)
+    for own in swap.stream_objects:
+        stream = streams[own.stream_id]
+        objects = [*stream.stream_objects, StreamObject(_ref_of(own), own.start, own.end)]
+        streams[own.stream_id] = make_stream(own.stream_id, stream.start_offset, list(stream.ranges), objects)
+    nodes = {**image.nodes, swap.node_id: make_node(swap.node_id, kept)}
+    return replace(image, version=next_version, streams=streams, nodes=nodes)
+
+
+def _is_applied(image: MetadataImage, node: NodeImage, swap: Swap) -> bool:
+    if any(source.object_id in node.position_of for source in swap.sources):
+        return False
+    own = all(_holds(image, stream_object) for stream_object in swap.stream_objects)
+    return own and (swap.output is None or swap.output.object_id in node.position_of)
+
+
+def _holds(image: MetadataImage, own: SwapStreamObject) -> bool:
+    stream = image.streams.get(own.stream_id)
+    return stream is not None and any(held.ref.object_id == own.object_id for held in stream.stream_objects)
+
+
+def _check_sources(node: NodeImage, swap: Swap) -> None:
+    positions = []
+    for source in swap.sources:
+        position = node.position_of.get(source.object_id)
+        if position is None:
+            raise SwapRefused(f"expected object {source.object_id} in the list of node {node.node_id}, found it gone")
+        listed = SwapSource(source.object_id, int(node.order_ids[position]), int(node.sizes_bytes[position]))
+        if listed != source:
+            raise SwapRefused(f"expected {source}, found it listed as {listed}")
+        positions.append(position)
+    if not positions or positions != list(range(positions[0], positions[0] + len(positions))):
+        raise SwapRefused(f"expected neighbours in the list of node {node.node_id}, found positions {positions}")
+
+
+def _check_outputs(image: MetadataImage, swap: Swap) -> None:
+    if taken := _listed_ids(image).intersection(swap.object_ids):
+        raise SwapRefused(f"expected outputs that are not listed yet, found {sorted(taken)}")
+    if unknown := [own.stream_id for own in swap.stream_objects if own.stream_id not in image.streams]:
+        raise SwapRefused(f"expected known streams, found {unknown[:5]}")
+
+
+def _ref_of(made: SwapOutput | SwapStreamObject) -> ObjectRef:
+    return ObjectRef(made.object_id, made.size_bytes, made.index_size_bytes, made.attributes, made.tail_checksum)

@@ -1,0 +1,209 @@
+"""Reads that are sent a second time when the first one is slower than nearly all.
+
+Of many reads of a store a few take a hundred times as long as the others, without a reason that the reader could know.
+Asked again, the store mostly answers at once. So a read that has not come when 95 of 100 others would have is sent a
+second time, and the first answer counts:
+
+    sent     ├─────────────────────────────── slow ─────────────────────────────── abandoned, ends by itself
+             │        p95
+    again    │         ├──────── answer
+             └─────────┴────────┘  what the reader waits
+
+What it may cost is bounded three ways: by a share of all requests (5 % by default, saved up for a burst of 8), by the
+number of abandoned requests that still run, and by size: a read of more than a mebibyte is slow because it is large.
+Only keys whose bytes never change are read twice, so it is all one which answer counts. Source: "The Tail at Scale"
+(Dean and Barroso, 2013), hedged requests.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from loaders.errors import StoreError
+from loaders.lifetime import Threads
+from loaders.settings import check_settings
+from loaders.store.base import Fetched, ObjectStore
+from loaders.store.decorated import DecoratedStore
+
+QUANTILE: Final = 0.95
+SAMPLES_MIN: Final = 64
+"""Before so many reads were timed, none is sent twice."""
+
+SAMPLES_MAX: Final = 512
+SAMPLES_EACH: Final = 16
+"""The quantile is taken anew after so many reads."""
+
+SIZE_BYTES_MAX: Final = 1 << 20
+BURST: Final = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hedging:
+    """When a read is sent a second time.
+
+    Args:
+        share: second requests, as a share of the first ones; 0 = none.
+        after_seconds_min: never sooner than this, however quick the store is.
+        threads_max: reads under way; what comes beyond is sent once, in the caller's thread.
+        abandoned_max: requests that lost and still run; while there are so many, none is sent twice.
+    """
+
+    share: float = 0.05
+    after_seconds_min: float = 0.05
+    threads_max: int = 64
+    abandoned_max: int = 16
+
+    def __post_init__(self) -> None:
+        check_settings(self, least={"share": 0, "abandoned_max": 0}, most={"share": 1})
+
+
+@dataclass(frozen=True, slots=True)
+class HedgeStats:
+    """How second requests fared.
+
+    Args:
+        reads: that might be sent twice.
+        hedged: that were.
+        won: of these, the second answer was the first to come.
+        abandoned: requests that lost and run still, now.
+        after_milliseconds: a read is sent a second time when it takes longer, now; 0 before enough were timed.
+    """
+
+    reads: int = 0
+    hedged: int = 0
+    won: int = 0
+    abandoned: int = 0
+    after_milliseconds: int = 0
+
+
+class HedgedStore(DecoratedStore):
+    """Sends slow reads of immutable keys twice. Threads: any; no lock is held over a request.
+
+    Args:
+        store: does the work; safe for many threads.
+        timer: seconds from any start.
+        is_immutable: whether the bytes at a key never change.
+        hedging: when.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        timer: Callable[[], float],
+        is_immutable: Callable[[str], bool],
+        hedging: Hedging = Hedging(),
+    ) -> None:
+        super().__init__(store)
+        self._timer = timer
+        self._is_immutable = is_immutable
+        self._hedging = hedging
+        self._lock = Lock()  # for what follows
+        self._times: deque[float] = deque(maxlen=SAMPLES_MAX)
+        self._timed = self._running = self._reads = self._hedged = self._won = self._abandoned = 0
+        self._credit = 0.0
+        self._after_seconds: float | None = None
+        self._threads = Threads(hedging.threads_max + hedging.abandoned_max, "accel-hedge")
+
+    def get_range(self, key: str, start: int, end: int) -> Fetched:
+        """See `ObjectStore.get_range`."""
+        return self._read(key, end - start, lambda: self._store.get_range(key, start, end))
+
+    def get_tail(self, key: str, length: int) -> Fetched:
+        """See `ObjectStore.get_tail`."""
+        return self._read(key, length, lambda: self._store.get_tail(key, length))
+
+    def stats(self) -> HedgeStats:
+        """Counts so far."""
+        with self._lock:
+            after = 0 if self._after_seconds is None else round(self._after_seconds * 1000)
+            return HedgeStats(self._reads, self._hedged, self._won, self._abandoned, after)
+
+    def close(self) -> None:
+        """Wait until what is under way has ended, abandoned requests too. What is read from then on is sent once."""
+        with self._lock:
+            self._running = self._hedging.threads_max
+        self._threads.shutdown(wait=True)
+
+    def _read(self, key: str, size_bytes: int, send: Callable[[], Fetched]) -> Fetched:
+        if size_bytes > SIZE_BYTES_MAX or not self._hedging.share or not self._is_immutable(key):
+            return send()
+        after_seconds = self._begin()
+        if after_seconds is None:
+            return self._timed_send(send)
+        try:
+            first = self._threads.submit(self._timed_send, send)
+            if not wait([first], after_seconds).done and self._take_credit():
+                return self._race(first, send)
+            return first.result()
+        finally:
+            self._end()
+
+    def _race(self, first: Future[Fetched], send: Callable[[], Fetched]) -> Fetched:
+        second = self._threads.submit(send)
+        done, late = wait([first, second], return_when=FIRST_COMPLETED)
+        if late and all(_may_be_better_luck(each) for each in done):
+            done, late = wait([first, second])
+        for each in late:
+            self._abandon(each)
+        ended = [each for each in (first, second) if each in done]
+        answer = next((each for each in ended if not each.exception()), ended[0])
+        with self._lock:
+            self._won += answer is second
+        return answer.result()
+
+    def _timed_send(self, send: Callable[[], Fetched]) -> Fetched:
+        begun = self._timer()
+        answer = send()
+        self._note(self._timer() - begun)
+        return answer
+
+    def _note(self, seconds: float) -> None:
+        with self._lock:
+            self._times.append(seconds)
+            self._timed += 1
+            if self._timed < SAMPLES_MIN or self._timed % SAMPLES_EACH:
+                return
+            times = sorted(self._times)
+            self._after_seconds = max(times[int(len(times) * QUANTILE)], self._hedging.after_seconds_min)
+
+    def _begin(self) -> float | None:
+        """When the read that begins now is to be sent a second time; None to send it once, without a thread."""
+        with self._lock:
+            self._reads += 1
+            self._credit = min(self._credit + self._hedging.share, BURST)
+            if self._after_seconds is None or self._credit < 1 or self._running >= self._hedging.threads_max:
+                return None
+            self._running += 1
+            return self._after_seconds
+
+    def _end(self) -> None:
+        with self._lock:
+            self._running -= 1
+
+    def _take_credit(self) -> bool:
+        with self._lock:
+            if self._credit < 1 or self._abandoned >= self._hedging.abandoned_max:
+                return False
+            self._credit -= 1
+            self._hedged += 1
+            return True
+
+    def _abandon(self, late: Future[Fetched]) -> None:
+        with self._lock:
+            self._abandoned += 1
+        late.add_done_callback(self._came_late)
+
+    def _came_late(self, _: Future[Fetched]) -> None:
+        with self._lock:
+            self._abandoned -= 1
+
+
+def _may_be_better_luck(done: Future[Fetched]) -> bool:
+    """Whether the other request may succeed where this one failed."""
+    error = done.exception()
+    return isinstance(error, StoreError) and error.retryable

@@ -1,0 +1,1 @@
+"""Tests of what brokers with a controller of their own use."""

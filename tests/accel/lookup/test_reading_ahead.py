@@ -1,0 +1,190 @@
+"""Reads that look ahead: what they give, where errors are raised, how much they have under way, and what they leave."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accel import AsyncReadAccelerator, Ending, MetadataImage, ReadAccelerator, Settings, StaticImages
+from accel.errors import Closed, StoreUnavailable
+from loaders.format import RecordBatch
+from loaders.layout import ObjectLayout
+from loaders.store import CountingStore, ObjectStore
+from loaders.store.decorated import Answer, DecoratedStore, StoreCall
+from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, store_of
+from tests.examples import examples
+from tests.models.plain_scan import plain_scan
+from tests.models.worlds import World, worlds
+
+
+class Watched(DecoratedStore):
+    """Lets requests through in an order of its own, and counts how many are under way."""
+
+    def __init__(self, store: ObjectStore, rng: random.Random | None = None) -> None:
+        super().__init__(store)
+        self.rng = rng
+        self.lock = threading.Lock()
+        self.now = self.most = 0
+        self.broken: str | None = None
+        self.stuck: str | None = None
+        self.go = threading.Event()
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            delay = self.rng.choice([0, 0, 0.001]) if self.rng is not None else 0
+        try:
+            if delay:
+                self.go.wait(delay)
+            if call.key == self.stuck:
+                self.go.wait(20)
+            if call.key == self.broken:
+                raise StoreUnavailable("get_range", call.key, "it is down")
+            return send()
+        finally:
+            with self.lock:
+                self.now -= 1
+
+
+def spans(read: list[RecordBatch]) -> list[tuple[int, int]]:
+    return [(each.base_offset, each.end_offset) for each in read]
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(worlds(steps_max=30), st.integers(0, 2**32))
+def test_whatever_comes_first_records_come_in_order_and_within_the_budget(world: World, seed: int) -> None:
+    rng = random.Random(seed)
+    for stream in world.metadata["streams"]:
+        stream["stream_objects"] = []
+    world.gaps = {object_id: {} for object_id in world.contents}
+    stream = rng.choice(world.metadata["streams"])
+    start = rng.randint(stream["start_offset"], stream["start_offset"] + 60)
+    end = rng.choice([-1, start + rng.randint(1, 60)])
+    budget = rng.choice([1, 30, 1 << 40])
+    whole = plain_scan(world.metadata, world.contents, (stream["stream_id"], start, end, 10_000)).objects
+    expected, used = [], 0
+    for _, _, first, last in whole:
+        if used < budget:
+            expected.append((first, last))
+            used += len(b"%d:%d-%d" % (stream["stream_id"], first, last))
+    store = Watched(store_of(world), rng)
+    with accelerator(store, MetadataImage.from_dict(world.metadata), policy=rng.choice(["spread", "window"])) as one:
+        reading = one.read(stream["stream_id"], start, end, max_bytes=budget)
+        assert spans(list(reading)) == expected
+        assert reading.next_offset == (expected[-1][1] if expected else start)
+
+
+def test_a_long_read_has_many_requests_under_way_and_no_more_than_the_settings_allow() -> None:
+    store = Watched(line_store(300), random.Random(7))
+    with accelerator(store, line_image(list(range(300)), end=-1), parallel_loads=16) as one:
+        assert len(list(one.read(STREAM, 0))) == 300
+    assert 8 <= store.most <= 16
+
+
+def test_a_long_read_costs_two_requests_an_object() -> None:
+    counted = line_store(300)
+    with accelerator(counted, line_image(list(range(300)), end=-1)) as one:
+        assert len(list(one.read(STREAM, 0))) == 300
+    assert counted.snapshot().gets == 600
+
+
+def test_a_read_that_is_left_after_its_first_batch_has_fetched_one_span() -> None:
+    counted = line_store(100)
+    with accelerator(counted, line_image(list(range(100)), end=-1), policy="window:5") as one:
+        reading = one.read(STREAM, 0)
+        assert next(reading).base_offset == 0
+        reading.close()
+    assert counted.snapshot().gets == 5 + 1
+
+
+def test_a_read_within_a_budget_fetches_no_more_than_that() -> None:
+    counted = line_store(100)
+    with accelerator(counted, line_image(list(range(100)), end=-1), policy="window:5") as one:
+        assert len(list(one.read(STREAM, 0, max_bytes=1))) == 1
+    assert counted.snapshot().gets == 5 + 1
+
+
+def test_what_is_read_ahead_is_bounded_by_bytes() -> None:
+    store = Watched(line_store(100), random.Random(3))
+    with accelerator(
+        store, line_image(list(range(100)), end=-1), parallel_loads=32, read_window_size_bytes=1, policy="load-all"
+    ) as one:
+        one.get_objects(STREAM, 0, limit=100)
+        store.most = 0
+        assert len(list(one.read(STREAM, 0))) == 100
+    assert store.most == 1
+
+
+def test_an_error_is_raised_behind_the_records_before_it() -> None:
+    store = Watched(line_store(30))
+    with accelerator(store, line_image(list(range(30)))) as one:
+        one.get_objects(STREAM, 0, 300, 30)
+        store.broken = ObjectLayout().object_key(12)
+        reading = one.read(STREAM, 0, 300)
+        got: list[RecordBatch] = []
+        with pytest.raises(StoreUnavailable):
+            got.extend(reading)
+        assert len(got) == 0 or got[-1].end_offset <= 120
+        assert reading.next_offset == 120
+
+
+def test_a_slow_object_does_not_hold_back_the_ones_before_it() -> None:
+    store = Watched(line_store(30))
+    with accelerator(store, line_image(list(range(30)))) as one:
+        one.get_objects(STREAM, 0, 300, 30)
+        store.stuck = ObjectLayout().object_key(12)
+        reading = one.read(STREAM, 0, 300)
+        assert [next(reading).base_offset for _ in range(12)] == list(range(0, 120, 10))
+        store.go.set()
+        assert len(list(reading)) == 18
+
+
+def test_a_closed_read_begins_nothing_more_and_says_that_it_is_closed() -> None:
+    store = Watched(line_store(200))
+    counted = CountingStore(store)
+    with ReadAccelerator(
+        StaticImages(line_image(list(range(200)))), counted, settings=Settings(parallel_loads=2, hashed_ids_max=64)
+    ) as one:
+        one.get_objects(STREAM, 0, 2000, 200)
+        counted.reset()
+        with one.read(STREAM, 0, 2000) as reading:
+            next(reading)
+        with pytest.raises(Closed):
+            next(reading)
+        assert reading.next_offset == 10
+    assert counted.snapshot().gets < 60  # of 200: what had not begun was given up
+
+
+def test_a_read_that_has_ended_may_be_closed() -> None:
+    with accelerator(line_store(2), line_image([0, 1])) as one:
+        reading = one.read(STREAM, 0, 20)
+        assert len(list(reading)) == 2
+        reading.close()
+        assert reading.ending is Ending.END
+        assert list(reading) == []
+
+
+def test_the_same_reads_by_tasks() -> None:
+    store = Watched(line_store(60), random.Random(5))
+
+    async def scenario() -> None:
+        async with AsyncReadAccelerator(StaticImages(line_image(list(range(60)))), store) as one:
+            assert len([batch async for batch in one.read(STREAM, 0, 600)]) == 60
+            store.stuck = ObjectLayout().object_key(30)
+            reading = one.read(STREAM, 300, 600)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(reading), 0.05)
+            store.go.set()
+            assert [batch.base_offset async for batch in reading] == list(range(300, 600, 10))
+            async with one.read(STREAM, 0, 600) as left:
+                assert (await anext(left)).base_offset == 0
+
+    asyncio.run(scenario())
+    assert not [each.name for each in threading.enumerate() if each.name.startswith("accel")]
