@@ -7,8 +7,9 @@
         answer = accelerator.get_objects(stream_id=420000, start=1000, end=1600, limit=4)
 
 These are the names that a user needs; what is rarer is reached by its module, as the other errors by `accel.errors`.
-Start with `ReadAccelerator`; README.md has a tour, docs/how-it-works.md the reasons. What belongs to the catalog, to
-histories and to streams is loaded when it is first asked for: to push images in takes none of it.
+Start with `ReadAccelerator`; README.md has a tour, docs/how-it-works.md the reasons. But for the errors all of them are
+loaded when they are first asked for, each with what it needs: to push images in takes nothing of the catalog, of
+histories or of streams.
 """
 
 from importlib import import_module
@@ -47,6 +48,13 @@ if TYPE_CHECKING:
     from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
     from accel.history.rules.configuration import RetentionPolicy, StreamConfiguration
     from accel.history.store import Stream, StreamStore
+    from accel.image import MetadataImage, ObjectRef
+    from accel.image_source import ImageSource, PolledImages, StaticImages, load_image_file
+    from accel.lookup.accelerator import ReadAccelerator
+    from accel.lookup.answer import Answer, Ending
+    from accel.lookup.async_accelerator import AsyncReadAccelerator
+    from accel.lookup.shadow import accelerate
+    from accel.settings import Settings
     from accel.streams.groups import GroupReader, ReaderGroup
     from accel.streams.reader import AsyncStreamReader, StreamReader
     from accel.streams.rules.events import Event
@@ -54,6 +62,7 @@ if TYPE_CHECKING:
     from accel.streams.segment_source import ObjectSegmentSource
     from accel.streams.segments_host import ObjectSegments
     from accel.streams.writer import StreamWriter
+    from loaders.store import S3Settings, open_store
     from loaders.tables import FormatRecord
 
 __all__ = [
@@ -110,23 +119,37 @@ __all__ = [
 ]
 
 _LOADED_WHEN_ASKED_FOR = {
+    "Answer": "accel.lookup.answer",
+    "AsyncReadAccelerator": "accel.lookup.async_accelerator",
     "AsyncStreamReader": "accel.streams.reader",
     "CatalogSettings": "accel.catalog",
+    "Ending": "accel.lookup.answer",
     "Event": "accel.streams.rules.events",
     "FormatRecord": "loaders.tables",
     "GroupReader": "accel.streams.groups",
+    "ImageSource": "accel.image_source",
+    "MetadataImage": "accel.image",
     "NodeWriter": "accel.catalog",
     "ObjectCatalog": "accel.catalog",
+    "ObjectRef": "accel.image",
     "ObjectSegmentSource": "accel.streams.segment_source",
     "ObjectSegments": "accel.streams.segments_host",
+    "PolledImages": "accel.image_source",
+    "ReadAccelerator": "accel.lookup.accelerator",
     "ReaderGroup": "accel.streams.groups",
     "ReaderSettings": "accel.streams.rules.reader_core",
     "RetentionPolicy": "accel.history.rules.configuration",
+    "S3Settings": "loaders.store",
+    "Settings": "accel.settings",
+    "StaticImages": "accel.image_source",
     "Stream": "accel.history.store",
     "StreamConfiguration": "accel.history.rules.configuration",
     "StreamReader": "accel.streams.reader",
     "StreamStore": "accel.history.store",
     "StreamWriter": "accel.streams.writer",
+    "accelerate": "accel.lookup.shadow",
+    "load_image_file": "accel.image_source",
+    "open_store": "loaders.store",
 }
 
 if not TYPE_CHECKING:  # a checker that saw this would take any name for a public one

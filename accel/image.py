@@ -27,6 +27,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any, Protocol, TypeVar
 
@@ -533,7 +534,7 @@ class MetadataImage:
             RecursionError: lists or objects nested too deeply.
         """
         try:
-            form = _FORM_OF_JSON.decode(data)
+            form = _form_of_json().decode(data)
         except (msgspec.MsgspecError, RecursionError):
             plain = json.loads(data)  # knows other encodings; and `from_dict` names what is wrong
             if not isinstance(plain, dict):
@@ -654,7 +655,12 @@ class _ImageForm(_Form):
     unordered_streams: frozenset[int] = frozenset()
 
 
-_FORM_OF_JSON = msgspec.json.Decoder(_ImageForm)
+@cache
+def _form_of_json() -> msgspec.json.Decoder[_ImageForm]:
+    # Made when it is first used: that takes milliseconds, and most programs have their images from elsewhere.
+    return msgspec.json.Decoder(_ImageForm)
+
+
 _FORMS: dict[str, type[Struct]] = {
     "": _ImageForm,
     "streams": _StreamForm,

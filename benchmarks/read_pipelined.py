@@ -1,7 +1,9 @@
 """How long reads take beside one that knows everything; and what one slow request costs them.
 
 Requests take what `LatencyModel` says (half of them 15 ms, one in a hundred 100 ms), at default settings, so at most 64
-at once. All begin cold. Both sides run alternately on the same objects.
+at once. All begin cold. Both sides run alternately on the same objects: first on a virtual clock, which requests alone
+move (`virtual_reads.py`), then in threads, where all that the processor does takes its time, too; ours also keeps what
+it learns, and the peer does not.
 
     read_pipelined, lookup of 1,000   1,000 objects of a list of 5,000 in one lookup; the peer is told which ones they
                                       are, and opens them all at once
@@ -26,9 +28,11 @@ from functools import partial
 from typing import Any, Final
 
 from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
+from accel.lookup.answer import Request
 from accel.system import SYSTEM
 from accel.testing import LatencyStore
-from benchmarks.harness import Comparison, interleave
+from benchmarks.harness import AnswersDiffer, Comparison, Timings, interleave
+from benchmarks.virtual_reads import Connections, VirtualReader, read_all_seconds
 from loaders.format import FOOTER_SIZE_BYTES, RecordBatch, decode_block_bytes
 from loaders.layout import ObjectLayout
 from loaders.object_index import ObjectIndexLoader, OpenedObject, fetch_tail, open_fetched
@@ -61,7 +65,11 @@ def run(rounds: int = 7) -> list[Comparison]:
     store, refs = _written(OBJECTS)
     image = _image(refs)
     slow = _slow(store, SEED)
+    with ThreadPoolExecutor(1) as executor:
+        opened = list(_opened(store, refs, executor))
     return [
+        _virtual_lookups(store, image, opened, rounds),
+        _virtual_reads(store, image, opened, rounds),
         _compare_lookups(slow, image, refs[:SCANNED], rounds),
         _compare_reads(slow, image, refs[:READ], rounds),
     ]
@@ -71,6 +79,32 @@ def run_slow_get(rounds: int = 7) -> list[Comparison]:
     """A lookup with a slow object that it does not need, and reads of slow ones that they need."""
     store, refs = _written(400)
     return [_compare_unneeded(store, refs, rounds), _compare_needed(store, refs, rounds)]
+
+
+def _virtual_lookups(store: ObjectStore, image: MetadataImage, opened: list[OpenedObject], rounds: int) -> Comparison:
+    timings = Timings([], [])
+    for seed in range(SEED, SEED + rounds):
+        ours, peer = Connections(random.Random(seed)), Connections(random.Random(seed))
+        answer = VirtualReader(image, opened, store, ours).look_up(Request(STREAM_ID, 0, -1, SCANNED))
+        if [each.object_id for each in answer.objects] != list(range(SCANNED)):
+            raise AnswersDiffer(f"expected objects 0 to {SCANNED - 1}, found {answer.objects}")
+        timings.ours_seconds.append(ours.now_seconds)
+        timings.peer_seconds.append(read_all_seconds(opened[:SCANNED], [0] * SCANNED, peer))
+    name = f"read_pipelined: lookup of {SCANNED:,} objects"
+    return timings.compare(name, peer="told which objects, opens them at once", unit="ms", goal=WITHIN_SHARE)
+
+
+def _virtual_reads(store: ObjectStore, image: MetadataImage, opened: list[OpenedObject], rounds: int) -> Comparison:
+    timings, sizes = Timings([], []), [each.index.row(0).size_bytes for each in opened[:READ]]
+    for seed in range(SEED, SEED + rounds):
+        ours, peer = Connections(random.Random(seed)), Connections(random.Random(seed))
+        found = VirtualReader(image, opened, store, ours).read(STREAM_ID, 0, READ * OFFSETS)
+        if found != list(range(0, READ * OFFSETS, OFFSETS)):
+            raise AnswersDiffer(f"expected {READ} batches, found those at {found}")
+        timings.ours_seconds.append(ours.now_seconds)
+        timings.peer_seconds.append(read_all_seconds(opened[:READ], sizes, peer))
+    name = f"read_pipelined: read of {READ:,} objects"
+    return timings.compare(name, peer="told which objects, reads them at once", unit="ms", goal=WITHIN_SHARE)
 
 
 def _compare_lookups(store: ObjectStore, image: MetadataImage, refs: list[ObjectRef], rounds: int) -> Comparison:
@@ -83,8 +117,8 @@ def _compare_lookups(store: ObjectStore, image: MetadataImage, refs: list[Object
             return [each.ref.object_id for each in _opened(store, refs, executor)]
 
     timings = interleave(ours, peer, rounds=rounds)
-    name = f"read_pipelined: lookup of {len(refs):,} objects"
-    return timings.compare(name, peer="told which objects, opens them at once", unit="ms", goal=WITHIN_SHARE)
+    name = f"read_pipelined: lookup of {len(refs):,} objects, in threads"
+    return timings.compare(name, peer="told which objects, opens them at once", unit="ms")
 
 
 def _compare_reads(store: ObjectStore, image: MetadataImage, refs: list[ObjectRef], rounds: int) -> Comparison:
@@ -100,8 +134,8 @@ def _compare_reads(store: ObjectStore, image: MetadataImage, refs: list[ObjectRe
             return [batch.base_offset for load in loads for batch in load.result()]
 
     timings = interleave(ours, peer, rounds=rounds)
-    name = f"read_pipelined: read of {len(refs):,} objects"
-    return timings.compare(name, peer="told which objects, reads them at once", unit="ms", goal=WITHIN_SHARE)
+    name = f"read_pipelined: read of {len(refs):,} objects, in threads"
+    return timings.compare(name, peer="told which objects, reads them at once", unit="ms")
 
 
 def _compare_unneeded(store: ObjectStore, refs: list[ObjectRef], rounds: int) -> Comparison:

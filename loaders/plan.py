@@ -131,7 +131,7 @@ class Bracket:
         round_number: rounds of loading made so far for this node, from 0.
         stuck_rounds: how many of the last rounds left ``low`` and ``high`` where they were.
         guess: where in the bracket the offset is expected.
-        run_objects: how many objects a proven scan may have under way in list order, as `in_run` says; 0 for others.
+        run_objects: how many positions behind `low` a proven scan may ask for, as `in_run` says; 0 for others.
     """
 
     low: int
@@ -213,15 +213,15 @@ def from_high(candidates: Positions, count: int) -> Positions:
     return candidates.take(picks)
 
 
-RUN_GROWTH = 2
-"""A scan has at most so many times as many positions under way as it has proven to follow one another."""
+RUN_GROWTH = 4
+"""A scan asks for at most so many times as many positions as it has proven to follow one another."""
 
 
 def in_run(objects: int, positions: int, wanted: int) -> int:
-    """How many objects a scan may have under way in list order.
+    """How many positions of the list, behind what it has proven, a scan may ask for.
 
     >>> in_run(10, 10, 1000), in_run(10, 10, 12), in_run(10, 100, 12), in_run(10, 100, 8)
-    (20, 12, 120, 0)
+    (40, 12, 120, 0)
 
     Args:
         objects: that follow one another without a gap up to the offset, at least 1.
@@ -332,7 +332,8 @@ class Spread:
         candidates = bracket.candidates
         if bracket.run_objects >= self.size_objects:
             following = np.concatenate([candidates, bracket.beyond])
-            return following[: max(count, min(bracket.run_objects, self.size_objects_max))]
+            in_run = int(np.searchsorted(following, bracket.low + bracket.run_objects, side="right"))
+            return following[: max(self.size_objects, min(in_run, self.size_objects_max))]
         if len(candidates) <= count:
             return candidates
         gathered = _gathered(candidates, bracket.guess.near, _count_guessed(bracket, count))

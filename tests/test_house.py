@@ -69,7 +69,31 @@ def test_no_function_is_longer_than_a_page() -> None:
     assert long == []
 
 
-@pytest.mark.parametrize("heavy", ["boto3", "obstore", "pyarrow", "pyspark", "moto", "click", "rich", "pybloom_live"])
-def test_importing_accel_loads_nothing_heavy(heavy: str) -> None:
-    code = f"import sys, accel; sys.exit({heavy!r} in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0  # noqa: S603 - our own words
+def modules_loaded_by(code: str) -> set[str]:
+    told = f"{code}\nimport sys\nprint('\\n', *sys.modules)"
+    run = subprocess.run([sys.executable, "-c", told], cwd=ROOT, check=True, capture_output=True, text=True)  # noqa: S603 - our own words
+    return set(run.stdout.splitlines()[-1].split())
+
+
+HEAVY = {"boto3", "obstore", "pyarrow", "pyspark", "moto", "click", "rich", "pybloom_live", "asyncio"}
+
+
+def test_importing_accel_loads_nothing_but_the_errors() -> None:
+    loaded = modules_loaded_by("import accel")
+    assert loaded.isdisjoint(HEAVY | {"numpy", "msgspec", "logging", "concurrent.futures"})
+    assert {name for name in loaded if name.startswith("accel.")} == {"accel.errors"}
+
+
+def test_a_reader_loads_what_reads_and_no_more() -> None:
+    loaded = modules_loaded_by("from accel import MetadataImage, ReadAccelerator, Settings, StaticImages, open_store")
+    assert loaded.isdisjoint(HEAVY)
+    unneeded = ("accel.catalog", "accel.streams", "accel.history", "accel.lookup.explain", "loaders.store.s3")
+    assert {name for name in loaded if name.startswith(unneeded)} == set()
+
+
+def test_the_list_of_commands_loads_none_of_them() -> None:
+    code = "from accel.cli.main import main; main(['--help'], standalone_mode=False)"
+    loaded = modules_loaded_by(code)
+    assert loaded.isdisjoint(HEAVY - {"click"} | {"numpy", "msgspec", "accel.rendering", "accel.image"})
+    cli = {name for name in loaded if name.startswith(("accel.cli.", "spark_jobs.cli."))}
+    assert cli == {"accel.cli.main", "accel.cli.groups"}

@@ -30,18 +30,8 @@ from typing import Any, TextIO
 
 import click
 
-from accel.cli.catalog import catalog_group
-from accel.cli.demo.report import demo
-from accel.cli.lookup.lookups import explain, get_objects
-from accel.cli.lookup.read import read
-from accel.cli.objects import object_group
-from accel.cli.options import CommandGroup
-from accel.cli.stream import stream_group
-from accel.cli.stream.streams import scope_group
-from accel.cli.stream.transactions import transaction_group
-from accel.cli.tables import table_group
+from accel.cli.groups import CommandGroup, LazyCommand
 from accel.errors import AccelError
-from accel.rendering import show_error, shown_text
 from loaders.errors import redacted
 
 EXIT_FAILURE = 1
@@ -106,9 +96,13 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
     except BrokenPipeError:
         raise  # nobody reads any more: click ends the program without a word
     except (AccelError, OSError) as error:
+        from accel.rendering import show_error  # noqa: PLC0415 - a list of commands is printed without it
+
         show_error(error, is_json=is_json)
         ctx.exit(EXIT_FAILURE)
     except click.ClickException as error:
+        from accel.rendering import show_error, shown_text  # noqa: PLC0415 - likewise
+
         if not is_json:
             vars(error).update(message=shown_text(redacted(error.message)))  # click prints it by itself
             raise
@@ -136,20 +130,34 @@ def _version() -> str:
         return "unknown (run from a directory, not installed)"
 
 
+COMMANDS = {
+    "catalog": LazyCommand("accel.cli.catalog:catalog_group", "Make the object catalog of a bucket, and look at it."),
+    "demo": LazyCommand("accel.cli.demo.report:demo", "Run the main job on an embedded S3, and compare policies."),
+    "explain": LazyCommand("accel.cli.lookup.lookups:explain", "Make a lookup and tell its story."),
+    "get-objects": LazyCommand(
+        "accel.cli.lookup.lookups:get_objects", "Find the objects that hold a stream's offsets."
+    ),
+    "object": LazyCommand("accel.cli.objects:object_group", "Look into objects, and verify them."),
+    "read": LazyCommand("accel.cli.lookup.read:read", "Read the records of a stream."),
+    "scope": LazyCommand("accel.cli.stream.streams:scope_group", "Make, list and delete scopes, which hold streams."),
+    "stream": LazyCommand("accel.cli.stream:stream_group", "Make streams, ask for their history, and change them."),
+    "table": LazyCommand("accel.cli.tables:table_group", "Look into the versioned tables of a bucket."),
+    "txn": LazyCommand(
+        "accel.cli.stream.transactions:transaction_group", "Begin transactions of a stream, look at them, end them."
+    ),
+}
+"""Our own commands; what they say of themselves is the same."""
+
+
 @click.group(
     cls=AccelGroup,
+    lazy=COMMANDS,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "ACCEL", "max_content_width": 100},
 )
 @click.version_option(_version(), prog_name="accel", message="%(prog)s %(version)s")
 def main() -> None:
     """Find which S3 objects hold a stream's offsets, and look into them."""
-
-
-for command in (get_objects, explain, read, object_group, catalog_group, table_group, demo):
-    main.add_command(command)
-for group in (scope_group, stream_group, transaction_group):
-    main.add_command(group)
 
 
 GROUP = "accel.commands"

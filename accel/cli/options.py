@@ -31,6 +31,7 @@ import click
 from click.core import ParameterSource
 
 from accel.catalog import ObjectCatalog
+from accel.cli.groups import OUTPUT_FORMS, OUTPUT_META
 from accel.errors import CatalogMissing, MissingExtra
 from accel.image import MetadataImage
 from accel.image_source import ImageSource, StaticImages, load_image_file
@@ -149,29 +150,6 @@ def _share(ctx: click.Context, argument: click.Argument, left: list[str]) -> Any
 
 
 _OUTPUT = "accel.output"
-OUTPUT_FORMS = click.Choice(["text", "json"])
-
-
-class CommandGroup(click.Group):
-    """A group that takes `--output` for the command that follows; what stands behind the command wins."""
-
-    def __init__(self, *args: Any, **attributes: Any) -> None:
-        super().__init__(*args, **attributes)
-        self.params.append(
-            click.Option(
-                ["--output"],
-                type=OUTPUT_FORMS,
-                expose_value=False,
-                callback=_keep_output,
-                allow_from_autoenv=False,
-                help="For whom; also behind the command.",
-            )
-        )
-
-
-def _keep_output(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        ctx.meta[_OUTPUT] = value
 
 
 class _Parsed(click.ParamType[Any]):
@@ -269,7 +247,7 @@ def output_options(command: Command) -> Command:
     def wrapped(*args: Any, output: str, verbose: bool, quiet: bool, **others: Any) -> Any:
         ctx = click.get_current_context()
         if ctx.get_parameter_source("output") is not ParameterSource.COMMANDLINE:
-            output = ctx.meta.get(_OUTPUT, output)
+            output = ctx.meta.get(OUTPUT_META, output)
         return command(*args, output=Output(output == "json", quiet, verbose), **others)
 
     return wrapped  # type: ignore[return-value]  # the same command with other arguments

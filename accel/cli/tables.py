@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from accel.catalog import records
-from accel.cli.options import CommandGroup, StoreChoice, command, limit_option, store_options
+from accel.cli.groups import CommandGroup
+from accel.cli.options import StoreChoice, command, limit_option, store_options
 from accel.rendering import Output, Shown, shown_names
 from accel.system import SYSTEM
 from accel.units import count_text

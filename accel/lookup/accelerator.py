@@ -24,14 +24,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from accel.errors import AccelError, Closed, InvalidRequest, StillPending, UnknownStream
 from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef, is_newer
 from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Ending, Request
 from accel.lookup.engine import Engine, RoundCost, UnderWay
-from accel.lookup.explain import Explanation, Trace
 from accel.lookup.lookup import Asking, unconfirmed
 from accel.lookup.reading import BYTES_MAX, Batches, Ranges, ReadEnd, ReadSteps
 from accel.lookup.stats import AcceleratorStats
@@ -55,10 +54,14 @@ from accel.lookup.warming import WarmReport
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from loaders.format import RecordBatch
-from loaders.lifetime import PerProcess
+from loaders.lifetime import PerProcess, unpickled
 from loaders.parallel import Arrivals
 from loaders.store import ObjectStore
 from range_index import ObjectRanges, RangesGiven
+
+if TYPE_CHECKING:
+    from accel.lookup.explain import Explanation, Trace
+
 
 T = TypeVar("T")
 
@@ -277,6 +280,8 @@ class AcceleratorBase:
             raise
 
     def _explain(self, request: Request, deadline_seconds: float | None) -> Script[Explanation]:
+        from accel.lookup.explain import Explanation, Trace  # noqa: PLC0415 - few explain, all look up
+
         engine, trace = self._engine, Trace()
         timer = engine.system.timer
         started = timer()
@@ -315,6 +320,8 @@ class ReadingBase:
     ended; a new read from `next_offset` goes on. One that was interrupted while it waited, as by cancelling its task,
     loses nothing and may be asked again.
     """
+
+    __reduce__ = unpickled("a read")
 
     def __init__(self, engine: Engine, steps: ReadSteps, start: int, ranges: Ranges | None) -> None:
         self._engine = engine

@@ -11,16 +11,18 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from accel.image import OPEN_END
 from accel.lookup.accelerator import AcceleratorBase, ReadingBase, Script, Wait, Waiting
 from accel.lookup.answer import Answer, Request
 from accel.lookup.engine import Engine
-from accel.lookup.explain import Explanation
 from accel.lookup.reading import BYTES_MAX, Ranges
 from accel.lookup.warming import WarmReport
 from loaders.format import RecordBatch
+
+if TYPE_CHECKING:
+    from accel.lookup.explain import Explanation
 
 T = TypeVar("T")
 

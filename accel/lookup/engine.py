@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accel.errors import AccelError
 from accel.image import MetadataImage, NodeImage, ObjectRef
 from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Request
-from accel.lookup.explain import Trace
 from accel.lookup.following import ImageFollower
 from accel.lookup.hints import HintLoad, HintLoader, HintStore
 from accel.lookup.index_cache import EmptyIndexCache, SharedIndexCache
@@ -46,6 +45,10 @@ from loaders.plan import LoadAll, policy_of
 from loaders.store import ObjectStore
 from loaders.store.hedged import HedgedStore, Hedging
 from range_index import ObjectRanges
+
+if TYPE_CHECKING:
+    from accel.lookup.explain import Trace
+
 
 HINT = -1
 """Stands for the hint among the positions of objects that have come."""

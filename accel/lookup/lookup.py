@@ -16,15 +16,19 @@ read does not wait for the whole answer: it takes objects as they are picked (`P
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
 
 from accel.errors import ObjectLost, UnknownStream
 from accel.image import MetadataImage, is_newer
 from accel.lookup.answer import Answer, Ending, FoundObject, Request, check_request
-from accel.lookup.explain import Trace
 from accel.lookup.search import Search
 from accel.lookup.steps import ImageStale, Inputs, LookupStep, NeedImage, RefreshFailed, Sent
+
+if TYPE_CHECKING:
+    from accel.lookup.explain import Trace
+
 
 R = TypeVar("R")
 

@@ -53,8 +53,7 @@ LOOKUP_LIMIT = 4
 """Objects asked for in the first lookup of a read, as a fetch of the production system does."""
 
 LOOKUP_LIMIT_MAX = 1024
-LOOKUP_LIMIT_GROWTH = 4
-"""Objects asked for in one lookup of a long read; each later lookup asks for four times as many as the one before."""
+"""Objects asked for in each later lookup of a read; how far it goes ahead, the search and the read bound themselves."""
 
 OBJECTS_AHEAD = 8
 OBJECTS_AHEAD_GROWTH = 4
@@ -224,7 +223,7 @@ class _Finder:
         self._picks, self.image_version = Picks(), image.version
         request = Request(self.stream_id, self.next, self.end, self.limit)
         self._steps = lookup(request, image, self.inputs, picks=self._picks)
-        self.limit = min(self.limit * LOOKUP_LIMIT_GROWTH, LOOKUP_LIMIT_MAX)
+        self.limit = LOOKUP_LIMIT_MAX
         self.go_on(None)
 
     def go_on(self, sent: Sent) -> None:

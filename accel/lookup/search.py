@@ -46,14 +46,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from accel.errors import AccelError, AccessDenied, KeyMissing
 from accel.image import OPEN_END, MetadataImage, NodeImage, OwnershipRange, StreamImage
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request, check_ranges, check_request
-from accel.lookup.explain import Trace
 from accel.lookup.known_ranges import (
     Between,
     Flags,
@@ -84,6 +83,10 @@ from accel.lookup.steps import (
 from loaders.hints import ByteSpan, SnapshotRoot, StreamEntries, no_entries, plan_entries
 from loaders.plan import Bracket, Guess, LoadAll, Near, Policy, Positions, Spread, Trust, expected_place, in_run
 from range_index import ObjectRanges, StreamRange
+
+if TYPE_CHECKING:
+    from accel.lookup.explain import Trace
+
 
 ROOT_WORTH_OBJECTS = 32
 """No more candidates than this are searched in the two rounds that a snapshot takes, if its root must be read first."""
@@ -720,7 +723,8 @@ class NodeVisit:
     ) -> Bracket:
         """As `bracket`, with what is not asked for yet of all that follows the low end; for asking ahead in a run."""
         run = 0 if self.scan else _run_objects(request, offset, picked, ranges, place)
-        following = np.flatnonzero(ranges.unknown[place.low + 1 :]) + place.low + 1 if run else place.candidates[:0]
+        first = place.low + 1  # what came and cannot be taken yet counts as well: no position further off is asked for
+        following = np.flatnonzero(ranges.unknown[first : first + run]) + first
         nothing: Positions = np.empty(0, dtype=np.int64)
         guess = Guess(Near.LOW, Trust.SURE)
         return Bracket(place.low, len(self.node), self._unasked(following), nothing, self.rounds, 0, guess, run)
@@ -760,7 +764,7 @@ def _rows_of(facts: IndexFacts, node: NodeImage) -> RangeColumns:
 
 
 def _run_objects(request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between) -> int:
-    """How many objects a scan may have under way in list order; 0 where no run of neighbours leads to the offset."""
+    """How many positions a scan may ask for in list order; 0 where no run of neighbours leads to the offset."""
     if place.before is None or place.before.end != offset:
         return 0
     objects, positions, length = ranges.run_to(offset)

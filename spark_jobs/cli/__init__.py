@@ -14,13 +14,33 @@ from pathlib import Path
 
 import click
 
-from accel.cli.options import CommandGroup
-from spark_jobs.cli import compact, hints, upkeep
+from accel.cli.groups import CommandGroup, LazyCommand
 
 _EXTRA = "pip install 'accel-streams[spark]' (and jvm beside spark where there is no Java)"
 
 
-@click.group("job", cls=CommandGroup)
+_FILTERS = "Write filter packs, so that readers start warm."
+
+COMMANDS = {
+    "build-filters": LazyCommand("spark_jobs.cli.hints:build_filters", _FILTERS),
+    "build-hints": LazyCommand(
+        "spark_jobs.cli.hints:build_both", "Write filter packs and index snapshots, opening each new object once."
+    ),
+    "build-snapshot": LazyCommand(
+        "spark_jobs.cli.hints:build_snapshot", "Write index snapshots, so that a cold read is one request."
+    ),
+    "compact": LazyCommand("spark_jobs.cli.compact:compact", "Make few large objects of many small ones."),
+    "gc": LazyCommand("spark_jobs.cli.upkeep:gc", "Delete what nobody needs any more; a dry run without --yes."),
+    "rebuild-filters": LazyCommand("spark_jobs.cli.hints:rebuild_filters", _FILTERS, is_hidden=True),
+    "retention": LazyCommand(
+        "spark_jobs.cli.upkeep:retention", "Truncate streams as their owners want; a dry run without --yes."
+    ),
+    "verify": LazyCommand("spark_jobs.cli.upkeep:verify", "Check a catalog against itself and its bucket."),
+}
+"""The jobs; what they say of themselves is the same."""
+
+
+@click.group("job", cls=CommandGroup, lazy=COMMANDS)
 @click.pass_context
 def job_group(ctx: click.Context) -> None:
     """Jobs on Spark: compact, build filters and snapshots, verify, collect garbage, retain streams."""
@@ -32,16 +52,3 @@ def job_group(ctx: click.Context) -> None:
 def script() -> None:
     """Print the path of the script that spark-submit takes; its arguments are those of `accel job`."""
     click.echo(Path(__file__).parents[1] / "submit.py")
-
-
-for command in (
-    compact.compact,
-    hints.build_filters,
-    hints.build_snapshot,
-    hints.rebuild_filters,
-    upkeep.verify,
-    upkeep.gc,
-    upkeep.retention,
-):
-    job_group.add_command(command)
-job_group.add_command(hints.build_both, "build-hints")

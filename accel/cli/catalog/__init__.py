@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from accel.cli.catalog import compact, gc, hints, importing, sketch, status, undo, verify
-from accel.cli.options import CommandGroup
+from accel.cli.groups import CommandGroup
 
 
 @click.group("catalog", cls=CommandGroup)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from accel.cli.groups import CommandGroup
 from accel.cli.objects import inspect, verify
-from accel.cli.options import CommandGroup
 
 
 @click.group("object", cls=CommandGroup)

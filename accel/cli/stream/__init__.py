@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from accel.cli.options import CommandGroup
+from accel.cli.groups import CommandGroup
 from accel.cli.stream import changes, cuts, history, repair, retention, streams, transactions
 
 scope_group = streams.scope_group

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accel.cli.options import CommandGroup, command, limit_option
+from accel.cli.groups import CommandGroup
+from accel.cli.options import command, limit_option
 from accel.cli.stream.notation import SEGMENT_COLUMNS, cut_text, moment_ms_text, numbers_by_segment, segment_data
 from accel.cli.stream.options import StreamChoice, cut_options, moment_option, stream_options
 from accel.errors import InvalidArgument

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from accel.cli.options import CommandGroup, command, end_with, option, yes_option
+from accel.cli.groups import CommandGroup
+from accel.cli.options import command, end_with, option, yes_option
 from accel.cli.stream.notation import moment_ms_text
 from accel.cli.stream.options import (
     ScopeChoice,

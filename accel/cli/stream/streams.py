@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accel.cli.options import TIME, Command, CommandGroup, StoreChoice, command, limit_option, store_options, yes_option
+from accel.cli.groups import CommandGroup
+from accel.cli.options import TIME, Command, StoreChoice, command, limit_option, store_options, yes_option
 from accel.cli.stream.notation import cut_text, moment_ms_text, numbers_by_segment
 from accel.cli.stream.options import ScopeChoice, StreamChoice, moment_option, scope_options, stream_options
 from accel.errors import IllegalState, NotInHistory

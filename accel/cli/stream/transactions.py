@@ -7,7 +7,8 @@ from uuid import UUID
 
 import click
 
-from accel.cli.options import TIME, Command, CommandGroup, command
+from accel.cli.groups import CommandGroup
+from accel.cli.options import TIME, Command, command
 from accel.cli.stream.notation import moment_ms_text
 from accel.cli.stream.options import StreamChoice, holder_option, size_options, stream_options
 from accel.history.rules.transactions import TransactionStatus

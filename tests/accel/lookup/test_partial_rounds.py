@@ -153,7 +153,7 @@ def test_a_scan_that_has_proven_to_be_one_opens_more_a_round() -> None:
     answer = look_up(image, driver, Request(STREAM, 0, -1, 1000))
     assert len(answer.objects) == 1000
     assert driver.gets == 1000
-    assert [len(opened) for opened in driver.opened][:5] == [8, 8, 30, 64, 64]
+    assert [len(opened) for opened in driver.opened][:5] == [8, 12, 64, 64, 64]
     assert len(driver.opened) <= 20
 
 
@@ -193,9 +193,9 @@ def test_a_scan_keeps_objects_under_way_while_it_waits_for_the_next_one() -> Non
 
 @pytest.mark.parametrize(
     ("objects", "positions", "wanted", "expected"),
-    [(1, 1, 1000, 2), (10, 10, 1000, 20), (10, 10, 12, 12), (10, 100, 12, 120), (3, 30, 1000, 60), (10, 10, 8, 0)],
+    [(1, 1, 1000, 4), (10, 10, 1000, 40), (10, 10, 12, 12), (10, 100, 12, 120), (3, 30, 1000, 120), (10, 10, 8, 0)],
 )
-def test_a_run_has_twice_of_what_it_proved_under_way(objects: int, positions: int, wanted: int, expected: int) -> None:
+def test_a_run_asks_for_four_times_what_it_proved(objects: int, positions: int, wanted: int, expected: int) -> None:
     assert in_run(objects, positions, wanted) == expected
 
 

@@ -1,0 +1,98 @@
+"""Groups of commands: they take `--output`, and load a command's module when it is asked for, not to list it.
+
+    main = CommandGroup("accel", lazy={"read": LazyCommand("accel.cli.lookup.read:read", "Read a range of a stream.")})
+
+A list of commands needs their names and one line on each. These stand where the group is made, so that `accel --help`
+loads neither numpy nor boto3 nor a table of anything; a test compares them with what the commands say of themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import click
+
+
+class LazyCommand(NamedTuple):
+    """Where a command is, and what a list of commands says of it.
+
+    Args:
+        place: module and name, as in an entry point: ``package.module:name``.
+        short_help: one line, as the command's own.
+        is_hidden: whether a list of commands leaves it out.
+    """
+
+    place: str
+    short_help: str
+    is_hidden: bool = False
+
+    def load(self) -> click.Command:
+        """The command itself; imports its module."""
+        module, _, name = self.place.partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+
+OUTPUT_FORMS = click.Choice(["text", "json"])
+
+OUTPUT_META = "accel.output"
+
+
+class CommandGroup(click.Group):
+    """A group that takes `--output` for the command that follows; what stands behind the command wins.
+
+    Args:
+        lazy: commands by name, beside those that are added; each is loaded when it is asked for.
+        args, attributes: as of `click.Group`.
+
+    Threads: one.
+    """
+
+    def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand] | None = None, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.lazy = dict(lazy or {})
+        self.params.append(
+            click.Option(
+                ["--output"],
+                type=OUTPUT_FORMS,
+                expose_value=False,
+                callback=_keep_output,
+                allow_from_autoenv=False,
+                help="For whom; also behind the command.",
+            )
+        )
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all."""
+        return sorted({*super().list_commands(ctx), *self.lazy})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command by name, loaded now if it was not yet."""
+        if cmd_name in self.lazy and cmd_name not in self.commands:
+            self.add_command(self.lazy[cmd_name].load(), cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands; loads none of its own."""
+        names = self.list_commands(ctx)
+        width = formatter.width - 6 - max(map(len, names), default=0)
+        rows = [(name, text) for name in names if (text := self._short_help(ctx, name, width)) is not None]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+    def _short_help(self, ctx: click.Context, name: str, width: int) -> str | None:
+        lazy = self.lazy.get(name)
+        command = (
+            self.get_command(ctx, name)
+            if lazy is None
+            else click.Command(name, help=lazy.short_help, hidden=lazy.is_hidden)
+        )
+        return None if command is None or command.hidden else command.get_short_help_str(width)
+
+
+def _keep_output(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta[OUTPUT_META] = value
