@@ -184,7 +184,7 @@ class Explanation:
             yield f"map      {_LEGEND}"
 
     def _hint_states(self) -> Iterator[str]:
-        if not any(one.requests for one in (*self.trace.rounds, *self.trace.hints)):
+        if not self.requests:
             return  # memory answered, and no hint could have saved anything
         for node_id in dict.fromkeys(hint.node_id for hint in self.hints):
             told = "; ".join(str(hint) for hint in self.hints if hint.node_id == node_id)
