@@ -624,6 +624,14 @@ class ReadAccelerator(AcceleratorBase):
         """Stop loading; blocks until the requests that are under way have ended. Calls that need more raise Closed."""
         self._close_engine()
 
+    def wait_idle(self) -> None:
+        """Wait until the requests that earlier calls began have ended.
+
+        A lookup does not wait for requests that it can do without: their results come into memory later. Programs that
+        count requests call this before they look at their counts.
+        """
+        self._engine.executor.wait_idle()
+
     def warm(self, nodes: Iterable[int] | None = None) -> WarmReport:
         """Load what hints there are for these nodes before serving: roots of snapshots, and filter packs.
 
