@@ -292,7 +292,8 @@ class AcceleratorBase:
             raise
         except AccelError as error:
             outcome = error
-        return Explanation(request, outcome, trace, timer() - started, engine.policy_name)
+        hints = engine.hint_states(trace.node_ids)
+        return Explanation(request, outcome, trace, timer() - started, engine.policy_name, hints)
 
     def _fetch(self, request: Request, timeout_seconds: float) -> Script[Answer]:
         engine = self._engine
