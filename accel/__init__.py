@@ -35,14 +35,6 @@ from accel.errors import (
     StreamDeleted,
     UnknownStream,
 )
-from accel.image import MetadataImage, ObjectRef
-from accel.image_source import ImageSource, PolledImages, StaticImages, load_image_file
-from accel.lookup.accelerator import ReadAccelerator
-from accel.lookup.answer import Answer, Ending
-from accel.lookup.async_accelerator import AsyncReadAccelerator
-from accel.lookup.shadow import accelerate, accelerate_async
-from accel.settings import Settings
-from loaders.store import S3Settings, open_store
 
 if TYPE_CHECKING:
     from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
@@ -53,7 +45,7 @@ if TYPE_CHECKING:
     from accel.lookup.accelerator import ReadAccelerator
     from accel.lookup.answer import Answer, Ending
     from accel.lookup.async_accelerator import AsyncReadAccelerator
-    from accel.lookup.shadow import accelerate
+    from accel.lookup.shadow import accelerate, accelerate_async
     from accel.settings import Settings
     from accel.streams.groups import GroupReader, ReaderGroup
     from accel.streams.reader import AsyncStreamReader, StreamReader
@@ -148,6 +140,7 @@ _LOADED_WHEN_ASKED_FOR = {
     "StreamStore": "accel.history.store",
     "StreamWriter": "accel.streams.writer",
     "accelerate": "accel.lookup.shadow",
+    "accelerate_async": "accel.lookup.shadow",
     "load_image_file": "accel.image_source",
     "open_store": "loaders.store",
 }
