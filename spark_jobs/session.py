@@ -140,14 +140,15 @@ def _no_jvm_left_behind() -> Iterator[None]:
     """
     from pyspark import SparkContext, java_gateway  # noqa: PLC0415 - an extra
 
+    gateway: Any = java_gateway
     launched: list[subprocess.Popen[bytes]] = []
-    popen = java_gateway.Popen
+    popen = gateway.Popen
 
     def note(*command: Any, **settings: Any) -> subprocess.Popen[bytes]:
         launched.append(popen(*command, **settings, start_new_session=True))  # so that its helpers end with it
         return launched[-1]
 
-    java_gateway.Popen = note
+    gateway.Popen = note
     try:
         yield
     except BaseException:
@@ -160,7 +161,7 @@ def _no_jvm_left_behind() -> Iterator[None]:
                 setattr(SparkContext, name, None)
         raise
     finally:
-        java_gateway.Popen = popen
+        gateway.Popen = popen
 
 
 def session_config(master: str, *, ui: bool = False) -> dict[str, str]:
