@@ -32,6 +32,7 @@ from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Ending, Request
 from accel.lookup.engine import Engine, RoundCost, UnderWay
 from accel.lookup.lookup import Asking, unconfirmed
+from accel.lookup.many import SideBySide, checked_requests
 from accel.lookup.reading import BYTES_MAX, Batches, Ranges, ReadEnd, ReadSteps
 from accel.lookup.stats import AcceleratorStats
 from accel.lookup.steps import (
@@ -668,6 +669,24 @@ class ReadAccelerator(AcceleratorBase):
         if isinstance(begun, Answer):
             return begun
         return self._run(self._look_up(request, deadline_seconds, begun=begun))
+
+    def get_objects_many(
+        self, requests: Iterable[Request], *, deadline_seconds: float | None = None
+    ) -> list[Answer | AccelError]:
+        """As `get_objects`, of many requests, whose loads share rounds: each object is opened once, for all of them.
+
+        Returns:
+            For each request, in order, its answer, or the error that it failed with: one never fails the others.
+
+        Raises:
+            InvalidRequest: more than 10,000 requests.
+        """
+        asked = checked_requests(requests)
+        together = SideBySide(self._engine.system.timer)
+        for number, request in enumerate(asked):
+            together.start(number, self._look_up(request, deadline_seconds))
+        together.finish()
+        return [together.outcomes[number] for number in range(len(asked))]
 
     def explain(
         self,
