@@ -8,11 +8,13 @@ The first of these are defined in `loaders/errors.py` and exported here too, so 
     │   ├── KeyMissing             no object at this key
     │   ├── BucketMissing          no such bucket
     │   ├── AccessDenied           the credentials may not do this
+    │   ├── CredentialsMissing     there is nobody to ask as: no credentials were found
     │   ├── PreconditionFailed     a conditional request lost
     │   │   └── ObjectExists       another object lies where this one was to be written
     │   ├── WriteConflict          a conditional write was not decided: read again            (retryable)
     │   ├── RangeInvalid           the bytes asked for lie outside the object
     │   ├── StoreUnavailable       throttled, timed out or broken on the way                  (retryable)
+    │   │   └── EndpointUnreachable  nothing answers at the endpoint's name and port      (retryable)
     │   └── RequestRefused         the store rejects the request as such
     ├── FormatError                bytes that are not what a format says
     │   ├── CorruptObject          an object contradicts the format or itself
@@ -53,6 +55,7 @@ The first of these are defined in `loaders/errors.py` and exported here too, so 
     │   └── UnknownStream          a stream that the image does not have               (sometimes retryable)
     ├── InconsistentAnswer         what was found does not join up: the metadata is wrong
     ├── ObjectLost                 an object that the newest image lists does not exist
+    ├── WrongPlace                 no object of the namespace lies at the store: a wrong prefix or namespace
     ├── ReaderStalled              a reader waited in vain for what must be there             (retryable)
     ├── StillPending               a waiting fetch ran out of time before the data was there  (retryable)
     ├── LookupTimedOut             a wrapped lookup found no object within its time           (retryable)
@@ -72,9 +75,11 @@ from loaders.errors import (
     BucketMissing,
     Closed,
     CorruptObject,
+    CredentialsMissing,
     DataConflict,
     DataExists,
     DataNotFound,
+    EndpointUnreachable,
     FormatError,
     FormatLimit,
     FormatTooNew,
@@ -104,9 +109,11 @@ __all__ = [
     "Closed",
     "CommitRefused",
     "CorruptObject",
+    "CredentialsMissing",
     "DataConflict",
     "DataExists",
     "DataNotFound",
+    "EndpointUnreachable",
     "FormatError",
     "FormatLimit",
     "FormatTooNew",
@@ -146,6 +153,7 @@ __all__ = [
     "TableMissing",
     "UnknownStream",
     "WriteConflict",
+    "WrongPlace",
     "WrongProcess",
 ]
 
@@ -503,6 +511,12 @@ class ObjectLost(AccelError):
 
     def __reduce__(self) -> tuple[type[ObjectLost], tuple[int, str, int, float | None, str]]:
         return type(self), (self.object_id, self.key, self.node_id, self.unconfirmed_seconds, self.reason)
+
+
+class WrongPlace(AccelError):
+    """No object of the namespace lies at the store: the prefix or the namespace is wrong, rather than all lost."""
+
+    advice = "check the bucket and the prefix of the store, and the namespace of the image or the catalog"
 
 
 class ReaderStalled(AccelError, TimeoutError):

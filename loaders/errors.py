@@ -9,11 +9,13 @@ message, for people; nothing should parse it.
     │   ├── KeyMissing             no object at this key
     │   ├── BucketMissing          no such bucket
     │   ├── AccessDenied           the credentials may not do this
+    │   ├── CredentialsMissing     there is nobody to ask as: no credentials were found
     │   ├── PreconditionFailed     a conditional request lost: the object is not what the caller believed
     │   │   └── ObjectExists       another object lies where this one was to be written
     │   ├── WriteConflict          a conditional write raced another one and was not decided: read again
     │   ├── RangeInvalid           the bytes asked for lie outside the object
     │   ├── StoreUnavailable       throttled, timed out or broken on the way; the retries are used up
+    │   │   └── EndpointUnreachable  nothing answers at the endpoint's name and port
     │   └── RequestRefused         the store rejects the request as such
     ├── TableError                 a versioned table could not do what was asked
     │   ├── DataExists             the key was to be created and is there
@@ -120,13 +122,22 @@ class KeyMissing(StoreError):
 class BucketMissing(StoreError):
     """The bucket does not exist."""
 
-    advice = "check the bucket's name and the endpoint"
+    advice = "check the bucket's name, which is the first part of s3://bucket/prefix, the account and the endpoint"
 
 
 class AccessDenied(StoreError):
     """The credentials may not do this, or may not be told that a key is missing."""
 
     advice = "grant s3:GetObject; and s3:ListBucket, without which S3 answers 403 for a key that does not exist"
+
+
+class CredentialsMissing(StoreError):
+    """Nobody to ask as: AWS's configuration chain has no credentials, or could not have them. Nothing was sent."""
+
+    advice = (
+        "give credentials as for any AWS tool: AWS_PROFILE or --profile, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+        "or a role of the machine; a public bucket is read with --no-sign-request"
+    )
 
 
 class PreconditionFailed(StoreError):
@@ -159,6 +170,15 @@ class StoreUnavailable(StoreError):
 
     retryable = True
     advice = "try again later; if it lasts, look at the store's own health and at request rates"
+
+
+class EndpointUnreachable(StoreUnavailable):
+    """No connection to the endpoint: its name is unknown, nothing listens at its port, or it is too far away."""
+
+    advice = (
+        "check the endpoint's name and port (--endpoint-url, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile), "
+        "then whether the server runs, and the way to it"
+    )
 
 
 class RequestRefused(StoreError):

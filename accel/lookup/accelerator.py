@@ -55,7 +55,7 @@ from accel.lookup.warming import WarmReport
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from loaders.format import RecordBatch
-from loaders.lifetime import PerProcess
+from loaders.lifetime import PerProcess, unpickled
 from loaders.parallel import Arrivals
 from loaders.store import ObjectStore
 from range_index import ObjectRanges, RangesGiven
@@ -293,7 +293,8 @@ class AcceleratorBase:
             raise
         except AccelError as error:
             outcome = error
-        return Explanation(request, outcome, trace, timer() - started, engine.policy_name)
+        hints = engine.hint_states(trace.node_ids)
+        return Explanation(request, outcome, trace, timer() - started, engine.policy_name, hints)
 
     def _fetch(self, request: Request, timeout_seconds: float) -> Script[Answer]:
         engine = self._engine
@@ -320,6 +321,8 @@ class ReadingBase:
     ended; a new read from `next_offset` goes on. One that was interrupted while it waited, as by cancelling its task,
     loses nothing and may be asked again.
     """
+
+    __reduce__ = unpickled("a read")
 
     def __init__(self, engine: Engine, steps: ReadSteps, start: int, ranges: Ranges | None) -> None:
         self._engine = engine
@@ -621,6 +624,14 @@ class ReadAccelerator(AcceleratorBase):
     def close(self) -> None:
         """Stop loading; blocks until the requests that are under way have ended. Calls that need more raise Closed."""
         self._close_engine()
+
+    def wait_idle(self) -> None:
+        """Wait until the requests that earlier calls began have ended.
+
+        A lookup does not wait for requests that it can do without: their results come into memory later. Programs that
+        count requests call this before they look at their counts.
+        """
+        self._engine.executor.wait_idle()
 
     def warm(self, nodes: Iterable[int] | None = None) -> WarmReport:
         """Load what hints there are for these nodes before serving: roots of snapshots, and filter packs.

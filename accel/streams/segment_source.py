@@ -8,7 +8,7 @@ for that part, and where the index cannot be read, the value that was logged wit
 | question                             | calls to the history                                                        |
 |--------------------------------------|-----------------------------------------------------------------------------|
 | events of a segment                  | 1 the first time: which stream of the object layer it is                    |
-| is it sealed, and what follows it?   | 2 and a refresh for all segments together each second; 5 for a sealed one    |
+| is it sealed, and what follows it?   | 2 and a newer image for all segments each second; 5 for a sealed one         |
 
 Events themselves cost what `ReadAccelerator.read` costs; the index one listing a segment, and one read for each 65,536
 appends.

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 from loaders.errors import (
     AccessDenied,
     BucketMissing,
+    CredentialsMissing,
+    EndpointUnreachable,
     KeyMissing,
     PreconditionFailed,
     RangeInvalid,
@@ -87,18 +89,20 @@ BY_EXCEPTION: Table = MappingProxyType(
         # botocore: no answer, or only a part of one
         "HTTPClientError": StoreUnavailable,
         "ConnectionError": StoreUnavailable,
+        "EndpointConnectionError": EndpointUnreachable,
+        "ConnectTimeoutError": EndpointUnreachable,
         "IncompleteReadError": StoreUnavailable,
         "FlexibleChecksumError": StoreUnavailable,
         "OSError": StoreUnavailable,
         # botocore: nobody to ask as
-        "NoCredentialsError": AccessDenied,
-        "PartialCredentialsError": AccessDenied,
-        "CredentialRetrievalError": AccessDenied,
-        "MetadataRetrievalError": AccessDenied,
-        "NoAuthTokenError": AccessDenied,
-        "TokenRetrievalError": AccessDenied,
-        "SSOError": AccessDenied,
-        "LoginError": AccessDenied,
+        "NoCredentialsError": CredentialsMissing,
+        "PartialCredentialsError": CredentialsMissing,
+        "CredentialRetrievalError": CredentialsMissing,
+        "MetadataRetrievalError": CredentialsMissing,
+        "NoAuthTokenError": CredentialsMissing,
+        "TokenRetrievalError": CredentialsMissing,
+        "SSOError": CredentialsMissing,
+        "LoginError": CredentialsMissing,
         # botocore: everything else is a setting or an argument
         "BotoCoreError": RequestRefused,
         # obstore, where it hides code and status
@@ -129,6 +133,11 @@ def store_error(
         conditional: whether it answers a write with a condition.
     """
     return _kind(code, status, conditional=conditional)(operation, key, detail)
+
+
+def named_bucket(detail: str, code: str, bucket: str) -> str:
+    """What the store said, and the bucket's name if that is what it does not have."""
+    return f"no bucket {bucket!r}: {detail}" if code == "NoSuchBucket" and bucket else detail
 
 
 def store_error_of(operation: str, key: str, exception: BaseException) -> StoreError:

@@ -19,18 +19,18 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from loaders.errors import AccessDenied, RangeInvalid, RequestRefused
+from loaders.errors import CredentialsMissing, EndpointUnreachable, RangeInvalid, RequestRefused
 from loaders.lifetime import PerProcess
 from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, CreateOnly, Fetched, IfMatch
 from loaders.store.common import PagedListing, check_range, check_size, check_tail
-from loaders.store.error_table import kind_of_exception, redact, store_error
+from loaders.store.error_table import kind_of_exception, named_bucket, redact, store_error
 from loaders.store.s3 import S3Store, bare_etag, s3_errors
 from loaders.store.settings import S3Settings
 
@@ -66,6 +66,8 @@ _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _UNWANTED_ANSWER = re.compile(r"non-partial response|Requested \S+, got|redirect without LOCATION")
 
+_NO_CONNECTION = re.compile(r"tcp connect error|dns error|Connect,")
+
 
 @dataclass(frozen=True, slots=True)
 class _RustStores:
@@ -97,6 +99,9 @@ class ObstoreStore(PagedListing):
         self._plain = S3Store(bucket, self.settings)
         self._connection = PerProcess("a connection", _Connection)
 
+    def _errors(self, operation: str, key: str, *, conditional: bool = False) -> AbstractContextManager[None]:
+        return _errors(operation, key, self.bucket, conditional=conditional)
+
     def __reduce__(self) -> tuple[type[ObstoreStore], tuple[str, S3Settings]]:
         return type(self), (self.bucket, self.settings)
 
@@ -111,7 +116,7 @@ class ObstoreStore(PagedListing):
         """See `ObjectStore.get`."""
         if not _takes(key):
             return self._plain.get(key, size_bytes_max=size_bytes_max)
-        with _errors("get", key):
+        with self._errors("get", key):
             return self._fetch(key, {}, size_bytes_max)
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
@@ -119,7 +124,7 @@ class ObstoreStore(PagedListing):
         check_range(start, end)
         if not _takes(key):
             return self._plain.get_range(key, start, end)
-        with _errors("get_range", key):
+        with self._errors("get_range", key):
             return self._fetch(key, {"range": (start, end)})
 
     def get_tail(self, key: str, length: int) -> Fetched:
@@ -128,7 +133,7 @@ class ObstoreStore(PagedListing):
         if not _takes(key):
             return self._plain.get_tail(key, length)
         try:
-            with _errors("get_tail", key):
+            with self._errors("get_tail", key):
                 return self._fetch(key, {"range": {"suffix": length}})
         except (RangeInvalid, RequestRefused):
             # An empty object has no tail to HTTP: a server refuses, or answers in a way that obstore refuses.
@@ -138,7 +143,7 @@ class ObstoreStore(PagedListing):
         """See `ObjectStore.get_if_changed`."""
         if not _takes(key):
             return self._plain.get_if_changed(key, etag, size_bytes_max=size_bytes_max)
-        with _errors("get_if_changed", key):
+        with self._errors("get_if_changed", key):
             try:
                 return self._fetch(key, {"if_none_match": f'"{etag}"'}, size_bytes_max)
             except NotModifiedError:
@@ -149,7 +154,7 @@ class ObstoreStore(PagedListing):
         if not _takes(key):
             return self._plain.put(key, body, condition=condition)
         mode = self._mode(condition)
-        with _errors("put", key, conditional=mode != "overwrite"):
+        with self._errors("put", key, conditional=mode != "overwrite"):
             store = self._stores().retrying if mode == "overwrite" else self._stores().once
             answer = obstore.put(store, key, body, mode=mode, use_multipart=False)
             return bare_etag(answer["e_tag"] or "")
@@ -248,27 +253,32 @@ def _credentials(bucket: str, clients: S3Clients) -> Boto3CredentialProvider:
     try:
         return Boto3CredentialProvider(clients.session, ttl=CREDENTIALS_TTL)
     except ValueError as error:
-        raise AccessDenied("connect", bucket, "no credentials found in AWS's configuration chain") from error
+        raise CredentialsMissing("connect", bucket, "no credentials found in AWS's configuration chain") from error
 
 
 @contextmanager
-def _errors(operation: str, key: str, *, conditional: bool = False) -> Iterator[None]:
+def _errors(operation: str, key: str, bucket: str, *, conditional: bool = False) -> Iterator[None]:
     """Turn what obstore raises in here into our errors, by the one table; the original stays as the cause."""
-    with s3_errors(operation, key, conditional=conditional):  # what boto3 raises while it finds its settings
+    with s3_errors(operation, key, bucket=bucket, conditional=conditional):
         try:
             yield
         except (BaseError, FileNotFoundError) as error:
-            raise _store_error(operation, key, error, conditional=conditional) from error
+            raise _store_error(operation, key, error, bucket, conditional=conditional) from error
 
 
-def _store_error(operation: str, key: str, error: Exception, *, conditional: bool) -> StoreError:
+def _store_error(operation: str, key: str, error: Exception, bucket: str, *, conditional: bool) -> StoreError:
     redact(error)
     # obstore has no fields for code and status, and its classes cannot tell 409 from 412, or a bucket from a key.
     words = str(error).partition("\n\nDebug source")[0]
     status, code = _STATUS.search(words), _CODE.search(words)
     if status is None:
-        known = RequestRefused if _UNWANTED_ANSWER.search(words) else kind_of_exception(error)
-        return known(operation, key, words)
+        return _kind_by_words(words, str(error), error)(operation, key, words)
     name = code[1] if code else ""
-    detail = f"{words.partition(': <')[0]} {name}".strip()
+    detail = named_bucket(f"{words.partition(': <')[0]} {name}".strip(), name, bucket)
     return store_error(operation, key, detail, code=name, status=int(status[1]), conditional=conditional)
+
+
+def _kind_by_words(words: str, all_words: str, error: Exception) -> type[StoreError]:
+    if _UNWANTED_ANSWER.search(words):
+        return RequestRefused
+    return EndpointUnreachable if _NO_CONNECTION.search(all_words) else kind_of_exception(error)

@@ -11,7 +11,8 @@ Checksums, proxies, certificates, endpoints, credentials: as AWS's configuration
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+import os
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -47,8 +48,8 @@ from loaders.store.common import (
     parse_content_range,
     range_header,
 )
-from loaders.store.error_table import store_error, store_error_of
-from loaders.store.settings import S3Settings
+from loaders.store.error_table import named_bucket, store_error, store_error_of
+from loaders.store.settings import S3Settings, check_endpoint_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -234,6 +235,8 @@ def connect(settings: S3Settings) -> S3Clients:
     Raises:
         BotoCoreError: the configuration chain contradicts itself, such as a profile that does not exist.
     """
+    if settings.endpoint_url is None and (endpoint := _named_endpoint()):
+        check_endpoint_url(endpoint)
     session = boto3.Session(profile_name=settings.profile, region_name=settings.region)
     style = {True: "path", False: "virtual", None: None}[settings.path_style]
     once = _client(session, settings, 1, style)
@@ -242,6 +245,13 @@ def connect(settings: S3Settings) -> S3Clients:
         style = "path"
         once = _client(session, settings, 1, style)
     return S3Clients(session, _client(session, settings, settings.attempts, style), once)
+
+
+def _named_endpoint() -> str | None:
+    """What the environment says: botocore finds out only after it has looked for credentials."""
+    if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
+        return None
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
 def _client(session: boto3.Session, settings: S3Settings, attempts: int, style: str | None) -> S3Client:
@@ -261,12 +271,20 @@ def _is_aws(endpoint_url: str) -> bool:
 
 
 @contextmanager
-def s3_errors(operation: str, key: str, *, conditional: bool = False) -> Iterator[None]:
-    """Turn what boto3 raises in here into our errors, by the one table; the original stays as the cause."""
+def s3_errors(operation: str, key: str, *, bucket: str = "", conditional: bool = False) -> Iterator[None]:
+    """Turn what boto3 raises in here into our errors, by the one table; the original stays as the cause.
+
+    Args:
+        operation: of the store.
+        key: of the object.
+        bucket: named by the error if there is no such bucket.
+        conditional: whether it is a write with a condition.
+    """
     try:
         yield
     except ClientError as error:
         code, status, detail = _refusal(error)
+        detail = named_bucket(detail, code, bucket)
         raise store_error(operation, key, detail, code=code, status=status, conditional=conditional) from error
     except (BotoCoreError, OSError, ValueError) as error:
         raise store_error_of(operation, key, error) from error
@@ -297,6 +315,9 @@ class S3Store(PagedListing):
         self.settings = settings or S3Settings()
         self._connection = PerProcess("a connection", _Connection)
 
+    def _errors(self, operation: str, key: str, *, conditional: bool = False) -> AbstractContextManager[None]:
+        return s3_errors(operation, key, bucket=self.bucket, conditional=conditional)
+
     def __reduce__(self) -> tuple[type[S3Store], tuple[str, S3Settings]]:
         return type(self), (self.bucket, self.settings)
 
@@ -313,7 +334,7 @@ class S3Store(PagedListing):
 
     def create_bucket(self) -> None:
         """Create the bucket unless it is ours already: for demos and tests."""
-        with s3_errors("create_bucket", self.bucket):
+        with self._errors("create_bucket", self.bucket):
             client = self.clients().retrying
             region = client.meta.region_name
             # us-east-1 is the one region that must not be named.
@@ -325,13 +346,13 @@ class S3Store(PagedListing):
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         """See `ObjectStore.get`."""
-        with s3_errors("get", key):
+        with self._errors("get", key):
             return self._fetch(key, size_bytes_max)
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
         """See `ObjectStore.get_range`."""
         check_range(start, end)
-        with s3_errors("get_range", key):
+        with self._errors("get_range", key):
             found = self._fetch(key, Range=range_header(start, end))
         return cut("get_range", key, found, start, end)
 
@@ -339,7 +360,7 @@ class S3Store(PagedListing):
         """See `ObjectStore.get_tail`."""
         check_tail(length)
         try:
-            with s3_errors("get_tail", key):
+            with self._errors("get_tail", key):
                 found = self._fetch(key, Range=f"bytes=-{length}")
         except RangeInvalid:
             found = self.get(key)  # an empty object has no last byte to begin at
@@ -348,7 +369,7 @@ class S3Store(PagedListing):
 
     def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
         """See `ObjectStore.get_if_changed`."""
-        with s3_errors("get_if_changed", key):
+        with self._errors("get_if_changed", key):
             try:
                 return self._fetch(key, size_bytes_max, IfNoneMatch=f'"{etag}"')
             except ClientError as error:
@@ -360,14 +381,14 @@ class S3Store(PagedListing):
         """See `ObjectStore.put`."""
         headers = self._headers(condition)
         content = body if isinstance(body, bytes) else bytes(body)
-        with s3_errors("put", key, conditional=bool(headers)):
+        with self._errors("put", key, conditional=bool(headers)):
             client = self.clients().once if headers else self.clients().retrying
             answer = client.put_object(Bucket=self.bucket, Key=key, Body=content, **headers)
             return bare_etag(answer["ETag"])
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
-        with s3_errors("delete", key):
+        with self._errors("delete", key):
             self.clients().retrying.delete_object(Bucket=self.bucket, Key=key)
 
     def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
@@ -377,14 +398,14 @@ class S3Store(PagedListing):
     def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
         """See `ObjectStore.list_page`."""
         check_page_limit(limit)
-        with s3_errors("list", prefix):
+        with self._errors("list", prefix):
             after: _ListFrom = {"StartAfter": start_after} if start_after else {}
             client = self.clients().retrying
             return listed(client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=limit, **after))
 
     def start_multipart(self, key: str) -> S3Multipart:
         """See `ObjectStore.start_multipart`."""
-        with s3_errors("start_multipart", key):
+        with self._errors("start_multipart", key):
             client = self.clients().retrying
             answer = client.create_multipart_upload(Bucket=self.bucket, Key=key)
         return S3Multipart(client, self.bucket, key, answer["UploadId"])
@@ -405,7 +426,7 @@ class S3Store(PagedListing):
         return {}
 
     def _delete_batch(self, keys: Sequence[str]) -> list[DeleteFailure]:
-        with s3_errors("delete_many", keys[0]):
+        with self._errors("delete_many", keys[0]):
             answer = self.clients().retrying.delete_objects(
                 Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True}
             )

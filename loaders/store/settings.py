@@ -10,11 +10,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
+from urllib.parse import urlsplit
 
 from loaders.errors import redacted
 from loaders.settings import check_settings
 
 Client = Literal["boto3", "obstore"]
+
+
+def check_endpoint_url(url: str) -> None:
+    """Do nothing for the URL of an endpoint.
+
+    Raises:
+        ValueError: it has no scheme, another one than http and https, or no host.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        expected = "expected an endpoint with its scheme, such as http://localhost:9000 or https://host"
+        raise ValueError(f"{expected}, found {redacted(url)!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -54,6 +67,8 @@ class S3Settings:
     def __post_init__(self) -> None:
         if self.client not in get_args(Client):
             raise ValueError(f"expected client as one of {', '.join(get_args(Client))}, found {self.client!r}")
+        if self.endpoint_url is not None:
+            check_endpoint_url(self.endpoint_url)
         check_settings(self)
 
     def __repr__(self) -> str:

@@ -23,6 +23,7 @@ from accel.catalog.importing import (
     commit_import,
     plan_import,
 )
+from accel.cli.elsewhere import wrong_place
 from accel.cli.options import StoreChoice, command, end_with, store_options, yes_option
 from accel.rendering import Column, Output, Rendered, Shown, said, table_of
 from accel.units import count_text, size_text
@@ -76,7 +77,7 @@ def import_command(
             what = "abandoned; no object was touched" if was_there else "no import was under way"
             output.show(said(what, abandoned=was_there))
             return
-        plan = _planned(catalog, ImportChoice(owners, frozenset(leave_out), skip_bad), output, keep=yes)
+        plan = _planned(catalog, store, ImportChoice(owners, frozenset(leave_out), skip_bad), output, keep=yes)
         is_possible = not plan.report.hindrances
         if yes and is_possible:
             commit_import(catalog, plan)
@@ -86,8 +87,12 @@ def import_command(
     end_with(0 if is_possible else EXIT_REFUSED)
 
 
-def _planned(catalog: ObjectCatalog, choice: ImportChoice, output: Output, *, keep: bool) -> ImportPlan:
+def _planned(
+    catalog: ObjectCatalog, store: StoreChoice, choice: ImportChoice, output: Output, *, keep: bool
+) -> ImportPlan:
     objects = bucket_objects(catalog)
+    if not len(objects.ids) and (wrong := wrong_place(store, catalog.parts.layout)) is not None:
+        raise wrong
     with output.progress("reading indexes", len(objects.ids)) as tell:
         return plan_import(catalog, objects, choice, keep=keep, progress=tell)
 

@@ -12,6 +12,7 @@ from msgspec import structs
 from rich.table import Table
 from rich.text import Text
 
+from accel.cli.elsewhere import told_from_lost
 from accel.cli.options import TIME, ReaderChoice, command, range_options, reader_options
 from accel.image import version_number
 from accel.lookup.answer import Answer, FoundObject, Kind
@@ -132,7 +133,7 @@ def _styled_lines(told: Explanation) -> Iterator[Text]:
 def get_objects(question: Question, reader: ReaderChoice, output: Output) -> None:
     """Find the objects that hold a stream's offsets."""
     store = reader.store.open()
-    with reader.open(store) as opened:
+    with reader.open(store) as opened, told_from_lost(reader.store, opened.layout):
         started = SYSTEM.timer()
         answer = opened.accelerator.get_objects(**asdict(question))
         seconds = SYSTEM.timer() - started
@@ -152,4 +153,5 @@ def explain(question: Question, reader: ReaderChoice, output: Output) -> None:
         told = opened.accelerator.explain(**asdict(question))
     output.show(Shown(told.to_dict(), _styled_lines(told)))
     if told.error is not None:
-        raise told.error
+        with told_from_lost(reader.store, opened.layout):
+            raise told.error

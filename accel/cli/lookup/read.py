@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from accel.cli.elsewhere import told_from_lost
 from accel.cli.options import SIZE, Command, ReaderChoice, command, reader_options
 from accel.cli.stream.notation import cut_text, moment_ms_text, numbers_by_segment, parse_number, read_cut
 from accel.cli.stream.options import ScopeChoice, StreamChoice, parse_name, read_by
@@ -241,7 +242,7 @@ class Offsets:
             raise click.UsageError("Missing option '--start'.")
         if self.max_bytes < 1:
             raise click.BadParameter(f"expected at least 1 byte, found {self.max_bytes}", param_hint="'--max-bytes'")
-        with reader.open(reader.store.open()) as opened:
+        with reader.open(reader.store.open()) as opened, told_from_lost(reader.store, opened.layout):
             reading = opened.accelerator.read(stream_id, self.start, self.end, max_bytes=self.max_bytes)
             counted = _Printed()
             output.show_each(_shown_batches(reading, counted, form))

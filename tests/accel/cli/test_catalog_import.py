@@ -200,3 +200,18 @@ def test_an_import_works_on_an_endpoint(moto_endpoint: Endpoint, aws_environment
     assert found("--store", url, "--node", "4", "--yes")["objects"] == 3
     assert found("--store", url, "--node", "4", "--yes")["objects"] == 3
     assert live(url) == 3
+
+
+def test_an_import_that_finds_nothing_says_what_lies_there() -> None:
+    url = f"memory://{uuid4().hex}"
+    assert run("catalog", "init", url, "--namespace", "shop").exit_code == 0
+    put(open_store(url), 9, (1, 5, 15))
+    open_store(url).put("logs/00000000/other/0", b"?")
+    assert run("catalog", "init", f"{url}/deep", "--namespace", "logs").exit_code == 0
+    before = keys(url)
+    result = run("catalog", "import", f"{url}/deep", "--node", "4", "--yes")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"error: expected objects of namespace 'logs' at {url}/deep, found none" in result.stderr
+    there = "objects: 1 of namespace 'shop', 1 of namespace 'other' below logs/"
+    assert f"keys that are no objects; in the whole bucket: {there}" in result.stderr
+    assert keys(url) == before

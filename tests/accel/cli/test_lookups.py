@@ -98,7 +98,7 @@ def test_an_explanation_begins_with_the_answer(world: World) -> None:
 
 def test_an_explanation_as_json_has_these_keys(world: World) -> None:
     found = json.loads(world.run("explain", *QUESTION, "--output", "json").stdout)
-    assert list(found) == ["request", "policy", "image_versions", "answer", "error", "cost", "events"]
+    assert list(found) == ["request", "policy", "image_versions", "answer", "error", "cost", "hints", "events"]
     assert list(found["cost"]) == ["rounds", "requests", "bytes", "seconds", "requests_if_everything_was_opened"]
     assert {each["event"] for each in found["events"]} == {"hopped", "round", "picked", "ended"}
 
@@ -176,3 +176,20 @@ def test_an_image_that_is_none_is_refused(world: World) -> None:
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")
     assert "expected an image as a JSON object, found list" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["get-objects", "explain", "read"])
+def test_a_wrong_prefix_and_a_wrong_namespace_are_told_from_lost_objects(world: World, command: str) -> None:
+    image = ("--image", str(world.image_path))
+    found = run(command, f"{world.store_url}/other", *QUESTION, *image)
+    assert found.exit_code == 1
+    error, advice = found.stderr.splitlines()[-2:]
+    assert f"expected objects of namespace 'cluster' at {world.store_url}/other, found none" in error
+    assert "there: nothing; in the whole bucket: objects: 21 of namespace 'cluster'" in error
+    assert advice.startswith("advice: check the bucket and the prefix of the store, and the namespace")
+
+    world.change_image(namespace="another")
+    found = run(command, world.store_url, *QUESTION, *image, "--output", "json")
+    told = json.loads(found.stderr.splitlines()[-1])
+    assert (found.exit_code, told["type"]) == (1, "WrongPlace")
+    assert "there: objects: 21 of namespace 'cluster'" in told["message"]

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from loaders.errors import AccessDenied, RequestRefused
+from loaders.errors import CredentialsMissing, RequestRefused
 from loaders.store import ObstoreStore, S3Settings, S3Store
 from tests.servers.scripted import ScriptedServer, found, refusal
 
@@ -152,13 +152,13 @@ def test_unsigned_requests_need_no_credentials(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_no_credentials_at_all_is_access_denied(
+def test_no_credentials_at_all_is_told(
     client: type[S3Store | ObstoreStore], aws_environment: pytest.MonkeyPatch, scripted: ScriptedServer
 ) -> None:
     aws_environment.delenv("AWS_ACCESS_KEY_ID")
     aws_environment.delenv("AWS_SECRET_ACCESS_KEY")
     store = client("bucket", S3Settings(endpoint_url=scripted.url))
-    with pytest.raises(AccessDenied, match="credentials"):
+    with pytest.raises(CredentialsMissing, match="credentials"):
         store.get("k")
     assert scripted.requests == []
 
