@@ -80,7 +80,7 @@ class SideBySide:
         script = self._scripts[number]
         self._waiting.pop(number, None)
         try:
-            step = script.send(sent)
+            step: Any = script.send(sent)  # a Wait or a Call
             while not hasattr(step, "futures"):
                 step = self._call(script, step.function)
         except StopIteration as stop:
