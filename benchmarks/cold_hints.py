@@ -125,10 +125,10 @@ class ColdReader:
         if root_known:
             self.loader.read_root(NODE_ID).result.result()
 
-    def look_up(self, start: int) -> tuple[Answer, Cost]:
+    def look_up(self, start: int, end: int = -1) -> tuple[Answer, Cost]:
         """One lookup to the first object, and all requests that it took."""
         self.hinted.store.reset()
-        steps = search(Request(STREAM_ID, start, -1, 1), self.hinted.image, self.known, Spread(), hints=self.hints)
+        steps = search(Request(STREAM_ID, start, end, 1), self.hinted.image, self.known, Spread(), hints=self.hints)
         opened, rounds, latencies = 0, 0, 0
         sent: Sent = None
         try:

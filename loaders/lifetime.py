@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
 from typing import Any, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
@@ -180,6 +180,7 @@ class Threads(ThreadPoolExecutor):
     ) -> None:
         super().__init__(threads_max, thread_name_prefix=name)
         self._lifetime = Lifetime(f"threads {name!r}", process_id) if lifetime is None else lifetime
+        self._under_way: set[Future[Any]] = set()
 
     def submit(self, work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Future[T]:
         """As that of an executor.
@@ -190,11 +191,18 @@ class Threads(ThreadPoolExecutor):
         """
         self._lifetime.check()
         try:
-            return super().submit(work, *args, **options)
+            result = super().submit(work, *args, **options)
         except RuntimeError as error:
             if "shutdown" not in str(error):
                 raise  # no thread could be started
             raise Closed(f"expected {self._lifetime.what} that is open, found it closed") from error
+        self._under_way.add(result)
+        result.add_done_callback(self._under_way.discard)
+        return result
+
+    def wait_idle(self) -> None:
+        """Wait until all work that was submitted up to now has ended, however it ended."""
+        wait(self._under_way.copy())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """As that of an executor; nothing in another process, where it has no threads to end."""

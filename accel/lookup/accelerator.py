@@ -330,7 +330,8 @@ class AcceleratorBase:
             raise
         except AccelError as error:
             outcome = error
-        return Explanation(request, outcome, trace, timer() - started, engine.policy_name)
+        hints = engine.hint_states(trace.node_ids)
+        return Explanation(request, outcome, trace, timer() - started, engine.policy_name, hints)
 
     def _fetch(self, request: Request, timeout_seconds: float) -> Script[Answer]:
         engine = self._engine
@@ -660,6 +661,14 @@ class ReadAccelerator(AcceleratorBase):
     def close(self) -> None:
         """Stop loading; blocks until the requests that are under way have ended. Calls that need more raise Closed."""
         self._close_engine()
+
+    def wait_idle(self) -> None:
+        """Wait until the requests that earlier calls began have ended.
+
+        A lookup does not wait for requests that it can do without: their results come into memory later. Programs that
+        count requests call this before they look at their counts.
+        """
+        self._engine.executor.wait_idle()
 
     def warm(self, nodes: Iterable[int] | None = None) -> WarmReport:
         """Load what hints there are for these nodes before serving: roots of snapshots, and filter packs.

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel.errors import ImageRefused
-from accel.image import MetadataImage, ObjectRef, make_node, node_of_columns
+from accel.image import MetadataImage, ObjectRef, OwnershipRange, make_node, make_stream, node_of_columns
 from accel.image_source import JsonFile, PolledImages, StaticImages, load_image_file
+from tests.accel.lookup.commit_facts import Told
 from tests.accel.lookup.driving import Clock
 
 
@@ -235,6 +236,26 @@ def test_a_file_that_is_nested_without_end_is_refused(tmp_path: Path, text: str)
     path.write_text(text)
     with pytest.raises(ImageRefused, match="nested too deeply"):
         load_image_file(path)
+
+
+@pytest.mark.parametrize(
+    ("last", "told", "expected"),
+    [
+        (-1, None, (10, None)),
+        (-1, 70, (10, 70)),
+        (90, None, (10, 90)),
+        (90, 70, (10, 90)),
+        (90, 120, (10, 120)),
+    ],
+)
+def test_what_a_node_owns_of_a_stream_spans_all_its_ranges_and_ends_where_these_or_commits_say(
+    last: int, told: int | None, expected: tuple[int, int | None]
+) -> None:
+    ranges = [OwnershipRange(0, 10, 20, 4), OwnershipRange(1, 20, 60, 7), OwnershipRange(2, 60, last, 4)]
+    facts = Told(ends={} if told is None else {1: told})
+    listed = make_node(4, [(0, ObjectRef(0))], facts=facts)
+    assert make_stream(1, 0, ranges, []).owned_span(listed) == expected
+    assert make_stream(1, 15, ranges, []).owned_span(listed) == (15, expected[1])
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), max_size=30), st.integers(0, 30))

@@ -142,7 +142,7 @@ class _Measured:
         self._log = _SizeLog(node.store)
         self._store = CountingStore(self._log)
         # One thread: time is simulated, and an object in memory comes no sooner to several.
-        settings = Settings(policy=policy, parallel_loads=1, hashed_ids_max=16_384, use_hints=False)
+        settings = Settings(policy=policy, parallel_loads=1, hedge_percent=0, hashed_ids_max=16_384, use_hints=False)
         self._accelerator = ReadAccelerator(node.images, self._store, settings=settings)
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ class _Measured:
         before = self._store.snapshot()
         self._log.sizes.clear()
         told = self._accelerator.explain(request.stream_id, request.start, request.end, request.limit)
-        self._wait_for_loads()
+        self._accelerator.wait_idle()
         counts = self._store.snapshot() - before
         self._compare(told, "warm" if before.gets else "cold")
         rounds = _divided(self._log.sizes, told.trace.rounds)
@@ -162,10 +162,6 @@ class _Measured:
         return ReadCost(
             counts.gets, told.answer.rounds, counts.total.received_bytes, _mean_latency_seconds(rounds, rng)
         )
-
-    def _wait_for_loads(self) -> None:
-        """Until all is there that was asked for: the one thread does one thing after another."""
-        self._accelerator._engine.executor.submit(int).result()  # noqa: SLF001 - nobody else has to know when
 
     def _compare(self, told: Explanation, state: str) -> None:
         request = told.answer.request

@@ -98,7 +98,7 @@ def test_an_explanation_begins_with_the_answer(world: World) -> None:
 
 def test_an_explanation_as_json_has_these_keys(world: World) -> None:
     found = json.loads(world.run("explain", *QUESTION, "--output", "json").stdout)
-    assert list(found) == ["request", "policy", "image_versions", "answer", "error", "cost", "events"]
+    assert list(found) == ["request", "policy", "image_versions", "answer", "error", "cost", "hints", "events"]
     assert list(found["cost"]) == ["rounds", "requests", "bytes", "seconds", "requests_if_everything_was_opened"]
     assert {each["event"] for each in found["events"]} == {"hopped", "round", "picked", "ended"}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from typing import Any, TypeVar
 
 from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
@@ -116,7 +115,7 @@ def _made(
 
 
 class Settled(ReadAccelerator):
-    """Each call ends when all that it began has ended; with four threads.
+    """Each call ends when all that it began has ended.
 
     A lookup does not wait for what it can do without: that is still under way when the answer is there.
     """
@@ -125,7 +124,4 @@ class Settled(ReadAccelerator):
         try:
             return super()._run(script)
         finally:
-            met = threading.Barrier(LOADING_THREADS + 1)
-            for _ in range(LOADING_THREADS):  # no thread comes here before it has no other work
-                self._engine.executor.submit(met.wait)
-            met.wait()
+            self.wait_idle()

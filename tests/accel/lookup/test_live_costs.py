@@ -10,6 +10,7 @@ import functools
 
 import pytest
 
+from benchmarks.cold_hints import ColdReader, with_snapshot
 from benchmarks.cold_requests import (
     KINDS,
     End,
@@ -93,3 +94,35 @@ def test_an_end_that_was_told_some_objects_ago_is_as_good(kind: str, place: str)
 )
 def test_what_follows_the_first_object_costs_exactly_this(kind: str, expected: Total) -> None:
     assert total_of(nodes_of(kind), "middle", limit=4) == expected
+
+
+def hinted_cost(
+    objects: int, at: int, *, newer: int = 0, root_known: bool, length: int = -1, end: End = End.TOLD
+) -> Total:
+    """What a lookup of the stream's object at a position costs, where a snapshot covers all but the newest objects."""
+    node = with_end(make_cold_node(objects, 1.0, 3), end)
+    _, start, _ = node.holders[at]
+    reader = ColdReader(with_snapshot(node, newer), root_known=root_known)
+    answer, cost = reader.look_up(start, -1 if length < 0 else start + length)
+    assert answer.objects[0].start == start
+    return cost.gets, cost.rounds
+
+
+def test_a_root_is_worth_reading_for_more_than_32_candidates() -> None:
+    assert hinted_cost(32, 16, root_known=False) == (10, 2)
+    assert hinted_cost(33, 16, root_known=False) == (2, 2)
+
+
+def test_entries_are_worth_asking_for_two_covered_candidates() -> None:
+    assert hinted_cost(40, 20, newer=39, root_known=True) == (12, 2)
+    assert hinted_cost(40, 20, newer=38, root_known=True) == (13, 3)
+
+
+def test_up_to_16_objects_that_the_snapshot_does_not_cover_are_opened_in_one_round() -> None:
+    assert hinted_cost(100, 100 - 16 + 2, newer=16, root_known=False) == (2 + 16, 3)
+    assert hinted_cost(100, 100 - 17 + 2, newer=17, root_known=False) == (2 + 8, 4)
+
+
+def test_where_nobody_tells_the_end_only_an_open_end_says_that_a_read_is_at_the_tail() -> None:
+    for end, length, expected in ((End.UNKNOWN, -1, 5), (End.UNKNOWN, 1, 1), (End.TOLD, -1, 1), (End.TOLD, 1, 1)):
+        assert hinted_cost(100, 50, newer=30, root_known=True, length=length, end=end) == (expected, 1)
