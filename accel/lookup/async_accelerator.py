@@ -135,6 +135,8 @@ class AsyncReadAccelerator(AcceleratorBase):
         except StopIteration as stop:
             result: T = stop.value
             return result
+        finally:
+            script.close()  # who is cancelled ends here, not when the last frame of his traceback is forgotten
 
 
 class AsyncReading(ReadingBase, AsyncIterator[RecordBatch]):
