@@ -47,6 +47,7 @@ def run(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - requests and byt
         nothing = _cost(store, catalog)
         _upload(catalog, 3)
         one = _cost(store, catalog)
+        catalog.follow()  # who begins to follow reads the checkpoints, once
         idle = _cost(store, catalog, catalog.follow)
         _upload(catalog, 4)
         followed = _cost(store, catalog, catalog.follow)

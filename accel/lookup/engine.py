@@ -20,7 +20,7 @@ from accel.lookup.hints import HintLoad, HintLoader, HintStore
 from accel.lookup.index_cache import EmptyIndexCache, SharedIndexCache
 from accel.lookup.lookup import Asking, begin
 from accel.lookup.reading import Ranges, ReadSteps, read_range
-from accel.lookup.stats import AcceleratorStats, Counters, LookupStats, count_answer
+from accel.lookup.stats import AcceleratorStats, Counters, LookupStats, NodeHint, count_answer
 from accel.lookup.steps import (
     AwaitMore,
     FetchSpan,
@@ -33,7 +33,7 @@ from accel.lookup.steps import (
     Reply,
     SnapshotKnown,
 )
-from accel.lookup.warming import Warming, WarmReport
+from accel.lookup.warming import PackFollower, Warming, WarmReport
 from accel.settings import Settings
 from accel.system import Components
 from loaders.hints import StreamEntries
@@ -48,6 +48,7 @@ from range_index import ObjectRanges
 
 if TYPE_CHECKING:
     from accel.lookup.explain import Trace
+    from accel.lookup.slow_lookups import SlowLookups
 
 
 HINT = -1
@@ -175,7 +176,11 @@ class Engine:
         )
         self.hints = HintStore(self.layout.namespace, system.timer, settings, self.loader.holds)
         self._hint_loader = HintLoader(store, self.hints, self.executor, self._learn_entries)
+        self._pack_follower = PackFollower(
+            store, self.hints, self.index_cache.add_filters, self.executor, system.timer, settings.hint_ttl_seconds
+        )
         self._inputs = self._make_inputs()
+        self.slow_lookups = self._make_slow_lookups()
 
     @property
     def policy_name(self) -> str:
@@ -202,7 +207,11 @@ class Engine:
         )
 
     def read_hint(self, step: OpenObjects) -> HintLoad | None:
-        """Start to read what a step wants of the node's snapshot; None if it wants nothing."""
+        """Start to read what a step wants of the node's snapshot; None if it wants nothing.
+
+        Where objects have to be opened at all, newer filter packs are worth looking for, at most once in a while.
+        """
+        self._pack_follower.look_if_due(self.images.image)
         if isinstance(step, ReadRoot):
             return self._hint_loader.read_root(step.node.node_id)
         return self._hint_loader.read_entries(step) if isinstance(step, ReadEntries) else None
@@ -257,7 +266,9 @@ class Engine:
             + known.hashed_ids_bytes
             + settings.block_index_size_bytes_max
             + settings.hint_root_size_bytes_max
+            + settings.hint_root_size_bytes_max // 4
             + settings.hint_entry_size_bytes_max,
+            node_hints=self.hints.states(self.images.image.nodes.values(), all_of_them=False),
         )
 
     def warm(self, node_ids: Iterable[int] | None = None) -> WarmReport:
@@ -268,13 +279,31 @@ class Engine:
         if self.settings.bypass or not self.settings.use_hints:
             return WarmReport(nodes=len(nodes))
         warming = Warming(self.store, self.hints, self._hint_loader, self.index_cache.add_filters, self.executor)
-        return warming.run(nodes, self.system.timer)
+        report = warming.run(nodes, self.system.timer)
+        self._pack_follower.follow(nodes)
+        return report
+
+    def hint_states(self, node_ids: Iterable[int]) -> tuple[NodeHint, ...]:
+        """What is known of the hints of these nodes; nothing if no hints are used."""
+        if self._inputs.hints is None:
+            return ()
+        image = self.images.image
+        return self.hints.states(image.node(node_id) for node_id in node_ids)
 
     def close(self) -> None:
         """Stop loading; what is under way ends first, but for questions to the source of images."""
         self.images.close()
         self.executor.shutdown(wait=True, cancel_futures=False)
         self.store.close()
+
+    def _make_slow_lookups(self) -> SlowLookups | None:
+        settings, system = self.settings, self.system
+        if settings.slow_lookup_seconds is None:
+            return None
+        from accel.lookup.slow_lookups import SlowLookups  # noqa: PLC0415 - it loads `explain`, which few need
+
+        bounds = (settings.slow_lookup_seconds, settings.slow_lookups_max)
+        return SlowLookups(*bounds, self.policy_name, system.timer, system.clock)
 
     def _make_inputs(self) -> Inputs:
         settings, key_of = self.settings, self.layout.object_key

@@ -37,7 +37,7 @@ from accel.errors import AccelError
 from accel.image import OPEN_END, ImageVersion, NodeImage, OwnershipRange, version_number
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request
 from accel.lookup.known_ranges import KnownRanges, SnapshotFacts, covered_objects
-from accel.lookup.stats import trouble_of
+from accel.lookup.stats import NodeHint, trouble_of
 from accel.lookup.steps import HintReply, OpenObjects, ReadEntries, ReadRoot
 from accel.units import count_text, size_text, time_text
 from loaders.hints import HintProblem, HintTrouble
@@ -62,6 +62,7 @@ class Explanation:
         trace: what happened.
         seconds: time in all.
         policy: which policy chose what to open.
+        hints: for each node that was visited the state of its snapshot and of its pack, after the lookup.
     """
 
     request: Request
@@ -69,6 +70,7 @@ class Explanation:
     trace: Trace
     seconds: float
     policy: str
+    hints: tuple[NodeHint, ...] = ()
 
     @property
     def answer(self) -> Answer:
@@ -117,6 +119,7 @@ class Explanation:
                 "seconds": self.seconds,
                 "requests_if_everything_was_opened": self.listed_objects,
             },
+            "hints": [{**asdict(hint), "state": hint.state.value} for hint in self.hints],
             "events": [{"event": EVENT_NAMES[type(event)], **_plain(asdict(event))} for event in self.trace.events],
         }
 
@@ -175,9 +178,17 @@ class Explanation:
             yield ""
         for opened in failed:
             yield f"warning  object {opened.object_id} could not be opened: {opened.error}"
+        yield from self._hint_states()
         if self.trace.rounds:
             yield ""
             yield f"map      {_LEGEND}"
+
+    def _hint_states(self) -> Iterator[str]:
+        if not self.requests:
+            return  # memory answered, and no hint could have saved anything
+        for node_id in dict.fromkeys(hint.node_id for hint in self.hints):
+            told = "; ".join(str(hint) for hint in self.hints if hint.node_id == node_id)
+            yield from textwrap.wrap(f"hints    node {node_id}: {told}", WIDTH, subsequent_indent=" " * 9)
 
 
 def answer_text(answer: Answer) -> str:
@@ -502,6 +513,11 @@ class Trace:
     def hints(self) -> list[HintRead]:
         """When the node's snapshot was asked or used, in order."""
         return [event for event in self.events if isinstance(event, HintRead)]
+
+    @property
+    def node_ids(self) -> list[int]:
+        """The nodes that were visited, each once, in order."""
+        return list(dict.fromkeys(event.owned.node_id for event in self.events if isinstance(event, NodeVisited)))
 
     def record_start(self, image_version: ImageVersion) -> None:
         """A search starts, perhaps over again, on this image."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
@@ -24,8 +24,8 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from accel.errors import AccelError
-from accel.image import ObjectRef
-from accel.lookup.stats import Counters, HintStats, count_problem
+from accel.image import NodeImage, ObjectRef
+from accel.lookup.stats import Counters, HintKnown, HintStats, NodeHint, count_problem
 from accel.lookup.steps import HintReply, ReadEntries, SnapshotKnown
 from accel.settings import Settings
 from loaders.format import BlockRow
@@ -34,10 +34,13 @@ from loaders.hints import (
     EntryColumns,
     HintProblem,
     HintTrouble,
+    KnownRoot,
+    PackRoot,
     RootCache,
     SnapshotRoot,
     StreamEntries,
     decode_entries,
+    decode_pack_root,
     decode_readable_root,
     read_span,
 )
@@ -47,6 +50,9 @@ from loaders.store import ObjectStore
 
 BAD_SPANS_MAX = 1024
 """What could not be used is remembered up to this number, then all of it is forgotten."""
+
+COVERED_MIN = 2
+"""A hint that speaks of fewer listed objects is not worth asking: opening them costs no more."""
 
 T = TypeVar("T")
 
@@ -95,6 +101,15 @@ class HintStore:
             ttl_seconds=settings.hint_ttl_seconds,
             missing_ttl_seconds=settings.hint_missing_ttl_seconds,
         )
+        self.packs: RootCache[PackRoot] = RootCache(
+            pack_root_key,
+            lambda data, node_id: decode_pack_root(data, namespace=namespace, node_id=node_id),
+            timer,
+            size_bytes_max=settings.hint_root_size_bytes_max // 4,
+            ttl_seconds=0.0,  # whoever asks for one wants to know whether it has changed
+            missing_ttl_seconds=settings.hint_missing_ttl_seconds,
+        )
+        """Roots of packs that were loaded; conditional GETs tell whether there are newer ones."""
         self._lock = threading.Lock()
         self._held: LRUCache[tuple[int, int], _Held] = LRUCache(
             settings.hint_entry_size_bytes_max, getsizeof=lambda held: held.nbytes
@@ -186,7 +201,26 @@ class HintStore:
         roots = self.roots.stats()
         with self._lock:
             entry_bytes = int(self._held.currsize)
-        return self.counters.stats(roots=roots.roots, root_bytes=roots.nbytes, entry_bytes=entry_bytes)
+        root_bytes = roots.nbytes + self.packs.stats().nbytes
+        return self.counters.stats(roots=roots.roots, root_bytes=root_bytes, entry_bytes=entry_bytes)
+
+    def states(self, nodes: Iterable[NodeImage], *, all_of_them: bool = True) -> tuple[NodeHint, ...]:
+        """What is known of the snapshot and the pack of each node; O(objects of these nodes).
+
+        Args:
+            nodes: which.
+            all_of_them: also of those for which nothing was read so far.
+        """
+        found = []
+        for node in nodes:
+            for kind, roots, unread in (
+                ("snapshot", self.roots, "no lookup has needed it"),
+                ("pack", self.packs, "warm() loads it"),
+            ):
+                known = roots.last_known(node.node_id)
+                if known is not None or all_of_them:
+                    found.append(_state_of(node, kind, known, unread))
+        return tuple(found)
 
     def _look(self, node_id: int, stream_id: int) -> _Held | None:
         with self._lock:
@@ -197,6 +231,30 @@ def _add_bounded(few: set[T], one: T) -> None:
     if len(few) >= BAD_SPANS_MAX:
         few.clear()
     few.add(one)
+
+
+def _state_of(
+    node: NodeImage, kind: str, known: KnownRoot[SnapshotRoot] | KnownRoot[PackRoot] | None, unread: str
+) -> NodeHint:
+    def told(state: HintKnown, reason: str = "", covered: int = 0) -> NodeHint:
+        return NodeHint(node.node_id, kind, state, covered, len(node), reason)
+
+    if known is None:
+        return told(HintKnown.NOT_READ, unread)
+    if known.root is None:
+        problem = known.problem
+        if problem is None or problem.kind is HintTrouble.MISSING:
+            return told(HintKnown.ABSENT, "nobody has built one (accel catalog build-hints)")
+        return told(HintKnown.UNUSABLE, f"{problem.kind}: {problem.detail}")
+    covered = int(known.root.covers(node.object_ids, node.sizes_bytes).sum())
+    if covered < min(COVERED_MIN, len(node)):
+        return told(HintKnown.TOO_OLD, f"it speaks of {covered} of {len(node)} listed objects", covered)
+    return told(HintKnown.USED, covered=covered)
+
+
+def pack_root_key(node_id: int) -> str:
+    """Where the root of a node's pack lies."""
+    return hint_root_key(HintKind.PACKS, node_id)
 
 
 def snapshot_root_key(node_id: int) -> str:

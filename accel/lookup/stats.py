@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from accel.errors import AccelError
@@ -117,6 +118,44 @@ class HintStats:
         return self.root_bytes + self.entry_bytes
 
 
+class HintKnown(StrEnum):
+    """What is known of a hint of a node; the text stands in reports."""
+
+    USED = "used"
+    ABSENT = "absent"
+    TOO_OLD = "too old"
+    UNUSABLE = "unusable"
+    NOT_READ = "not read"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHint:
+    """What is known of one hint of a node now.
+
+    Args:
+        node_id: whose.
+        kind: "snapshot" or "pack".
+        state: used: lookups take what it says; absent: nobody has built one; too old: it speaks of next to none of the
+            objects that are listed now; unusable; not read: no lookup has needed it, or `warm` has not been called.
+        covered: listed objects that it speaks of.
+        listed: objects of the node's list.
+        reason: why it is not used; empty if it is.
+    """
+
+    node_id: int
+    kind: str
+    state: HintKnown
+    covered: int
+    listed: int
+    reason: str = ""
+
+    def __str__(self) -> str:
+        told = f"{self.kind} {self.state}"
+        if self.state is HintKnown.USED:
+            return f"{told}, covers {self.covered} of {self.listed} listed"
+        return f"{told}: {self.reason}" if self.reason else told
+
+
 @dataclass(frozen=True, slots=True)
 class AcceleratorStats:
     """Everything an accelerator counts, and what it holds in memory against its bounds.
@@ -129,6 +168,7 @@ class AcceleratorStats:
         lookups, knowledge, loader, hints, hedging: the parts.
         memory_bytes: of all caches.
         memory_bytes_max: the sum of their bounds.
+        node_hints: which hints of which nodes are used, and why others are not; of nodes that were asked for any.
     """
 
     image_version: ImageVersion
@@ -141,6 +181,7 @@ class AcceleratorStats:
     hedging: HedgeStats
     memory_bytes: int
     memory_bytes_max: int
+    node_hints: tuple[NodeHint, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON; the version as one number."""

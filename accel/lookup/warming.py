@@ -6,18 +6,22 @@ without that hint. Only filters of objects that the image lists, with the size t
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 from accel.errors import AccelError
-from accel.image import NodeImage
-from accel.lookup.hints import HintLoader, HintStore
-from accel.lookup.stats import count_problem, trouble_of
+from accel.image import MetadataImage, NodeImage
+from accel.lookup.hints import HintLoader, HintStore, pack_root_key
+from accel.lookup.stats import NodeHint, count_problem, trouble_of
 from bloom import StreamFilter
-from loaders.hints import ByteSpan, HintProblem, PackRoot, decode_pack_span, plan_pack_reads, read_pack_root, read_span
+from loaders.hints import ByteSpan, HintProblem, PackRoot, decode_pack_span, plan_pack_reads, read_span
+from loaders.hints.roots import fetch_root
 from loaders.parallel import run_bounded
 from loaders.store import ObjectStore
 
@@ -45,6 +49,7 @@ class WarmReport:
         bytes_read: by these.
         seconds: in all.
         problems: what could not be used, as kind and text; a node without hints is one of kind "missing".
+        hints: for each node the state of its snapshot and of its pack: used, absent, too old or unusable, and why.
     """
 
     nodes: int = 0
@@ -56,6 +61,7 @@ class WarmReport:
     bytes_read: int = 0
     seconds: float = 0.0
     problems: tuple[tuple[str, str], ...] = ()
+    hints: tuple[NodeHint, ...] = ()
 
 
 class Warming:
@@ -95,7 +101,8 @@ class Warming:
         for _ in self._some_at_once(self._reads(nodes), self._load_filters):
             pass
         self._hints.counters.add(**{name: self._counts[name] for name in ("packs", "filters", "filters_bad")})
-        return WarmReport(len(nodes), **self._counts, seconds=timer() - started, problems=tuple(self._problems))
+        problems, states = tuple(self._problems), self._hints.states(nodes)
+        return WarmReport(len(nodes), **self._counts, seconds=timer() - started, problems=problems, hints=states)
 
     def _read_snapshot_roots(self, nodes: Sequence[NodeImage]) -> None:
         for first in range(0, len(nodes), ROOTS_AT_ONCE):
@@ -120,12 +127,17 @@ class Warming:
     def _read_pack_root(self, node: NodeImage) -> tuple[NodeImage, PackRoot] | None:
         self._asked()
         try:
-            root = read_pack_root(self._store, self._hints.namespace, node.node_id)
+            fetched = fetch_root(self._store, pack_root_key(node.node_id))
+            known = self._hints.packs.take(node.node_id, fetched)
         except (HintProblem, AccelError) as problem:
             self._note(problem)
             return None
+        if known.root is None:
+            if known.problem is not None:
+                self._note(known.problem)
+            return None
         self._count(packs=1)
-        return node, root
+        return node, known.root
 
     def _load_filters(self, read: _PackRead) -> None:
         self._asked()
@@ -162,6 +174,114 @@ class Warming:
         with self._lock:
             for name, count in counts.items():
                 self._counts[name] += count
+
+
+class PackFollower:
+    """Looks for newer packs of nodes that were warmed, and loads what they add; in the background, one look at a time.
+
+    A look costs a conditional GET a node (one without a body while the pack is the same), and the reads of the filters
+    that are new. What fails is counted, and tried again by the next look.
+
+    Args:
+        store: where the packs lie.
+        hints: keeps their roots, and counts.
+        add_filters: takes filters of a node.
+        executor: runs the looks.
+        timer: seconds, from any start.
+        every_seconds: between two looks.
+
+    Threads: any. The lock is held for work in memory only.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        hints: HintStore,
+        add_filters: Callable[[int, Iterable[tuple[int, StreamFilter]]], None],
+        executor: Executor,
+        timer: Callable[[], float],
+        every_seconds: float,
+    ) -> None:
+        self._store = store
+        self._hints = hints
+        self._add_filters = add_filters
+        self._executor = executor
+        self._timer = timer
+        self._every_seconds = every_seconds
+        self._lock = threading.Lock()
+        self._loaded: dict[int, int] = {}
+        self._due_seconds = math.inf
+        self._is_looking = False
+
+    def follow(self, nodes: Iterable[NodeImage]) -> None:
+        """The packs of these nodes were loaded as they are now."""
+        with self._lock:
+            for node in nodes:
+                known = self._hints.packs.last_known(node.node_id)
+                self._loaded[node.node_id] = -1 if known is None or known.root is None else known.root.generation
+            if self._loaded:
+                self._due_seconds = min(self._due_seconds, self._timer() + self._every_seconds)
+
+    def look_if_due(self, image: MetadataImage) -> None:
+        """Begin a look if the last one was long enough ago; waits for nothing."""
+        if self._due_seconds == math.inf or self._timer() < self._due_seconds:
+            return
+        with self._lock:
+            if self._is_looking or self._timer() < self._due_seconds:
+                return
+            self._is_looking = True
+            self._loaded = {node_id: loaded for node_id, loaded in self._loaded.items() if node_id in image.nodes}
+            followed = dict(self._loaded)
+        try:
+            self._executor.submit(self._look, image, followed)
+        except BaseException:
+            self._looked()
+            raise
+
+    def _look(self, image: MetadataImage, followed: dict[int, int]) -> None:
+        try:
+            for node_id, loaded in followed.items():
+                self._look_at(image.node(node_id), loaded)
+        finally:
+            self._looked()
+
+    def _looked(self) -> None:
+        with self._lock:
+            self._is_looking = False
+            self._due_seconds = self._timer() + self._every_seconds
+
+    def _look_at(self, node: NodeImage, loaded: int) -> None:
+        counters = self._hints.counters
+        if self._hints.packs.known(node.node_id) is not None:
+            return  # it has none, and was asked for one not long ago
+        counters.add(requests=1)
+        try:
+            known = self._hints.packs.read(self._store, node.node_id)
+            counters.add(bytes_read=known.read_size_bytes)
+            if known.root is None or known.root.generation == loaded:
+                return
+            self._load_newer(node, known.root, loaded)
+        except (HintProblem, AccelError) as problem:
+            count_problem(counters, problem)
+            return
+        counters.add(packs=1)
+        with self._lock:
+            self._loaded[node.node_id] = known.root.generation
+
+    def _load_newer(self, node: NodeImage, root: PackRoot, loaded: int) -> None:
+        """Load the filters in data objects that are younger than the generation that was loaded."""
+        generations = np.array([part.generation for part in root.parts], dtype=np.int64)
+        entries = root.entries[generations[root.entries["part"]] > loaded] if len(root.parts) else root.entries
+        is_new = np.isin(node.object_ids, entries["object_id"])
+        wanted_ids, sizes = node.object_ids[is_new], node.sizes_bytes[is_new]
+        wanted = frozenset(wanted_ids[root.covers(wanted_ids, sizes)].tolist())
+        for span in plan_pack_reads(root, wanted_ids, sizes):
+            self._hints.counters.add(requests=1)
+            body = read_span(self._store, span)
+            decoded = decode_pack_span(root, span, body)
+            taken = [(object_id, stored) for object_id, stored in decoded.filters if object_id in wanted]
+            self._add_filters(node.node_id, taken)
+            self._hints.counters.add(bytes_read=len(body), filters=len(taken), filters_bad=decoded.bad)
 
 
 class _PackRead(NamedTuple):

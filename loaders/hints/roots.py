@@ -346,6 +346,11 @@ class RootCache(Generic[R]):
             self._counts["hits"] += 1
             return known
 
+    def last_known(self, node_id: int) -> KnownRoot[R] | None:
+        """What was known last, however old it is, for who tells of it; None: nothing. Counts as no use."""
+        with self._lock:
+            return Cache.get(self._known, node_id)
+
     def take(self, node_id: int, fetched: Fetched | None) -> KnownRoot[R]:
         """Keep what a read of the root brought; None: there is no such object. O(size), outside the lock.
 

@@ -38,7 +38,16 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from accel.catalog import ObjectCatalog
 from loaders.layout import ObjectLayout
@@ -128,6 +137,11 @@ _CHOICES = {"node-id": "node_id", "object-id": "object_id", "stream-id": "stream
 _OPTIONS = frozenset(
     {"path", "table", "push-filters", "objects-per-task", "endpoint", "region", "profile", "client", *_CHOICES}
 )
+_TABLE_PROPERTIES = frozenset(
+    {"location", "is_managed_location", "provider", "owner", "external", "comment", "collation"}
+)
+_OPTION_PREFIX = "option."
+_REMEMBERED = "streamset"
 _KEYS_OF_OBJECTS = ("node_id", "object_id", "order_id")
 _KEYS_OF_THE_LIST = (*_KEYS_OF_OBJECTS, "stream_id", "start_offset", "end_offset", "size_bytes", "index_size_bytes")
 
@@ -162,7 +176,7 @@ class SourceOptions:
         Raises:
             ValueError: an unknown option or table, no path, or a number that is none.
         """
-        given = {name.lower(): value for name, value in options.items()}
+        given = _without_properties({name.lower(): value for name, value in options.items()})
         unknown = sorted(given.keys() - _OPTIONS)
         if unknown:
             raise ValueError(f"expected options of {', '.join(sorted(_OPTIONS))}, found {', '.join(unknown)}")
@@ -181,6 +195,29 @@ class SourceOptions:
         return cls(StoreSpec(given["path"], settings), table, max(1, count), Bounds(chosen), pushes)
 
 
+def _without_properties(given: dict[str, str]) -> dict[str, str]:
+    """The options without what Spark adds for a table of its catalog, made by CREATE TABLE: its properties.
+
+    The path of such a table is its location, and each option comes a second time as ``option.<name>``.
+    """
+    if "location" in given and "is_managed_location" not in given:
+        given.setdefault("path", given["location"])
+    return {
+        name: value
+        for name, value in given.items()
+        if name not in _TABLE_PROPERTIES and not name.startswith(_OPTION_PREFIX)
+    }
+
+
+_SPARK_TYPES: dict[str, DataType] = {
+    "BIGINT": LongType(),
+    "STRING": StringType(),
+    "BOOLEAN": BooleanType(),
+    "TIMESTAMP": TimestampType(),
+    "BINARY": BinaryType(),
+}
+
+
 class StreamSetSource(DataSource):
     """The data source; Spark makes it."""
 
@@ -189,13 +226,22 @@ class StreamSetSource(DataSource):
         """What `format` takes."""
         return "streamset"
 
-    def schema(self) -> str:
-        """The columns of the table that the options name."""
-        return SourceOptions.of(self.options).table.ddl
+    def schema(self) -> StructType:
+        """The columns of the table that the options name; the first one remembers the options, see `reader`."""
+        given = _without_properties({name.lower(): value for name, value in self.options.items()})
+        columns = [column.split() for column in SourceOptions.of(given).table.ddl.split(", ")]
+        fields = [StructField(name, _SPARK_TYPES[kind]) for name, kind in columns]
+        fields[0].metadata = {_REMEMBERED: given}
+        return StructType(fields)
 
-    def reader(self, schema: StructType) -> StreamSetReader:  # noqa: ARG002 - a table has just its columns
-        """What plans a query, and reads its partitions."""
-        options = SourceOptions.of(self.options)
+    def reader(self, schema: StructType) -> StreamSetReader:
+        """What plans a query, and reads its partitions.
+
+        Spark gives the options of a table that was made by CREATE TABLE to `schema` alone, when it is made, and none
+        here. What Spark keeps is the schema, so that is where they are remembered.
+        """
+        given = self.options or dict(schema.fields[0].metadata.get(_REMEMBERED, {}))
+        options = SourceOptions.of(given)
         kind = FilteredReader if options.pushes_filters else StreamSetReader
         return kind(options, options.chosen)
 

@@ -207,3 +207,13 @@ def test_an_empty_catalog_has_empty_tables(spark: SparkSession, bucket: StoreSpe
     make_catalog(bucket.open())
     for table in ("objects", "stream_ranges", "blocks", "records"):
         assert read(spark, bucket, table).count() == 0
+
+
+def test_a_table_may_be_created_once_and_asked_by_its_name(spark: SparkSession, filled: StoreSpec) -> None:
+    options = f"endpoint '{filled.settings.endpoint_url}', path '{filled.url}', table 'stream_ranges'"
+    spark.sql(f"CREATE TABLE ranges_of_shop USING streamset OPTIONS ({options})")
+    try:
+        [row] = spark.sql("SELECT count(*) AS found FROM ranges_of_shop").collect()
+        assert row.found == read(spark, filled, "stream_ranges").count() > 0
+    finally:
+        spark.sql("DROP TABLE ranges_of_shop")

@@ -36,7 +36,9 @@ def ranges(spark: SparkSession, bucket: StoreSpec) -> DataFrame:
 
 def query(spark: SparkSession, number: int) -> list[Row]:
     """The rows of one of the page's queries."""
-    rows: list[Row] = spark.sql(blocks(PAGE, "sql")[number].text).collect()
+    rows: list[Row] = spark.sql(
+        [block for block in blocks(PAGE, "sql") if "SELECT" in block.text][number].text
+    ).collect()
     return rows
 
 

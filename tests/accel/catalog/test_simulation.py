@@ -91,5 +91,5 @@ def test_uploads_that_do_not_continue_their_streams_are_caught(monkeypatch: pyte
         del columns
         return self
 
-    monkeypatch.setattr(session.StreamEnds, "raised", stale)
+    monkeypatch.setattr(session.StreamEnds, "with_higher_ends", stale)
     assert_caught()

@@ -221,7 +221,7 @@ def test_plain_data_is_json_with_these_keys() -> None:
     told = explained(telling(contents), image, Request(STREAM_ID, 45, -1, 8))
     found = json.loads(told.to_json())
     assert found == told.to_dict()
-    assert list(found) == ["request", "policy", "image_versions", "answer", "error", "cost", "events"]
+    assert list(found) == ["request", "policy", "image_versions", "answer", "error", "cost", "hints", "events"]
     assert list(found["answer"]) == ["objects", "start_offset", "end_offset", "ending", "resume_offset"]
     assert found["cost"] == {
         "rounds": 3,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from accel import AsyncReadAccelerator, Ending, MetadataImage, ReadAccelerator, Settings, StaticImages
@@ -15,9 +17,10 @@ from accel.lookup.explain import WIDTH
 from accel.lookup.hints import HintStore
 from benchmarks.cold_hints import NEWER_OBJECTS, PLACES, persisted_cost, snapshot_cost, with_snapshot
 from benchmarks.cold_requests import Node, make_cold_node, offsets
+from bloom import StreamFilter
 from loaders.errors import StoreUnavailable
 from loaders.format import ObjectEncoder, RecordBatch
-from loaders.hints import HintTrouble, SnapshotReader, snapshot_parquet
+from loaders.hints import HintTrouble, SnapshotReader, read_pack_root, snapshot_parquet, write_pack
 from loaders.layout import HINTS_PREFIX, HintKind, ObjectLayout, hint_root_key
 from loaders.store import CountingStore, Fetched, MemoryStore
 from tests.accel.lookup.cluster import NODE, STREAM, line_image, put, system
@@ -483,3 +486,111 @@ def test_where_blocks_lie_is_told_of_the_very_object_unless_its_index_is_in_memo
     assert hints.find(NODE, ref, STREAM + 1) is None
     opened.add(ref)
     assert hints.find(NODE, ref, STREAM) is None
+
+
+def states(one: ReadAccelerator) -> dict[str, tuple[str, int]]:
+    return {hint.kind: (hint.state.value, hint.covered) for hint in one.stats().node_hints}
+
+
+def test_it_is_told_which_hints_are_used_and_why_others_are_not() -> None:
+    store, image = line(100, hinted=90)
+    with accelerator(store, image) as one:
+        assert one.stats().node_hints == (), "nothing was asked for so far"
+        told = one.explain(STREAM, 555, limit=1)
+        assert "hints    node 1: snapshot used, covers 90 of 100 listed; pack not read: warm() loads it" in told.text()
+        assert [hint["state"] for hint in told.to_dict()["hints"]] == ["used", "not read"]
+        assert states(one) == {"snapshot": ("used", 90)}
+        report = one.warm()
+        assert [str(hint) for hint in report.hints] == [
+            "snapshot used, covers 90 of 100 listed",
+            "pack used, covers 90 of 100 listed",
+        ]
+        assert states(one) == {"snapshot": ("used", 90), "pack": ("used", 90)}
+        json.dumps(one.stats().to_dict())
+        assert "hints" not in one.explain(STREAM, 555, limit=1).text(), "memory answered"
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "reason"),
+    [
+        ("gone", "absent", "nobody has built one (accel catalog build-hints)"),
+        ("flipped", "unusable", "corrupt: "),
+        ("longer", "unusable", "corrupt: "),
+    ],
+)
+def test_hints_that_are_absent_or_unusable_are_told_with_the_reason(how: str, state: str, reason: str) -> None:
+    store, image = line(100)
+    for kind in HintKind:
+        change(store, files(store, kind, root=True), how)
+    with accelerator(store, image) as one:
+        report = one.warm()
+        assert [(hint.kind, hint.state.value, hint.covered) for hint in report.hints] == [
+            ("snapshot", state, 0),
+            ("pack", state, 0),
+        ]
+        assert all(hint.reason.startswith(reason) for hint in report.hints)
+
+
+def test_hints_of_objects_that_are_listed_no_more_are_too_old() -> None:
+    store, image = line(100)
+    put(store, 500, [(STREAM, 0, 500)])
+    newer = sized(line_image([500], version=1), _sizes(store, [500]))
+    del image
+    with accelerator(store, newer) as one:
+        report = one.warm()
+    assert [hint.state.value for hint in report.hints] == ["too old", "too old"]
+    assert report.hints[0].reason == "it speaks of 0 of 1 listed objects"
+
+
+def filters_of(one: ReadAccelerator) -> int:
+    return one.stats().hints.filters
+
+
+def add_to_pack(store: CountingStore, image: MetadataImage, positions: range, generation: int) -> None:
+    """A newer generation of the node's pack, with filters of more objects."""
+    node = image.nodes[NODE]
+    refs = [ObjectRef(int(node.object_ids[at]), int(node.sizes_bytes[at])) for at in positions]
+    added = [(ref, StreamFilter.build(np.array([1]))) for ref in refs]
+    previous = read_pack_root(store, image.namespace, NODE)
+    write_pack(store, namespace=image.namespace, node_id=NODE, generation=generation, added=added, previous=previous)
+
+
+def test_a_running_process_takes_up_newer_packs_without_being_told() -> None:
+    store, image = line(100, hinted=60, every=10)
+    change(store, [hint_root_key(HintKind.SNAPSHOTS, NODE)], "gone")
+    clock = Clock()
+    with accelerator(store, image, clock) as one:
+        one.warm()
+        assert filters_of(one) == 60
+        add_to_pack(store, image, range(60, 100), 2)
+        clock.seconds += 59
+        one.get_objects(STREAM, 5, limit=1)
+        asked = one.stats().hints.requests
+        clock.seconds += 2
+        one.get_objects(STREAM, 95, limit=1)
+    hints = one.stats().hints
+    assert (hints.filters, hints.packs) == (100, 2)
+    assert hints.requests == asked + 2, "the root, and what is new"
+
+
+def test_a_look_for_newer_packs_that_are_the_same_costs_a_request_without_a_body() -> None:
+    store, image = line(100, hinted=60, every=10)
+    change(store, [hint_root_key(HintKind.SNAPSHOTS, NODE)], "gone")
+    clock = Clock()
+    with accelerator(store, image, clock) as one:
+        one.warm()
+        before = one.stats().hints
+        clock.seconds += 61
+        one.get_objects(STREAM, 95, limit=1)
+    after = one.stats().hints
+    assert (after.requests, after.bytes_read, after.filters) == (before.requests + 1, before.bytes_read, 60)
+
+
+def test_a_process_that_has_not_warmed_looks_for_no_packs() -> None:
+    store, image = line(100, hinted=0)
+    clock = Clock()
+    with accelerator(store, image, clock) as one:
+        one.get_objects(STREAM, 5, limit=1)
+        clock.seconds += 61
+        one.get_objects(STREAM, 955, limit=1)
+    assert one.stats().hints.requests == 1, "the root of the snapshot, once"
