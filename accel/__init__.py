@@ -35,14 +35,6 @@ from accel.errors import (
     StreamDeleted,
     UnknownStream,
 )
-from accel.image import MetadataImage, ObjectRef
-from accel.image_source import ImageSource, PolledImages, StaticImages, load_image_file
-from accel.lookup.accelerator import ReadAccelerator
-from accel.lookup.answer import Answer, Ending
-from accel.lookup.async_accelerator import AsyncReadAccelerator
-from accel.lookup.shadow import accelerate, accelerate_async
-from accel.settings import Settings
-from loaders.store import S3Settings, open_store
 
 if TYPE_CHECKING:
     from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
@@ -51,9 +43,9 @@ if TYPE_CHECKING:
     from accel.image import MetadataImage, ObjectRef
     from accel.image_source import ImageSource, PolledImages, StaticImages, load_image_file
     from accel.lookup.accelerator import ReadAccelerator
-    from accel.lookup.answer import Answer, Ending
+    from accel.lookup.answer import Answer, Ending, Request
     from accel.lookup.async_accelerator import AsyncReadAccelerator
-    from accel.lookup.shadow import accelerate
+    from accel.lookup.shadow import accelerate, accelerate_async
     from accel.settings import Settings
     from accel.streams.groups import GroupReader, ReaderGroup
     from accel.streams.reader import AsyncStreamReader, StreamReader
@@ -97,6 +89,7 @@ __all__ = [
     "ReadAccelerator",
     "ReaderGroup",
     "ReaderSettings",
+    "Request",
     "RetentionPolicy",
     "S3Settings",
     "SessionFenced",
@@ -138,6 +131,7 @@ _LOADED_WHEN_ASKED_FOR = {
     "ReadAccelerator": "accel.lookup.accelerator",
     "ReaderGroup": "accel.streams.groups",
     "ReaderSettings": "accel.streams.rules.reader_core",
+    "Request": "accel.lookup.answer",
     "RetentionPolicy": "accel.history.rules.configuration",
     "S3Settings": "loaders.store",
     "Settings": "accel.settings",
@@ -148,6 +142,7 @@ _LOADED_WHEN_ASKED_FOR = {
     "StreamStore": "accel.history.store",
     "StreamWriter": "accel.streams.writer",
     "accelerate": "accel.lookup.shadow",
+    "accelerate_async": "accel.lookup.shadow",
     "load_image_file": "accel.image_source",
     "open_store": "loaders.store",
 }
