@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from accel.image import MetadataImage, ObjectRef
     from accel.image_source import ImageSource, PolledImages, StaticImages, load_image_file
     from accel.lookup.accelerator import ReadAccelerator
-    from accel.lookup.answer import Answer, Ending
+    from accel.lookup.answer import Answer, Ending, Request
     from accel.lookup.async_accelerator import AsyncReadAccelerator
     from accel.lookup.shadow import accelerate, accelerate_async
     from accel.settings import Settings
@@ -89,6 +89,7 @@ __all__ = [
     "ReadAccelerator",
     "ReaderGroup",
     "ReaderSettings",
+    "Request",
     "RetentionPolicy",
     "S3Settings",
     "SessionFenced",
@@ -130,6 +131,7 @@ _LOADED_WHEN_ASKED_FOR = {
     "ReadAccelerator": "accel.lookup.accelerator",
     "ReaderGroup": "accel.streams.groups",
     "ReaderSettings": "accel.streams.rules.reader_core",
+    "Request": "accel.lookup.answer",
     "RetentionPolicy": "accel.history.rules.configuration",
     "S3Settings": "loaders.store",
     "Settings": "accel.settings",

@@ -36,6 +36,9 @@ class Settings:
         hint_entry_size_bytes_max: memory of entries that were read from them; 73 bytes each.
         hint_ttl_seconds: how long a root is used before it is asked for again.
         hint_missing_ttl_seconds: how long a node without a snapshot is believed to have none.
+        slow_lookup_seconds: lookups that take at least so long are kept with their traces, and the log tells of them;
+            None = none is.
+        slow_lookups_max: so many of them are kept.
         bypass: answer every lookup by opening everything, as was done before; for comparison and for emergencies.
     """
 
@@ -59,6 +62,8 @@ class Settings:
     hint_entry_size_bytes_max: int = 32 * MIB
     hint_ttl_seconds: float = 60.0
     hint_missing_ttl_seconds: float = 600.0
+    slow_lookup_seconds: float | None = None
+    slow_lookups_max: int = 32
     bypass: bool = False
 
     def __post_init__(self) -> None:

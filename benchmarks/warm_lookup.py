@@ -46,7 +46,7 @@ def _compare(
     timings = interleave(ours, _repeat(plain.get_objects, starts, 1), rounds=rounds)
     timings = Timings([seconds / LOOKUPS for seconds in timings.ours_seconds], timings.peer_seconds)
     peer = "look in all 5,000 objects, then walk"
-    goal = 100 if name == "mean" else None
+    goal = 300 if name == "mean" else None
     return timings.compare(f"warm_lookup_{name}", peer=peer, unit="us", calls=len(starts), goal=goal)
 
 

@@ -33,14 +33,15 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from accel.errors import MissingExtra
 
@@ -126,8 +127,41 @@ def start_session(
         builder = builder.master(master)
     for name, value in {**settings, **(config or {})}.items():
         builder = builder.config(name, value)
-    started: SparkSession = builder.getOrCreate()
+    with _no_jvm_left_behind():
+        started: SparkSession = builder.getOrCreate()
     return started
+
+
+@contextmanager
+def _no_jvm_left_behind() -> Iterator[None]:
+    """End the JVM that is started in here if starting ends in an error, or by Ctrl-C.
+
+    PySpark shields its JVM from Ctrl-C, and forgets it if it is interrupted before the JVM has answered.
+    """
+    from pyspark import SparkContext, java_gateway  # noqa: PLC0415 - an extra
+
+    gateway: Any = java_gateway
+    launched: list[subprocess.Popen[bytes]] = []
+    popen = gateway.Popen
+
+    def note(*command: Any, **settings: Any) -> subprocess.Popen[bytes]:
+        launched.append(popen(*command, **settings, start_new_session=True))  # so that its helpers end with it
+        return launched[-1]
+
+    gateway.Popen = note
+    try:
+        yield
+    except BaseException:
+        for process in launched:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if launched:
+            for name in ("_gateway", "_jvm", "_active_spark_context"):  # else the next start would use the dead one
+                setattr(SparkContext, name, None)
+        raise
+    finally:
+        gateway.Popen = popen
 
 
 def session_config(master: str, *, ui: bool = False) -> dict[str, str]:

@@ -132,6 +132,9 @@ def _version() -> str:
 
 COMMANDS = {
     "catalog": LazyCommand("accel.cli.catalog:catalog_group", "Make the object catalog of a bucket, and look at it."),
+    "controller": LazyCommand(
+        "accel.cli.controller:controller_group", "For brokers that keep their metadata in a controller of their own."
+    ),
     "demo": LazyCommand("accel.cli.demo.report:demo", "Run the main job on an embedded S3, and compare policies."),
     "explain": LazyCommand("accel.cli.lookup.lookups:explain", "Make a lookup and tell its story."),
     "get-objects": LazyCommand(

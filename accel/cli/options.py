@@ -316,14 +316,18 @@ class ReaderChoice:
     policy: str
 
     @contextmanager
-    def open(self, store: CountingStore) -> Iterator[OpenedReader]:
+    def open(self, store: CountingStore, *, slow_seconds: float | None = None) -> Iterator[OpenedReader]:
         """An accelerator for one command, over the opened store. What it took to read a catalog is not counted.
+
+        Args:
+            store: the store.
+            slow_seconds: lookups that take so long are kept; None = none is.
 
         Raises:
             click.UsageError: no image is named, and there is no catalog.
         """
         with self._images(store) as (images, namespace):
-            settings = Settings(policy=self.policy)
+            settings = Settings(policy=self.policy, slow_lookup_seconds=slow_seconds)
             store.reset()
             with ReadAccelerator(images, store, settings=settings) as accelerator:
                 yield OpenedReader(accelerator, ObjectLayout(namespace=namespace))

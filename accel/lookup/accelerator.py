@@ -26,12 +26,13 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from accel.errors import AccelError, Closed, InvalidRequest, StillPending, UnknownStream
+from accel.errors import AccelError, Closed, InvalidRequest, LookupTimedOut, StillPending, UnknownStream
 from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef, is_newer
 from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Ending, Request
 from accel.lookup.engine import Engine, RoundCost, UnderWay
 from accel.lookup.lookup import Asking, unconfirmed
+from accel.lookup.many import SideBySide, checked_requests
 from accel.lookup.reading import BYTES_MAX, Batches, Ranges, ReadEnd, ReadSteps
 from accel.lookup.stats import AcceleratorStats
 from accel.lookup.steps import (
@@ -61,6 +62,7 @@ from range_index import ObjectRanges, RangesGiven
 
 if TYPE_CHECKING:
     from accel.lookup.explain import Explanation, Trace
+    from accel.lookup.slow_lookups import SlowLookup
 
 
 T = TypeVar("T")
@@ -244,6 +246,14 @@ class AcceleratorBase:
         """Counts, and memory against its bounds. Complexity: O(1) but for sums over caches."""
         return self._engines().stats()
 
+    def slow_lookups(self) -> tuple[SlowLookup, ...]:
+        """The last lookups that took `Settings.slow_lookup_seconds` or longer, the latest one last; () without it.
+
+        Those of `get_objects`, `explain` and `fetch`, with failed ones, and ones that their callers gave up.
+        """
+        slow = self._engines().slow_lookups
+        return () if slow is None else slow.recent()
+
     def _begin(self, request: Request) -> Answer | Asking[Answer] | None:
         """The answer, if memory proves all of it; else the steps that are left; None if there is no image at hand."""
         engine = self._engine
@@ -256,6 +266,35 @@ class AcceleratorBase:
         return engine.finished(begun) if isinstance(begun, Answer) else begun
 
     def _look_up(
+        self,
+        request: Request,
+        deadline_seconds: float | None,
+        trace: Trace | None = None,
+        *,
+        begun: Asking[Answer] | None = None,
+        images: Deadline | None = None,
+    ) -> Script[Answer]:
+        slow = self._engine.slow_lookups
+        if slow is None:
+            return (yield from self._search(request, deadline_seconds, trace, begun=begun, images=images))
+        trace = slow.new_trace() if trace is None else trace  # which `begun` did not have: it begins again
+        outcome: Answer | AccelError | None = None
+        timer = self._engine.system.timer
+        started = timer()
+        try:
+            answer = outcome = yield from self._search(request, deadline_seconds, trace, images=images)
+        except AccelError as error:
+            outcome = error
+            raise
+        except GeneratorExit:
+            outcome = LookupTimedOut("the caller gave the lookup up")
+            raise
+        finally:
+            if outcome is not None:
+                slow.note(request, outcome, trace, timer() - started)
+        return answer
+
+    def _search(
         self,
         request: Request,
         deadline_seconds: float | None,
@@ -679,6 +718,24 @@ class ReadAccelerator(AcceleratorBase):
         if isinstance(begun, Answer):
             return begun
         return self._run(self._look_up(request, deadline_seconds, begun=begun))
+
+    def get_objects_many(
+        self, requests: Iterable[Request], *, deadline_seconds: float | None = None
+    ) -> list[Answer | AccelError]:
+        """As `get_objects`, of many requests, whose loads share rounds: each object is opened once, for all of them.
+
+        Returns:
+            For each request, in order, its answer, or the error that it failed with: one never fails the others.
+
+        Raises:
+            InvalidRequest: more than 10,000 requests.
+        """
+        asked = checked_requests(requests)
+        together = SideBySide(self._engine.system.timer)
+        for number, request in enumerate(asked):
+            together.start(number, self._look_up(request, deadline_seconds))
+        together.finish()
+        return [together.outcomes[number] for number in range(len(asked))]
 
     def explain(
         self,

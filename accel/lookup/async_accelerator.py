@@ -13,10 +13,12 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from accel.errors import AccelError
 from accel.image import OPEN_END
 from accel.lookup.accelerator import AcceleratorBase, ReadingBase, Script, Wait, Waiting
 from accel.lookup.answer import Answer, Request
 from accel.lookup.engine import Engine
+from accel.lookup.many import AT_ONCE_MAX, checked_requests
 from accel.lookup.reading import BYTES_MAX, Ranges
 from accel.lookup.warming import WarmReport
 from loaders.format import RecordBatch
@@ -71,6 +73,21 @@ class AsyncReadAccelerator(AcceleratorBase):
             return begun
         return await self._run(self._look_up(request, deadline_seconds, begun=begun))
 
+    async def get_objects_many(
+        self, requests: Iterable[Request], *, deadline_seconds: float | None = None
+    ) -> list[Answer | AccelError]:
+        """As `get_objects`, of many requests, whose loads share rounds; see `ReadAccelerator.get_objects_many`."""
+        places = asyncio.Semaphore(AT_ONCE_MAX)
+
+        async def look_up(request: Request) -> Answer | AccelError:
+            async with places:
+                try:
+                    return await self._run(self._look_up(request, deadline_seconds))
+                except AccelError as error:
+                    return error
+
+        return list(await asyncio.gather(*map(look_up, checked_requests(requests))))
+
     async def explain(
         self,
         stream_id: int,
@@ -118,6 +135,8 @@ class AsyncReadAccelerator(AcceleratorBase):
         except StopIteration as stop:
             result: T = stop.value
             return result
+        finally:
+            script.close()  # who is cancelled ends here, not when the last frame of his traceback is forgotten
 
 
 class AsyncReading(ReadingBase, AsyncIterator[RecordBatch]):

@@ -48,6 +48,7 @@ from range_index import ObjectRanges
 
 if TYPE_CHECKING:
     from accel.lookup.explain import Trace
+    from accel.lookup.slow_lookups import SlowLookups
 
 
 HINT = -1
@@ -179,6 +180,7 @@ class Engine:
             store, self.hints, self.index_cache.add_filters, self.executor, system.timer, settings.hint_ttl_seconds
         )
         self._inputs = self._make_inputs()
+        self.slow_lookups = self._make_slow_lookups()
 
     @property
     def policy_name(self) -> str:
@@ -293,6 +295,15 @@ class Engine:
         self.images.close()
         self.executor.shutdown(wait=True, cancel_futures=False)
         self.store.close()
+
+    def _make_slow_lookups(self) -> SlowLookups | None:
+        settings, system = self.settings, self.system
+        if settings.slow_lookup_seconds is None:
+            return None
+        from accel.lookup.slow_lookups import SlowLookups  # noqa: PLC0415 - it loads `explain`, which few need
+
+        bounds = (settings.slow_lookup_seconds, settings.slow_lookups_max)
+        return SlowLookups(*bounds, self.policy_name, system.timer, system.clock)
 
     def _make_inputs(self) -> Inputs:
         settings, key_of = self.settings, self.layout.object_key

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,3 +142,37 @@ main(["job", "--help"])
     assert asked.returncode == 0, asked.stderr
     for command in ("compact", "build-filters", "build-snapshot", "verify", "gc"):
         assert f"  {command} " in asked.stdout
+
+
+FAKE_SPARK = """#!/bin/sh
+sleep 60 &
+echo $$ $! > "$0.part" && mv "$0.part" "$0.pids"
+wait
+"""
+
+
+def is_running(process_id: int) -> bool:
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes the way Linux shows them")
+def test_ctrl_c_while_spark_starts_leaves_no_process(tmp_path: Path) -> None:
+    script = tmp_path / "bin" / "spark-submit"
+    script.parent.mkdir()
+    script.write_text(FAKE_SPARK)
+    script.chmod(0o700)
+    starting = subprocess.Popen(
+        [sys.executable, "-c", "from spark_jobs.session import start_session; start_session('local[1]')"],
+        env={**os.environ, "SPARK_HOME": str(tmp_path)},
+        stderr=subprocess.PIPE,
+    )
+    told = Path(f"{script}.pids")
+    while starting.poll() is None and not told.exists():
+        time.sleep(0.05)  # noqa: TID251 - another process is waited for
+    starting.send_signal(signal.SIGINT)
+    _, errors = starting.communicate(timeout=60)
+    assert b"KeyboardInterrupt" in errors
+    assert not [pid for pid in map(int, told.read_text().split()) if is_running(pid)]

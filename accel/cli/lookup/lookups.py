@@ -129,14 +129,17 @@ def _styled_lines(told: Explanation) -> Iterator[Text]:
     name="get-objects",
 )
 @question_options
+@click.option("--slow-log", type=TIME, metavar="TIME", help="Tell how a lookup went that took so long, on stderr.")
 @reader_options
-def get_objects(question: Question, reader: ReaderChoice, output: Output) -> None:
+def get_objects(question: Question, slow_log: float | None, reader: ReaderChoice, output: Output) -> None:
     """Find the objects that hold a stream's offsets."""
     store = reader.store.open()
-    with reader.open(store) as opened, told_from_lost(reader.store, opened.layout):
+    with reader.open(store, slow_seconds=slow_log) as opened, told_from_lost(reader.store, opened.layout):
         started = SYSTEM.timer()
         answer = opened.accelerator.get_objects(**asdict(question))
         seconds = SYSTEM.timer() - started
+    for slow in opened.accelerator.slow_lookups():
+        output.summary(Shown(slow.to_dict(), slow.text().splitlines()))
     output.show(_shown_lookup(answer, opened.layout, reader.policy, store.snapshot().total, seconds))
 
 

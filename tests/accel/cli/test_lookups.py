@@ -193,3 +193,12 @@ def test_a_wrong_prefix_and_a_wrong_namespace_are_told_from_lost_objects(world: 
     told = json.loads(found.stderr.splitlines()[-1])
     assert (found.exit_code, told["type"]) == (1, "WrongPlace")
     assert "there: objects: 21 of namespace 'cluster'" in told["message"]
+
+
+def test_a_slow_lookup_is_told_on_stderr_when_it_is_asked_for(world: World) -> None:
+    told = world.run("get-objects", *QUESTION, "--slow-log", "0.001ms").stderr.splitlines()
+    assert told[0].startswith("ended at ")
+    assert told[1].startswith("stream 420000   offsets [1000, 1600)   limit 4")
+    as_json = world.run("get-objects", *QUESTION, "--slow-log", "0.001ms", "--output", "json")
+    assert json.loads(as_json.stderr)["request"] == json.loads(as_json.stdout)["request"]
+    assert world.run("get-objects", *QUESTION, "--slow-log", "1h").stderr == ""

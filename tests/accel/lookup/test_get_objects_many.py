@@ -1,0 +1,103 @@
+"""Many lookups in one call answer as one after the other, open each object once, and fail one by one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import accel.lookup.many
+from accel import AsyncReadAccelerator, MetadataImage, ReadAccelerator, Request, StaticImages
+from accel.errors import AccelError, InvalidRequest, UnknownStream
+from accel.lookup.answer import Answer, Ending
+from loaders.store import CountingStore, MemoryStore
+from tests.accel.lookup.cluster import put
+
+STREAMS = range(1, 9)
+OBJECTS = 12
+
+
+def many_streams() -> tuple[MetadataImage, CountingStore]:
+    """Each of 12 objects has ten offsets of each of 8 streams."""
+    store = MemoryStore()
+    for object_id in range(OBJECTS):
+        put(store, object_id, [(stream, 10 * object_id, 10 * object_id + 10) for stream in STREAMS])
+    ranges = [{"range_index": 0, "start": 0, "end": -1, "node_id": 4}]
+    listed = [{"object_id": each, "order_id": each} for each in range(OBJECTS)]
+    image = MetadataImage.from_dict(
+        {
+            "streams": [{"stream_id": stream, "start_offset": 0, "ranges": ranges} for stream in STREAMS],
+            "nodes": [{"node_id": 4, "stream_set_objects": listed}],
+        }
+    )
+    return image, CountingStore(store)
+
+
+REQUESTS = [Request(stream, start, limit=3) for stream in STREAMS for start in (0, 45, 95)]
+
+
+def found(outcomes: list[Answer | AccelError]) -> list[list[int]]:
+    return [[each.object_id for each in one.objects] if isinstance(one, Answer) else [] for one in outcomes]
+
+
+def ask_one_by_one() -> list[list[int]]:
+    image, store = many_streams()
+    with ReadAccelerator(StaticImages(image), store) as accelerator:
+        asked = [accelerator.get_objects(each.stream_id, each.start, limit=each.limit) for each in REQUESTS]
+    return found([*asked])
+
+
+def test_they_answer_in_order_as_one_by_one_and_open_each_object_once() -> None:
+    image, store = many_streams()
+    with ReadAccelerator(StaticImages(image), store) as accelerator:
+        outcomes = accelerator.get_objects_many(REQUESTS)
+        assert accelerator.stats().lookups.lookups == len(REQUESTS)
+        opened = accelerator.stats().loader
+        again = accelerator.get_objects_many(REQUESTS)
+    assert [one.request for one in outcomes if isinstance(one, Answer)] == REQUESTS
+    assert found(outcomes) == found(again) == ask_one_by_one()
+    assert opened.opened <= OBJECTS
+
+
+def test_so_do_those_of_asyncio() -> None:
+    image, store = many_streams()
+
+    async def ask() -> list[Answer | AccelError]:
+        async with AsyncReadAccelerator(StaticImages(image), store) as accelerator:
+            outcomes = await accelerator.get_objects_many(REQUESTS)
+            assert accelerator.stats().loader.opened <= OBJECTS
+            return outcomes
+
+    assert found(asyncio.run(ask())) == ask_one_by_one()
+
+
+def test_one_that_fails_fails_none_of_the_others() -> None:
+    image, store = many_streams()
+    requests = [Request(1, 0, limit=1), Request(99, 0), Request(2, 30, 20), Request(3, 0, limit=1)]
+    with ReadAccelerator(StaticImages(image), store) as accelerator:
+        outcomes = accelerator.get_objects_many(requests)
+        assert accelerator.stats().lookups.failed == 2
+    assert [type(each) for each in outcomes] == [Answer, UnknownStream, InvalidRequest, Answer]
+
+
+def test_one_call_takes_a_bounded_number_and_none_is_fine() -> None:
+    image, store = many_streams()
+    with ReadAccelerator(StaticImages(image), store) as accelerator:
+        assert accelerator.get_objects_many([]) == []
+        with pytest.raises(InvalidRequest, match="at most 10000"):
+            accelerator.get_objects_many(Request(1, 0) for _ in range(10_001))
+
+
+def test_no_more_than_a_bounded_number_wait_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accel.lookup.many, "AT_ONCE_MAX", 2)
+    image, store = many_streams()
+    with ReadAccelerator(StaticImages(image), store) as accelerator:
+        assert found(accelerator.get_objects_many(REQUESTS)) == ask_one_by_one()
+
+
+def test_a_deadline_gives_what_is_proven_by_then() -> None:
+    image, store = many_streams()
+    with ReadAccelerator(StaticImages(image), store) as accelerator:
+        outcomes = accelerator.get_objects_many(REQUESTS[:2], deadline_seconds=0.0)
+    assert {each.ending for each in outcomes if isinstance(each, Answer)} <= {Ending.PARTIAL, Ending.LIMIT}
+    assert len(found(outcomes)) == 2

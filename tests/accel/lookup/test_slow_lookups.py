@@ -1,0 +1,112 @@
+"""Slow lookups are kept as they were, within bounds; fast ones, and those of memory, leave nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from accel import AsyncReadAccelerator, Settings, StaticImages, StillPending
+from accel.errors import InvalidRequest, LookupTimedOut, ObjectLost
+from loaders.layout import ObjectLayout
+from loaders.store import CountingStore, Fetched
+from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, system
+from tests.accel.lookup.driving import Clock
+from tests.accel.lookup.test_accelerator import Gate
+
+IMAGE = line_image(list(range(40)))
+
+
+class Slow(CountingStore):
+    """A store each of whose reads moves the clock on by a second."""
+
+    def __init__(self, store: CountingStore, clock: Clock) -> None:
+        super().__init__(store)
+        self.clock = clock
+
+    def get_tail(self, key: str, length: int) -> Fetched:
+        self.clock.seconds += 1.0
+        return super().get_tail(key, length)
+
+
+def test_a_slow_lookup_is_kept_with_its_trace_and_one_of_memory_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    with accelerator(Slow(line_store(40), clock), IMAGE, clock, slow_lookup_seconds=0.5) as one:
+        answer = one.get_objects(STREAM, 5, 25)
+        assert one.get_objects(STREAM, 5, 25).objects == answer.objects
+        [slow] = one.slow_lookups()
+        assert slow.explanation.answer.objects == answer.objects
+        assert slow.explanation.seconds >= 1.0
+        assert slow.explanation.trace.round_count == answer.rounds > 0
+        assert slow.explanation.requests > 0
+        assert slow.text().splitlines()[1].startswith(f"stream {STREAM}   offsets [5, 25)")
+        assert json.loads(json.dumps(slow.to_dict()))["ended_ms"] == slow.ended_ms
+        for start in range(100, 400, 100):
+            one.get_objects(STREAM, start, start + 5, 1)
+        told = [record for record in caplog.records if record.name == "accel.lookup.slow_lookups"]
+        assert len(told) == 1
+        assert told[0].levelno == logging.WARNING
+        assert f"a lookup of stream {STREAM} from 5 on took" in told[0].getMessage()
+
+
+def test_nothing_is_kept_where_it_is_off_or_fast() -> None:
+    clock = Clock()
+    with accelerator(Slow(line_store(40), clock), IMAGE, clock) as one:
+        one.get_objects(STREAM, 5, 25)
+        assert one.slow_lookups() == ()
+    with accelerator(line_store(40), IMAGE, Clock(), slow_lookup_seconds=0.5) as one:
+        one.get_objects(STREAM, 5, 25)
+        assert one.slow_lookups() == ()
+
+
+def test_the_last_ones_are_kept_and_no_more() -> None:
+    clock = Clock()
+    with accelerator(Slow(line_store(40), clock), IMAGE, clock, slow_lookup_seconds=0.5, slow_lookups_max=2) as one:
+        for object_id in (5, 4, 3):
+            one.get_objects(STREAM, object_id * 10, object_id * 10 + 1, 1)
+            clock.seconds += 700.0  # views expire
+            one.get_objects(STREAM, 300 + object_id * 10, 301 + object_id * 10, 1)
+        assert len(one.slow_lookups()) == 2
+
+
+def test_one_that_failed_is_kept_and_a_wrong_question_is_not() -> None:
+    clock, store = Clock(), line_store(3)
+    store.delete(ObjectLayout().object_key(1))
+    with accelerator(Slow(store, clock), line_image([0, 1, 2]), clock, slow_lookup_seconds=0.5) as one:
+        with pytest.raises(ObjectLost):
+            one.get_objects(STREAM, 10, 20)
+        [slow] = one.slow_lookups()
+        assert isinstance(slow.explanation.error, ObjectLost)
+        with pytest.raises(InvalidRequest):
+            one.get_objects(STREAM, -5, 20)
+        assert len(one.slow_lookups()) == 1
+
+
+def test_an_awaited_lookup_that_was_given_up_is_kept() -> None:
+    clock, gate = Clock(), Gate(line_store(1))
+    settings = Settings(slow_lookup_seconds=0.5)
+
+    async def scenario() -> None:
+        source = StaticImages(line_image([0]))
+        async with AsyncReadAccelerator(source, gate, settings=settings, system=system(clock)) as one:
+            task = asyncio.ensure_future(one.get_objects(STREAM, 0, 5))
+            await asyncio.to_thread(gate.waiting.acquire)
+            clock.seconds = 3.0
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            gate.opened.set()
+            [slow] = one.slow_lookups()
+            assert isinstance(slow.explanation.error, LookupTimedOut)
+            assert slow.explanation.seconds == 3.0
+
+    asyncio.run(scenario())
+
+
+def test_a_fetch_that_waits_for_data_is_not_slow_for_that() -> None:
+    with accelerator(line_store(3), line_image([0, 1, 2]), slow_lookup_seconds=0.5) as one:
+        with pytest.raises(StillPending):
+            one.fetch(STREAM, 20, 60, timeout_seconds=0.0)
+        assert one.slow_lookups() == ()
