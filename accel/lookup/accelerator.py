@@ -1,62 +1,47 @@
-"""The accelerator for threads, and all that it shares with the one for asyncio.
+"""The accelerator for threads, and what it shares with the one for asyncio: the calls, each as a script.
 
     accelerator = ReadAccelerator(StaticImages(image), store)
     answer = accelerator.get_objects(stream_id=420000, start=1000, end=1600, limit=4)
     for batch in accelerator.read(stream_id=420000, start=1000, end=1600):
         ...
 
-What to open and what the answer is, is decided by the steps of `search.py` and `reading.py`. What is done about a step
-is the same for both accelerators, too, and stands in generators here. These yield only what has to be waited for:
-
-    | please                                            | answered with              |
-    |---------------------------------------------------|----------------------------|
-    | `Wait`: for loads and questions under way         | whether any is done        |
-    | `Call`: a function that may block                 | what it returns            |
-
-An error of what was waited for is raised at that place in the generator. So each accelerator is a thin driver that
-waits in its own way.
+`scripts.py` has what is done about each step of a lookup or a read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, wait
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from accel.errors import AccelError, Closed, InvalidRequest, LookupTimedOut, StillPending, UnknownStream
-from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef, is_newer
+from accel.errors import AccelError, Closed, InvalidRequest, LookupTimedOut, UnknownStream
+from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef
 from accel.image_source import ImageSource
-from accel.lookup.answer import Answer, Ending, Request
-from accel.lookup.engine import Engine, RoundCost, UnderWay
-from accel.lookup.lookup import Asking, unconfirmed
+from accel.lookup.answer import Answer, Request
+from accel.lookup.engine import Engine
+from accel.lookup.lookup import Asking
 from accel.lookup.many import SideBySide, checked_requests
-from accel.lookup.reading import BYTES_MAX, Batches, Ranges, ReadEnd, ReadSteps
-from accel.lookup.stats import AcceleratorStats
-from accel.lookup.steps import (
-    AwaitAny,
-    AwaitMore,
-    Begin,
-    Begun,
-    Came,
-    CurrentImage,
-    LookupStep,
-    NeedImage,
-    OpenObject,
-    OpenObjects,
-    ReadSent,
-    RefreshFailed,
-    Sent,
-    Step,
+from accel.lookup.reading import BYTES_MAX, Ranges
+from accel.lookup.scripts import (
+    ANSWER_SECONDS,
+    Deadline,
+    Fetcher,
+    ReadingBase,
+    Script,
+    Wait,
+    Waiting,
+    current_image,
+    refuse_unknown,
+    still_pending,
+    wait_newer,
 )
+from accel.lookup.stats import AcceleratorStats
 from accel.lookup.warming import WarmReport
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from loaders.format import RecordBatch
-from loaders.lifetime import PerProcess, unpickled
-from loaders.parallel import Arrivals
+from loaders.lifetime import PerProcess
 from loaders.store import ObjectStore
 from range_index import ObjectRanges, RangesGiven
 
@@ -66,54 +51,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-
-ANSWER_SECONDS = 1.0
-"""A fetch asks the source of images at least once; so long it may take to answer, however short the fetch's time."""
-
-
-class Deadline:
-    """The time that a call may take; None for as long as it takes.
-
-    Args:
-        timer: seconds, from any start.
-        seconds: from now on.
-        answer_seconds: the source of images has at least so long to answer.
-    """
-
-    def __init__(self, timer: Callable[[], float], seconds: float | None, answer_seconds: float = 0.0) -> None:
-        self._timer = timer
-        self._end = None if seconds is None else timer() + seconds
-        self._answer_seconds = answer_seconds
-
-    def left_seconds(self) -> float | None:
-        """Seconds left, at least 0; None for as long as it takes."""
-        return None if self._end is None else max(0.0, self._end - self._timer())
-
-    def answer_seconds(self) -> float | None:
-        """Seconds that the source of images has to answer; None for as long as it takes."""
-        left_seconds = self.left_seconds()
-        return None if left_seconds is None else max(left_seconds, self._answer_seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Please wait until one of these is done, or so many seconds have passed; None for as long as it takes."""
-
-    futures: Sequence[Future[Any]]
-    timeout_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Please call this; it may block."""
-
-    function: Callable[[], Any]
-
-
-Waiting = Wait | Call
-Script = Generator[Waiting, Any, T]
-"""What an accelerator does, but for the waiting."""
 
 
 class AcceleratorBase:
@@ -308,12 +245,12 @@ class AcceleratorBase:
         images = images or deadline
         try:
             if begun is None:
-                image = yield from _current_image(engine, images)
+                image = yield from current_image(engine, images)
                 answer = engine.begin_lookup(request, image, trace)
                 if isinstance(answer, Answer):
                     return engine.finished(answer)
                 begun = answer
-            return engine.finished((yield from _Fetcher(engine, deadline, trace, images).run(begun)))
+            return engine.finished((yield from Fetcher(engine, deadline, trace, images).run(begun)))
         except AccelError:
             engine.counters.add(failed=1)
             raise
@@ -341,308 +278,12 @@ class AcceleratorBase:
             try:
                 answer = yield from self._look_up(request, None, images=deadline)
             except UnknownStream as error:
-                yield from _refuse_unknown(engine, error, deadline)
+                yield from refuse_unknown(engine, error, deadline)
                 continue
             if answer.satisfies_fetch:
                 return answer
-            if not (yield from _wait_newer(engine, answer.image_version, deadline)):
-                raise _still_pending(answer)
-
-
-class ReadingBase:
-    """Common to reads of both accelerators: the batches at hand, what has to be waited for, and how it ended.
-
-    `next_offset` is where a later read goes on after the batches given so far; `ending` says, once iteration is over,
-    whether the end, the byte budget (LIMIT) or a hole ended it.
-
-    A read that failed stays failed: asked again, it raises the same error, so that nobody takes it for one that has
-    ended; a new read from `next_offset` goes on. One that was interrupted while it waited, as by cancelling its task,
-    loses nothing and may be asked again.
-    """
-
-    __reduce__ = unpickled("a read")
-
-    def __init__(self, engine: Engine, steps: ReadSteps, start: int, ranges: Ranges | None) -> None:
-        self._engine = engine
-        self._script = _read(engine, steps, ranges)
-        self._resume: Callable[[], Waiting | Batches] = partial(next, self._script)
-        self._waiting: Waiting | None = None
-        self._ready: list[RecordBatch] = []
-        self._error: BaseException | None = None
-        self.next_offset = start
-        self.ending: Ending | None = None
-
-    def close(self) -> None:
-        """Give up what is read ahead: what has not begun never does. Does not block. Asked again, it raises Closed.
-
-        Nothing happens to a read that has ended or failed. One that is let go of without this is closed as well.
-        """
-        if self.ending is None and self._error is None:
-            self._error = Closed("expected a read that is open, found it closed")
-            self._ready, self._waiting = [], None
-        self._script.close()
-
-    def _take(self) -> RecordBatch:
-        batch = self._ready.pop()
-        self.next_offset = max(self.next_offset, batch.end_offset)
-        return batch
-
-    def _advance(self) -> Waiting | None:
-        """What has to be waited for before there are more batches; None if there are some, or the read is over.
-
-        Raises:
-            What the read failed with; WrongProcess if another process began it; Closed if the accelerator is.
-        """
-        self._engine.lifetime.check()
-        if self._error is not None:
-            raise self._error.with_traceback(None)
-        while self._waiting is None and not self._ready and self.ending is None:
-            self._go_on()
-        return self._waiting
-
-    def _go_on(self) -> None:
-        try:
-            step = self._resume()
-        except StopIteration as stop:
-            end: ReadEnd = stop.value
-            self.ending, self.next_offset = end.ending, end.next_offset
-            return
-        except BaseException as error:
-            self._error = error
-            raise
-        if isinstance(step, Batches):
-            self._ready, self._resume = step.batches[::-1], partial(next, self._script)
-        else:
-            self._waiting = step
-
-    def _came(self, answer: object) -> None:
-        """This came of what was waited for."""
-        self._waiting, self._resume = None, partial(self._script.send, answer)
-
-    def _failed(self, error: Exception) -> None:
-        """What was waited for failed."""
-        self._waiting, self._resume = None, partial(self._script.throw, error)
-
-
-class _ReadFetcher:
-    """Does what the steps of one read ask for. One thread at a time.
-
-    Args:
-        engine: does the loading.
-        ranges: where the bytes of blocks come from; None = the store.
-    """
-
-    def __init__(self, engine: Engine, ranges: Ranges | None) -> None:
-        self._engine = engine
-        self._ranges = ranges
-        self._lookups = _Fetcher(engine, Deadline(engine.system.timer, None), None)
-        self._looking: OpenObjects | None = None
-        self._begun: dict[int, Future[Any]] = {}
-        self._arrivals: Arrivals[int] = Arrivals()
-
-    def answer(self, step: Step) -> Script[ReadSent]:
-        """What came of a step."""
-        if isinstance(step, CurrentImage):
-            return (yield from _current_image(self._engine, Deadline(self._engine.system.timer, None)))
-        if isinstance(step, Begin):
-            return self._begin(step)
-        if isinstance(step, AwaitAny):
-            return (yield from self._await(step))
-        return (yield from self._lookups.answer(step))
-
-    def leave(self) -> None:
-        """Give up what was begun and does not run yet. Does not wait for what runs."""
-        for begun in self._begun.values():
-            begun.cancel()
-        self._begun.clear()
-
-    def _begin(self, step: Begin) -> Begun | None:
-        begun = self._engine.begin(step.step, self._ranges)
-        if begun.done() and isinstance(step.step, OpenObject):
-            return _outcome(begun)
-        self._begun[step.ticket] = begun
-        self._arrivals.expect(step.ticket, begun)
-        return None
-
-    def _await(self, step: AwaitAny) -> Script[Came]:
-        if step.lookup is not None and step.lookup is not self._looking:
-            self._lookups.begin(step.lookup)
-            self._looking = step.lookup
-        slow_seconds = None if step.lookup is None else self._engine.settings.max_wait_load_seconds
-        while True:
-            begun = {ticket: _outcome(self._begun.pop(ticket)) for ticket in self._arrivals.take()}
-            found = None if step.lookup is None else self._lookups.under_way.take()
-            if begun or found is not None:
-                return Came(begun, found)
-            signals = [self._arrivals.signal()]
-            if step.lookup is not None:
-                signals.append(self._lookups.under_way.signal())
-            if not (yield Wait(signals, slow_seconds)) and self._lookups.under_way.is_overdue():
-                return Came({}, {})
-
-
-def _outcome(begun: Future[Any]) -> Begun:
-    try:
-        outcome: Begun = begun.result()
-    except AccelError as error:
-        return error
-    return outcome
-
-
-def _read(engine: Engine, steps: ReadSteps, ranges: Ranges | None) -> Generator[Waiting | Batches, Any, ReadEnd]:
-    sent: ReadSent = None
-    fetcher = _ReadFetcher(engine, ranges)
-    try:
-        while True:
-            step = steps.send(sent)
-            sent = (yield step) if isinstance(step, Batches) else (yield from fetcher.answer(step))
-    except StopIteration as stop:
-        end: ReadEnd = stop.value
-        return end
-    finally:
-        fetcher.leave()
-
-
-class _Fetcher:
-    """Does what the steps of one lookup ask for. One thread at a time.
-
-    The loads cannot be cancelled: one who is cancelled, out of time or content with less only stops waiting for them.
-    """
-
-    def __init__(self, engine: Engine, deadline: Deadline, trace: Trace | None, images: Deadline | None = None) -> None:
-        self._engine = engine
-        self._deadline = deadline
-        self._images = images or deadline
-        self._trace = trace
-        self.under_way = UnderWay(engine)
-        self._has_asked = False
-        self._told_seconds = 0.0
-
-    def run(self, steps: Asking[T]) -> Script[T]:
-        """Do all steps; gives what they come to."""
-        sent: Sent = None
-        while True:
-            try:
-                step = steps.send(sent)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            sent = yield from self.answer(step)
-
-    def answer(self, step: LookupStep) -> Script[Sent]:
-        """What came of a step; None if the time is over and nothing has come."""
-        if isinstance(step, NeedImage):
-            self.under_way = UnderWay(self._engine)  # the search begins again
-            return (yield from _ask_newer(self._engine, step.version, self._images))
-        if self._has_asked and not isinstance(step, AwaitMore) and self._deadline.left_seconds() == 0:
-            return None
-        self.begin(step)
-        while (came := self.under_way.take()) is None:
-            left_seconds = self._deadline.left_seconds()
-            slow_seconds = self._engine.settings.max_wait_load_seconds
-            is_last = left_seconds is not None and left_seconds <= slow_seconds
-            timeout_seconds = left_seconds if is_last else slow_seconds
-            if (yield Wait((self.under_way.signal(),), timeout_seconds)):
-                continue
-            if is_last:
-                came = self.under_way.take()
-                break
-            if self.under_way.is_overdue():
-                came = {}
-                break
-        self._measure()
-        return came
-
-    def begin(self, step: OpenObjects) -> None:
-        """Start what a step asks for."""
-        self._has_asked = True
-        if self._trace is not None:
-            self._told_seconds = self._engine.system.timer()
-        self.under_way.ask(step)
-
-    def _measure(self) -> None:
-        cost, self.under_way.cost = self.under_way.cost, RoundCost()
-        if self._trace is not None:
-            hint = (cost.hint_requests, cost.hint_bytes)
-            seconds = self._engine.system.timer() - self._told_seconds
-            self._trace.record_cost(cost.requests, cost.bytes_read, seconds, hint=hint)
-
-
-def _current_image(engine: Engine, deadline: Deadline) -> Script[MetadataImage]:
-    """The newest image at hand; where none may be served from, the one that the source is asked for.
-
-    Raises:
-        ImageTooOld: it has none that may be served from, or did not say so within the deadline.
-    """
-    images = engine.images
-    for _ in range(2):  # a question that began before may have failed when there was still an image to serve from
-        image = images.at_hand()
-        if image is not None:
-            return image
-        asked = images.ask()
-        if not (yield Wait([asked], deadline.answer_seconds())):
-            break
-        image = images.came(asked)
-        if image is not None:
-            return image
-    raise images.too_late()
-
-
-def _ask_newer(
-    engine: Engine, version: ImageVersion, deadline: Deadline
-) -> Script[MetadataImage | RefreshFailed | None]:
-    """An image newer than this version; None if there is none, `RefreshFailed` if nobody knows, or not in time."""
-    asked = engine.images.ask_newer(version)
-    if not (yield Wait([asked], deadline.answer_seconds())):
-        return RefreshFailed(engine.images.age_seconds(), "the source of images did not answer within the deadline")
-    return engine.images.newer(asked, version)
-
-
-def _wait_newer(engine: Engine, version: ImageVersion, deadline: Deadline) -> Script[bool]:
-    """Wait until there is an image newer than this version; whether there is before the time is over.
-
-    The source is asked at least once, however short the time; who shares the question of another waits for no more
-    than that time.
-    """
-    images = engine.images
-    while True:
-        left_seconds = deadline.left_seconds() or 0.0
-        extra_seconds = 0.0 if images.is_next_asked else ANSWER_SECONDS
-        asked = images.ask_next(version, left_seconds)
-        is_done = yield Wait([asked], left_seconds + extra_seconds)
-        if is_newer(images.image.version, version):
-            return True
-        if is_done:
-            images.came(asked)
-        if not deadline.left_seconds():
-            return False
-
-
-def _refuse_unknown(engine: Engine, error: UnknownStream, deadline: Deadline) -> Script[None]:
-    """What a fetch does about a stream that an image does not have: it asks whether there is a newer one that has it.
-
-    Raises:
-        UnknownStream: the newest image does not have it either, or could not be had.
-    """
-    if not error.retryable:
-        raise error
-    image = yield from _current_image(engine, deadline)
-    if error.stream_id in image.streams:
-        return  # somebody else has just asked
-    newer = yield from _ask_newer(engine, image.version, deadline)
-    if isinstance(newer, RefreshFailed):
-        raise unconfirmed(error, f"a newer one could not be had: {newer.reason}") from error
-    if error.stream_id not in (newer or image).streams:
-        raise UnknownStream(error.stream_id, str((newer or image).version)) from error
-
-
-def _still_pending(answer: Answer) -> StillPending:
-    """The error of a fetch that waited long enough for a newer image."""
-    request = answer.request
-    return StillPending(
-        f"stream {request.stream_id}: expected offsets [{request.start}, {request.end}) in image version "
-        f"{answer.image_version}, found none from {answer.resume_offset} on"
-    )
+            if not (yield from wait_newer(engine, answer.image_version, deadline)):
+                raise still_pending(answer)
 
 
 class ReadAccelerator(AcceleratorBase):

@@ -245,6 +245,12 @@ class _Finder:
             self._steps = self.step = None
             self.error = error
 
+    def leave(self) -> None:
+        """Leave the lookup, and what it found and nobody took: the next one goes on there, with the image of then."""
+        if not self.is_over:
+            self._steps = self.step = None
+            self._picks = Picks()
+
     def take(self, most: int) -> list[FoundObject]:
         """At most so many of the objects found."""
         taken = self._picks.take(most)
@@ -402,7 +408,9 @@ class _Reader:
             raise TypeError(f"expected what came, found {type(came).__name__}")
         for ticket, begun in came.begun.items():
             self._take_in(self.tickets.pop(ticket, None), begun)
-        if came.lookup is not None:
+        if came.is_image_due:
+            self.finder.leave()
+        elif came.lookup is not None:
             self.finder.go_on(came.lookup)
 
     def _can_go_on(self, head: _Slot) -> bool:
@@ -448,12 +456,19 @@ class _Reader:
             elif finder.is_idle:
                 if self.has_budget and not all(slot.is_planned for slot in self.slots):
                     return  # what these hold may spend the budget
-                image = yield CurrentImage()
-                if not isinstance(image, MetadataImage):
-                    raise TypeError(f"expected an image, found {type(image).__name__}")
-                finder.begin(image)
+                yield from self._begin_lookup()
             else:
                 return
+
+    def _begin_lookup(self) -> Working[None]:
+        try:
+            image = yield CurrentImage()
+        except AccelError as error:
+            self.finder.error = error  # raised when all that was found before is given out
+            return
+        if not isinstance(image, MetadataImage):
+            raise TypeError(f"expected an image, found {type(image).__name__}")
+        self.finder.begin(image)
 
     def _fetch_ahead(self) -> Working[None]:
         """Open indexes, choose rows and begin to fetch, object by object, as far as budget and window allow."""

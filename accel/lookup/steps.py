@@ -187,10 +187,14 @@ Begun = OpenedObject | bytes | memoryview | AccelError
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """What came of what was begun, by ticket; and the answer to the step of the lookup, None if there is none yet."""
+    """What came of what was begun, by ticket; and the answer to the step of the lookup, None if there is none yet.
+
+    With `is_image_due` the image of this lookup was the current one some time ago: the rest is to be looked up anew.
+    """
 
     begun: Mapping[int, Begun]
     lookup: Mapping[int, Reply] | HintReply | None
+    is_image_due: bool = False
 
 
 ReadSent = Sent | Begun | Came
