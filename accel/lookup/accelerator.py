@@ -19,9 +19,8 @@ waits in its own way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -51,6 +50,7 @@ from accel.lookup.steps import (
     Sent,
     Step,
 )
+from accel.lookup.waiting import Deadline, Script, Wait, Waiting
 from accel.lookup.warming import WarmReport
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
@@ -70,50 +70,6 @@ T = TypeVar("T")
 
 ANSWER_SECONDS = 1.0
 """A fetch asks the source of images at least once; so long it may take to answer, however short the fetch's time."""
-
-
-class Deadline:
-    """The time that a call may take; None for as long as it takes.
-
-    Args:
-        timer: seconds, from any start.
-        seconds: from now on.
-        answer_seconds: the source of images has at least so long to answer.
-    """
-
-    def __init__(self, timer: Callable[[], float], seconds: float | None, answer_seconds: float = 0.0) -> None:
-        self._timer = timer
-        self._end = None if seconds is None else timer() + seconds
-        self._answer_seconds = answer_seconds
-
-    def left_seconds(self) -> float | None:
-        """Seconds left, at least 0; None for as long as it takes."""
-        return None if self._end is None else max(0.0, self._end - self._timer())
-
-    def answer_seconds(self) -> float | None:
-        """Seconds that the source of images has to answer; None for as long as it takes."""
-        left_seconds = self.left_seconds()
-        return None if left_seconds is None else max(left_seconds, self._answer_seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Please wait until one of these is done, or so many seconds have passed; None for as long as it takes."""
-
-    futures: Sequence[Future[Any]]
-    timeout_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Please call this; it may block."""
-
-    function: Callable[[], Any]
-
-
-Waiting = Wait | Call
-Script = Generator[Waiting, Any, T]
-"""What an accelerator does, but for the waiting."""
 
 
 class AcceleratorBase:

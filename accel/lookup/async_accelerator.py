@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from accel.errors import AccelError
 from accel.image import OPEN_END
-from accel.lookup.accelerator import AcceleratorBase, ReadingBase, Script, Wait, Waiting
+from accel.lookup.accelerator import AcceleratorBase, ReadingBase
 from accel.lookup.answer import Answer, Request
 from accel.lookup.engine import Engine
 from accel.lookup.many import AT_ONCE_MAX, checked_requests
 from accel.lookup.reading import BYTES_MAX, Ranges
+from accel.lookup.waiting import Script, Wait, Waiting
 from accel.lookup.warming import WarmReport
 from loaders.format import RecordBatch
 

@@ -15,7 +15,7 @@ from accel.errors import AccelError, InvalidRequest
 from accel.lookup.answer import Answer, Request
 
 if TYPE_CHECKING:
-    from accel.lookup.accelerator import Script, Wait
+    from accel.lookup.waiting import Script, Wait
 
 REQUESTS_MAX: Final = 10_000
 """Requests of one call."""

@@ -6,7 +6,7 @@ import itertools
 from typing import Any, TypeVar
 
 from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
-from accel.lookup.accelerator import Script
+from accel.lookup.waiting import Script
 from accel.system import NONCE_SIZE_BYTES, Components, start_thread
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, MemoryStore, ObjectStore
