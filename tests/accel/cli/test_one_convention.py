@@ -43,8 +43,11 @@ NEEDED = {
 
 VALUES = {"--stream": "orders", "--id": "00000000-0000-0000-0000-000000000001"}
 
-WITHOUT_STORE = {"demo", "job script"}
-WITHOUT_OUTPUT = {"job script"}
+TAKES_FILES = {"controller compact", "controller convert"}
+"""They read files before they open a store, or take files for arguments."""
+
+WITHOUT_STORE = {"demo", "job script", *TAKES_FILES}
+WITHOUT_OUTPUT = {"job script", *TAKES_FILES}
 
 
 def leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
