@@ -17,13 +17,13 @@ from accel.cli.catalog.compact import CompactionWork, compaction_options, shown_
 from accel.cli.catalog.status import image_data
 from accel.cli.groups import CommandGroup
 from accel.cli.options import EXIT_PARTIAL, StoreChoice, command, end_with, image_option, output_options, store_options
-from accel.controller import (
+from accel.compaction.automq import read_automq
+from accel.compaction.controller import (
     ControllerReport,
     Swap,
     SwapStatus,
     compact_for_controller,
     plan_for_controller,
-    read_automq,
     swaps_to_json,
 )
 from accel.image import MetadataImage

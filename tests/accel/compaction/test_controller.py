@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from accel import ReadAccelerator, StaticImages
 from accel.compaction import CompactionPlan, CompactionSettings
-from accel.controller import (
+from accel.compaction.controller import (
     ControllerReport,
     Swap,
     SwapRefused,

@@ -42,8 +42,10 @@ from msgspec import Meta, Struct
 from accel.catalog import CatalogSettings
 from accel.catalog.compact import refuse_lossy_compaction
 from accel.catalog.records import LIVE, STREAM, Rows, stream_object_rows
-from accel.compaction import CompactionPlan, CompactionSettings, Group, NodeSurvey, assemble_plan, plan_node
+from accel.compaction.plan import CompactionPlan, Group, assemble_plan
+from accel.compaction.planning import NodeSurvey, plan_node
 from accel.compaction.running import GroupOutcome, merge_group
+from accel.compaction.settings import CompactionSettings
 from accel.errors import ImageRefused, MaintenanceRefused, ObjectExists
 from accel.image import MetadataImage, NodeImage, StreamObject, make_node, make_stream, version_number
 from accel.system import Components

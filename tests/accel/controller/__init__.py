@@ -1,1 +1,0 @@
-"""Tests of what brokers with a controller of their own use."""
