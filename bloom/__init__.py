@@ -18,8 +18,16 @@ from __future__ import annotations
 
 from bloom.filter_matrix import FilterMatrix, MatrixStats
 from bloom.filter_store import FilterStore, StoreStats
-from bloom.geometry import CAPACITY_CLASSES, CAPACITY_MAX, ERROR_RATE, Geometry, class_for
-from bloom.hashing import PieceCache, hash_id, hash_ids
+from bloom.geometry import (
+    CAPACITY_CLASSES,
+    CAPACITY_MAX,
+    ERROR_RATE,
+    Geometry,
+    PieceCache,
+    class_for,
+    hash_id,
+    hash_ids,
+)
 from bloom.stream_filter import StreamFilter
 from bloom.stream_sketch import SketchColumns, StreamSketch
 

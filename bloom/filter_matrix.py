@@ -44,8 +44,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bloom.geometry import Geometry
-from bloom.hashing import hash_id
+from bloom.geometry import Geometry, hash_id
 from bloom.stream_filter import StreamFilter
 
 WIDTHS: Final = (8, 16, 32, 64)

@@ -33,8 +33,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bloom.geometry import CAPACITY_MAX, Geometry, class_for
-from bloom.hashing import PieceCache, hash_id, hash_ids
+from bloom.geometry import CAPACITY_MAX, Geometry, PieceCache, class_for, hash_id, hash_ids
 
 HEADER_SIZE_BYTES: Final = 40
 
@@ -93,7 +92,7 @@ class StreamFilter:
         Complexity: O(n + bits), for 9,000 ids about 0.2 ms.
 
         Args:
-            pieces: shape ``(n, 8)``, of distinct ids in ascending order (``bloom.hashing``).
+            pieces: shape ``(n, 8)``, of distinct ids in ascending order (``bloom.geometry``).
             geometry: the filter's shape.
 
         Raises:

@@ -7,7 +7,7 @@ one if it leaves at most one stream in 500 undecided, for it takes fewer bytes; 
     by place    88 cells; cell i stands for the ids from (first + i) * width on, width of them. Ids below the first cell
                 and beyond the last one that is set are excluded: the lowest and the highest id, rounded. It serves
                 objects of neighbouring ids, however many, as those of one topic's partitions are.
-    by hash     112 cells; a stream has k of them, k = 1 to 8: pieces 0 to k - 1 of its hash (`bloom.hashing`) modulo
+    by hash     112 cells; a stream has k of them, k = 1 to 8: pieces 0 to k - 1 of its hash (`bloom.geometry`) modulo
                 112. It serves objects of few streams, up to about a hundred, whose ids lie anywhere.
 
 The sketch of thousands of streams with ids from everywhere excludes next to nothing. It costs next to nothing, too: all
@@ -36,7 +36,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bloom.hashing import PIECES, STREAM_ID_MAX, hash_id, hash_ids
+from bloom.geometry import PIECES, STREAM_ID_MAX, hash_id, hash_ids
 
 PLACED_CELLS: Final = 88
 HASHED_CELLS: Final = 112

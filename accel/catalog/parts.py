@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
-from accel.catalog.ends import KnownEnds
+from accel.catalog.facts import KnownEnds
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogKeys, parse_node_key, require
 from accel.catalog.records import NodeDirectory, StreamShard, highest_id
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused

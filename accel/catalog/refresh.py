@@ -66,8 +66,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.ends import KnownEnds
-from accel.catalog.facts import NodeFacts
+from accel.catalog.facts import KnownEnds, NodeFacts
 from accel.catalog.keys import NODE_LISTS, NODES, STREAM_SHARDS, CatalogKeys
 from accel.catalog.node_list import is_led_back
 from accel.catalog.records import (

@@ -15,12 +15,17 @@ A command takes a group of them by a decorator, and gets one value:
     def command(reader, output): ...
 
 With `--verbose` the store that is opened tells of each request as it comes back.
+
+Where nothing of what was asked for lies, an error says what lies there instead, and in the bucket around it. A wrong
+prefix and a wrong namespace look like lost objects to a lookup, and like an empty bucket to an import. Two listings of
+one page tell them apart, so that nobody restores what was never lost.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,18 +37,19 @@ from click.core import ParameterSource
 
 from accel.catalog import ObjectCatalog
 from accel.cli.groups import OUTPUT_FORMS, OUTPUT_META
-from accel.errors import CatalogMissing, MissingExtra
+from accel.errors import AccelError, CatalogMissing, MissingExtra, ObjectLost, WrongPlace
 from accel.image import MetadataImage
 from accel.image_source import ImageSource, StaticImages, load_image_file
 from accel.lookup.accelerator import ReadAccelerator
-from accel.rendering import Output
+from accel.rendering import Output, printable
 from accel.settings import Settings
 from accel.system import SYSTEM
 from accel.units import parse_size, parse_time, size_text, time_text
 from loaders.errors import StoreError, redacted
-from loaders.layout import ObjectLayout
+from loaders.layout import ACCEL_PREFIX, ObjectLayout
 from loaders.plan import policy_of
 from loaders.store import CountingStore, ObjectStore, S3Settings, open_store
+from loaders.store.base import LIST_PAGE_KEYS_MAX
 from loaders.store.decorated import DecoratedStore, StoreCall, received_bytes
 
 Answer = TypeVar("Answer")
@@ -426,3 +432,72 @@ EXIT_PARTIAL = 4
 def end_with(code: int) -> NoReturn:
     """End the command that runs with an exit code."""
     click.get_current_context().exit(code)
+
+
+_OBJECT_KEY = re.compile(r"(?:(?P<prefix>.+)/)?[0-9a-f]{8,16}/(?P<namespace>[^/]+)/[0-9]+")
+SHOWN_MAX = 5
+
+Found = Counter[tuple[str, str]]
+"""How many objects there are of each (prefix, namespace)."""
+
+
+def look_around(store: ObjectStore) -> tuple[Found, int]:
+    """Which objects are among the first 1,000 keys, and how many other keys. One request."""
+    found: Found = Counter()
+    others = 0
+    for info in store.list_page("", limit=LIST_PAGE_KEYS_MAX).objects:
+        match = _OBJECT_KEY.fullmatch(info.key)
+        place = None if match is None else (match["prefix"] or "", match["namespace"])
+        if place is not None and f"/{info.key}".find(f"/{ACCEL_PREFIX}") < 0:
+            found[place] += 1
+        else:
+            others += 1
+    return found, others
+
+
+def found_text(found: Found, others: int) -> str:
+    """What lies at a place, in half a sentence."""
+    if not found:
+        return f"{others} keys that are no objects" if others else "nothing"
+    places = [
+        f"{count} of namespace {printable(namespace)!r}" + (f" below {printable(prefix)}/" if prefix else "")
+        for (prefix, namespace), count in found.most_common(SHOWN_MAX)
+    ]
+    more = f", and in {len(found) - SHOWN_MAX} more places" if len(found) > SHOWN_MAX else ""
+    return f"objects: {', '.join(places)}{more}"
+
+
+def wrong_place(choice: StoreChoice, layout: ObjectLayout) -> WrongPlace | None:
+    """The error that says what lies at the store instead of a namespace's objects; None if some of these do.
+
+    Two requests at most.
+    """
+    url = required_url(choice.url)
+    scheme, _, rest = url.partition("://")
+    bucket, _, prefix = rest.strip("/").partition("/")
+    found, others = look_around(choice.open())
+    if found["", layout.namespace]:
+        return None
+    parts = [f"there: {found_text(found, others)}"]
+    if prefix and not found:
+        root = StoreChoice(f"{scheme}://{bucket}", choice.settings, choice.output).open()
+        parts.append(f"in the whole bucket: {found_text(*look_around(root))}")
+    return WrongPlace(
+        f"expected objects of namespace {layout.namespace!r} at {redacted(url)}, "
+        f"found none among the first {LIST_PAGE_KEYS_MAX} keys; {'; '.join(parts)}"
+    )
+
+
+@contextmanager
+def told_from_lost(choice: StoreChoice, layout: ObjectLayout) -> Iterator[None]:
+    """A lost object becomes `WrongPlace` if no object of its namespace lies at the store at all."""
+    try:
+        yield
+    except ObjectLost as error:
+        try:
+            wrong = wrong_place(choice, layout)
+        except AccelError:  # who may not list has the first error, as before
+            wrong = None
+        if wrong is not None:
+            raise wrong from error
+        raise

@@ -1,8 +1,8 @@
 """Compaction by object count: many small objects of a node become few, and what they hold stays the same.
 
 `plan_compaction` finds out which neighbours to merge, `compact` does it. All of it runs in one process; an engine that
-has many runs `plan_node` and `run_group` there. `controller` does the same for objects whose metadata a controller keeps;
-`automq` makes an image of AutoMQ's.
+has many runs `plan_node` and `run_group` there. `controller` does the same for objects whose metadata a controller
+keeps; `automq` makes an image of AutoMQ's.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Request
 from accel.lookup.engine import Engine
 from accel.lookup.lookup import Asking
-from accel.lookup.many import SideBySide, checked_requests
 from accel.lookup.reading import BYTES_MAX, Ranges
 from accel.lookup.scripts import (
     ANSWER_SECONDS,
@@ -29,8 +28,10 @@ from accel.lookup.scripts import (
     Fetcher,
     ReadingBase,
     Script,
+    SideBySide,
     Wait,
     Waiting,
+    checked_requests,
     current_image,
     refuse_unknown,
     still_pending,
@@ -47,7 +48,7 @@ from range_index import ObjectRanges, RangesGiven
 
 if TYPE_CHECKING:
     from accel.lookup.explain import Explanation, Trace
-    from accel.lookup.slow_lookups import SlowLookup
+    from accel.lookup.stats import SlowLookup
 
 
 T = TypeVar("T")

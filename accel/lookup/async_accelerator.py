@@ -18,9 +18,8 @@ from accel.image import OPEN_END
 from accel.lookup.accelerator import AcceleratorBase
 from accel.lookup.answer import Answer, Request
 from accel.lookup.engine import Engine
-from accel.lookup.many import AT_ONCE_MAX, checked_requests
 from accel.lookup.reading import BYTES_MAX, Ranges
-from accel.lookup.scripts import ReadingBase, Script, Wait, Waiting
+from accel.lookup.scripts import AT_ONCE_MAX, ReadingBase, Script, Wait, Waiting, checked_requests
 from accel.lookup.warming import WarmReport
 from loaders.format import RecordBatch
 

@@ -48,7 +48,7 @@ from range_index import ObjectRanges
 
 if TYPE_CHECKING:
     from accel.lookup.explain import Trace
-    from accel.lookup.slow_lookups import SlowLookups
+    from accel.lookup.stats import SlowLookups
 
 
 HINT = -1
@@ -300,7 +300,7 @@ class Engine:
         settings, system = self.settings, self.system
         if settings.slow_lookup_seconds is None:
             return None
-        from accel.lookup.slow_lookups import SlowLookups  # noqa: PLC0415 - it loads `explain`, which few need
+        from accel.lookup.stats import SlowLookups  # noqa: PLC0415 - it loads `explain`, which few need
 
         bounds = (settings.slow_lookup_seconds, settings.slow_lookups_max)
         return SlowLookups(*bounds, self.policy_name, system.timer, system.clock)

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from loaders.hints.entry_columns import EntryColumns
 from loaders.hints.roots import CoveredObjects, swap_root
-from loaders.hints.snapshot_groups import encode_group
 from loaders.hints.snapshots import GROUP, SnapshotFileName, SnapshotRoot, make_snapshot_root
+from loaders.hints.sorted_entries import encode_group
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key
 from loaders.object_writer import PART_SIZE_BYTES, StreamedObject
 from loaders.store.base import ObjectStore

@@ -66,8 +66,8 @@ from loaders.hints.roots import (
     open_root,
     seal_root,
 )
-from loaders.hints.snapshot_groups import EncodedGroup, decode_group
 from loaders.hints.snapshot_parquet import GROUP_START, can_read_parquet
+from loaders.hints.sorted_entries import EncodedGroup, decode_group
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key, hint_root_key
 from loaders.store.base import ObjectStore
 from loaders.tables.columns import pack_columns, unpack_columns

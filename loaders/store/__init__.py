@@ -29,8 +29,7 @@ from loaders.store.base import (
 )
 from loaders.store.decorated import CountingStore, OperationCount, PrefixedStore, StoreCounts
 from loaders.store.memory import MemoryStore
-from loaders.store.open import open_store
-from loaders.store.settings import S3Settings
+from loaders.store.open import S3Settings, open_store
 
 if TYPE_CHECKING:
     from loaders.store.obstore_s3 import ObstoreStore

@@ -31,8 +31,8 @@ from loaders.lifetime import PerProcess
 from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, CreateOnly, Fetched, IfMatch
 from loaders.store.common import PagedListing, check_range, check_size, check_tail
 from loaders.store.error_table import kind_of_exception, named_bucket, redact, store_error
+from loaders.store.open import S3Settings
 from loaders.store.s3 import S3Store, bare_etag, s3_errors
-from loaders.store.settings import S3Settings
 
 try:
     import obstore

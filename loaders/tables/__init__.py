@@ -15,10 +15,10 @@ from loaders.tables.format_record import (
     FORMAT_VERSION,
     FormatRecord,
     create_format,
+    probe_conditions,
     read_format,
     renew_format,
 )
-from loaders.tables.probe import probe_conditions
 from loaders.tables.records import Fields, FormRegistry, RecordForm, form_of
 from loaders.tables.table import Change, Table, Unreadable
 from loaders.tables.tables import Tables

@@ -53,7 +53,7 @@ from accel.catalog import ObjectCatalog
 from loaders.layout import ObjectLayout
 from loaders.object_index import ObjectIndexLoader
 from loaders.store import S3Settings
-from loaders.store.settings import Client
+from loaders.store.open import Client
 from spark_jobs.source.batches import OpenedListed, block_batch, object_batch, range_batch, record_batches
 from spark_jobs.source.listing import AllowedIntegers, Bounds, Listed, chosen_columns, listed_objects, ref_of
 from spark_jobs.tasks import StoreSpec

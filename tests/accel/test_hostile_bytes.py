@@ -44,9 +44,9 @@ from loaders.hints import HintProblem, decode_pack_root, decode_snapshot_root
 from loaders.hints.entry_columns import COLUMN_NAMES
 from loaders.hints.packs import PACK_ROOT_FORM
 from loaders.hints.roots import seal_root
-from loaders.hints.snapshot_groups import EncodedGroup, decode_group, encode_group
 from loaders.hints.snapshot_parquet import decode_parquet_group
 from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM
+from loaders.hints.sorted_entries import EncodedGroup, decode_group, encode_group
 from loaders.tables import FORMAT_FORM, FormatRecord, FormRegistry, RecordForm
 from tests.accel.catalog.golden import FOLDER as CATALOG
 from tests.accel.history.records.golden import FOLDER as HISTORY

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bloom import PieceCache, hash_id, hash_ids
-from bloom.hashing import NUMBER_END, SALT, SaltedDecimalHash
+from bloom.geometry import NUMBER_END, SALT, SaltedDecimalHash
 
 STREAM_IDS = st.one_of(
     st.integers(0, 2**63 - 1),

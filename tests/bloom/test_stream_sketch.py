@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bloom import SketchColumns, StreamSketch
-from bloom.hashing import hash_id
+from bloom.geometry import hash_id
 
 stream_ids = st.one_of(st.integers(0, 200), st.integers(0, 200_000), st.integers(0, 2**63 - 1))
 

@@ -19,7 +19,7 @@ from loaders.backoff import RetrySettings
 from loaders.merge.reading import MergeSettings
 from loaders.parallel import ReadAhead
 from loaders.settings import check_settings
-from loaders.store.settings import S3Settings
+from loaders.store.open import S3Settings
 
 CLASSES: tuple[type[Any], ...] = (
     CatalogSettings,

@@ -23,8 +23,7 @@ from accel.catalog.importing import (
     commit_import,
     plan_import,
 )
-from accel.cli.elsewhere import wrong_place
-from accel.cli.options import StoreChoice, command, end_with, store_options, yes_option
+from accel.cli.options import StoreChoice, command, end_with, store_options, wrong_place, yes_option
 from accel.rendering import Column, Output, Rendered, Shown, said, table_of
 from accel.units import count_text, size_text
 

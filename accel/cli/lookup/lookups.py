@@ -12,8 +12,7 @@ from msgspec import structs
 from rich.table import Table
 from rich.text import Text
 
-from accel.cli.elsewhere import told_from_lost
-from accel.cli.options import TIME, ReaderChoice, command, range_options, reader_options
+from accel.cli.options import TIME, ReaderChoice, command, range_options, reader_options, told_from_lost
 from accel.image import version_number
 from accel.lookup.answer import Answer, FoundObject, Kind
 from accel.lookup.explain import Explanation, answer_text, cost_text

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accel.cli.elsewhere import told_from_lost
-from accel.cli.options import SIZE, Command, ReaderChoice, command, reader_options
+from accel.cli.options import SIZE, Command, ReaderChoice, command, reader_options, told_from_lost
 from accel.cli.stream.notation import cut_text, moment_ms_text, numbers_by_segment, parse_number, read_cut
 from accel.cli.stream.options import ScopeChoice, StreamChoice, parse_name, read_by
 from accel.errors import PositionTruncated

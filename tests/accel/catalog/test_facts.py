@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from accel import ReadAccelerator, StaticImages
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
-from accel.catalog.ends import KnownEnds
-from accel.catalog.facts import NodeFacts, sketch_rows
+from accel.catalog.facts import KnownEnds, NodeFacts, sketch_rows
 from accel.catalog.node_list import after_undo, check_list, with_sketches, with_upload
 from accel.catalog.records import SKETCH, STREAM_END, Checkpoint, NodeList, make_rows, no_rows
 from accel.catalog.sketching import SketchReport, sketch_list

@@ -18,8 +18,8 @@ import zstandard
 from loaders.hints import EntryColumns
 from loaders.hints.entry_columns import COLUMN_NAMES
 from loaders.hints.roots import seal_root, swap_root
-from loaders.hints.snapshot_groups import EncodedGroup
 from loaders.hints.snapshots import GROUP, SNAPSHOT_ROOT_FORM
+from loaders.hints.sorted_entries import EncodedGroup
 from loaders.layout import HintKind, hint_file_key
 from loaders.store import ObjectStore
 from loaders.tables.columns import pack_columns

@@ -9,7 +9,7 @@ import pytest
 
 from loaders.errors import StoreError, redacted
 from loaders.store import open_store
-from loaders.store.settings import Client, S3Settings
+from loaders.store.open import Client, S3Settings
 
 URL = "http://me:s3cr%2Ft@127.0.0.1:1/"
 
