@@ -47,8 +47,7 @@ from loaders.store import ObjectStore
 from range_index import ObjectRanges, RangesGiven
 
 if TYPE_CHECKING:
-    from accel.lookup.explain import Explanation, Trace
-    from accel.lookup.stats import SlowLookup
+    from accel.lookup.explain import Explanation, SlowLookup, Trace
 
 
 T = TypeVar("T")

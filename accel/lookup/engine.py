@@ -47,8 +47,7 @@ from loaders.store.hedged import HedgedStore, Hedging
 from range_index import ObjectRanges
 
 if TYPE_CHECKING:
-    from accel.lookup.explain import Trace
-    from accel.lookup.stats import SlowLookups
+    from accel.lookup.explain import SlowLookups, Trace
 
 
 HINT = -1
@@ -300,7 +299,7 @@ class Engine:
         settings, system = self.settings, self.system
         if settings.slow_lookup_seconds is None:
             return None
-        from accel.lookup.stats import SlowLookups  # noqa: PLC0415 - it loads `explain`, which few need
+        from accel.lookup.explain import SlowLookups  # noqa: PLC0415 - it loads `explain`, which few need
 
         bounds = (settings.slow_lookup_seconds, settings.slow_lookups_max)
         return SlowLookups(*bounds, self.policy_name, system.timer, system.clock)

@@ -19,14 +19,28 @@ driver adds what the search cannot know: requests, bytes and time. An `Explanati
 A round names what it did not have to open as a subtraction: what the node lists, less what the bounds, the index and
 the filters exclude, is what remains as candidates. Its map is the node's list, oldest object left; the legend below
 explains the marks. `to_dict` has everything that the text leaves out.
+
+Lookups that took long, as they were: `explain` afterwards tells of now, this tells of then.
+
+    accelerator = ReadAccelerator(source, store, settings=Settings(slow_lookup_seconds=0.5))
+    ...
+    for each in accelerator.slow_lookups():
+        print(each.text())
+
+With the setting each lookup that memory cannot answer takes down its trace, and throws it away if it was fast. One that
+memory answers asks for nothing, so it is never slow, and pays nothing. The log tells of slow lookups, once a minute at
+most, with how many there were.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from threading import Lock
 from typing import Any, Final
 
 import msgspec
@@ -37,9 +51,9 @@ from accel.errors import AccelError
 from accel.image import OPEN_END, ImageVersion, NodeImage, OwnershipRange, version_number
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request
 from accel.lookup.known_ranges import KnownRanges, SnapshotFacts, covered_objects
-from accel.lookup.stats import NodeHint, trouble_of
+from accel.lookup.stats import NodeHint, ReportLimit, trouble_of
 from accel.lookup.steps import HintReply, OpenObjects, ReadEntries, ReadRoot
-from accel.units import count_text, size_text, time_text
+from accel.units import count_text, moment_text, size_text, time_text
 from loaders.hints import HintProblem, HintTrouble
 from loaders.plan import Bracket
 from range_index import StreamRange
@@ -665,3 +679,77 @@ def _trouble(problem: HintProblem | AccelError | None) -> dict[str, Any]:
 
 def _opened(node: NodeImage, position: int, held: StreamRange | None = None, error: str | None = None) -> Opened:
     return Opened(position, int(node.object_ids[position]), int(node.order_ids[position]), held, error)
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowLookup:
+    """A lookup that took long.
+
+    Args:
+        ended_ms: when it ended, in milliseconds since 1970.
+        explanation: what it did, and how long each round took.
+    """
+
+    ended_ms: int
+    explanation: Explanation
+
+    def text(self) -> str:
+        """The explanation as lines for a terminal, and when it was."""
+        return f"ended at {moment_text(self.ended_ms)}\n{self.explanation.text()}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {"ended_ms": self.ended_ms, **self.explanation.to_dict()}
+
+
+class SlowLookups:
+    """The last lookups that took long. Threads: any; no lock is held while it logs.
+
+    Args:
+        seconds: what took at least so long is slow.
+        kept_max: so many are kept; the oldest go.
+        policy: that lookups are made with.
+        timer: seconds from any start.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self, seconds: float, kept_max: int, policy: str, timer: Callable[[], float], clock: Callable[[], float]
+    ) -> None:
+        self._seconds = seconds
+        self._policy = policy
+        self._clock = clock
+        self._lock = Lock()
+        self._kept: deque[SlowLookup] = deque(maxlen=kept_max)
+        self._reports = ReportLimit(timer)
+
+    def new_trace(self) -> Trace:
+        """What a lookup is to take down from its beginning."""
+        return Trace()
+
+    def note(self, request: Request, outcome: Answer | AccelError, trace: Trace, seconds: float) -> None:
+        """A lookup ended that was traced; it is kept if it was slow. O(1)."""
+        if seconds < self._seconds:
+            return
+        told = Explanation(request, outcome, trace, seconds, self._policy)
+        with self._lock:
+            self._kept.append(SlowLookup(int(self._clock() * 1000), told))
+        if (times := self._reports.times()) is not None:
+            logger.warning(
+                "a lookup of stream %d from %d on took %s: %s, %s (%s slow since that was said last); "
+                "slow_lookups() has its trace",
+                request.stream_id,
+                request.start,
+                time_text(seconds),
+                count_text(trace.round_count, "round"),
+                count_text(told.requests, "request"),
+                times,
+            )
+
+    def recent(self) -> tuple[SlowLookup, ...]:
+        """What is kept, the latest one last."""
+        with self._lock:
+            return tuple(self._kept)

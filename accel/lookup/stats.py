@@ -1,36 +1,20 @@
-"""What an accelerator tells of itself: counts, as `stats()` gives them, and lookups that were slow.
+"""What an accelerator counts: lookups, hints, and memory against its bounds, as `stats()` gives them.
 
-Counts are of lookups, hints, and memory against its bounds. All numbers are since the start unless their text says
-otherwise. Names end in their unit; there are no ids in them, so that an export has few series.
-
-**Slow lookups**, as they were: `explain` afterwards tells of now, this tells of then.
-
-    accelerator = ReadAccelerator(source, store, settings=Settings(slow_lookup_seconds=0.5))
-    ...
-    for each in accelerator.slow_lookups():
-        print(each.text())
-
-With the setting each lookup that memory cannot answer takes down its trace, and throws it away if it was fast. One that
-memory answers asks for nothing, so it is never slow, and pays nothing. The log tells of slow lookups, once a minute at
-most, with how many there were.
+All numbers are since the start unless their text says otherwise. Names end in their unit; there are no ids in them, so
+that an export has few series.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from accel.errors import AccelError
 from accel.image import ImageVersion, version_number
-from accel.lookup.answer import Answer, Ending, Request
-from accel.lookup.explain import Explanation, Trace
-from accel.units import count_text, moment_text, time_text
+from accel.lookup.answer import Answer, Ending
 from bloom import StoreStats
 from loaders.hints import HintProblem
 from loaders.object_index import LoaderStats
@@ -284,77 +268,3 @@ def count_problem(counters: Counters[HintStats], problem: HintProblem | AccelErr
 def trouble_of(problem: HintProblem | AccelError) -> str:
     """What counters call a problem."""
     return str(problem.kind) if isinstance(problem, HintProblem) else "unreachable"
-
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SlowLookup:
-    """A lookup that took long.
-
-    Args:
-        ended_ms: when it ended, in milliseconds since 1970.
-        explanation: what it did, and how long each round took.
-    """
-
-    ended_ms: int
-    explanation: Explanation
-
-    def text(self) -> str:
-        """The explanation as lines for a terminal, and when it was."""
-        return f"ended at {moment_text(self.ended_ms)}\n{self.explanation.text()}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data."""
-        return {"ended_ms": self.ended_ms, **self.explanation.to_dict()}
-
-
-class SlowLookups:
-    """The last lookups that took long. Threads: any; no lock is held while it logs.
-
-    Args:
-        seconds: what took at least so long is slow.
-        kept_max: so many are kept; the oldest go.
-        policy: that lookups are made with.
-        timer: seconds from any start.
-        clock: seconds since 1970.
-    """
-
-    def __init__(
-        self, seconds: float, kept_max: int, policy: str, timer: Callable[[], float], clock: Callable[[], float]
-    ) -> None:
-        self._seconds = seconds
-        self._policy = policy
-        self._clock = clock
-        self._lock = Lock()
-        self._kept: deque[SlowLookup] = deque(maxlen=kept_max)
-        self._reports = ReportLimit(timer)
-
-    def new_trace(self) -> Trace:
-        """What a lookup is to take down from its beginning."""
-        return Trace()
-
-    def note(self, request: Request, outcome: Answer | AccelError, trace: Trace, seconds: float) -> None:
-        """A lookup ended that was traced; it is kept if it was slow. O(1)."""
-        if seconds < self._seconds:
-            return
-        told = Explanation(request, outcome, trace, seconds, self._policy)
-        with self._lock:
-            self._kept.append(SlowLookup(int(self._clock() * 1000), told))
-        if (times := self._reports.times()) is not None:
-            logger.warning(
-                "a lookup of stream %d from %d on took %s: %s, %s (%s slow since that was said last); "
-                "slow_lookups() has its trace",
-                request.stream_id,
-                request.start,
-                time_text(seconds),
-                count_text(trace.round_count, "round"),
-                count_text(told.requests, "request"),
-                times,
-            )
-
-    def recent(self) -> tuple[SlowLookup, ...]:
-        """What is kept, the latest one last."""
-        with self._lock:
-            return tuple(self._kept)
