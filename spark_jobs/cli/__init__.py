@@ -22,20 +22,20 @@ _EXTRA = "pip install 'accel-streams[spark]' (and jvm beside spark where there i
 _FILTERS = "Write filter packs, so that readers start warm."
 
 COMMANDS = {
-    "build-filters": LazyCommand("spark_jobs.cli.hints:build_filters", _FILTERS),
+    "build-filters": LazyCommand("spark_jobs.cli.jobs:build_filters", _FILTERS),
     "build-hints": LazyCommand(
-        "spark_jobs.cli.hints:build_both", "Write filter packs and index snapshots, opening each new object once."
+        "spark_jobs.cli.jobs:build_both", "Write filter packs and index snapshots, opening each new object once."
     ),
     "build-snapshot": LazyCommand(
-        "spark_jobs.cli.hints:build_snapshot", "Write index snapshots, so that a cold read is one request."
+        "spark_jobs.cli.jobs:build_snapshot", "Write index snapshots, so that a cold read is one request."
     ),
-    "compact": LazyCommand("spark_jobs.cli.compact:compact", "Make few large objects of many small ones."),
-    "gc": LazyCommand("spark_jobs.cli.upkeep:gc", "Delete what nobody needs any more; a dry run without --yes."),
-    "rebuild-filters": LazyCommand("spark_jobs.cli.hints:rebuild_filters", _FILTERS, is_hidden=True),
+    "compact": LazyCommand("spark_jobs.cli.jobs:compact", "Make few large objects of many small ones."),
+    "gc": LazyCommand("spark_jobs.cli.jobs:gc", "Delete what nobody needs any more; a dry run without --yes."),
+    "rebuild-filters": LazyCommand("spark_jobs.cli.jobs:rebuild_filters", _FILTERS, is_hidden=True),
     "retention": LazyCommand(
-        "spark_jobs.cli.upkeep:retention", "Truncate streams as their owners want; a dry run without --yes."
+        "spark_jobs.cli.jobs:retention", "Truncate streams as their owners want; a dry run without --yes."
     ),
-    "verify": LazyCommand("spark_jobs.cli.upkeep:verify", "Check a catalog against itself and its bucket."),
+    "verify": LazyCommand("spark_jobs.cli.jobs:verify", "Check a catalog against itself and its bucket."),
 }
 """The jobs; what they say of themselves is the same."""
 

@@ -1,6 +1,6 @@
 """`accel catalog build-filters`, `build-snapshot` and `build-hints`: write hints of nodes, so that readers start warm.
 
-Options, reports and texts are those of the jobs of the same names, which do it on Spark (`spark_jobs.cli.hints`).
+Options, reports and texts are those of the jobs of the same names, which do it on Spark (`spark_jobs.cli.jobs`).
 """
 
 from __future__ import annotations

@@ -12,8 +12,18 @@ from dataclasses import asdict
 import click
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.restore import IDS_PASSED_OVER, RestorePlan, plan_restored, restored
-from accel.catalog.undo import KeptVersion, UndoReport, finish_undo, plan_undo, unfinished_commits, versions
+from accel.catalog.undo import (
+    IDS_PASSED_OVER,
+    KeptVersion,
+    RestorePlan,
+    UndoReport,
+    finish_undo,
+    plan_restored,
+    plan_undo,
+    restored,
+    unfinished_commits,
+    versions,
+)
 from accel.catalog.undo import undo as undo_commits
 from accel.cli.options import StoreChoice, command, store_options, yes_option
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word

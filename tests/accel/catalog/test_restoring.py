@@ -13,7 +13,7 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
 from accel.catalog.importing import ImportChoice, bucket_objects, commit_import, plan_import
 from accel.catalog.records import NodeDirectory
-from accel.catalog.restore import IDS_PASSED_OVER, RestoreReport, plan_restored, restored
+from accel.catalog.undo import IDS_PASSED_OVER, RestoreReport, plan_restored, restored
 from accel.catalog.verify import Verdict, verify
 from accel.errors import CatalogDamaged, CatalogWentBack, CommitRefused, SessionFenced
 from loaders.hints import write_pack

@@ -1,22 +1,123 @@
-"""`accel job verify`, `gc` and `retention`: commands of the same meaning as without Spark, their bulk work in tasks."""
+"""The commands `accel job ...`: each takes the options and prints the report of the command that works without Spark.
+
+`compact` merges groups in tasks; `build-filters`, `build-snapshot` and `build-hints` build a node in each; `verify`, `gc`
+and `retention` do their bulk work in tasks.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
 
 import click
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.verify import verify as verify_catalog
+from accel.cli.catalog.compact import CompactionWork, compaction_options
 from accel.cli.catalog.gc import Collection, collection_options
+from accel.cli.catalog.hints import HintWork, hint_options
 from accel.cli.catalog.verify import show_verification
 from accel.cli.options import command, end_with, yes_option
 from accel.cli.stream.options import data_elsewhere_option, moment_option, parse_name, read_by
 from accel.cli.stream.retention import exit_code, shown_retention
 from accel.errors import HostMissing
+from accel.hint_building import HintPlan, HintReport
 from accel.history.store import GivenSizes
 from accel.units import count_text, time_text
 from spark_jobs.cli.options import Command, JobChoice, job_options
+from spark_jobs.compact import compact_on_spark, plan_on_spark
+from spark_jobs.hints import build_hints_on_spark, plan_hints_on_spark
 from spark_jobs.retention import STREAMS_A_TASK, list_streams, retain_on_spark
 from spark_jobs.survey import SparkBulkScan
+
+
+@command(
+    "Make few large objects of many small ones.",
+    "accel job compact s3://bucket/prefix --dry-run",
+    "accel job compact s3://bucket/prefix --max-objects-per-node 500 --max-bytes 50GiB",
+    "accel job compact s3://bucket/prefix --node 4 --rewrite-all --target-objects 1",
+)
+@compaction_options
+@job_options
+def compact(*, job: JobChoice, work: CompactionWork) -> None:
+    """Make few large objects of many small ones: `accel catalog compact`, its groups merged in tasks.
+
+    Ends with 4 if some groups could not be compacted; running it again takes up what is left.
+    """
+    with ObjectCatalog.open(job.store.open()):
+        pass  # a bucket without a catalog is told before Spark is started
+    with job.spark() as spark:
+        code = work.carry_out(
+            lambda settings, tell: plan_on_spark(spark, job.store, settings, at_once=job.tasks, progress=tell),
+            lambda plan, tell: compact_on_spark(spark, job.store, plan, at_once=job.tasks, progress=tell),
+            job.output,
+        )
+    end_with(code)
+
+
+@command(
+    "Write filter packs, so that readers start warm.",
+    "accel job build-filters s3://bucket/prefix",
+    "accel job build-filters s3://bucket/prefix --node 4 --only-bad --dry-run",
+)
+@hint_options(filters=True, snapshots=False)
+@job_options
+def build_filters(*, job: JobChoice, work: HintWork) -> None:
+    """Bring each node's filter pack up to date: `accel catalog build-filters`, a task a node.
+
+    Ends with 4 if some filters could not be built.
+    """
+    _on_spark(job, work)
+
+
+@command(
+    "Write index snapshots, so that a cold read is one request.",
+    "accel job build-snapshot s3://bucket/prefix",
+    "accel job build-snapshot s3://bucket --node 4",
+)
+@hint_options(filters=False, snapshots=True)
+@job_options
+def build_snapshot(*, job: JobChoice, work: HintWork) -> None:
+    """Sort what the objects of each node hold by stream: `accel catalog build-snapshot`, a task a node.
+
+    Ends with 4 if an object cannot be opened, which is left out, or a node's snapshot could not be built.
+    """
+    _on_spark(job, work)
+
+
+@command(
+    "Write filter packs and index snapshots, opening each new object once.",
+    "accel job build-hints s3://bucket/prefix",
+    "accel job build-hints s3://bucket/prefix --dry-run",
+)
+@hint_options(filters=True, snapshots=True)
+@job_options
+def build_both(*, job: JobChoice, work: HintWork) -> None:
+    """Do what build-filters and build-snapshot do, in one pass: `accel catalog build-hints`, a task a node.
+
+    Ends with 4 if some of it could not be built.
+    """
+    _on_spark(job, work)
+
+
+rebuild_filters = copy(build_filters)
+rebuild_filters.name, rebuild_filters.hidden = "rebuild-filters", True  # its former name
+
+
+def _on_spark(job: JobChoice, work: HintWork) -> None:
+    job.check_nodes(work.nodes)
+    with job.spark() as spark:
+
+        def plan_with(work: HintWork, tell: Callable[..., object]) -> HintPlan:
+            return plan_hints_on_spark(
+                spark, job.store, work.choice, nodes=work.nodes, at_once=job.tasks, progress=tell
+            )
+
+        def build_with(plan: HintPlan, tell: Callable[..., object]) -> HintReport:
+            return build_hints_on_spark(spark, job.store, plan, at_once=job.tasks, progress=tell)
+
+        code = work.carry_out(plan_with, build_with, job.output)
+    end_with(code)
 
 
 def _prefix_option(command: Command) -> Command:
