@@ -1,7 +1,7 @@
 """The commands `accel job ...`: each takes the options and prints the report of the command that works without Spark.
 
-`compact` merges groups in tasks; `build-filters`, `build-snapshot` and `build-hints` build a node in each; `verify`, `gc`
-and `retention` do their bulk work in tasks.
+`compact` merges groups in tasks. `build-filters`, `build-snapshot` and `build-hints` build a node in each. `verify`,
+`gc` and `retention` do their bulk work in tasks.
 """
 
 from __future__ import annotations
