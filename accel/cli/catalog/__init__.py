@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from accel.cli.catalog import compact, gc, hints, importing, sketch, status, undo, verify
+from accel.cli.catalog import compact, gc, hints, importing, status, undo, verify
 from accel.cli.groups import CommandGroup
 
 
@@ -24,7 +24,7 @@ for command in (
     verify.verify,
     gc.gc,
     undo.undo,
-    sketch.sketch,
+    verify.sketch,
     compact.compact_command,
     hints.build_filters,
     hints.build_snapshot,
