@@ -30,20 +30,25 @@ class Watched(DecoratedStore):
         super().__init__(store)
         self.rng = rng
         self.lock = threading.Lock()
-        self.now = self.most = 0
+        self.now = self.most = self.calls = 0
+        self.gather: int | None = None
         self.broken: str | None = None
         self.stuck: str | None = None
         self.go = threading.Event()
 
     def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         with self.lock:
+            self.calls += 1
             self.now += 1
             self.most = max(self.most, self.now)
+            if self.gather is not None and self.most >= self.gather:
+                self.go.set()
+            held = self.gather is not None and self.calls > 100
             delay = self.rng.choice([0, 0, 0.001]) if self.rng is not None else 0
         try:
             if delay:
                 self.go.wait(delay)
-            if call.key == self.stuck:
+            if held or call.key == self.stuck:
                 self.go.wait(20)
             if call.key == self.broken:
                 raise StoreUnavailable("get_range", call.key, "it is down")
@@ -83,6 +88,7 @@ def test_whatever_comes_first_records_come_in_order_and_within_the_budget(world:
 
 def test_a_long_read_has_many_requests_under_way_and_no_more_than_the_settings_allow() -> None:
     store = Watched(line_store(300), random.Random(7))
+    store.gather = 8  # in mid-read, requests are answered once eight are under way, however threads are scheduled
     with accelerator(store, line_image(list(range(300)), end=-1), parallel_loads=16) as one:
         assert len(list(one.read(STREAM, 0))) == 300
     assert 8 <= store.most <= 16
