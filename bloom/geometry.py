@@ -272,8 +272,8 @@ SALT: Final = xxhash.xxh3_128_digest(bytes(4))
 WIDE_SALT: Final = hashlib.sha256(bytes(4)).digest()
 STREAM_ID_MAX: Final = 2**63 - 1
 
-Pieces = NDArray[np.uint16] | NDArray[np.uint32]
-"""Rows of eight; which of the two, the geometry says."""
+Pieces = NDArray[np.unsignedinteger[Any]]
+"""Rows of eight numbers of 16 bits, or of 32: which, the geometry says."""
 
 _HASH: Final = SaltedDecimalHash(SALT)
 _EMPTY_SLOT: Final = -1
