@@ -239,7 +239,8 @@ class ObjectSegmentSource:
         decoded, are_timed = zip(*(decode_events(batch, fill.segment_id, unit) for batch in batches), strict=True)
         index = self._index(fill.segment_id, known, decoded[-1].next_offset, is_timed=all(are_timed))
         count = 0 if index is None else sum(events.next_offset <= index.end_offset for events in decoded)
-        token, values = 0 if fill.offset == 0 else fill.token, []
+        values: list[int] = []
+        token = 0 if fill.offset == 0 else fill.token
         if index is not None and count:
             try:
                 values, token = _values_in(index, decoded[:count], token)
