@@ -129,13 +129,17 @@ def _end_of_object(number: int) -> bytes:
     return rows.tobytes() + Footer(LARGE_STREAMS * BLOCK_SIZE_BYTES, INDEX_SIZE_BYTES).encode()
 
 
+def _sleep(seconds: float) -> None:
+    SYSTEM.sleep(seconds)
+
+
 class LargeNode:
     """A node of 20,000 objects, and hints of all but the newest ones."""
 
     def __init__(self) -> None:
         layout = ObjectLayout(namespace=NAMESPACE)
         self._stored = MemoryStore()
-        slow = LatencyStore(MadeObjects(self._stored, layout), random.Random(7), SYSTEM.sleep)
+        slow = LatencyStore(MadeObjects(self._stored, layout), random.Random(7), _sleep)
         refs = [ObjectRef(number, LARGE_SIZE_BYTES, INDEX_SIZE_BYTES) for number in range(LARGE_OBJECTS)]
         image = MetadataImage(1, NAMESPACE, {}, {NODE_ID: make_node(NODE_ID, enumerate(refs))})
         self._catalog = ForeignCatalog(slow, image)
@@ -169,15 +173,13 @@ def run_large(rounds: int = 7) -> list[Comparison]:
     """A node of 20,000 objects: the first run, and one after 200 uploads, against opening all. At most two rounds."""
     node = LargeNode()
     timings = Timings([], [])
+    reports = {}
     for _ in range(min(rounds, 2)):
         for depth, seconds in ((Depth.MISSING, timings.ours_seconds), (Depth.ALL, timings.peer_seconds)):
-            took, report = node.run(depth)
+            took, reports[depth] = node.run(depth)
             seconds.append(took)
-            if depth is Depth.MISSING:
-                ours = report
-            else:
-                peer = report
     node.close()
+    ours, peer = reports[Depth.MISSING], reports[Depth.ALL]
     name, whole = f"hint_build_large: {LARGE_NEWER} of {LARGE_OBJECTS:,} objects are new", "all objects opened"
     first = f"hint_build_large: the first {LARGE_OBJECTS - LARGE_NEWER:,} objects"
     return [
