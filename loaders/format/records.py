@@ -159,12 +159,20 @@ class BatchColumns:
 
     def where(self, chosen: NDArray[np.bool_] | slice) -> BatchColumns:
         """Some of them, over the same bytes."""
-        columns = (self.epochs, self.base_offsets, self.counts, self.starts, self.ends)
-        return BatchColumns(self.stream_id, *(column[chosen] for column in columns), self.data)
+        return BatchColumns(
+            self.stream_id,
+            self.epochs[chosen],
+            self.base_offsets[chosen],
+            self.counts[chosen],
+            self.starts[chosen],
+            self.ends[chosen],
+            self.data,
+        )
 
 
 def _budgeted(columns: BatchColumns) -> Numbers:
-    return np.maximum(1, columns.ends - columns.starts)
+    sizes: Numbers = np.maximum(1, columns.ends - columns.starts)
+    return sizes
 
 
 def encode_block(batches: Sequence[RecordBatch]) -> bytes:
