@@ -8,7 +8,16 @@ from typing import Any, TypeVar
 
 import pytest
 
-from accel import AsyncReadAccelerator, CorruptObject, Ending, MetadataImage, ObjectLost, Settings, StaticImages, StillPending
+from accel import (
+    AsyncReadAccelerator,
+    CorruptObject,
+    Ending,
+    MetadataImage,
+    ObjectLost,
+    Settings,
+    StaticImages,
+    StillPending,
+)
 from accel.image import ImageVersion
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore
