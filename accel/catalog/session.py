@@ -262,7 +262,7 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
     for number, shard in enumerate(shards):
         for rows in (shard.stream_objects, shard.retired):
             mine = rows["added_by"][rows["node_id"] == node_id]
-            _refuse_behind(parts, node_list, int(mine.max(initial=-1)), f"stream shard {number}")
+            refuse_behind(parts, node_list, int(mine.max(initial=-1)), f"stream shard {number}")
     known = np.unique(np.concatenate([shard.streams["stream_id"] for shard in shards]))
     owned, starts = _open_streams(node_id, shards)
     ends = StreamEnds.of(owned, starts)
@@ -270,7 +270,7 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
     covered = -1
     if checkpoint is not None:
         covered = checkpoint.value.order_id
-        _refuse_behind(parts, node_list, covered, "its checkpoint")
+        refuse_behind(parts, node_list, covered, "its checkpoint")
         _refuse_strangers(parts, known, checkpoint.value.ends["stream_id"], f"the checkpoint of node {node_id}")
         ends = ends.with_higher_ends(checkpoint.value.ends["stream_id"], checkpoint.value.ends["end"])
     since = node_list.live[node_list.live["last_order_id"] > covered]
@@ -285,7 +285,7 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
     return ends.without_others(owned), len(since)
 
 
-def _refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:
+def refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:
     """Refuse a list that has not seen a commit which somebody else knows of.
 
     Raises:

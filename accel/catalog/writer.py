@@ -16,6 +16,10 @@ another process (a compaction, the collector) costs one more read. A newer sessi
 commits anything else, so the same object may be committed again, and an object that took its place is refused if it did
 happen.
 
+Another node may take streams over from this one (`takeover`). The session learns that when it commits, closes or opens
+them: `StreamsReleased`. It forgets these streams then, and the others go on; opening them again tells who has them, or
+takes them back if the taker has died.
+
 What goes wrong in an upload:
 
 | what goes wrong                     | what follows                                                                |
@@ -44,7 +48,7 @@ from numpy.typing import NDArray
 from xxhash import xxh3_128
 
 from accel.catalog.keys import require
-from accel.catalog.node_list import with_prepared, with_upload
+from accel.catalog.node_list import refuse_released, with_prepared, with_upload, without_released
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import (
     STREAM_END,
@@ -62,7 +66,8 @@ from accel.catalog.records import (
 from accel.catalog.session import StreamEnds, columns_of
 from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_ranges, trim_streams
 from accel.catalog.survey import list_node_ids
-from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced
+from accel.catalog.takeover import SessionReleases, move_streams
+from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced, StreamsReleased
 from accel.image import StreamObject
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import StoreError, TableError
@@ -105,6 +110,7 @@ class NodeWriter:
         self._unsettled: Unsettled | None = None
         self._backoff = Backoff(DEFAULT_RETRY, parts.system.sleep, parts.system.jitter)
         self._commits_since_checkpoint = opened
+        self._releases = SessionReleases(seen.value.node_id, seen.value.epoch)
         self.node_id = seen.value.node_id
         self.session_number = seen.value.epoch
         parts.ends.tell_session(self.node_id, self._end_now)
@@ -171,6 +177,8 @@ class NodeWriter:
         Raises:
             CommitRefused: a stream is not open here or not continued, or it took longer than the deadline. Nothing was
                 committed.
+            StreamsReleased: another node takes some of the streams over; nothing was committed, and the object stays
+                unlisted. Upload the others without them.
             SessionFenced: a newer session writes for this node; nothing was committed.
             CatalogDamaged: the counter of ids was deleted or went back.
             FormatError, FormatLimit: batches that the format cannot hold.
@@ -222,6 +230,7 @@ class NodeWriter:
             CommitRefused: a stream is not open here or not continued where it ended, an id was not prepared (any
                 more), a size is unknown, the format's limits are passed, or an object does not lie where readers look.
                 Nothing was written.
+            StreamsReleased: another node takes some of the streams over; nothing was written.
             SessionFenced: a newer session writes for this node; nothing was written.
             StoreError, AmbiguousWrite, DataConflict: it may have been written; commit the same object again.
         """
@@ -247,11 +256,38 @@ class NodeWriter:
         Raises:
             CommitRefused: a stream is open on another node, or known with another end. Streams of other shards may
                 have been opened; repeating it is safe.
+
+        Streams that were released and that nobody has taken over since are taken back: see `takeover`.
         """
         wanted = dict(streams) if isinstance(streams, Mapping) else dict.fromkeys(streams)
         with self._turn():
-            starts = open_ranges(self._parts, self.node_id, self.session_number, wanted)
-            self._ends = self._ends.with_higher_ends(*starts)
+            back = self._releases.to_take_back(self._parts, wanted)
+            if back:
+                self._adopt(move_streams(self._parts, self.node_id, self.session_number, back))
+            self._adopt(open_ranges(self._parts, self.node_id, self.session_number, wanted))
+
+    def take_over(self, streams: Mapping[int, int]) -> dict[int, int]:
+        """Continue streams that other nodes have open: nodes that are dead, as the caller believes.
+
+        Whether they are plays no part in what is safe: see `takeover`, which also has the requests.
+
+        Args:
+            streams: {stream id: the node that is to lose it}.
+
+        Returns:
+            stream id -> where it goes on here.
+
+        Raises:
+            CommitRefused: a stream is not open on that node any more, or became so meanwhile. Others may have been
+                taken over; repeating it is safe.
+            SessionFenced: a newer session writes for this node.
+            StoreError, CorruptObject, TableError: it stopped half-way. Some streams may be released and have no owner:
+                repeat it, here or on any node.
+        """
+        with self._turn():
+            rows = move_streams(self._parts, self.node_id, self.session_number, streams)
+            self._adopt(rows)
+            return {stream_id: self._known_end(stream_id) for stream_id in rows["stream_id"].tolist()}
 
     def close_streams(self, stream_ids: Iterable[int]) -> dict[int, int]:
         """End this node's ranges of streams where they stand, so that another node can open them.
@@ -261,6 +297,7 @@ class NodeWriter:
 
         Raises:
             CommitRefused: a stream that is not open here.
+            StreamsReleased: another node has continued some of them; the others are closed.
             SessionFenced: a newer session writes for this node.
         """
         with self._turn():
@@ -268,7 +305,11 @@ class NodeWriter:
             ends = {stream_id: self._known_end(stream_id) for stream_id in stream_ids}
             if self._doubtful:
                 raise CommitRefused(f"node {self.node_id}: expected no commit in doubt, found {len(self._doubtful)}")
-            close_ranges(self._parts, self.node_id, self.session_number, ends)
+            try:
+                close_ranges(self._parts, self.node_id, self.session_number, ends)
+            except StreamsReleased:
+                self._ends = self._ends.without(np.array(list(ends), dtype=np.int64))
+                raise
             self._ends = self._ends.without(np.array(list(ends), dtype=np.int64))
             return ends
 
@@ -347,9 +388,11 @@ class NodeWriter:
             if any(doubtful.are_listed(now) for doubtful in self._doubtful if doubtful is not claims):
                 raise _LandedError
             changed = with_upload(now, self.session_number, claims.facts, claims.rows)
-            if changed is None or not more:
-                return changed
-            return with_prepared(changed, more, deadline_ms, self.session_number)
+            if changed is None:
+                return None
+            refuse_released(now, claims.stream_ids, self._releases.heeded)
+            changed = without_released(changed, self._releases.heeded)
+            return with_prepared(changed, more, deadline_ms, self.session_number) if more else changed
 
         before = self._seen
         self._doubtful.append(claims)
@@ -358,6 +401,11 @@ class NodeWriter:
         except _LandedError:
             self._doubtful.remove(claims)
             self._commit(claims)  # settles first; then this one is refused if the other took its place
+            return
+        except StreamsReleased as error:
+            self._doubtful.remove(claims)
+            self._heed(error)
+            self._commit(claims)  # only late releases, which do not bind it
             return
         except (CommitRefused, SessionFenced):
             self._doubtful.remove(claims)
@@ -368,6 +416,24 @@ class NodeWriter:
         self._ends = self._ends.with_higher_ends(claims.stream_ids, claims.ends)
         self._ready += [(object_id, deadline_ms) for object_id in more if _is_prepared(self._seen.value, object_id)]
         self._after_commit()
+
+    def _heed(self, error: StreamsReleased) -> None:
+        """Forget streams that were released, unless they are open here by a later range.
+
+        Raises:
+            StreamsReleased: some are not.
+        """
+        self._seen = self._key.read_newer(self._seen)
+        self._settle()  # whatever was on its way names a version before the release
+        lost = self._releases.heed(self._parts, self._seen.value, error.stream_ids, self._ends)
+        if lost:
+            self._ends = self._ends.without(np.array(lost, dtype=np.int64))
+            raise StreamsReleased(self.node_id, tuple(lost))
+
+    def _adopt(self, ranges: Rows) -> None:
+        """Streams are open here, by these ranges."""
+        self._releases.adopt(ranges)
+        self._ends = self._ends.with_higher_ends(ranges["stream_id"], ranges["start"])
 
     def _after_commit(self) -> None:
         self._commits_since_checkpoint += 1
@@ -402,6 +468,7 @@ class NodeWriter:
             except CommitRefused:
                 self._seen = self._key.read_newer(self._seen)  # perhaps these very objects were committed before
                 if not claims.are_listed(self._seen.value):
+                    self._releases.refuse_lost(claims.stream_ids)
                     raise
         if claims.are_listed(self._seen.value) and not self._ends.reach(claims.stream_ids, claims.ends):
             ids = claims.object_ids().tolist()
@@ -450,7 +517,9 @@ class NodeWriter:
             logger.warning("node %d: no checkpoint could be written", self.node_id, exc_info=True)
 
     def _write_checkpoint(self) -> None:
-        ends = make_rows(STREAM_END, stream_id=self._ends.stream_ids, end=self._ends.ends)
+        released = self._releases.ends  # while the move is not made, the next taker may rely on these
+        known = self._ends.with_higher_ends(released.stream_ids, released.ends)
+        ends = make_rows(STREAM_END, stream_id=known.stream_ids, end=known.ends)
         checkpoint = Checkpoint(self.node_id, self._seen.value.next_order_id - 1, ends)
 
         def change(now: Checkpoint | None) -> Checkpoint | None:
