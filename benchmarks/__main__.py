@@ -29,6 +29,7 @@ BENCHMARKS: Final = {
     "index_memory": "range_index.run_memory",
     "floor": "range_index.run_floor",
     "warm_lookup": "warm_lookup.run",
+    "warm_many": "warm_lookup.run_many",
     "import": "imports.run",
     "cold_requests": "cold_requests.run",
     "cold_live": "cold_requests.run_live",
@@ -57,9 +58,9 @@ ROUNDS: Final = 7
 def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
     """Measure ours against a peer, both sides in one run, and print the ratio.
 
-    NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, import, cold_requests,
-    cold_live, cold_hints, cold_sketches, hint_build, catalog_refresh, follow_idle, refresh, compaction_copy,
-    history_year, time_order, stream_read, read_pipelined, slow_get. Without one all of them run.
+    NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, warm_many, import,
+    cold_requests, cold_live, cold_hints, cold_sketches, hint_build, catalog_refresh, follow_idle, refresh,
+    compaction_copy, history_year, time_order, stream_read, read_pipelined, slow_get. Without one all of them run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:

@@ -100,6 +100,7 @@ TAIL_OBJECTS = 4
 UNCOVERED_OBJECTS = 16
 """When a snapshot has been asked, and no more candidates than this are left, they are opened in one round."""
 
+_STREAM_SET: Final = Kind.STREAM_SET
 _new_found: Final = tuple.__new__
 """The class's own constructor, without the detour through a Python function."""
 
@@ -332,21 +333,23 @@ class Search:
         if not self.index_cache.is_ordered(node, self.stream.stream_id, view):
             return None
         positions, refs, packed, rows = node.position_of, node.ref_of, view.packed, view.rows
+        node_id, holed, covered = node.node_id, view.holed, self.next
         ids = 2 * rows  # packed: all starts, then all ends, then all object ids
-        upper = bisect_right(packed, self.next, 0, rows)
+        upper = bisect_right(packed, covered, 0, rows)
         while True:
-            index = upper - 1
-            while index >= 0 and packed[ids + index] not in positions:
+            index, object_id = upper - 1, -1
+            while index >= 0 and (object_id := packed[ids + index]) not in positions:
                 index -= 1  # this object is no longer (or not yet) listed: the next lower entry may be
             if index < 0:
                 return None
-            object_id, start, end = packed[ids + index], packed[index], packed[rows + index]
-            if end <= self.next or object_id in view.holed:
+            start, end = packed[index], packed[rows + index]
+            if end <= covered or object_id in holed:
                 return None
-            if start != self.next and picked:
+            if start != covered and picked:
                 return self._take_behind_hole()
-            if self._pick(_new_found(FoundObject, (Kind.STREAM_SET, refs[object_id], start, end, node.node_id))):
+            if self._pick(_new_found(FoundObject, (_STREAM_SET, refs[object_id], start, end, node_id))):
                 return True
+            covered = end
             while upper < rows and packed[upper] <= end:
                 upper += 1
 

@@ -17,6 +17,7 @@ appends.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Protocol
@@ -86,12 +87,16 @@ class _Newest:
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """What is known of a segment: what it is in the object layer, with which image it was read last, and its index."""
+    """What is known of a segment: what it is in the object layer, with which image it was read last, and its index.
+
+    Of the index also with which image it was asked last for what it has.
+    """
 
     stream_id: int
     version: ImageVersion | None = None
     is_opened: bool = False
     index: SegmentTimeIndex | None = None
+    index_version: ImageVersion | None = None
 
 
 class _State:
@@ -231,32 +236,37 @@ class ObjectSegmentSource:
         if not batches:
             return (), fill.token
         unit = self._offset_unit()
-        decoded = [decode_events(batch, fill.segment_id, unit)[0] for batch in batches]
-        index = self._index(fill.segment_id, known)
-        indexed_end = 0 if index is None else index.end_offset
-        count = sum(1 for events in decoded if events.next_offset <= indexed_end)
-        if index is None or not count:
-            return tuple(decoded), NO_TOKEN
-        try:
-            values, token = _values_in(index, decoded[:count], fill.token)
-        except (AccelError, ValueError) as error:
-            _let_go(fill.segment_id, known, error)
-            return tuple(decoded), NO_TOKEN
+        decoded, are_timed = zip(*(decode_events(batch, fill.segment_id, unit) for batch in batches), strict=True)
+        index = self._index(fill.segment_id, known, decoded[-1].next_offset, is_timed=all(are_timed))
+        count = 0 if index is None else sum(events.next_offset <= index.end_offset for events in decoded)
+        values: list[int] = []
+        token = 0 if fill.offset == 0 else fill.token
+        if index is not None and count:
+            try:
+                values, token = _values_in(index, decoded[:count], token)
+            except (AccelError, ValueError) as error:
+                _let_go(fill.segment_id, known, error)
+                count = 0
+        # One append, one record: so the number of the next one is known though the index has not moved so far.
+        token = token if token == NO_TOKEN else token + len(decoded) - count
         timed = map(EventBatch.with_value, decoded[:count], values)
         return (*timed, *decoded[count:]), token
 
-    def _index(self, segment_id: int, known: _Known) -> SegmentTimeIndex | None:
-        if known.is_opened:
-            return known.index
+    def _index(self, segment_id: int, known: _Known, end: int, *, is_timed: bool) -> SegmentTimeIndex | None:
+        """The index, opened when it is first wanted; asked for news once an image, for data that logs no time only."""
         try:
-            # Nothing is added here, so nobody asks this clock.
-            clock = HostClock(lambda: 0)
-            index = SegmentTimeIndex.open(self._store, known.stream_id, clock, cache=self._cache)
+            if not known.is_opened:
+                # Nothing is added here, so nobody asks this clock.
+                clock = HostClock(lambda: 0)
+                known.index = SegmentTimeIndex.open(self._store, known.stream_id, clock, cache=self._cache)
+                known.is_opened, known.index_version = True, known.version
+            elif not is_timed and known.index is not None and known.index_version != known.version:
+                if known.index.end_offset < end:
+                    known.index.refresh()
+                known.index_version = known.version
         except (AccelError, ValueError) as error:
             _let_go(segment_id, known, error)
-            return None
-        known.index, known.is_opened = index if index.records else None, True
-        return index
+        return known.index
 
     def _offset_unit(self) -> OffsetUnit:
         if self._unit is None:
@@ -278,7 +288,7 @@ class ObjectSegmentSource:
             raise PositionTruncated(self._stream.name, fill.segment_id, fill.offset, dict(head.cut))
 
 
-def _values_in(index: SegmentTimeIndex, batches: list[EventBatch], token: int) -> tuple[list[int], int]:
+def _values_in(index: SegmentTimeIndex, batches: Sequence[EventBatch], token: int) -> tuple[list[int], int]:
     """The clock values of batches that follow one another, and where the next read goes on in the index."""
     start, end = batches[0].offset, batches[-1].next_offset
     read = index.read(start, end - start, token)
