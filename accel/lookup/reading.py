@@ -57,11 +57,12 @@ LOOKUP_LIMIT_MAX = 1024
 
 OBJECTS_AHEAD = 8
 OBJECTS_AHEAD_GROWTH = 4
-OBJECTS_AHEAD_MAX = 128
+OBJECTS_AHEAD_MAX = 256
 """Objects that are found and not given out: 8, and 4 more for each that was given out, up to this number."""
 
-REQUESTS_AHEAD_MAX = 128
-"""Spans of blocks that are on their way, or here and not given out."""
+REQUESTS_MAX = 64
+"""Spans of blocks that are on their way. What is here and not given out is bounded by bytes alone: one slow request
+does not keep those behind it from being sent, and no read fills the queue of all others."""
 
 HINTED_SIZE_BYTES_FREE = 1 << 20
 """Up to so many bytes are fetched at a snapshot's word even if few of them are wanted: an index is hardly smaller."""
@@ -295,7 +296,7 @@ class _Reader:
         self.finder = _Finder(self.stream_id, offset, self.end, self.inputs)
         self.slots: deque[_Slot] = deque()
         self.tickets: dict[int, _Slot | _Piece] = {}
-        self.requests_ahead = self.bytes_ahead = 0
+        self.requests_under_way = self.bytes_ahead = 0
         self.planned_next, self.planned_left = offset, self.bytes_left
 
     def run(self) -> ReadSteps:
@@ -343,7 +344,6 @@ class _Reader:
             raise slot.failure(slot.opened)
         while slot.pieces and slot.pieces[0].body is not None:
             piece = slot.pieces.popleft()
-            self.requests_ahead -= 1
             self.bytes_ahead -= piece.span.end - piece.span.start
             batches = self._batches(slot, piece)
             if batches is None:
@@ -423,6 +423,7 @@ class _Reader:
     def _take_in(self, what: _Slot | _Piece | None, begun: Begun) -> None:
         if isinstance(what, _Piece):
             what.body = begun
+            self.requests_under_way -= 1
         elif isinstance(what, _Slot):
             if isinstance(begun, bytes | memoryview):
                 raise TypeError("expected an opened object, found bytes")
@@ -499,14 +500,14 @@ class _Reader:
     def _may_fetch(self, span: _Span, *, is_next: bool) -> bool:
         if is_next:
             return True
-        if not self.is_wanted_on or self.requests_ahead >= REQUESTS_AHEAD_MAX:
+        if not self.is_wanted_on or self.requests_under_way >= REQUESTS_MAX:
             return False
         return self.bytes_ahead + span.end - span.start <= self.sizes.window_bytes
 
     def _fetch(self, slot: _Slot, span: _Span) -> Working[None]:
         piece = _Piece(span)
         slot.pieces.append(piece)
-        self.requests_ahead += 1
+        self.requests_under_way += 1
         self.bytes_ahead += span.end - span.start
         yield from self._begin(piece, FetchSpan(span.object_id, span.start, span.end))
 
