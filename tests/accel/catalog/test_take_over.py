@@ -244,7 +244,7 @@ def test_a_taker_dies_before_any_of_its_writes(pair: Pair, number: int, who: str
 
 FAULTS = [(Fault.TIMEOUT, number, OPERATIONS) for number in range(10)]
 FAULTS += [
-    (fault, number, tuple(WRITES))
+    (fault, number, WRITES)
     for fault in (Fault.LOST_REPLY, Fault.CONFLICT, Fault.PRECONDITION)
     for number in range(3)
 ]
@@ -252,7 +252,7 @@ FAULTS += [
 
 @pytest.mark.parametrize(("fault", "number", "operations"), FAULTS)
 def test_a_fault_at_any_request_ends_in_a_take_over_or_an_error_that_may_be_repeated(
-    pair: Pair, fault: Fault, number: int, operations: tuple[str, ...]
+    pair: Pair, fault: Fault, number: int, operations: frozenset[str]
 ) -> None:
     faults = FaultStore(pair.world.store, operations=operations)
     with ObjectCatalog.open(faults, settings=SETTINGS, system=pair.world.system) as catalog:
