@@ -239,6 +239,23 @@ class StreamsReleased(CommitRefused):
         return type(self), (self.node_id, self.stream_ids)
 
 
+class OwnerReplaced(CatalogError):
+    """Another process has registered as the owner for this node.
+
+    Args:
+        node_id: the node.
+    """
+
+    advice = "stop this process's writers; if it is the one that should live, register again and open the node again"
+
+    def __init__(self, node_id: int) -> None:
+        super().__init__(f"expected to be the owner of node {node_id}, found another process registered for it")
+        self.node_id = node_id
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.node_id,)
+
+
 class SessionFenced(CatalogError):
     """A newer session was opened for this node; this one may not commit any more."""
 

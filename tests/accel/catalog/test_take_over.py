@@ -244,9 +244,7 @@ def test_a_taker_dies_before_any_of_its_writes(pair: Pair, number: int, who: str
 
 FAULTS = [(Fault.TIMEOUT, number, OPERATIONS) for number in range(10)]
 FAULTS += [
-    (fault, number, WRITES)
-    for fault in (Fault.LOST_REPLY, Fault.CONFLICT, Fault.PRECONDITION)
-    for number in range(3)
+    (fault, number, WRITES) for fault in (Fault.LOST_REPLY, Fault.CONFLICT, Fault.PRECONDITION) for number in range(3)
 ]
 
 
