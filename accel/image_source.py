@@ -104,6 +104,22 @@ class ConfirmingSource(ImageSource, Protocol):
         ...
 
 
+class MemoryUse(NamedTuple):
+    """Bytes that something takes now, and may take."""
+
+    nbytes: int
+    nbytes_max: int
+
+
+@runtime_checkable
+class SizedSource(ImageSource, Protocol):
+    """A source that keeps something beside its images, which `stats().memory_bytes` of an accelerator counts."""
+
+    def memory(self) -> MemoryUse:
+        """What it takes, and may take. Never blocks; any thread may call it."""
+        ...
+
+
 class StaticImages:
     """One image, unless another one is pushed: for tests, tools, and metadata that is held elsewhere.
 
@@ -161,7 +177,7 @@ class PolledImages:
     forked goes on from the image of its parent, and asks for itself.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - choices by name, each with a default
         self,
         fetch: Callable[[], MetadataImage | ConfirmedImage],
         *,
@@ -172,6 +188,7 @@ class PolledImages:
         idle_poll_seconds: float | None = None,
         confirm: Callable[[], MetadataImage] | None = None,
         wait: Callable[[Event, float], object] | None = None,
+        memory: Callable[[], MemoryUse] = lambda: MemoryUse(0, 0),
     ) -> None:
         if poll_seconds <= 0:
             raise ValueError(f"expected poll_seconds above 0, found {poll_seconds}")
@@ -180,6 +197,7 @@ class PolledImages:
         if idle_poll_seconds is not None and idle_poll_seconds < poll_seconds:
             raise ValueError(f"expected idle_poll_seconds of at least {poll_seconds}, found {idle_poll_seconds}")
         self._fetch = fetch
+        self._memory = memory
         self._confirm = confirm or fetch
         self._wait = wait or (lambda _, seconds: sleep(seconds))
         self._max_age_seconds = math.inf if max_age_seconds is None else max_age_seconds
@@ -200,6 +218,10 @@ class PolledImages:
     def age_seconds(self) -> float:
         """Seconds since the image at hand was known to be the newest."""
         return self._timer() - self._confirmed_seconds
+
+    def memory(self) -> MemoryUse:
+        """What is kept beside the images, and may be."""
+        return self._memory()
 
     def at_hand(self) -> MetadataImage | None:
         """The image that was fetched last; None if nothing may be served from it. Never blocks."""

@@ -36,6 +36,7 @@ BENCHMARKS: Final = {
     "cold_hints": "cold_hints.run",
     "cold_sketches": "cold_sketches.run",
     "hint_build": "hint_build.run",
+    "hint_build_large": "hint_build.run_large",
     "catalog_refresh": "catalog_refresh.run",
     "follow_idle": "following.run_idle",
     "refresh": "following.run_refresh",
@@ -59,8 +60,8 @@ def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
     """Measure ours against a peer, both sides in one run, and print the ratio.
 
     NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, warm_many, import,
-    cold_requests, cold_live, cold_hints, cold_sketches, hint_build, catalog_refresh, follow_idle, refresh,
-    compaction_copy, history_year, time_order, stream_read, read_pipelined, slow_get. Without one all of them run.
+    cold_requests, cold_live, cold_hints, cold_sketches, hint_build, hint_build_large, catalog_refresh, follow_idle,
+    refresh, compaction_copy, history_year, time_order, stream_read, read_pipelined, slow_get. Without one all run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:

@@ -249,6 +249,7 @@ class Engine:
         """Counts and sizes now."""
         settings = self.settings
         known, loader, hints = self.index_cache.stats(), self.loader.stats(), self.hints.stats()
+        source = self.images.memory()
         return AcceleratorStats(
             image_version=self.images.image.version,
             image_age_seconds=self.images.installed_seconds_ago(),
@@ -258,8 +259,9 @@ class Engine:
             loader=loader,
             hints=hints,
             hedging=self.store.stats(),
-            memory_bytes=known.nbytes + loader.kept_bytes + hints.nbytes,
-            memory_bytes_max=settings.object_index_size_bytes_max
+            memory_bytes=known.nbytes + loader.kept_bytes + hints.nbytes + source.nbytes,
+            memory_bytes_max=source.nbytes_max
+            + settings.object_index_size_bytes_max
             + settings.view_size_bytes_max
             + settings.filter_size_bytes_max
             + known.hashed_ids_bytes

@@ -125,6 +125,7 @@ class SharedIndexCache:
         """Entries of one stream from elsewhere: each true of the object that it names."""
         with self._lock:
             self._index.add_entries(node_id, stream_id, starts, ends, object_ids, holed_object_ids=holed_object_ids)
+            self._told.add(node_id, np.asarray(object_ids, dtype=np.int64).tolist())
 
     def learn_snapshot(self, node: NodeImage, root: SnapshotRoot, entries: StreamEntries) -> None:
         """Entries of a snapshot: those of objects that the list has, with the size that the snapshot says."""

@@ -166,7 +166,7 @@ class AcceleratorStats:
         image_unconfirmed_seconds: since it was last known to be the newest: since that question to the source began,
             for a source that cannot tell since the last one that it answered at all.
         lookups, knowledge, loader, hints, hedging: the parts.
-        memory_bytes: of all caches.
+        memory_bytes: of all caches, and of what the source of images keeps beside its images.
         memory_bytes_max: the sum of their bounds.
         node_hints: which hints of which nodes are used, and why others are not; of nodes that were asked for any.
     """

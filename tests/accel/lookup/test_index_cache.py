@@ -82,6 +82,16 @@ def test_an_upload_is_known_until_the_second_image_that_does_not_list_it() -> No
     assert held(cache, range(9)) == {5}
 
 
+def test_entries_of_objects_that_two_images_do_not_list_leave_the_known_ranges() -> None:
+    cache = index_cache()
+    cache.add_entries(NODE, 7, [0, 10], [10, 20], [1, 2])
+    images = [image_of(version, {1}) for version in range(3)]
+    cache.follow(images[0], images[1])
+    assert list(cache.view(NODE, 7).object_ids) == [1, 2]
+    cache.follow(images[1], images[2])
+    assert list(cache.view(NODE, 7).object_ids) == [1]
+
+
 def test_of_a_catalog_that_went_back_nothing_is_kept() -> None:
     cache = index_cache()
     learn(cache, 1)
