@@ -20,7 +20,7 @@ processes that come and go do not make the catalog grow by a list each. The sess
 was taken over fences the older one, and its segments come with it.
 
 Requests: registering 1 GET and 1 PUT with a node id; without one 1 listing, 1 GET for each owner, 1 for the directory,
-and 1 PUT. Renewing 1 PUT, every third of the lease. `find` 1 GET; `list` 1 listing and 1 GET for each owner.
+and 1 PUT. Renewing 1 PUT, every third of the lease. `find` 1 GET; `owners` 1 listing and 1 GET for each owner.
 
 Source: docs/decisions/0039-segments-have-owners.md.
 """
@@ -145,7 +145,7 @@ class OwnersTable:
             return None
         return None if seen is None else seen.value
 
-    def list(self) -> tuple[Owner, ...]:
+    def owners(self) -> tuple[Owner, ...]:
         """All that ever registered, ascending by node id. 1 request for 1,000 of them, and 1 for each."""
         return tuple(seen.value for seen in self._all())
 

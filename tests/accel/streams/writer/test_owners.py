@@ -39,9 +39,9 @@ def catalog_of(world: World, store: ObjectStore | None = None) -> ObjectCatalog:
 
 def test_an_owner_is_found_with_its_address_until_its_lease_is_over(world: World, owners: OwnersTable) -> None:
     assert owners.find(7) is None
-    assert owners.list() == ()
+    assert owners.owners() == ()
     registration = owners.register(7, address="http://a:1")
-    [found] = owners.list()
+    [found] = owners.owners()
     assert found == owners.find(7) == registration.owner
     assert (found.address, found.is_expired(owners.now_ms())) == ("http://a:1", False)
     world.seconds += 15
@@ -61,7 +61,7 @@ def test_an_owner_that_ends_is_expired_at_once(owners: OwnersTable) -> None:
     with owners.register(7) as registration:
         pass
     assert registration.owner.expires_ms == 0
-    assert [each.is_expired(owners.now_ms()) for each in owners.list()] == [True]
+    assert [each.is_expired(owners.now_ms()) for each in owners.owners()] == [True]
 
 
 def test_a_process_that_is_started_again_takes_its_node_over_and_the_older_one_is_told(owners: OwnersTable) -> None:
@@ -163,4 +163,4 @@ def test_of_all_that_believe_to_live_no_two_have_one_node(acts: list[tuple[str, 
             with suppress(OwnerReplaced):
                 alive.append(each.renew().node_id)
         assert len(set(alive)) == len(alive)
-        assert set(alive) == {each.node_id for each in owners.list()}
+        assert set(alive) == {each.node_id for each in owners.owners()}
