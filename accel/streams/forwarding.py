@@ -612,17 +612,26 @@ class SharedStreamWriter:
             OwnerUnreachable: it has no address that may be asked, and its lease lasts.
         """
         node_id = self._host.node_of(self._name, segment_id)
+        owner = None if node_id is None else self._owners.find(node_id)
+        if node_id is not None and owner is not None and owner.is_expired(self._owners.now_ms()):
+            node_id = self._after_take_over(segment_id, node_id)
+            owner = None if node_id is None else self._owners.find(node_id)
         if node_id is None or node_id == self._host.node_id:
-            return None
-        owner = self._owners.find(node_id)
-        if owner is not None and owner.is_expired(self._owners.now_ms()):
-            self._host.take_over(self._name, {segment_id: node_id})
             return None
         if owner is None or self._client is None or not self._client.may_ask(owner):
             address = "" if owner is None else owner.address
             text = f"{segment_text(segment_id)} of {self._stream.name}"
             raise OwnerUnreachable(node_id, address, text, "no address that may be asked")
         return owner
+
+    def _after_take_over(self, segment_id: int, node_id: int) -> int | None:
+        """The node that has a segment, after it was tried to take it over from an owner whose lease is over."""
+        if node_id != self._host.node_id:
+            try:
+                self._host.take_over(self._name, {segment_id: node_id})
+            except CommitRefused:  # another one came first, or the owner has opened it anew
+                return self._host.node_of(self._name, segment_id)
+        return self._host.node_id
 
     def _asked(self, owner: Owner, request: AppendRequest) -> AppendReply | None:
         """Ask an owner; None if it is not there, and no owner any more."""
