@@ -141,12 +141,12 @@ def test_who_does_not_follow_and_commits_by_hand_ends_when_it_has_committed_all(
     with team(orders) as readers:
         member = readers.join("a", follow=False, auto_commit=False)
         assert payloads(list(member)) == [b"0:1", b"0:2"]
-        assert not member.is_finished
+        ends = [member.is_finished]
         assert readers.group.position() == {0: 0}
         member.commit()
         assert readers.group.position() == {0: 2}
         assert list(member) == []
-        assert member.is_finished
+        assert [*ends, member.is_finished] == [False, True]
         assert readers.group.state().readers == ()
 
 
