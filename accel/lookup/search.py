@@ -59,8 +59,8 @@ from accel.lookup.known_ranges import (
     Found,
     Hole,
     KnownRanges,
-    RangeColumns,
     SnapshotFacts,
+    columns_of,
     covered_objects,
     facts_of,
     join_ranges,
@@ -592,7 +592,7 @@ class NodeVisit:
         if self.snapshot_facts is not None:
             unknown &= ~self.snapshot_facts.settled
             hinted = self.snapshot_facts.rows
-        ranges = join_ranges(_rows_of(facts, self.node), unknown, self.seen, hinted=hinted)
+        ranges = join_ranges(columns_of(facts.view, self.node), unknown, self.seen, hinted=hinted)
         if self.trace is not None:
             self.trace.record_known(ranges, loaded=facts.loaded, filtered=facts.filtered, excluded=excluded)
         return ranges
@@ -776,18 +776,6 @@ class NodeVisit:
         if not len(candidates):
             raise self.failed[int(place.candidates[0])]
         return candidates
-
-
-def _rows_of(facts: IndexFacts, node: NodeImage) -> RangeColumns:
-    view = facts.view
-    object_ids = np.asarray(view.object_ids, dtype=np.int64)
-    holed = (
-        np.fromiter((object_id in view.holed for object_id in view.object_ids), np.bool_, len(object_ids))
-        if view.holed
-        else np.zeros(len(object_ids), dtype=np.bool_)
-    )
-    starts, ends = np.asarray(view.starts, dtype=np.int64), np.asarray(view.ends, dtype=np.int64)
-    return RangeColumns(starts, ends, node.positions(object_ids), holed)
 
 
 def _run_objects(
