@@ -81,19 +81,7 @@ from accel.lookup.steps import (
     SnapshotKnown,
 )
 from loaders.hints import ByteSpan, SnapshotRoot, StreamEntries, no_entries, plan_entries
-from loaders.plan import (
-    SPREAD_SIZE_OBJECTS,
-    Bracket,
-    Guess,
-    LoadAll,
-    Near,
-    Policy,
-    Positions,
-    Spread,
-    Trust,
-    expected_place,
-    in_run,
-)
+from loaders.plan import Bracket, Guess, LoadAll, Near, Policy, Positions, Spread, Trust, expected_place, in_run
 from range_index import ObjectRanges, StreamRange
 
 if TYPE_CHECKING:
@@ -749,7 +737,7 @@ class NodeVisit:
 
     def may_run(self, request: Request, picked: int) -> bool:
         """Whether so much is wanted still that a run, once there is one, asks for more than a round does."""
-        return not self.scan and request.limit - picked > SPREAD_SIZE_OBJECTS
+        return not self.scan and in_run(1, 1, request.limit - picked) > 0
 
     def ahead(self, policy: Policy, bracket: Bracket) -> tuple[int, ...]:
         """What a proven run should have under way besides; nothing while there is enough."""
