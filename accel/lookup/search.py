@@ -71,7 +71,6 @@ from accel.lookup.steps import (
     Hints,
     ImageStale,
     IndexCache,
-    IndexFacts,
     OpenObjects,
     ReadEntries,
     ReadRoot,
