@@ -41,7 +41,7 @@ from accel.lookup.stats import AcceleratorStats, count_answers
 from accel.lookup.warming import WarmReport
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
-from loaders.format import RecordBatch
+from loaders.format import BatchColumns, RecordBatch
 from loaders.lifetime import PerProcess
 from loaders.store import ObjectStore
 from range_index import ObjectRanges, RangesGiven
@@ -500,14 +500,28 @@ class Reading(ReadingBase, Iterator[RecordBatch]):
         self.close()
 
     def __next__(self) -> RecordBatch:
+        if not self._has_more():
+            raise StopIteration
+        return self._take()
+
+    def columns(self) -> Iterator[BatchColumns]:
+        """What is left of the read, many batches at a time, as columns over the bytes that were fetched.
+
+        Nothing is copied, and no batch is an object: for who decodes all of them at once.
+
+        Raises:
+            As iterating.
+        """
+        while self._has_more():
+            yield self._take_columns()
+
+    def _has_more(self) -> bool:
         while (waiting := self._advance()) is not None:
             try:
                 self._came(_wait_for(waiting))
             except Exception as error:  # noqa: BLE001 - likewise
                 self._failed(error)
-        if self._ready:
-            return self._take()
-        raise StopIteration
+        return bool(self._columns)
 
 
 def _wait_for(waiting: Waiting) -> object:

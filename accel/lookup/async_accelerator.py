@@ -165,7 +165,7 @@ class AsyncReading(ReadingBase, AsyncIterator[RecordBatch]):
                 self._came(await _wait_for(self._engine, waiting))
             except Exception as error:  # noqa: BLE001 - likewise
                 self._failed(error)
-        if self._ready:
+        if self._columns:
             return self._take()
         raise StopAsyncIteration
 

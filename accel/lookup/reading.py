@@ -44,7 +44,7 @@ from accel.lookup.steps import (
     Sent,
     Step,
 )
-from loaders.format import BlockRow, RecordBatch, decode_block_bytes, find
+from loaders.format import BatchColumns, BlockRow, decode_block_columns, find
 from loaders.format.spans import block_spans
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
@@ -73,9 +73,9 @@ BYTES_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Records for the caller, and the offset at which a later read goes on after them."""
+    """Record batches for the caller, and the offset at which a later read goes on after them."""
 
-    batches: list[RecordBatch]
+    columns: BatchColumns
     next_offset: int
 
 
@@ -101,6 +101,10 @@ class Blocks(Protocol):
 
 class Ranges(Protocol):
     """Gives bytes of objects: in place of the store, to a read that is to take them from somewhere else."""
+
+    def at_hand(self, key: str, start: int, end: int) -> bytes | memoryview | None:
+        """The same if no request is needed for it; does not block."""
+        ...
 
     def get_range(self, key: str, start: int, end: int) -> bytes | memoryview:
         """Bytes [start, end) of an object; any thread may ask."""
@@ -585,23 +589,13 @@ class _Reader:
         return half_wanted or row.size_bytes <= HINTED_SIZE_BYTES_FREE
 
     def _batches_of(self, span: _Span, body: bytes | memoryview, object_size_bytes: int) -> Batches:
-        taken: list[RecordBatch] = []
-        view = memoryview(body)
-        for row in span.rows:
-            data = view[row.position - span.start : row.position - span.start + row.size_bytes]
-            key = self.key_of(span.object_id)
-            for batch in decode_block_bytes(data, row, key=key, object_size_bytes=object_size_bytes):
-                self._take(batch, taken)
-        return Batches(taken, self.next)
-
-    def _take(self, batch: RecordBatch, taken: list[RecordBatch]) -> None:
-        past_end = self.end != OPEN_END and batch.base_offset >= self.end
-        behind = batch.end_offset <= self.next
-        if self.bytes_left <= 0 or past_end or behind:
-            return
-        taken.append(batch)
-        self.bytes_left -= max(1, len(batch.payload))
-        self.next = batch.end_offset
+        key = self.key_of(span.object_id)
+        columns = decode_block_columns(body, span.rows, key=key, object_size_bytes=object_size_bytes)
+        columns = columns.wanted(self.next, None if self.end == OPEN_END else self.end, self.bytes_left)
+        if len(columns):
+            self.bytes_left -= columns.size_bytes
+            self.next = int(columns.end_offsets[-1])
+        return Batches(columns, self.next)
 
 
 @dataclass(frozen=True, slots=True)
