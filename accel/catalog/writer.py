@@ -32,8 +32,9 @@ from __future__ import annotations
 import logging
 import struct
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
@@ -100,7 +101,7 @@ class NodeWriter:
         self._ends = ends
         self._key = parts.keys.node_list(seen.value.node_id)
         self._busy = threading.Lock()
-        self._ready: list[tuple[int, int]] = []
+        self._ready: deque[tuple[int, int]] = deque()  # ids and their deadlines; each operation on it is one step
         self._doubtful: list[Claims] = []
         self._unsettled: Unsettled | None = None
         self._backoff = Backoff(DEFAULT_RETRY, parts.system.sleep, parts.system.jitter)
@@ -147,6 +148,21 @@ class NodeWriter:
         with self._turn():
             return self._prepare(count, deadline_seconds)
 
+    def take_prepared(self, deadline_seconds: float = 3600.0) -> int | None:
+        """An id that an earlier commit has prepared; None if there is none. No request; beside any other call.
+
+        Args:
+            deadline_seconds: how long it must be good for at least.
+        """
+        self._lifetime.check()
+        needed_ms = self._parts.now_ms() + int(deadline_seconds * MILLISECONDS)
+        with suppress(IndexError):
+            while True:
+                object_id, deadline_ms = self._ready.popleft()
+                if deadline_ms >= needed_ms:
+                    return object_id  # the others expire: the collector takes them out of the list
+        return None
+
     def upload(
         self,
         streams: StreamBatches,
@@ -191,7 +207,7 @@ class NodeWriter:
                 before = Unsettled(uploaded, claims, digest_of(wanted))
             self._unsettled = None
             try:
-                self._commit(before.claims)
+                self._commit([before.claims])
             except (StoreError, TableError) as error:
                 self._unsettled = before
                 error.add_note(f"object {before.uploaded.object_id} is written; upload the same batches again")
@@ -232,7 +248,29 @@ class NodeWriter:
         )
         claims = make_claims(ref, ObjectRanges.of(ranges), own, self.node_id, time_ms, unproven)
         with self._turn():
-            self._commit(claims)
+            self._commit([claims])
+
+    def commit_uploads(
+        self, uploads: Sequence[tuple[ObjectRef, ObjectRanges]], *, ids_ahead: int | None = None
+    ) -> None:
+        """List objects that were written side by side: as `commit_upload` of one after the other, and one write for all.
+
+        Args:
+            uploads: objects with what they hold, at least one; each continues its streams where those before it ended
+                them.
+            ids_ahead: how many ids stand prepared afterwards, for the next objects; None = as the catalog's settings
+                say.
+
+        Raises:
+            As `commit_upload`, for all of them together.
+        """
+        time_ms = self._parts.now_ms()
+        claims = []
+        for ref, ranges in uploads:
+            unproven = first_unproven(self._parts, [ref])
+            claims.append(make_claims(ref, ranges, {}, self.node_id, time_ms, unproven))
+        with self._turn():
+            self._commit(claims, ids_ahead)
 
     def register_stream_object(self, stream_id: int, stream_object: StreamObject) -> None:
         """List an object of one stream that continues it; `commit_upload` with nothing else."""
@@ -321,11 +359,10 @@ class NodeWriter:
 
     def _prepare(self, count: int, deadline_seconds: float) -> list[int]:
         needed_ms = self._parts.now_ms() + int(deadline_seconds * MILLISECONDS)
-        good = [object_id for object_id, deadline_ms in self._ready if deadline_ms >= needed_ms][:count]
-        if len(good) < count:
-            good += self._prepare_new(count - len(good), needed_ms)
-        self._ready = [pair for pair in self._ready if pair[0] not in good]
-        return good
+        good: list[int] = []
+        while len(good) < count and (object_id := self.take_prepared(deadline_seconds)) is not None:
+            good.append(object_id)
+        return good + self._prepare_new(count - len(good), needed_ms) if len(good) < count else good
 
     def _write(self, wanted: Wanted, deadline_seconds: float) -> Uploaded:
         tried = []
@@ -336,41 +373,52 @@ class NodeWriter:
                 return uploaded
         raise CommitRefused(f"node {self.node_id}: expected ids without objects, found objects under all of {tried}")
 
-    def _commit(self, claims: Claims) -> None:
+    def _commit(self, claims: Sequence[Claims], ids_ahead: int | None = None) -> None:
         self._settle()
         self._check(claims)
         self._look_at(claims)
-        more, deadline_ms = self._ids_ahead(), self._ahead_deadline_ms()
+        more, deadline_ms = self._ids_ahead(ids_ahead), self._ahead_deadline_ms()
 
         def change(found: NodeList | None) -> NodeList | None:
             now = require(found, self._key.where)
-            if any(doubtful.are_listed(now) for doubtful in self._doubtful if doubtful is not claims):
+            if any(doubtful.are_listed(now) for doubtful in self._doubtful if doubtful not in claims):
                 raise _LandedError
-            changed = with_upload(now, self.session_number, claims.facts, claims.rows)
+            changed = self._with_uploads(now, claims)
             if changed is None or not more:
                 return changed
             return with_prepared(changed, more, deadline_ms, self.session_number)
 
         before = self._seen
-        self._doubtful.append(claims)
+        self._doubtful += claims
         try:
             self._seen = self._key.change(change, seen=self._seen)
         except _LandedError:
-            self._doubtful.remove(claims)
-            self._commit(claims)  # settles first; then this one is refused if the other took its place
+            self._forget_doubt(claims)
+            self._commit(claims, ids_ahead)  # settles first; then these are refused if the other took their place
             return
         except (CommitRefused, SessionFenced):
-            self._doubtful.remove(claims)
+            self._forget_doubt(claims)
             raise
-        self._doubtful.remove(claims)
+        self._forget_doubt(claims)
         if self._seen is not before:
             self._doubtful.clear()  # whatever is still on its way names a version that is no longer there
-        self._ends = self._ends.with_higher_ends(claims.stream_ids, claims.ends)
+        for each in claims:
+            self._ends = self._ends.with_higher_ends(each.stream_ids, each.ends)
         self._ready += [(object_id, deadline_ms) for object_id in more if _is_prepared(self._seen.value, object_id)]
-        self._after_commit()
+        self._after_commit(len(claims))
 
-    def _after_commit(self) -> None:
-        self._commits_since_checkpoint += 1
+    def _with_uploads(self, now: NodeList, claims: Sequence[Claims]) -> NodeList | None:
+        """The list with these objects, each as a commit of its own number; None if it has all of them."""
+        changed = now
+        for each in claims:
+            changed = with_upload(changed, self.session_number, each.facts, each.rows) or changed
+        return None if changed is now else changed
+
+    def _forget_doubt(self, claims: Sequence[Claims]) -> None:
+        self._doubtful = [doubtful for doubtful in self._doubtful if doubtful not in claims]
+
+    def _after_commit(self, commits: int) -> None:
+        self._commits_since_checkpoint += commits
         if len(self._seen.value.stream_objects) >= self._parts.settings.stream_objects_in_list_max:
             try:
                 self._seen = move_stream_objects(self._parts, self.node_id)
@@ -390,15 +438,21 @@ class NodeWriter:
                 self._doubtful.remove(claims)
         del self._doubtful[:-DOUBTFUL_MAX]
 
-    def _check(self, claims: Claims) -> None:
-        """That a commit continues its streams, or was made before.
+    def _check(self, claims: Sequence[Claims]) -> None:
+        """That commits continue their streams one after the other, or were made before.
 
         Raises:
-            CommitRefused: it does neither.
+            CommitRefused: one does neither.
         """
+        ends = self._ends
+        for each in claims:
+            self._check_one(each, ends)
+            ends = ends.with_higher_ends(each.stream_ids, each.ends)
+
+    def _check_one(self, claims: Claims, ends: StreamEnds) -> None:
         if not claims.are_listed(self._seen.value):
             try:
-                self._ends.check_continued(claims.stream_ids, claims.starts, claims.ends)
+                ends.check_continued(claims.stream_ids, claims.starts, claims.ends)
             except CommitRefused:
                 self._seen = self._key.read_newer(self._seen)  # perhaps these very objects were committed before
                 if not claims.are_listed(self._seen.value):
@@ -410,15 +464,17 @@ class NodeWriter:
                 f"{ids[:5]} listed and streams that do not reach as far as these ranges"
             )
 
-    def _look_at(self, claims: Claims) -> None:
-        if claims.to_look_at is None or claims.are_listed(self._seen.value):
-            return
-        # What the list refuses is refused without a request.
-        with_upload(self._seen.value, self.session_number, claims.facts, claims.rows)
-        refuse_misplaced(self._parts, claims.to_look_at)
+    def _look_at(self, claims: Sequence[Claims]) -> None:
+        for each in claims:
+            if each.to_look_at is None or each.are_listed(self._seen.value):
+                continue
+            # What the list refuses is refused without a request.
+            with_upload(self._seen.value, self.session_number, each.facts, each.rows)
+            refuse_misplaced(self._parts, each.to_look_at)
 
-    def _ids_ahead(self) -> list[int]:
-        wanted = self._parts.settings.ids_ahead - len(self._ready)
+    def _ids_ahead(self, ids_ahead: int | None) -> list[int]:
+        most = self._parts.settings.ids_ahead if ids_ahead is None else ids_ahead
+        wanted = most - len(self._ready)
         if wanted <= 0 or self._parts.ids.free_now() < wanted:
             return []
         return self._parts.ids.take(wanted)
