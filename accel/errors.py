@@ -154,8 +154,8 @@ __all__ = [
     "TableMissing",
     "UnknownStream",
     "WriteConflict",
-    "WrongPlace",
     "WriterStalled",
+    "WrongPlace",
     "WrongProcess",
 ]
 
@@ -526,8 +526,8 @@ class WriterStalled(AccelError, TimeoutError):
 
     retryable = True
     advice = (
-        "write it again: nothing of it was taken. If it lasts, the store answers too slowly or not at all, or takes less"
-        " than is written; the message names the last failure of an upload"
+        "write it again: nothing of it was taken. If it lasts, the store answers too slowly, or takes less than is"
+        " written; the message has the last failure of an upload"
     )
 
 

@@ -253,7 +253,7 @@ class NodeWriter:
     def commit_uploads(
         self, uploads: Sequence[tuple[ObjectRef, ObjectRanges]], *, ids_ahead: int | None = None
     ) -> None:
-        """List objects that were written side by side: as `commit_upload` of one after the other, and one write for all.
+        """List objects that were written side by side: as `commit_upload` of each in turn, by one write for all.
 
         Args:
             uploads: objects with what they hold, at least one; each continues its streams where those before it ended

@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
@@ -124,14 +123,6 @@ class Events:
         self.size_bytes += added
         return added
 
-    def take(self, count: int) -> Events:
-        """The first ones; they are not here any more. O(all)."""
-        taken = Events(self.positions[:count], self.payloads[:count], self.futures[:count])
-        taken.size_bytes = size_bytes_of(taken.payloads)
-        del self.positions[:count], self.payloads[:count], self.futures[:count]
-        self.size_bytes -= taken.size_bytes
-        return taken
-
     def chosen(self, places: Iterable[int]) -> Events:
         """Those that stand at these places."""
         found = Events()
@@ -184,9 +175,11 @@ class PendingEvents:
         if is_first:
             runs.appendleft(events)
             return
-        while len(events.payloads) > (count := self._fitting(events)):
-            runs.append(events.take(count))
-        runs.append(events)
+        start, count = 0, len(events.payloads)
+        while start < count:
+            stop = self._append_end(events.payloads, start)
+            runs.append(events if stop - start == count else events.chosen(range(start, stop)))
+            start = stop
         self._is_open[segment_id] = False
 
     def next_run(self, but: Collection[int] = ()) -> tuple[int, Events] | None:
@@ -217,14 +210,15 @@ class PendingEvents:
     def _has_room(self, run: Events, size_bytes: int) -> bool:
         return len(run.payloads) < self._events_max and run.size_bytes + size_bytes <= self._bytes_max
 
-    def _fitting(self, events: Events) -> int:
-        """How many of the first events make one append."""
+    def _append_end(self, payloads: Sequence[bytes], start: int) -> int:
+        """Where an append ends that begins with one of these."""
         room_bytes = self._bytes_max
-        for count, payload in enumerate(islice(events.payloads, self._events_max)):
-            room_bytes -= len(payload) + OVERHEAD_BYTES
-            if count and room_bytes < 0:
-                return count
-        return min(len(events.payloads), self._events_max)
+        stop = min(len(payloads), start + self._events_max)
+        for at in range(start, stop):
+            room_bytes -= len(payloads[at]) + OVERHEAD_BYTES
+            if at > start and room_bytes < 0:
+                return at
+        return stop
 
 
 class OpenTransactions:
