@@ -21,7 +21,7 @@ class Settings:
         view_ttl_seconds: how long the index trusts a stream's view before it is filled again.
         views_max: streams whose views are kept, over all nodes.
         view_size_bytes_max: memory of these views.
-        object_index_size_bytes_max: memory of object indexes; 256 MiB is about 1,500 objects of 9,000 streams.
+        object_index_size_bytes_max: memory of object indexes; 256 MiB is about 2,480 objects of 9,000 streams.
         block_index_size_bytes_max: memory of block indexes, which reads of data use.
         filter_size_bytes_max: memory of filters.
         hashed_ids_max: stream ids whose hash is remembered, so that filters are built faster.

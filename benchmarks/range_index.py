@@ -17,16 +17,16 @@ in the processor's cache, the dictionary of lists answers in half the time.
 `index_memory`: bytes an entry takes: 200,000 streams with 20 entries each, from 440 objects of about 9,000 streams. The
 peer is a dictionary that has a SortedDict for each stream, start -> (end, object id): what a tree map per stream is in
 Python. Both sides are counted by tracemalloc, so that every container counts with all that it takes; our own count,
-``nbytes``, must agree with it.
+``nbytes``, must agree with it but for that reserve.
 
-The first line is the index as it stands after the objects came: their packed arrays. The second adds the view of a
+The first line is the index as it stands after the objects came: their packed arrays, and the room that the newest chunk
+of them has for more, which is a reserve of addresses until it is written to. The second adds the view of a
 stream, as if every stream had been asked for within the time to live; it is measured on every fortieth.
 """
 
 from __future__ import annotations
 
 import gc
-import math
 import time
 import tracemalloc
 from bisect import bisect_right, insort
@@ -39,6 +39,7 @@ from sortedcontainers import SortedDict
 
 from benchmarks.harness import AnswersDiffer, Comparison, interleave
 from range_index import ObjectRanges, StreamRangeIndex
+from range_index.stream_index import CHUNKS_OF_ALL
 
 STREAMS_OF_OBJECT = 9_000
 NODE = 4
@@ -190,7 +191,7 @@ def run_memory(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - bytes do 
     _compare_answers(index, trees)
     all_views_bytes = view_bytes * MEMORY_STREAMS // len(VIEWED_STREAMS)
     return [
-        _line("index_memory", array_bytes, peer_bytes, goal=4),
+        _line("index_memory", array_bytes, peer_bytes, goal=17.5),
         _line("index_memory_all_views", array_bytes + all_views_bytes, peer_bytes, goal=None),
     ]
 
@@ -231,7 +232,8 @@ def _plant(trees: Trees, objects: list[MadeObject]) -> None:
 
 
 def _compare_counts(index: StreamRangeIndex, traced_bytes: int) -> None:
-    if not math.isclose(index.nbytes, traced_bytes, rel_tol=0.1):
+    reserve_bytes = ARRAY_BYTES_MAX // CHUNKS_OF_ALL
+    if not 0.95 * index.nbytes <= traced_bytes <= 1.05 * index.nbytes + reserve_bytes:
         raise AnswersDiffer(f"bytes of the index: it counts {index.nbytes}, and takes {traced_bytes}")
 
 

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from range_index.object_ranges import ObjectRanges
-from range_index.range_chunk import NARROW, SINGLE_SEARCHES_MAX, RangeChunk
+from range_index.range_chunk import SINGLE_SEARCHES_MAX, Packing, RangeChunk, Widths
 from range_index.runs import require
 from range_index.stream_view import Entry, LiveView, Rows, joined, rows_of_entries
 
@@ -90,15 +90,15 @@ class NodeRanges:
     """Objects' ranges in chunks, in order of arrival.
 
     Args:
-        chunk_entries_max: no chunk has room for more, unless it is for one object.
+        chunk_bytes_max: no chunk has room for more bytes of entries, unless it is for one object.
 
     Threads: the caller's lock guards it.
     """
 
-    __slots__ = ("_chunk_entries_max", "_chunks", "_places")
+    __slots__ = ("_chunk_bytes_max", "_chunks", "_places")
 
-    def __init__(self, chunk_entries_max: int) -> None:
-        self._chunk_entries_max = chunk_entries_max
+    def __init__(self, chunk_bytes_max: int) -> None:
+        self._chunk_bytes_max = chunk_bytes_max
         self._chunks: list[RangeChunk] = []
         self._places: dict[int, RangeChunk] = {}
 
@@ -125,20 +125,22 @@ class NodeRanges:
     def insert(self, object_id: int, ranges: ObjectRanges, now: float) -> None:
         """Copy in an object's ranges, in place of those it had; O(its bytes), nothing per stream."""
         self.discard(object_id)
-        chunk = self._open_chunk(ranges)
-        chunk.add(object_id, ranges)
+        packing = Packing.of(ranges)
+        chunk = self._open_chunk(ranges, packing)
+        chunk.add(object_id, ranges, packing)
         chunk.used = now
         self._places[object_id] = chunk
 
-    def _open_chunk(self, ranges: ObjectRanges) -> RangeChunk:
+    def _open_chunk(self, ranges: ObjectRanges, packing: Packing) -> RangeChunk:
         newest = self._chunks[-1] if self._chunks else None
-        if newest is not None and newest.takes(ranges):
+        if newest is not None and newest.takes(ranges, packing):
             return newest
         # Once wide, always wide: else objects of both kinds in turn would open a chunk each.
-        wide = ranges.lengths.dtype != NARROW or (newest is not None and newest.is_wide)
+        widths = packing.widths.joined(Widths() if newest is None else newest.widths)
         # Room is reserved and not grown into: to move a chunk would hold up an insertion for milliseconds.
-        capacity = min(max(CHUNK_GROWTH * self.entries, CHUNK_ENTRIES_MIN), self._chunk_entries_max)
-        chunk = RangeChunk(max(capacity, len(ranges)), wide=wide)
+        entries_max = self._chunk_bytes_max // widths.entry_bytes
+        capacity = min(max(CHUNK_GROWTH * self.entries, CHUNK_ENTRIES_MIN), entries_max)
+        chunk = RangeChunk(max(capacity, len(ranges)), widths)
         self._chunks.append(chunk)
         return chunk
 
@@ -225,15 +227,15 @@ class NodeIndex:
     """One node's part of the index; the bounds and the time to live are its owner's.
 
     Args:
-        chunk_entries_max: see NodeRanges.
+        chunk_bytes_max: see NodeRanges.
 
     Threads: the caller's lock guards it.
     """
 
     __slots__ = ("changes", "ranges", "views")
 
-    def __init__(self, chunk_entries_max: int) -> None:
-        self.ranges: Final = NodeRanges(chunk_entries_max)
+    def __init__(self, chunk_bytes_max: int) -> None:
+        self.ranges: Final = NodeRanges(chunk_bytes_max)
         self.changes: Final = ChangeLog()
         self.views: Final[dict[int, LiveView]] = {}
         """By stream id; their owner puts them in and takes them out."""

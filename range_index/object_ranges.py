@@ -13,7 +13,8 @@ answer for all its streams together is three arrays of equal length, ascending b
     (*) int64 for the whole object where one length does not fit: a range of more than 4,294,967,295 offsets.
 
 That is 20 bytes a stream, where a dictionary of tuples takes about 200. The arrays are built once, from whole columns,
-and never change; so an index can take them in without touching one stream, and share them without a lock.
+and never change; so an index can take them in without touching one stream. It packs them to 12 bytes (see range_chunk);
+this form is for handing them on.
 
 A range with a *hole* starts and ends where it says, but some offsets in between are missing. Such a range must never
 prove that the object holds an offset, hence the mark.

@@ -7,10 +7,16 @@ waits for memory overlap. For 5,000 objects of 9,000 streams that is 2 ms, where
 
     | column     | type             | object 7          | object 9       | free   |
     |------------|------------------|-------------------|----------------|--------|
-    | stream ids | int64            | 3 8 11 20         | 3 9 20         | . . .  |
-    | starts     | int64            | 0 0 40 10         | 25 0 90        | . . .  |
-    | lengths    | uint32 or int64  | 25 10 5 80        | 10 7 30        | . . .  |
+    | stream ids | uint32           | 3 8 11 20         | 3 9 20         | . . .  |
+    | spans      | int64            | 0:25 0:10 40:5 .. | 25:10 0:7 ..   | . . .  |
     |            |                  | ^ begin     end ^ | ^ begin  end ^ |        |
+
+A *span* is a start and a length in one number, `start << length_bits | length`, so an entry takes 12 bytes. The longest
+range of an object says how many bits its lengths take, each object for itself; the starts have what is left of 63. That
+is room for starts of 2**47 beside lengths of 65,535, and for starts of 2**39 beside lengths of 16,777,215.
+
+What does not fit stands in a chunk that is wide in that column: ids of 2**32 and more take 64 bits there, and where a
+start and a length do not fit into one span, the spans are starts, and the lengths have a column of 64 bits beside them.
 
 An object that goes leaves a gap: its end becomes its begin, and no search finds anything between the two. When gaps
 make up half of a chunk, the rest moves together.
@@ -20,7 +26,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import KeysView
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +41,51 @@ SINGLE_SEARCHES_MAX: Final = 24
 OBJECTS_MAX: Final = 4096
 """Objects of one chunk, so that a chunk of tiny objects can be dropped in a millisecond."""
 
-OBJECT_OVERHEAD_BYTES: Final = 192
-"""What the bookkeeping of one object takes: two places in dictionaries, three in arrays, two numbers."""
+OBJECT_OVERHEAD_BYTES: Final = 200
+"""What the bookkeeping of one object takes: two places in dictionaries, four in arrays, two numbers."""
 
 CHUNK_OVERHEAD_BYTES: Final = 2048
 """What an empty chunk takes: its own object and those of its columns and dictionaries."""
 
-WIDE: Final = np.dtype(np.int64)
-NARROW: Final = np.dtype(np.uint32)
+_SPAN_BITS: Final = 63
+_UINT32_MAX: Final = 2**32 - 1
+
+
+class Widths(NamedTuple):
+    """Which columns take the room of 64 bits a number because 12 bytes an entry are not enough."""
+
+    wide_ids: bool = False
+    wide_spans: bool = False
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of one entry: 12, and 4 more for wide ids, 8 for wide spans."""
+        return 12 + 4 * self.wide_ids + 8 * self.wide_spans
+
+    def fit(self, other: Widths) -> bool:
+        """Whether columns so wide have room for those."""
+        return self.wide_ids >= other.wide_ids and self.wide_spans >= other.wide_spans
+
+    def joined(self, other: Widths) -> Widths:
+        """The least that has room for both."""
+        return Widths(self.wide_ids or other.wide_ids, self.wide_spans or other.wide_spans)
+
+
+class Packing(NamedTuple):
+    """How an object's ranges are packed: in which columns, and how many bits of a span its lengths take."""
+
+    widths: Widths
+    length_bits: int
+
+    @classmethod
+    def of(cls, ranges: ObjectRanges) -> Self:
+        """The narrowest; O(streams), no loop in Python."""
+        if not len(ranges):
+            return cls(Widths(), 0)
+        length_bits = int(ranges.lengths.max()).bit_length()
+        start_bits = int(ranges.starts.max()).bit_length()
+        wide_ids = int(ranges.stream_ids[-1]) > _UINT32_MAX
+        return cls(Widths(wide_ids, start_bits + length_bits > _SPAN_BITS), length_bits)
 
 
 class RangeChunk:
@@ -50,13 +93,14 @@ class RangeChunk:
 
     Args:
         capacity: entries it has room for; memory is taken for those only that come.
-        wide: whether lengths take 64 bits; a chunk that is not wide cannot take in an object that is.
+        widths: of its columns; what needs wider ones does not fit in.
 
     Threads: the caller's lock guards it.
     """
 
     __slots__ = (
         "_begins",
+        "_bits",
         "_ends",
         "_filled",
         "_holed",
@@ -65,30 +109,29 @@ class RangeChunk:
         "_live",
         "_objects",
         "_slots",
-        "_starts",
+        "_spans",
         "_stream_ids",
         "used",
+        "widths",
     )
 
-    def __init__(self, capacity: int, *, wide: bool) -> None:
+    def __init__(self, capacity: int, widths: Widths) -> None:
         self.used = 0.0
         """When an object came in or a search found something here, by the owner's timer."""
-        self._stream_ids: NDArray[np.int64] = np.empty(max(1, capacity), dtype=np.int64)
-        self._starts: NDArray[np.int64] = np.empty(max(1, capacity), dtype=np.int64)
-        self._lengths = np.empty(max(1, capacity), dtype=WIDE if wide else NARROW)
+        self.widths: Final = widths
+        room = max(1, capacity)
+        self._stream_ids: NDArray[np.int64] | NDArray[np.uint32] = np.empty(room, _ID_TYPES[widths.wide_ids])
+        self._spans: NDArray[np.int64] = np.empty(room, dtype=np.int64)
+        self._lengths: NDArray[np.int64] | None = np.empty(room, dtype=np.int64) if widths.wide_spans else None
         self._objects = array("q")
         self._begins = array("q")
         self._ends = array("q")
+        self._bits = array("q")
         self._slots: dict[int, int] = {}
         self._holed: dict[int, NDArray[np.int64]] = {}
         self._holed_bytes = 0
         self._filled = 0
         self._live = 0
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether lengths take 64 bits."""
-        return self._lengths.dtype == WIDE
 
     @property
     def entries(self) -> int:
@@ -111,32 +154,37 @@ class RangeChunk:
 
         Free room does not count: until it is written to, it is a reserve of addresses, not memory.
         """
-        entry_bytes = self._stream_ids.itemsize + self._starts.itemsize + self._lengths.itemsize
         return (
-            self._filled * entry_bytes
+            self._filled * self.widths.entry_bytes
             + self._holed_bytes
             + CHUNK_OVERHEAD_BYTES
             + OBJECT_OVERHEAD_BYTES * len(self._objects)
         )
 
-    def takes(self, ranges: ObjectRanges) -> bool:
-        """Whether an object fits in; O(1)."""
+    def takes(self, ranges: ObjectRanges, packing: Packing) -> bool:
+        """Whether an object fits in that is packed so; O(1)."""
         return (
             len(self._objects) < OBJECTS_MAX
             and self._filled + len(ranges) <= len(self._stream_ids)
-            and (self.is_wide or ranges.lengths.dtype == NARROW)
+            and self.widths.fit(packing.widths)
         )
 
-    def add(self, object_id: int, ranges: ObjectRanges) -> None:
+    def add(self, object_id: int, ranges: ObjectRanges, packing: Packing) -> None:
         """Copy in the ranges of an object that fits in and is not in here; O(its bytes), nothing per stream."""
         begin, end = self._filled, self._filled + len(ranges)
         self._stream_ids[begin:end] = ranges.stream_ids
-        self._starts[begin:end] = ranges.starts
-        self._lengths[begin:end] = ranges.lengths
+        spans = self._spans[begin:end]
+        if self._lengths is None:
+            np.left_shift(ranges.starts, packing.length_bits, out=spans)
+            np.bitwise_or(spans, ranges.lengths, out=spans)
+        else:
+            spans[:] = ranges.starts
+            self._lengths[begin:end] = ranges.lengths
         self._slots[object_id] = len(self._objects)
         self._objects.append(object_id)
         self._begins.append(begin)
         self._ends.append(end)
+        self._bits.append(packing.length_bits)
         if len(ranges.holed):
             self._holed[object_id] = ranges.holed
             self._holed_bytes += ranges.holed.nbytes
@@ -153,21 +201,30 @@ class RangeChunk:
 
     def entry_of(self, object_id: int, stream_id: int) -> Entry | None:
         """The entry of one stream in one object of the chunk, if the object holds it; O(log streams)."""
+        if stream_id > self._id_max:
+            return None
         slot = self._slots[object_id]
         begin = self._begins[slot]
         ids = self._stream_ids[begin : self._ends[slot]]
-        position = int(ids.searchsorted(stream_id))
+        # As a number of the column's own type: of another one numpy would convert the whole column.
+        position = int(ids.searchsorted(ids.dtype.type(stream_id)))
         if position == len(ids) or int(ids[position]) != stream_id:
             return None
-        start = int(self._starts[begin + position])
-        end = start + int(self._lengths[begin + position])
-        return Entry(start, end, object_id, object_id in self._holed and position in self._holed[object_id])
+        start = int(self._spans[begin + position])
+        if self._lengths is None:
+            bits = self._bits[slot]
+            start, length = start >> bits, start & ((1 << bits) - 1)
+        else:
+            length = int(self._lengths[begin + position])
+        return Entry(start, start + length, object_id, object_id in self._holed and position in self._holed[object_id])
 
     def find(self, stream_id: int) -> Rows:
         """The entries of one stream in all objects, in order of arrival.
 
         Complexity: O(objects x log streams of one object), in about 60 numpy calls however many objects there are.
         """
+        if stream_id > self._id_max:
+            return rows_of_entries([])
         if len(self._slots) <= SINGLE_SEARCHES_MAX:
             entries = [self.entry_of(object_id, stream_id) for object_id in self._slots]
             return rows_of_entries([entry for entry in entries if entry is not None])
@@ -177,9 +234,23 @@ class RangeChunk:
         holds &= self._stream_ids.take(positions, mode="clip") == stream_id
         hits = holds.nonzero()[0]
         positions = positions[hits]
-        starts = self._starts[positions]
+        starts, lengths = self._starts_and_lengths(hits, positions)
         object_ids = unpack(self._objects)[hits]
-        return Rows(starts, starts + self._lengths[positions], object_ids, self._holed_among(hits, positions))
+        return Rows(starts, starts + lengths, object_ids, self._holed_among(hits, positions))
+
+    @property
+    def _id_max(self) -> int:
+        return _INT64_MAX if self.widths.wide_ids else _UINT32_MAX
+
+    def _starts_and_lengths(
+        self, slots: NDArray[np.int64], positions: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        spans = self._spans[positions]
+        if self._lengths is not None:
+            return spans, self._lengths[positions]
+        bits = unpack(self._bits)[slots]
+        starts = spans >> bits
+        return starts, spans - (starts << bits)
 
     def _holed_among(self, hits: NDArray[np.int64], positions: NDArray[np.int64]) -> frozenset[int]:
         if not self._holed:
@@ -204,9 +275,10 @@ class RangeChunk:
         rows = np.arange(self._live) + np.repeat(begins[kept] - new_begins, lengths)
         if not len(rows):
             rows = np.zeros(1, dtype=np.int64)  # a column of nothing at all could not be probed
-        self._stream_ids, self._starts = self._stream_ids.take(rows), self._starts.take(rows)
-        self._lengths = self._lengths.take(rows)
+        self._stream_ids, self._spans = self._stream_ids.take(rows), self._spans.take(rows)
+        self._lengths = self._lengths.take(rows) if self._lengths is not None else None
         self._objects = array("q", objects[kept].tobytes())
+        self._bits = array("q", unpack(self._bits)[kept].tobytes())
         self._begins = array("q", new_begins.tobytes())
         self._ends = array("q", new_ends.tobytes())
         self._slots = {object_id: slot for slot, object_id in enumerate(self._objects)}
@@ -219,13 +291,16 @@ class RangeChunk:
             AssertionError: one is broken; the message has the state.
         """
         capacity = len(self._stream_ids)
-        require(capacity == len(self._starts) == len(self._lengths), "columns have one length", capacity)
+        require(capacity == len(self._spans), "columns have one length", capacity)
+        require((self._lengths is not None) == self.widths.wide_spans, "wide spans have lengths apart", self.widths)
+        require(len(self._bits) == len(self._objects), "each object has its bits", len(self._bits))
         require(0 <= self._live <= self._filled <= capacity, "counts fit", self._live, self._filled, capacity)
         require(len(self._objects) <= OBJECTS_MAX, "objects are bounded", len(self._objects))
         live, before = 0, 0
         for slot, (begin, end) in enumerate(zip(self._begins, self._ends, strict=True)):
             require(before <= begin <= end <= self._filled, "objects do not overlap", slot, before, begin, end)
-            require(bool((np.diff(self._stream_ids[begin:end]) > 0).all()), "stream ids ascend", slot)
+            ids = self._stream_ids[begin:end]
+            require(bool((ids[1:] > ids[:-1]).all()), "stream ids ascend", slot)
             live, before = live + end - begin, end
         require(live == self._live, "entries are counted", live, self._live)
         slots = list(self._slots.values())
@@ -237,8 +312,13 @@ class RangeChunk:
         require(holed_bytes == self._holed_bytes, "marks are counted", holed_bytes, self._holed_bytes)
 
 
+_INT64_MAX: Final = 2**63 - 1
+_ID_TYPES: Final = (np.dtype(np.uint32), np.dtype(np.int64))
+"""Of narrow and of wide ids."""
+
+
 def last_before(
-    values: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64], wanted: int
+    values: NDArray[np.int64] | NDArray[np.uint32], begins: NDArray[np.int64], ends: NDArray[np.int64], wanted: int
 ) -> NDArray[np.int64]:
     """In each slice ``[begin, end)`` of ``values``, ascending within it: the last position below ``wanted``.
 
@@ -254,7 +334,7 @@ def last_before(
     longest = int((lasts - positions).max(initial=0))
     stride = 1 << longest.bit_length() >> 1
     probes = np.empty_like(positions)
-    probed = np.empty_like(positions)
+    probed = np.empty(len(positions), dtype=values.dtype)
     while stride:
         np.add(positions, stride, out=probes)
         np.minimum(probes, lasts, out=probes)

@@ -7,7 +7,7 @@ each of them fills the memory. Hence two levels:
     insert(node, object, ranges)                 one copy of packed arrays, no work for any stream
           |
           v
-    node -> chunks of objects' ranges            20 bytes an entry, bounded by bytes; least used chunks go
+    node -> chunks of objects' ranges            12 bytes an entry, bounded by bytes; least used chunks go
           |
           |  on the first question about a stream, one search over all objects of the node
           v
@@ -99,8 +99,6 @@ JITTER_SHARE: Final = 0.1
 
 CHUNKS_OF_ALL: Final = 16
 """A chunk takes at most this part of the array bytes: what goes at once for want of room."""
-
-ENTRY_BYTES: Final = 20
 
 INT64_MAX: Final = 2**63 - 1
 
@@ -388,8 +386,7 @@ class StreamRangeIndex:
     def _node(self, node_id: int) -> NodeIndex:
         node = self._nodes.get(node_id)
         if node is None:
-            entries_max = max(1, self._array_bytes_max // CHUNKS_OF_ALL // ENTRY_BYTES)
-            node = self._nodes[node_id] = NodeIndex(entries_max)
+            node = self._nodes[node_id] = NodeIndex(self._array_bytes_max // CHUNKS_OF_ALL)
         return node
 
     def _drop_if_empty(self, node_id: int, node: NodeIndex) -> None:

@@ -16,6 +16,10 @@ another process (a compaction, the collector) costs one more read. A newer sessi
 commits anything else, so the same object may be committed again, and an object that took its place is refused if it did
 happen.
 
+Another node may take streams over from this one (`takeover`). The session learns that when it commits, closes or opens
+them: `StreamsReleased`. It forgets these streams then, and the others go on; opening them again tells who has them, or
+takes them back if the taker has died.
+
 What goes wrong in an upload:
 
 | what goes wrong                     | what follows                                                                |
@@ -41,29 +45,26 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from xxhash import xxh3_128
 
 from accel.catalog.keys import require
-from accel.catalog.node_list import with_prepared, with_upload
+from accel.catalog.node_list import refuse_released, with_prepared, with_upload, without_released
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import (
     STREAM_END,
     STREAMS_AN_OBJECT_MAX,
     Checkpoint,
     NodeList,
-    ObjectFacts,
     Rows,
-    facts_of,
     highest_id,
     ids_of,
     make_rows,
-    stream_object_rows,
 )
-from accel.catalog.session import StreamEnds, columns_of
+from accel.catalog.session import Claims, StreamEnds, make_claims
 from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_ranges, trim_streams
 from accel.catalog.survey import list_node_ids
-from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced
+from accel.catalog.takeover import SessionReleases, move_streams
+from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced, StreamsReleased
 from accel.image import StreamObject
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import StoreError, TableError
@@ -106,6 +107,7 @@ class NodeWriter:
         self._unsettled: Unsettled | None = None
         self._backoff = Backoff(DEFAULT_RETRY, parts.system.sleep, parts.system.jitter)
         self._commits_since_checkpoint = opened
+        self._releases = SessionReleases(seen.value.node_id, seen.value.epoch)
         self.node_id = seen.value.node_id
         self.session_number = seen.value.epoch
         parts.ends.tell_session(self.node_id, self._end_now)
@@ -187,6 +189,8 @@ class NodeWriter:
         Raises:
             CommitRefused: a stream is not open here or not continued, or it took longer than the deadline. Nothing was
                 committed.
+            StreamsReleased: another node takes some of the streams over; nothing was committed, and the object stays
+                unlisted. Upload the others without them.
             SessionFenced: a newer session writes for this node; nothing was committed.
             CatalogDamaged: the counter of ids was deleted or went back.
             FormatError, FormatLimit: batches that the format cannot hold.
@@ -238,6 +242,7 @@ class NodeWriter:
             CommitRefused: a stream is not open here or not continued where it ended, an id was not prepared (any
                 more), a size is unknown, the format's limits are passed, or an object does not lie where readers look.
                 Nothing was written.
+            StreamsReleased: another node takes some of the streams over; nothing was written.
             SessionFenced: a newer session writes for this node; nothing was written.
             StoreError, AmbiguousWrite, DataConflict: it may have been written; commit the same object again.
         """
@@ -253,7 +258,7 @@ class NodeWriter:
     def commit_uploads(
         self, uploads: Sequence[tuple[ObjectRef, ObjectRanges]], *, ids_ahead: int | None = None
     ) -> None:
-        """List objects that were written side by side: as `commit_upload` of each in turn, by one write for all.
+        """List objects that were written side by side: as `commit_upload` of each in turn, with one write for all.
 
         Args:
             uploads: objects with what they hold, at least one; each continues its streams where those before it ended
@@ -285,11 +290,38 @@ class NodeWriter:
         Raises:
             CommitRefused: a stream is open on another node, or known with another end. Streams of other shards may
                 have been opened; repeating it is safe.
+
+        Streams that were released and that nobody has taken over since are taken back: see `takeover`.
         """
         wanted = dict(streams) if isinstance(streams, Mapping) else dict.fromkeys(streams)
         with self._turn():
-            starts = open_ranges(self._parts, self.node_id, self.session_number, wanted)
-            self._ends = self._ends.with_higher_ends(*starts)
+            back = self._releases.to_take_back(self._parts, wanted)
+            if back:
+                self._adopt(move_streams(self._parts, self.node_id, self.session_number, back))
+            self._adopt(open_ranges(self._parts, self.node_id, self.session_number, wanted))
+
+    def take_over(self, streams: Mapping[int, int]) -> dict[int, int]:
+        """Continue streams that other nodes have open: nodes that are dead, as the caller believes.
+
+        Whether they are plays no part in what is safe: see `takeover`, which also has the requests.
+
+        Args:
+            streams: {stream id: the node that is to lose it}.
+
+        Returns:
+            stream id -> where it goes on here.
+
+        Raises:
+            CommitRefused: a stream is not open on that node any more, or became so meanwhile. Others may have been
+                taken over; repeating it is safe.
+            SessionFenced: a newer session writes for this node.
+            StoreError, CorruptObject, TableError: it stopped half-way. Some streams may be released and have no owner:
+                repeat it, here or on any node.
+        """
+        with self._turn():
+            rows = move_streams(self._parts, self.node_id, self.session_number, streams)
+            self._adopt(rows)
+            return {stream_id: self._known_end(stream_id) for stream_id in rows["stream_id"].tolist()}
 
     def close_streams(self, stream_ids: Iterable[int]) -> dict[int, int]:
         """End this node's ranges of streams where they stand, so that another node can open them.
@@ -299,6 +331,7 @@ class NodeWriter:
 
         Raises:
             CommitRefused: a stream that is not open here.
+            StreamsReleased: another node has continued some of them; the others are closed.
             SessionFenced: a newer session writes for this node.
         """
         with self._turn():
@@ -306,7 +339,11 @@ class NodeWriter:
             ends = {stream_id: self._known_end(stream_id) for stream_id in stream_ids}
             if self._doubtful:
                 raise CommitRefused(f"node {self.node_id}: expected no commit in doubt, found {len(self._doubtful)}")
-            close_ranges(self._parts, self.node_id, self.session_number, ends)
+            try:
+                close_ranges(self._parts, self.node_id, self.session_number, ends)
+            except StreamsReleased:
+                self._ends = self._ends.without(np.array(list(ends), dtype=np.int64))
+                raise
             self._ends = self._ends.without(np.array(list(ends), dtype=np.int64))
             return ends
 
@@ -396,6 +433,11 @@ class NodeWriter:
             self._forget_doubt(claims)
             self._commit(claims, ids_ahead)  # settles first; then these are refused if the other took their place
             return
+        except StreamsReleased as error:
+            self._forget_doubt(claims)
+            self._heed(error)
+            self._commit(claims, ids_ahead)  # only late releases, which do not bind it
+            return
         except (CommitRefused, SessionFenced):
             self._forget_doubt(claims)
             raise
@@ -407,12 +449,33 @@ class NodeWriter:
         self._ready += [(object_id, deadline_ms) for object_id in more if _is_prepared(self._seen.value, object_id)]
         self._after_commit(len(claims))
 
+    def _heed(self, error: StreamsReleased) -> None:
+        """Forget streams that were released, unless they are open here by a later range.
+
+        Raises:
+            StreamsReleased: some are not.
+        """
+        self._seen = self._key.read_newer(self._seen)
+        self._settle()  # whatever was on its way names a version before the release
+        lost = self._releases.heed(self._parts, self._seen.value, error.stream_ids, self._ends)
+        if lost:
+            self._ends = self._ends.without(np.array(lost, dtype=np.int64))
+            raise StreamsReleased(self.node_id, tuple(lost))
+
+    def _adopt(self, ranges: Rows) -> None:
+        """Streams are open here, by these ranges."""
+        self._releases.adopt(ranges)
+        self._ends = self._ends.with_higher_ends(ranges["stream_id"], ranges["start"])
+
     def _with_uploads(self, now: NodeList, claims: Sequence[Claims]) -> NodeList | None:
         """The list with these objects, each as a commit of its own number; None if it has all of them."""
         changed = now
         for each in claims:
-            changed = with_upload(changed, self.session_number, each.facts, each.rows) or changed
-        return None if changed is now else changed
+            after = with_upload(changed, self.session_number, each.facts, each.rows)
+            if after is not None:
+                refuse_released(now, each.stream_ids, self._releases.heeded)
+                changed = after
+        return None if changed is now else without_released(changed, self._releases.heeded)
 
     def _forget_doubt(self, claims: Sequence[Claims]) -> None:
         self._doubtful = [doubtful for doubtful in self._doubtful if doubtful not in claims]
@@ -456,6 +519,7 @@ class NodeWriter:
             except CommitRefused:
                 self._seen = self._key.read_newer(self._seen)  # perhaps these very objects were committed before
                 if not claims.are_listed(self._seen.value):
+                    self._releases.refuse_lost(claims.stream_ids)
                     raise
         if claims.are_listed(self._seen.value) and not self._ends.reach(claims.stream_ids, claims.ends):
             ids = claims.object_ids().tolist()
@@ -506,7 +570,9 @@ class NodeWriter:
             logger.warning("node %d: no checkpoint could be written", self.node_id, exc_info=True)
 
     def _write_checkpoint(self) -> None:
-        ends = make_rows(STREAM_END, stream_id=self._ends.stream_ids, end=self._ends.ends)
+        released = self._releases.ends  # while the move is not made, the next taker may rely on these
+        known = self._ends.with_higher_ends(released.stream_ids, released.ends)
+        ends = make_rows(STREAM_END, stream_id=known.stream_ids, end=known.ends)
         checkpoint = Checkpoint(self.node_id, self._seen.value.next_order_id - 1, ends)
 
         def change(now: Checkpoint | None) -> Checkpoint | None:
@@ -683,74 +749,3 @@ def refuse_misplaced(parts: CatalogParts, ref: ObjectRef) -> None:
             f"object {ref.object_id}: expected an object of {ref.size_bytes} bytes at {key!r}, where readers of "
             f"namespace {parts.layout.namespace!r} look, found {found}"
         )
-
-
-# What a commit adds
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Claims:
-    """Objects of one commit with all that they hold.
-
-    Args:
-        facts: the stream set object, if there is one.
-        rows: STREAM_OBJECT rows.
-        stream_ids: the streams of all of them, ascending, each once.
-        starts: of the same length.
-        ends: of the same length.
-        to_look_at: one of the objects, if nobody has seen yet that it lies where readers look.
-    """
-
-    facts: ObjectFacts | None
-    rows: Rows
-    stream_ids: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    to_look_at: ObjectRef | None = None
-
-    def object_ids(self) -> NDArray[np.int64]:
-        """The ids of all these objects."""
-        own = [] if self.facts is None else [self.facts.object_id]
-        return np.concatenate((np.array(own, dtype=np.int64), self.rows["object_id"]))
-
-    def are_listed(self, node_list: NodeList) -> bool:
-        """Whether a list has some of these objects: then it has them all, for one write brings them."""
-        places = (node_list.live, node_list.retired, node_list.stream_objects)
-        ids = self.object_ids()
-        return any(bool(np.isin(ids, rows["object_id"]).any()) for rows in places)
-
-
-def make_claims(
-    ref: ObjectRef | None,
-    ranges: ObjectRanges,
-    own: Mapping[int, StreamObject],
-    node_id: int,
-    time_ms: int,
-    to_look_at: ObjectRef | None = None,
-) -> Claims:
-    """Put together what a commit adds.
-
-    Raises:
-        CommitRefused: an object without its sizes, a range with a hole, too many streams, or a stream in two objects.
-    """
-    stream_ids, starts, ends = columns_of(ranges)
-    if ref is None and len(ranges.stream_ids):
-        raise CommitRefused(f"expected an object for {len(ranges.stream_ids)} streams, found none")
-    if len(stream_ids) > STREAMS_AN_OBJECT_MAX:
-        raise CommitRefused(f"expected at most {STREAMS_AN_OBJECT_MAX} streams in an object, found {len(stream_ids)}")
-    if len(ranges.holed):
-        raise CommitRefused(f"expected streams without holes, found one in stream {stream_ids[ranges.holed[0]]}")
-    rows = stream_object_rows(own.items(), node_id, time_ms)
-    all_ids = np.concatenate((stream_ids, rows["stream_id"]))
-    order = np.argsort(all_ids, kind="stable")
-    twice = np.flatnonzero(np.diff(all_ids[order]) == 0)
-    if len(twice):
-        raise CommitRefused(f"expected each stream in one object, found {all_ids[order][twice[0]]} in two")
-    return Claims(
-        None if ref is None else facts_of(ref, time_ms, stream_ids),
-        rows,
-        all_ids[order],
-        np.concatenate((starts, rows["start"]))[order],
-        np.concatenate((ends, rows["end"]))[order],
-        to_look_at,
-    )

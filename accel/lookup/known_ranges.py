@@ -97,6 +97,14 @@ class Between:
         return self.listed if self.after is None else self.after.position
 
 
+class Run(NamedTuple):
+    """Objects that follow one another: how many, how many positions of the list they span, how many offsets."""
+
+    objects: int
+    positions: int
+    offsets: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownRanges:
     """Known ranges of one stream by start offset, and the positions that are not known.
@@ -142,16 +150,28 @@ class KnownRanges:
             return Hole(), position
         return Hole(), len(self.unknown)
 
-    def run_to(self, offset: int) -> tuple[int, int, int]:
-        """The known holders that follow one another without a gap up to the one that ends at an offset.
+    def run_to(self, offset: int, awaited: Flags) -> Run:
+        """The known holders that follow one another around an offset, at which one of them ends. O(list).
 
-        How many they are, how many positions of the list they span, and how many offsets they hold. O(holders).
+        Two follow one another if nothing lies between them, or nothing but objects that are under way: then it is these
+        that are expected to hold what is missing, and they count as holders.
+
+        Args:
+            offset: where a known holder ends.
+            awaited: by position, whether the object is under way.
         """
-        last = int(np.searchsorted(self.starts, offset, side="right")) - 1
-        breaks = np.flatnonzero(self.ends[:last] != self.starts[1 : last + 1])
-        first = int(breaks[-1]) + 1 if len(breaks) else 0
+        expected = _counts_between(self.positions, awaited)
+        expected[expected != _counts_between(self.positions, self.unknown)] = 0
+        joined = self.ends[:-1] == self.starts[1:]
+        expected[joined] = 0
+        breaks = np.flatnonzero(~joined & (expected == 0))
+        at = int(np.searchsorted(self.starts, offset, side="right")) - 1
+        split = int(np.searchsorted(breaks, at))
+        first = int(breaks[split - 1]) + 1 if split else 0
+        last = int(breaks[split]) if split < len(breaks) else len(self.starts) - 1
+        objects = last - first + 1 + int(expected[first:last].sum())
         spanned = int(self.positions[last] - self.positions[first]) + 1
-        return last - first + 1, spanned, int(self.ends[last] - self.starts[first])
+        return Run(objects, spanned, int(self.ends[last] - self.starts[first]))
 
     def _covering(self, index: int, offset: int, *, first: bool) -> Found | Hole | Between:
         if self.holed[index]:
@@ -207,6 +227,13 @@ def join_ranges(
         parts.append(_rows_seen(seen, known))
     starts, ends, positions, holed = entries if len(parts) == 1 else _merged(parts)
     return KnownRanges(starts, ends, positions, holed, unknown, is_ordered(starts, ends, positions))
+
+
+def _counts_between(positions: Column, flags: Flags) -> Column:
+    """How many flags are set between each two neighbours of these positions."""
+    counts = np.concatenate(([0], np.cumsum(flags)))
+    between: Column = counts[positions[1:]] - counts[positions[:-1] + 1]
+    return between
 
 
 def is_ordered(starts: Column, ends: Column, positions: Column) -> bool:

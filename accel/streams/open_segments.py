@@ -162,7 +162,7 @@ class AppendBuffer:
             if segment.is_sealed:
                 raise SegmentSealed(segment.name, segment.segment_id)
             start = segment.end
-            self._append(segment, payloads)
+            self._append(segment, payloads, None)
             if futures or size_bytes:
                 offsets = _offsets(start, payloads, segment.unit)
                 appended = Appended(segment.segment_id, offsets, segment.end, futures, size_bytes)
@@ -171,6 +171,8 @@ class AppendBuffer:
 
     def append_and_take(self, appends: Sequence[Append]) -> Taken:
         """Append to several segments, all or nothing, and take all that waits for these; nobody comes between.
+
+        All of it has one clock value: that of the first append, which no segment of the host has passed.
 
         Raises:
             As `append`.
@@ -181,8 +183,9 @@ class AppendBuffer:
             for segment, _ in appends:
                 if segment.is_sealed:
                     raise SegmentSealed(segment.name, segment.segment_id)
+            value = None
             for segment, payloads in appends:
-                self._append(segment, payloads)
+                value = self._append(segment, payloads, value)
             return self._taken(dict.fromkeys(segment for segment, _ in appends))
 
     def take(self, most: int) -> list[Taken]:
@@ -216,14 +219,15 @@ class AppendBuffer:
             self._unacknowledged.clear()
             return left
 
-    def _append(self, segment: OpenSegment, payloads: Sequence[bytes]) -> None:
+    def _append(self, segment: OpenSegment, payloads: Sequence[bytes], value: int | None) -> int:
         count = span_of(payloads, segment.unit)
-        value = segment.index.append(segment.end + count)
+        value = segment.index.append(segment.end + count, value)
         payload = encode_events(payloads, value)
         segment.waiting.append(RecordBatch(segment.stream_id, self._epoch, segment.end, count, payload))
         segment.end += count
         self._waiting[segment] = None
         self._size_bytes += len(payload)
+        return value
 
     def _taken(self, segments: Collection[OpenSegment]) -> Taken:
         taken = {}

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from itertools import pairwise
 from threading import Lock
 from typing import Final, Protocol
 
@@ -34,11 +35,11 @@ from accel.history.store import Stream
 from accel.image import OPEN_END, ImageVersion
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.arrival_order import SegmentRead
-from accel.streams.rules.events import EventBatch, HostClock, decode_events
+from accel.streams.rules.events import EventBatch, EventColumns, HostClock, decode_columns
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from accel.streams.time_index import PartCache, SegmentTimeIndex
 from accel.system import SYSTEM, Components
-from loaders.format import RecordBatch
+from loaders.format import BatchColumns
 from loaders.lifetime import PerProcess
 from loaders.shared_loads import SharedChunks, SharedLoads
 from loaders.store import ObjectStore
@@ -86,12 +87,16 @@ class _Newest:
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """What is known of a segment: what it is in the object layer, with which image it was read last, and its index."""
+    """What is known of a segment: what it is in the object layer, with which image it was read last, and its index.
+
+    Of the index also with which image it was asked last for what it has.
+    """
 
     stream_id: int
     version: ImageVersion | None = None
     is_opened: bool = False
     index: SegmentTimeIndex | None = None
+    index_version: ImageVersion | None = None
 
 
 class _State:
@@ -144,11 +149,11 @@ class ObjectSegmentSource:
             known.stream_id, fill.offset, end, max_bytes=fill.max_bytes, ranges=self._chunks
         )
         try:
-            batches = list(reading)
+            columns = list(reading.columns())
         except InvalidRequest:
             self._refuse_truncated(fill)
             return SegmentEvents((), fill.offset, fill.token)  # nothing was written yet
-        timed, token = self._timed(fill, known, batches)
+        timed, token = self._timed(fill, known, columns)
         return SegmentEvents(timed, reading.next_offset, token)
 
     def read(self, segment_id: int, offset: int, max_bytes: int, token: int = NO_TOKEN) -> SegmentRead:
@@ -226,37 +231,44 @@ class ObjectSegmentSource:
             self._accelerator.follow()
         return _Newest(asked_seconds, active)
 
-    def _timed(self, fill: Fill, known: _Known, batches: list[RecordBatch]) -> tuple[tuple[EventBatch, ...], int]:
+    def _timed(self, fill: Fill, known: _Known, columns: list[BatchColumns]) -> tuple[tuple[EventBatch, ...], int]:
         """Events with the values of the time index, as far as that has moved; the others have the value they log."""
-        if not batches:
+        if not columns:
             return (), fill.token
         unit = self._offset_unit()
-        decoded = [decode_events(batch, fill.segment_id, unit)[0] for batch in batches]
-        index = self._index(fill.segment_id, known)
-        indexed_end = 0 if index is None else index.end_offset
-        count = sum(1 for events in decoded if events.next_offset <= indexed_end)
-        if index is None or not count:
-            return tuple(decoded), NO_TOKEN
-        try:
-            values, token = _values_in(index, decoded[:count], fill.token)
-        except (AccelError, ValueError) as error:
-            _let_go(fill.segment_id, known, error)
-            return tuple(decoded), NO_TOKEN
-        timed = map(EventBatch.with_value, decoded[:count], values)
-        return (*timed, *decoded[count:]), token
+        decoded = [decode_columns(batches, fill.segment_id, unit) for batches in columns]
+        ends = np.concatenate([batches.end_offsets for batches in columns])
+        is_timed = all(events.are_timed for events in decoded)
+        index = self._index(fill.segment_id, known, int(ends[-1]), is_timed=is_timed)
+        count = 0 if index is None else int(ends.searchsorted(index.end_offset, side="right"))
+        values: list[int] = []
+        token = 0 if fill.offset == 0 else fill.token
+        if index is not None and count:
+            bounds = np.concatenate((columns[0].base_offsets[:1], ends[:count]))
+            try:
+                values, token = _values_in(index, bounds.tolist(), token)
+            except (AccelError, ValueError) as error:
+                _let_go(fill.segment_id, known, error)
+                count = 0
+        # One append, one record: so the number of the next one is known though the index has not moved so far.
+        token = token if token == NO_TOKEN else token + len(ends) - count
+        return _batches(decoded, values), token
 
-    def _index(self, segment_id: int, known: _Known) -> SegmentTimeIndex | None:
-        if known.is_opened:
-            return known.index
+    def _index(self, segment_id: int, known: _Known, end: int, *, is_timed: bool) -> SegmentTimeIndex | None:
+        """The index, opened when it is first wanted; asked for news once an image, for data that logs no time only."""
         try:
-            # Nothing is added here, so nobody asks this clock.
-            clock = HostClock(lambda: 0)
-            index = SegmentTimeIndex.open(self._store, known.stream_id, clock, cache=self._cache)
+            if not known.is_opened:
+                # Nothing is added here, so nobody asks this clock.
+                clock = HostClock(lambda: 0)
+                known.index = SegmentTimeIndex.open(self._store, known.stream_id, clock, cache=self._cache)
+                known.is_opened, known.index_version = True, known.version
+            elif not is_timed and known.index is not None and known.index_version != known.version:
+                if known.index.end_offset < end:
+                    known.index.refresh()
+                known.index_version = known.version
         except (AccelError, ValueError) as error:
             _let_go(segment_id, known, error)
-            return None
-        known.index, known.is_opened = index if index.records else None, True
-        return index
+        return known.index
 
     def _offset_unit(self) -> OffsetUnit:
         if self._unit is None:
@@ -278,13 +290,21 @@ class ObjectSegmentSource:
             raise PositionTruncated(self._stream.name, fill.segment_id, fill.offset, dict(head.cut))
 
 
-def _values_in(index: SegmentTimeIndex, batches: list[EventBatch], token: int) -> tuple[list[int], int]:
-    """The clock values of batches that follow one another, and where the next read goes on in the index."""
-    start, end = batches[0].offset, batches[-1].next_offset
+def _batches(decoded: list[EventColumns], values: list[int]) -> tuple[EventBatch, ...]:
+    """The events of each append; the first ones have these values."""
+    batches: list[EventBatch] = []
+    for columns in decoded:
+        batches += columns.batches(values[len(batches) : len(batches) + len(columns.values)])
+    return tuple(batches)
+
+
+def _values_in(index: SegmentTimeIndex, bounds: list[int], token: int) -> tuple[list[int], int]:
+    """The clock values of batches between these offsets, and where the next read goes on in the index."""
+    start, end = bounds[0], bounds[-1]
     read = index.read(start, end - start, token)
-    if len(read.values) == len(batches):  # one append, one record: as our own writer does it
+    if len(read.values) == len(bounds) - 1:  # one append, one record: as our own writer does it
         return read.values.tolist(), read.token
-    pieces = [index.read(batch.offset, batch.next_offset - batch.offset) for batch in batches]
+    pieces = [index.read(first, after - first) for first, after in pairwise(bounds)]
     return [piece.value for piece in pieces], read.token
 
 

@@ -496,14 +496,18 @@ class SegmentTimeIndex:
         """The highest clock value; 0 before the first record."""
         return self._memory.last_value
 
-    def append(self, end_offset: int) -> int:
+    def append(self, end_offset: int, value: int | None = None) -> int:
         """Add the record of one append, after which the segment ends at `end_offset`; gives its clock value.
 
+        Args:
+            end_offset: one past its last offset.
+            value: what the clock said for all that arrives together with it; None = the clock is asked.
+
         Raises:
-            ValueError: that is not behind the last end.
+            ValueError: that is not behind the last end, or the value is lower than the last one.
         """
         with self._lock:  # the clock is asked under it, so that values stand in the order in which they were given
-            value = self._clock.now()
+            value = self._clock.now() if value is None else value
             self._memory.append(end_offset, value)
             return value
 

@@ -1,5 +1,8 @@
 """A search over many objects at once finds what single searches find."""
 
+import functools
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,20 +10,24 @@ from hypothesis import strategies as st
 
 from range_index import range_chunk
 from range_index.node_index import NodeRanges
-from range_index.range_chunk import RangeChunk, last_before
+from range_index.object_ranges import ObjectRanges
+from range_index.range_chunk import Packing, RangeChunk, Widths, last_before
 from range_index.stream_view import Entry
 from tests.range_index.building import Holdings, ranges_of
 
-streams = st.one_of(st.integers(0, 12), st.sampled_from([2**40, 2**63 - 1]))
+BOUNDARIES = [2**16 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**47 - 1, 2**47, 2**62, 2**63 - 1]
+"""Where a number takes one bit more than the columns of a narrow chunk have for it, and about there."""
+
+streams = st.one_of(st.integers(0, 12), st.sampled_from(BOUNDARIES))
+offsets = st.one_of(st.integers(0, 100), st.sampled_from(BOUNDARIES))
 
 
 @st.composite
 def holdings(draw: st.DrawFn) -> Holdings:
     held: Holdings = {}
     for stream_id in draw(st.sets(streams, max_size=8)):
-        start = draw(st.integers(0, 100))
-        length = draw(st.one_of(st.integers(0, 100), st.sampled_from([2**32 - 1, 2**32])))
-        held[stream_id] = (start, start + length, draw(st.booleans()))
+        start = draw(offsets)
+        held[stream_id] = (start, min(start + draw(offsets), 2**63 - 1), draw(st.booleans()))
     return held
 
 
@@ -55,10 +62,12 @@ def test_a_chunk_finds_a_stream_in_all_its_objects(
 
 
 def check_a_chunk(all_held: list[Holdings], gone: set[int], *, close: bool) -> None:
-    chunk = RangeChunk(100, wide=True)
-    for object_id, held in enumerate(all_held):
-        assert chunk.takes(ranges_of(held))
-        chunk.add(object_id, ranges_of(held))
+    packings = [Packing.of(ranges_of(held)) for held in all_held]
+    widths = functools.reduce(Widths.joined, [packing.widths for packing in packings], Widths())
+    chunk = RangeChunk(100, widths)
+    for object_id, (held, packing) in enumerate(zip(all_held, packings, strict=True)):
+        assert chunk.takes(ranges_of(held), packing)
+        chunk.add(object_id, ranges_of(held), packing)
     objects = {object_id: held for object_id, held in enumerate(all_held) if object_id not in gone}
     for object_id in gone.intersection(range(len(all_held))):
         chunk.discard(object_id)
@@ -68,27 +77,73 @@ def check_a_chunk(all_held: list[Holdings], gone: set[int], *, close: bool) -> N
     chunk.check()
     assert list(chunk.object_ids) == list(objects)
     assert chunk.entries == sum(map(len, objects.values()))
-    for stream_id in (*range(13), 2**40, 2**63 - 1):
+    for stream_id in (*range(13), *BOUNDARIES):
         expected = naive_entries(objects, stream_id)
         assert entries_in(chunk, stream_id) == expected
         singly = [chunk.entry_of(object_id, stream_id) for object_id in objects]
         assert [entry for entry in singly if entry is not None] == expected
 
 
-def test_a_chunk_takes_what_fits() -> None:
-    narrow = RangeChunk(3, wide=False)
-    wide = RangeChunk(3, wide=True)
-    long = ranges_of({1: (0, 2**32, False)})
-    assert wide.takes(long)
-    assert not narrow.takes(long)
-    narrow.add(1, ranges_of({1: (0, 9, False), 2: (0, 9, False)}))
-    assert narrow.takes(ranges_of({1: (0, 9, False)}))
-    assert not narrow.takes(ranges_of({1: (0, 9, False), 2: (0, 9, False)}))
+def takes(chunk: RangeChunk, ranges: ObjectRanges) -> bool:
+    return chunk.takes(ranges, Packing.of(ranges))
+
+
+@pytest.mark.parametrize(
+    ("held", "widths"),
+    [
+        ({2**32 - 1: (2**47 - 1, 2**47 - 1 + 2**16 - 1, False)}, Widths()),
+        ({1: (2**39 - 1, 2**39 - 1 + 2**24 - 1, False)}, Widths()),
+        ({1: (0, 2**63 - 1, False)}, Widths()),
+        ({1: (2**63 - 1, 2**63 - 1, False)}, Widths()),
+        ({2**32: (0, 9, False)}, Widths(wide_ids=True)),
+        ({1: (2**47, 2**47 + 2**16 - 1, False)}, Widths(wide_spans=True)),
+        ({1: (2**47, 2**47, False), 2: (0, 2**16, False)}, Widths(wide_spans=True)),
+    ],
+)
+def test_a_chunk_takes_what_its_columns_are_wide_enough_for(held: Holdings, widths: Widths) -> None:
+    ranges = ranges_of(held)
+    assert Packing.of(ranges).widths == widths
+    for wide_ids, wide_spans in itertools.product((False, True), repeat=2):
+        chunk = RangeChunk(3, Widths(wide_ids, wide_spans))
+        assert takes(chunk, ranges) == (wide_ids >= widths.wide_ids and wide_spans >= widths.wide_spans)
+
+
+def test_a_chunk_takes_what_it_has_room_for() -> None:
+    chunk = RangeChunk(3, Widths())
+    both = ranges_of({1: (0, 9, False), 2: (0, 9, False)})
+    chunk.add(1, both, Packing.of(both))
+    assert takes(chunk, ranges_of({1: (0, 9, False)}))
+    assert not takes(chunk, both)
+
+
+@pytest.mark.parametrize(
+    ("first_id", "start", "length", "entry_bytes"),
+    [(0, 2**47 - 1, 2**16 - 1, 12), (2**32, 5, 5, 16), (0, 2**47, 2**16, 20), (2**32, 2**47, 2**16, 24)],
+)
+def test_an_entry_takes_12_bytes_and_more_only_where_numbers_are_large(
+    first_id: int, start: int, length: int, entry_bytes: int
+) -> None:
+    node = NodeRanges(chunk_bytes_max=1 << 20)
+    ids = range(first_id, first_id + 9000)
+    for object_id in range(4):
+        node.insert(object_id, ObjectRanges.from_ranges((each, start, start + length) for each in ids), 0.0)
+    assert entry_bytes <= node.nbytes / node.entries < entry_bytes + 0.2
+    assert node.entries == 36_000
+    node.check()
+
+
+def test_objects_of_large_numbers_and_of_small_ones_in_turn_share_chunks() -> None:
+    node = NodeRanges(chunk_bytes_max=1 << 20)
+    for object_id in range(100):
+        node.insert(object_id, ranges_of({object_id % 2 * 2**40: (object_id % 3 * 2**60, 2**62, False)}), 0.0)
+    node.check()
+    assert len(node.chunks) <= 3
+    assert node.rows(2**40, 1.0).starts.tolist() == [object_id % 3 * 2**60 for object_id in range(1, 100, 2)]
 
 
 def test_a_node_searches_many_objects_as_it_does_few() -> None:
     generator = np.random.default_rng(5)
-    node, objects = NodeRanges(chunk_entries_max=300), dict[int, Holdings]()
+    node, objects = NodeRanges(chunk_bytes_max=300 * 12), dict[int, Holdings]()
     for object_id in range(200):
         ids = generator.choice(40, 15, replace=False).tolist()
         held: Holdings = {stream_id: (object_id * 10, object_id * 10 + 5, stream_id % 7 == 0) for stream_id in ids}
@@ -113,11 +168,11 @@ def test_a_node_searches_many_objects_as_it_does_few() -> None:
 
 
 def test_gaps_are_closed_before_they_are_most_of_the_memory() -> None:
-    node = NodeRanges(chunk_entries_max=100_000)
+    node = NodeRanges(chunk_bytes_max=100_000 * 12)
     held: Holdings = dict.fromkeys(range(1000), (0, 9, False))
     for object_id in range(40):
         node.insert(object_id, ranges_of(held), 0.0)
     for object_id in range(39):
         node.discard(object_id)
-        assert node.nbytes < 2 * 20 * node.entries + 40 * 256 + 8 * 2048
+        assert node.nbytes < 2 * 12 * node.entries + 40 * 256 + 8 * 2048
     node.check()

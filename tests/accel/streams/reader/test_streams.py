@@ -23,6 +23,7 @@ from accel.streams.rules.reader_core import AskEnd, Fill, ReaderSettings, Segmen
 from accel.streams.segment_source import ObjectSegmentSource
 from loaders.errors import StoreUnavailable
 from loaders.store import MemoryStore, ObjectStore
+from range_index.segment_times import NO_TOKEN
 from tests.accel.streams.reader.streams import KEYS, QUICK, Shop, by_key, shop
 from tests.servers.stores import S3_STORES, store_on_s3
 
@@ -314,6 +315,41 @@ def test_a_peer_reads_bytes_with_their_values_and_goes_on_with_a_token(orders: S
     assert first.data + with_token.data == whole.data == first.data + without.data
     assert with_token.values.tolist() == without.values.tolist()
     assert with_token.token == without.token
+
+
+def test_a_follower_of_an_index_that_was_empty_goes_on_with_tokens_all_the_same(orders: Shop) -> None:
+    segment_id = orders.stream.active_segments()[0].id
+    source = orders.source()
+    tokens, offset, token = [], 0, NO_TOKEN
+    with StreamWriter(orders.stream, orders.host) as writer:
+        for _ in range(6):
+            orders.write(writer, 24)
+            orders.accelerator.refresh()
+            found = source.fill(Fill(segment_id, offset, 1 << 20, token))
+            offset, token = found.next_offset, found.token
+            tokens.append(token)
+    whole = orders.source().fill(Fill(segment_id, 0, 1 << 20))
+    assert tokens == list(range(1, 7))
+    assert whole.token == 6
+    middle = source.fill(Fill(segment_id, whole.batches[3].offset, 1))
+    assert middle.token == NO_TOKEN  # one who begins in the middle of what has not moved knows no number
+
+
+def test_an_index_that_was_empty_is_asked_again_for_data_that_logs_no_time(
+    orders: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment_id = orders.stream.active_segments()[0].id
+    source = orders.source()
+    values, offset = [], 0
+    monkeypatch.setattr("accel.streams.open_segments.encode_events", lambda payloads, _: b"".join(payloads))
+    with StreamWriter(orders.stream, orders.host) as writer:
+        for _ in range(9):  # the index moves each third time
+            orders.write(writer, 24)
+            orders.accelerator.refresh()
+            found = source.fill(Fill(segment_id, offset, 1 << 20))
+            offset = found.next_offset
+            values += [batch.value > 0 for batch in found.batches]
+    assert values == [False, False, True] * 3
 
 
 def end_of(source: ObjectSegmentSource, segment_id: int) -> SegmentEnd:

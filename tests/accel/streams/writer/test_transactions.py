@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
 from uuid import UUID
 
 import pytest
@@ -29,6 +31,12 @@ def put(writer: StreamWriter, transaction: UUID, start: int, stop: int) -> None:
     writer.write_many([(b"%d" % number, b"key-%d" % number) for number in range(start, stop)], transaction=transaction)
 
 
+def put_plainly(writer: StreamWriter, events: int) -> None:
+    for number in range(events):
+        writer.write(b"%d" % number, b"key-%d" % number)
+        writer.flush()
+
+
 @pytest.mark.parametrize("unit", OffsetUnit)
 def test_a_transaction_is_one_batch_and_one_record_a_segment_with_the_value_of_its_commit(unit: OffsetUnit) -> None:
     world = World()
@@ -48,6 +56,26 @@ def test_a_transaction_is_one_batch_and_one_record_a_segment_with_the_value_of_i
         writer.commit_transaction(transaction)  # again, as after a lost reply
     assert by_number(world.payloads()) == numbered(0, 40)
     assert world.transaction_keys() == []
+
+
+def test_a_transaction_has_one_time_however_fast_the_clock_goes() -> None:
+    world = World()
+    times = count(1_000_000)
+    world.system = replace(world.system, clock=lambda: next(times))  # another second each time it is asked
+    world.create(segments=8)
+    with world.process() as process:
+        writer = process.writer()
+        for _ in range(3):
+            transaction = writer.begin_transaction()
+            put(writer, transaction, 0, 60)
+            writer.commit_transaction(transaction)
+            put_plainly(writer, 10)
+        by_segment = world.batches().values()
+        shared = [{batch.value for batch in batches if len(batch) > 1} for batches in by_segment]
+    values = set.union(*shared)
+    assert len(values) == 3
+    assert all(each == values for each in shared)
+    assert all([batch.value for batch in batches] == sorted(batch.value for batch in batches) for batches in by_segment)
 
 
 def test_events_before_a_commit_come_before_those_of_the_transaction() -> None:
