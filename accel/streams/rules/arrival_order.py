@@ -27,6 +27,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from enum import Enum, unique
+from itertools import count
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -126,7 +127,8 @@ class Orderer(Generic[Id]):
 
     def __init__(self, standings: Iterable[Standing[Id]] = ()) -> None:
         self._standings: dict[Id, Standing[Id]] = {}
-        self._heap: list[tuple[tuple[bool, int, Id], Standing[Id]]] = []
+        self._heap: list[tuple[tuple[bool, int, Id], int, Standing[Id]]] = []
+        self._serials = count()  # so that standings themselves are never compared
         for standing in standings:
             self.put(standing)
 
@@ -135,10 +137,12 @@ class Orderer(Generic[Id]):
         if not standing.is_ready:
             self.forget(standing.segment)
             return
+        if self._standings.get(standing.segment) == standing:
+            return
         self._standings[standing.segment] = standing
-        heapq.heappush(self._heap, (_rank(standing), standing))
+        heapq.heappush(self._heap, (_rank(standing), next(self._serials), standing))
         if len(self._heap) > 2 * len(self._standings) + _SLACK:
-            self._heap = [(_rank(each), each) for each in self._standings.values()]
+            self._heap = [(_rank(each), next(self._serials), each) for each in self._standings.values()]
             heapq.heapify(self._heap)
 
     def forget(self, segment: Id) -> None:
@@ -151,7 +155,7 @@ class Orderer(Generic[Id]):
         Complexity: amortised O(log segments).
         """
         while self._heap:
-            standing = self._heap[0][1]
+            standing = self._heap[0][-1]
             if self._standings.get(standing.segment) is standing:
                 return standing
             heapq.heappop(self._heap)

@@ -23,7 +23,7 @@ A segment that has nothing in its buffer may still have older events than what i
     |-----------------------------------------------------------------------|------------------------------------------|
     | was never seen at its end: history, or a successor that begins        | `reorder_wait_seconds` a request         |
     | was at its end, and may have got more: what is at hand was found in a | as long as requests take that bring      |
-    | newer picture of the stream (`SegmentEvents.as_of`) than its end was  | events (`ObservedTimes`)                 |
+    | newer picture of the stream (`SegmentEvents`) than its end was  | events (`ObservedTimes`)                 |
 
 and not for one that is idle, or whose last events arrived later. A request that takes longer, or fails, costs the
 segment its place: it is passed over until it answers in time again. Each segment may always have one request, so what
@@ -304,14 +304,16 @@ class SegmentEvents(NamedTuple):
         batches: events from the offset on, without a gap; none if there are none yet.
         next_offset: where the next read goes on.
         token: for that one.
-        as_of: how new the picture of the stream was that this was read from: an answer sees all that was seen by those
-            with a number as high, or lower. 0 from a source that cannot tell.
+        as_of: the number of a picture of the stream, later ones having higher numbers: nothing is missing here that was
+            there in it. 0 from a source that cannot tell.
+        newest: of the newest picture that any of this may come from, if that is a later one.
     """
 
     batches: tuple[EventBatch, ...]
     next_offset: int
     token: int = NO_TOKEN
     as_of: int = 0
+    newest: int = 0
 
 
 class SegmentEnd(NamedTuple):
@@ -352,7 +354,7 @@ class _Buffer:
     A segment is idle from when it gave nothing until it gives something; it may be asked again only when it is told to.
 
     Attributes:
-        batches: what is at hand, each with the picture that it was found in.
+        batches: what is at hand, each with the newest picture that it may come from.
         following: the successors of one that is sealed, once all of it is here.
         is_at_tail: whether it was seen at its end, not sealed, and gave no full answer since.
         as_of: the newest picture in which it had no more than came from it.
@@ -480,7 +482,8 @@ class ReaderCore:
             self._times.observe(took_seconds)
             self._bytes += size_bytes
             buffer.size_bytes += size_bytes
-            buffer.batches.extend((batch, events.as_of) for batch in batches)
+            newest = max(events.as_of, events.newest)
+            buffer.batches.extend((batch, newest) for batch in batches)
             buffer.may_ask, buffer.is_idle = True, False
             buffer.offset = max(buffer.offset, events.next_offset)
         else:

@@ -321,6 +321,17 @@ def test_at_the_tail_what_was_found_in_one_picture_waits_for_nobody() -> None:
     assert tail.core.hold_seconds() == 0
 
 
+def test_at_the_tail_what_may_come_from_a_newer_picture_than_it_is_complete_for_waits() -> None:
+    tail = Tail()
+    tail.story.append([KEYS - 1])
+    asked = tail.fill_both()
+    tail.answer(asked[tail.low], 2)
+    high = asked[tail.high]
+    assert isinstance(high, Fill)
+    tail.core.take_events(high, tail.story.fill(high)._replace(as_of=2, newest=3), 0.02)
+    assert tail.core.hold_seconds() > 0
+
+
 def test_an_idle_segment_is_asked_anew_once_others_have_news_of_a_newer_picture() -> None:
     tail = Tail()
     tail.story.append([KEYS - 1, 0])
