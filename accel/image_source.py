@@ -3,20 +3,26 @@
 A reader needs two things of the owner of the metadata: the newest image that it knows, and a way to wait for one that
 is newer. `ImageSource` is just that; a broker with its own metadata implements it in a few lines. Three are at hand:
 images that are pushed in, a JSON file that is read again when it changes, and any callable. The last is also the way of
-the object catalog (`ObjectCatalog.images`), where the metadata lies in the bucket.
+the object catalog (`ObjectCatalog.images`), where the metadata lies in the bucket. `read_image` reads one image from a
+file, a URL, or a source that a package offers by name: what commands take as `--image`.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from threading import Condition, Event
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from accel.errors import CatalogWentBack, ImageRefused, ImageTooOld
 from accel.image import ImageVersion, MetadataImage, is_newer
+from loaders.errors import StoreUnavailable, redacted
 from loaders.lifetime import PerProcess, ProcessLock
+
+if TYPE_CHECKING:
+    from loaders.store import S3Settings
 
 IMAGE_FILE_SIZE_BYTES_MAX = 1 << 30
 
@@ -98,6 +104,22 @@ class ConfirmingSource(ImageSource, Protocol):
         ...
 
 
+class MemoryUse(NamedTuple):
+    """Bytes that something takes now, and may take."""
+
+    nbytes: int
+    nbytes_max: int
+
+
+@runtime_checkable
+class SizedSource(ImageSource, Protocol):
+    """A source that keeps something beside its images, which `stats().memory_bytes` of an accelerator counts."""
+
+    def memory(self) -> MemoryUse:
+        """What it takes, and may take. Never blocks; any thread may call it."""
+        ...
+
+
 class StaticImages:
     """One image, unless another one is pushed: for tests, tools, and metadata that is held elsewhere.
 
@@ -155,7 +177,7 @@ class PolledImages:
     forked goes on from the image of its parent, and asks for itself.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - choices by name, each with a default
         self,
         fetch: Callable[[], MetadataImage | ConfirmedImage],
         *,
@@ -166,6 +188,7 @@ class PolledImages:
         idle_poll_seconds: float | None = None,
         confirm: Callable[[], MetadataImage] | None = None,
         wait: Callable[[Event, float], object] | None = None,
+        memory: Callable[[], MemoryUse] = lambda: MemoryUse(0, 0),
     ) -> None:
         if poll_seconds <= 0:
             raise ValueError(f"expected poll_seconds above 0, found {poll_seconds}")
@@ -174,6 +197,7 @@ class PolledImages:
         if idle_poll_seconds is not None and idle_poll_seconds < poll_seconds:
             raise ValueError(f"expected idle_poll_seconds of at least {poll_seconds}, found {idle_poll_seconds}")
         self._fetch = fetch
+        self._memory = memory
         self._confirm = confirm or fetch
         self._wait = wait or (lambda _, seconds: sleep(seconds))
         self._max_age_seconds = math.inf if max_age_seconds is None else max_age_seconds
@@ -194,6 +218,10 @@ class PolledImages:
     def age_seconds(self) -> float:
         """Seconds since the image at hand was known to be the newest."""
         return self._timer() - self._confirmed_seconds
+
+    def memory(self) -> MemoryUse:
+        """What is kept beside the images, and may be."""
+        return self._memory()
 
     def at_hand(self) -> MetadataImage | None:
         """The image that was fetched last; None if nothing may be served from it. Never blocks."""
@@ -360,11 +388,88 @@ def load_image_file(path: Path) -> MetadataImage:
     size_bytes = path.stat().st_size
     if size_bytes > IMAGE_FILE_SIZE_BYTES_MAX:
         raise ImageRefused(f"{path}: expected at most {IMAGE_FILE_SIZE_BYTES_MAX} bytes, found {size_bytes}")
+    return _image_of(path.read_bytes(), str(path))
+
+
+def _image_of(data: bytes, where: str) -> MetadataImage:
     try:
-        return MetadataImage.from_json(path.read_bytes())
+        return MetadataImage.from_json(data)
     except ImageRefused as error:
-        raise ImageRefused(f"{path}: {error}") from error
+        raise ImageRefused(f"{where}: {error}") from error
     except RecursionError as error:
-        raise ImageRefused(f"{path}: expected an image as JSON, found lists or objects nested too deeply") from error
+        raise ImageRefused(f"{where}: expected an image as JSON, found lists or objects nested too deeply") from error
     except ValueError as error:
-        raise ImageRefused(f"{path}: expected an image as JSON, found something else: {error}") from error
+        raise ImageRefused(f"{where}: expected an image as JSON, found something else: {error}") from error
+
+
+SOURCES_GROUP = "accel.image_sources"
+"""Entry points of this group are sources that a name stands for: called with a text, each gives an `ImageSource`."""
+
+HTTP_TIMEOUT_SECONDS = 30.0
+
+_SOURCE_NAME = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)(?::(?P<argument>.*))?", re.DOTALL)
+
+
+def read_image(place: str, settings: S3Settings | None = None) -> MetadataImage:
+    """The image at a place that somebody names: what `--image` takes.
+
+        | place                        | the image                                                              |
+        |------------------------------|------------------------------------------------------------------------|
+        | `http://...`, `https://...`  | JSON, by one GET of at most 30 seconds without an answer               |
+        | `s3://bucket/path/to/it`     | JSON, an object of any store that has a URL (`loaders.store`)          |
+        | `path/to/it`                 | JSON, a file; it comes before a source of this name                    |
+        | `name` or `name:text`        | what the source gives that a package offers by this name in the group  |
+        |                              | `accel.image_sources`; it is called with the text, or with none        |
+
+    Args:
+        place: see above.
+        settings: how to reach S3.
+
+    Raises:
+        ImageRefused: not JSON, more than 1 GiB, or not an image.
+        StoreError: it cannot be read now, or there is none.
+        OSError: a file cannot be read.
+        ValueError: not a URL of a store; no such file, and no such source.
+    """
+    scheme, is_url, _ = place.partition("://")
+    if is_url and scheme.lower() in {"http", "https"}:
+        return _image_of(_fetched(place), redacted(place))
+    if is_url:
+        return _image_of(_stored(place, settings), redacted(place))
+    if Path(place).exists() and not Path(place).is_dir():
+        return load_image_file(Path(place))
+    return _source(place).current()
+
+
+def _fetched(url: str) -> bytes:
+    import urllib.request  # noqa: PLC0415 - few images come this way, and it loads half of the standard library
+
+    try:
+        with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_SECONDS) as reply:  # noqa: S310 - http or https, above
+            data: bytes = reply.read(IMAGE_FILE_SIZE_BYTES_MAX + 1)
+    except OSError as error:  # of HTTP, too
+        raise StoreUnavailable("get", redacted(url), str(error)) from error
+    if len(data) > IMAGE_FILE_SIZE_BYTES_MAX:
+        raise ImageRefused(f"{redacted(url)}: expected at most {IMAGE_FILE_SIZE_BYTES_MAX} bytes, found more")
+    return data
+
+
+def _stored(url: str, settings: S3Settings | None) -> bytes:
+    from loaders.store import open_store  # noqa: PLC0415 - likewise
+
+    folder, _, name = url.rpartition("/")
+    if not name or folder.endswith("/"):
+        raise ValueError(f"expected a URL of an image, as s3://bucket/image.json, found {redacted(url)!r}")
+    return bytes(open_store(folder, settings).get(name, size_bytes_max=IMAGE_FILE_SIZE_BYTES_MAX).body)
+
+
+def _source(place: str) -> ImageSource:
+    from importlib import metadata  # noqa: PLC0415 - likewise
+
+    offered = {entry_point.name: entry_point for entry_point in metadata.entry_points(group=SOURCES_GROUP)}
+    match = _SOURCE_NAME.fullmatch(place)
+    if match is None or match["name"] not in offered:
+        names = ", ".join(sorted(offered)) or "none is installed"
+        raise ValueError(f"{place!r} does not exist: expected a file, a URL, or the name of a source ({names})")
+    source: ImageSource = offered[match["name"]].load()(match["argument"] or "")
+    return source

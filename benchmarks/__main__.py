@@ -29,12 +29,14 @@ BENCHMARKS: Final = {
     "index_memory": "range_index.run_memory",
     "floor": "range_index.run_floor",
     "warm_lookup": "warm_lookup.run",
+    "warm_many": "warm_lookup.run_many",
     "import": "imports.run",
     "cold_requests": "cold_requests.run",
     "cold_live": "cold_requests.run_live",
     "cold_hints": "cold_hints.run",
     "cold_sketches": "cold_sketches.run",
     "hint_build": "hint_build.run",
+    "hint_build_large": "hint_build.run_large",
     "catalog_refresh": "catalog_refresh.run",
     "follow_idle": "following.run_idle",
     "refresh": "following.run_refresh",
@@ -45,6 +47,7 @@ BENCHMARKS: Final = {
     "stream_read": "stream_read.run",
     "read_pipelined": "read_pipelined.run",
     "slow_get": "read_pipelined.run_slow_get",
+    "hanging": "hanging.run",
 }
 """name -> module and function, which takes the number of rounds; imported when it is asked for."""
 
@@ -58,9 +61,10 @@ ROUNDS: Final = 7
 def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
     """Measure ours against a peer, both sides in one run, and print the ratio.
 
-    NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, import, cold_requests,
-    cold_live, cold_hints, cold_sketches, hint_build, catalog_refresh, follow_idle, refresh, compaction_copy,
-    history_year, time_order, order_latency, stream_read, read_pipelined, slow_get. Without one all of them run.
+    NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, warm_many, import,
+    cold_requests, cold_live, cold_hints, cold_sketches, hint_build, hint_build_large, catalog_refresh, follow_idle,
+    refresh, compaction_copy, history_year, time_order, order_latency, stream_read, read_pipelined, slow_get, hanging.
+    Without one all of them run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:

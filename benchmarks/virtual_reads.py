@@ -131,7 +131,7 @@ class VirtualReader:
                 return offsets
             sent = None
             if isinstance(step, Batches):
-                offsets += [batch.base_offset for batch in step.batches]
+                offsets += [batch.base_offset for batch in step.columns]
             elif isinstance(step, CurrentImage):
                 sent = self.image
             elif isinstance(step, Begin):

@@ -3,16 +3,23 @@
 That algorithm, without a start hint, looks the stream up in the object index of each of the node's objects, and then
 walks the list. Here each of 5,000 indexes has 9,000 streams, as a sorted list of ids; the list is shared between them,
 which keeps it in the processor's caches, in the peer's favour. Ours is the public call, `ReadAccelerator.get_objects`,
-which asks the stream's view for the floor of the offset. Both get the same four objects.
+which asks the stream's view for the floor of the offset. Both get the same four objects; that they do is compared
+between the rounds.
+
+`warm_many`: `get_objects_many` of 1, 10 and 1,000 streams whose answers are in memory, against `get_objects` once for
+each of them. Each stream has an entry in each of 40 objects, and is asked for four in the middle.
+
+Both are measured in processor time of the thread: nothing is waited for, and on a shared machine the peer's rounds of
+milliseconds would be interrupted where ours are not, in our favour.
 """
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
-from collections.abc import Callable
 from itertools import islice, pairwise
 
-from accel import ObjectRef, ReadAccelerator, Settings, StaticImages
+from accel import Answer, MetadataImage, ObjectRef, ReadAccelerator, Request, Settings, StaticImages
 from benchmarks.cold_requests import NODE_ID, OBJECTS_MAX, STREAM_ID, Node, make_cold_node
 from benchmarks.harness import Comparison, Timings, interleave
 from loaders.store import MemoryStore
@@ -42,27 +49,25 @@ def _compare(
     name: str, accelerator: ReadAccelerator, plain: _PlainSearch, starts: list[int], rounds: int
 ) -> Comparison:
     # Ours is too quick to be timed once: it runs 20 times a round, the peer once.
-    ours = _repeat(lambda start: _ours(accelerator, start), starts, LOOKUPS)
-    timings = interleave(ours, _repeat(plain.get_objects, starts, 1), rounds=rounds)
+    def ours() -> list[Answer]:
+        for _ in range(LOOKUPS - 1):
+            for start in starts:
+                accelerator.get_objects(STREAM_ID, start, limit=LIMIT)
+        return [accelerator.get_objects(STREAM_ID, start, limit=LIMIT) for start in starts]
+
+    def theirs() -> list[Found]:
+        return [plain.get_objects(start) for start in starts]
+
+    timings = interleave(ours, theirs, rounds=rounds, same=_same, timer=time.thread_time)
     timings = Timings([seconds / LOOKUPS for seconds in timings.ours_seconds], timings.peer_seconds)
     peer = "look in all 5,000 objects, then walk"
     goal = 300 if name == "mean" else None
     return timings.compare(f"warm_lookup_{name}", peer=peer, unit="us", calls=len(starts), goal=goal)
 
 
-def _repeat(lookup: Callable[[int], Found], starts: list[int], times: int) -> Callable[[], list[Found]]:
-    def call() -> list[Found]:
-        for _ in range(times - 1):
-            for start in starts:
-                lookup(start)
-        return [lookup(start) for start in starts]
-
-    return call
-
-
-def _ours(accelerator: ReadAccelerator, start: int) -> Found:
-    answer = accelerator.get_objects(STREAM_ID, start, limit=LIMIT)
-    return [(location.object_id, location.start, location.end) for location in answer.objects]
+def _same(ours: object, theirs: object) -> bool:
+    assert isinstance(ours, list)
+    return [[(found.object_id, found.start, found.end) for found in answer.objects] for answer in ours] == theirs
 
 
 class _PlainSearch:
@@ -90,3 +95,50 @@ def _look(index: tuple[list[int], dict[int, tuple[int, int]]]) -> tuple[int, int
     stream_ids, spans = index
     slot = bisect_left(stream_ids, STREAM_ID)
     return spans.get(slot) if slot < len(stream_ids) and stream_ids[slot] == STREAM_ID else None
+
+
+MANY_OBJECTS = 40
+MANY_STREAMS = 1_000
+MANY_GOALS = {1: None, 10: 1.0, MANY_STREAMS: 1.1}
+"""Streams of one call -> the ratio to reach. A call of one has nothing to share."""
+
+OFFSETS = 100
+REPEATED_LOOKUPS = 1_000
+
+
+def run_many(rounds: int = 7) -> list[Comparison]:
+    """Calls of 1, 10 and 1,000 streams; the value is that of one stream."""
+    ranges = [{"range_index": 0, "start": 0, "end": -1, "node_id": NODE_ID}]
+    listed = [{"object_id": each, "order_id": each} for each in range(MANY_OBJECTS)]
+    image = MetadataImage.from_dict(
+        {
+            "streams": [{"stream_id": each, "start_offset": 0, "ranges": ranges} for each in range(MANY_STREAMS)],
+            "nodes": [{"node_id": NODE_ID, "stream_set_objects": listed}],
+        }
+    )
+    with ReadAccelerator(StaticImages(image), MemoryStore(), settings=Settings(parallel_loads=1)) as accelerator:
+        for each in range(MANY_OBJECTS):
+            held = [(stream_id, each * OFFSETS, (each + 1) * OFFSETS) for stream_id in range(MANY_STREAMS)]
+            accelerator.object_committed(NODE_ID, ObjectRef(each), held)
+        return [_compare_many(accelerator, streams, goal, rounds) for streams, goal in MANY_GOALS.items()]
+
+
+def _compare_many(accelerator: ReadAccelerator, streams: int, goal: float | None, rounds: int) -> Comparison:
+    starts = [(stream_id, MANY_OBJECTS // 2 * OFFSETS + stream_id % OFFSETS) for stream_id in range(streams)]
+    calls = REPEATED_LOOKUPS // streams  # so that a round of each size is long enough to be timed
+
+    def ours() -> list[list[object]]:
+        return [
+            list(accelerator.get_objects_many([Request(stream_id, start, limit=LIMIT) for stream_id, start in starts]))
+            for _ in range(calls)
+        ]
+
+    def theirs() -> list[list[object]]:
+        return [
+            [accelerator.get_objects(stream_id, start, limit=LIMIT) for stream_id, start in starts]
+            for _ in range(calls)
+        ]
+
+    timings = interleave(ours, theirs, rounds=rounds, timer=time.thread_time)
+    peer = f"get_objects once for each of {streams:,} streams"
+    return timings.compare(f"warm_many_{streams}", peer=peer, unit="us", calls=calls * streams, goal=goal)

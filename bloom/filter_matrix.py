@@ -44,7 +44,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bloom.geometry import Geometry, hash_id
+from bloom.geometry import PIECES, Geometry, hash_id
 from bloom.stream_filter import StreamFilter
 
 WIDTHS: Final = (8, 16, 32, 64)
@@ -340,6 +340,7 @@ class _Plan:
     piece_numbers: NDArray[np.intp]  # shape (rows, families): which piece of the digest chooses the bit in this slice
     bits_per_slice: NDArray[np.int64]  # shape (families,)
     slice_starts: NDArray[np.int64]  # shape (rows, families)
+    has_wide: bool  # whether a family's pieces are those of 32 bits
     banks: list[tuple[TileBank, NDArray[np.intp], NDArray[np.int64]]]  # with each tile's family and first word
 
 
@@ -481,8 +482,10 @@ class FilterMatrix:
         return [tile for bank in self._banks.values() for tile in bank.tiles]
 
     def _matches(self, stream_id: int) -> list[tuple[TileBank, NDArray[Any]]]:
-        pieces = hash_id(stream_id)
         plan = self._plan or self._make_plan()
+        pieces: NDArray[Any] = hash_id(stream_id)
+        if plan.has_wide:
+            pieces = np.concatenate([pieces, hash_id(stream_id, is_wide=True)])
         in_tile = pieces[plan.piece_numbers] % plan.bits_per_slice + plan.slice_starts
         return [(bank, bank.matches(in_tile.take(families, axis=1) + starts)) for bank, families, starts in plan.banks]
 
@@ -490,14 +493,16 @@ class FilterMatrix:
         slices = np.array([geometry.slices for geometry in self._families], dtype=np.intp)
         bits_per_slice = np.array([geometry.bits_per_slice for geometry in self._families], dtype=np.int64)
         # Families of fewer slices than others read their last one again, which changes no AND.
-        piece_numbers = np.minimum(np.arange(slices.max(initial=1))[:, np.newaxis], slices - 1)
+        slice_numbers = np.minimum(np.arange(slices.max(initial=1))[:, np.newaxis], slices - 1)
+        is_wide = np.array([geometry.is_wide for geometry in self._families], dtype=np.bool_)
+        piece_numbers = slice_numbers + is_wide * PIECES  # wide pieces stand behind the others
         numbers = {geometry: number for number, geometry in enumerate(self._families)}
         banks = [
             (bank, np.array([numbers[tile.geometry] for tile in bank.tiles], dtype=np.intp), bank.starts())
             for bank in self._banks.values()
             if bank.tiles
         ]
-        self._plan = _Plan(piece_numbers, bits_per_slice, piece_numbers * bits_per_slice, banks)
+        self._plan = _Plan(piece_numbers, bits_per_slice, slice_numbers * bits_per_slice, bool(is_wide.any()), banks)
         return self._plan
 
     def _tile_with_room(self, geometry: Geometry) -> Tile:

@@ -12,29 +12,32 @@ an error rate p:
 These are the formulas of pybloom_live, floating point operation by floating point operation, because a stored filter
 must have the size that its reader computes.
 
-Two limits follow from the hash, which yields eight values of 16 bits: at most eight slices, and
-fewer than 2 ** 15 bits a slice. Beyond, pybloom_live changes to another hash, and such filters are neither built nor
-read here. At 1 % the largest capacity is 23,929.
+A digest has eight pieces, hence at most eight slices. With fewer than 2 ** 15 bits a slice the pieces have 16 bits; at
+1 % that is up to a capacity of 23,929. From there on a filter is *wide*: its pieces have 32 bits, of another hash, as
+pybloom_live changes its hash there. It takes that hash for six to eight slices, and a third one for fewer; wide filters
+of fewer slices are neither built nor read here, nor any of 2 ** 21 bits a slice and more.
 
 Filters that shall be probed together (bloom/filter_matrix.py) must have equal geometry, so a filter is not made for the
 exact number of its ids but for the next of a fixed list of capacities, the classes. They are the preferred numbers of
-ISO 3 (the R10 series, ten a decade, about x 1.25 apart) from 100 on, and the largest possible capacity at the end.
+ISO 3 (the R10 series, ten a decade, about x 1.25 apart) from 100 to 1,000,000, and 23,929, the last that is not wide.
 
 **Hash**, from a stream's id to the eight numbers that choose its bits.
 
-    message   16 bytes of salt, then the id in decimal digits
-    digest    xxh3_128 of the message, 16 bytes
-    pieces    the digest as eight unsigned 16-bit little-endian numbers
+    |         | up to 23,929 ids at 1 %                         | wide                                            |
+    |---------|-------------------------------------------------|-------------------------------------------------|
+    | message | 16 bytes of salt, then the id in decimal digits | 32 bytes of salt, then the id in decimal digits |
+    | digest  | xxh3_128 of the message, 16 bytes               | sha256 of the message, 32 bytes                 |
+    | pieces  | eight unsigned 16-bit little-endian numbers     | eight unsigned 32-bit little-endian numbers     |
 
 Slice j of a filter uses bit ``piece[j] % bits_per_slice``; at 1 % there are seven slices, and the last piece is not
-used. The pieces do not depend on the size of a filter, so an id is hashed once for all of them. The salt is what
-pybloom_live derives for its first (here its only) hash: the xxh3_128 of four zero bytes.
+used. The pieces do not depend on the size of a filter, so an id is hashed once for all of them, and once more for all
+wide ones. The salt is what pybloom_live derives for its first (here its only) hash: the digest of four zero bytes.
 
 Stream ids are int64 and not negative; anything else is refused.
 
 **Many ids at once.** The hash library takes one message a call, which costs about as much as everything else that is
-done to build a filter. The messages differ in nothing but a number, so `SaltedDecimalHash` writes the algorithm as a
-few operations on whole arrays:
+done to build a filter. The messages differ in nothing but a number, so `SaltedDecimalHash` writes XXH3 as a few
+operations on whole arrays; sha256, with its 64 rounds, gains nothing by that, and is called id by id:
 
     | bytes  | of a message                                       |
     |--------|----------------------------------------------------|
@@ -51,11 +54,12 @@ Source: the specification of xxHash, "XXH3 algorithm", medium inputs (17 to 128 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import xxhash
@@ -67,17 +71,27 @@ ERROR_RATE: Final = 0.01
 SLICES_MAX: Final = 8
 """A digest has eight pieces, one a slice."""
 
-SLICE_BITS_MAX: Final = 2**15 - 1
-"""From 2 ** 15 bits a slice on, pybloom_live takes another hash."""
+WIDE_SLICE_BITS: Final = 2**15
+"""From so many bits a slice on, pybloom_live takes pieces of 32 bits."""
 
-CAPACITY_MAX: Final = 23_929
-"""The largest capacity at 1 % whose slices stay under ``SLICE_BITS_MAX``."""
+WIDE_SLICES_MIN: Final = 6
+"""Wide filters of fewer slices have a third hash, which is not known here."""
+
+SLICE_BITS_MAX: Final = 2**21 - 1
+"""Of any filter: what is allocated for one is bounded by it."""
+
+NARROW_CAPACITY_MAX: Final = 23_929
+"""The largest capacity at 1 % that is not wide."""
+
+CAPACITY_MAX: Final = 1_000_000
+"""The largest class."""
 
 # fmt: off
 CAPACITY_CLASSES: Final = (
     100, 125, 160, 200, 250, 315, 400, 500, 630, 800,
     1_000, 1_250, 1_600, 2_000, 2_500, 3_150, 4_000, 5_000, 6_300, 8_000,
-    10_000, 12_500, 16_000, 20_000, CAPACITY_MAX,
+    10_000, 12_500, 16_000, 20_000, NARROW_CAPACITY_MAX, 25_000, 31_500, 40_000, 50_000, 63_000, 80_000,
+    100_000, 125_000, 160_000, 200_000, 250_000, 315_000, 400_000, 500_000, 630_000, 800_000, CAPACITY_MAX,
 )
 # fmt: on
 """The capacities that filters are built for unless a caller asks for another."""
@@ -113,8 +127,16 @@ class Geometry:
         if bits > SLICE_BITS_MAX:
             found = f"{bits} for a capacity of {self.capacity}"
             raise ValueError(f"expected at most {SLICE_BITS_MAX} bits a slice, found {found} at {self.error_rate}")
+        if bits >= WIDE_SLICE_BITS and slices < WIDE_SLICES_MIN:
+            found = f"{slices} at {self.error_rate}"
+            raise ValueError(f"expected at least {WIDE_SLICES_MIN} slices of {bits} bits, found {found}")
         object.__setattr__(self, "slices", slices)
         object.__setattr__(self, "bits_per_slice", bits)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether its pieces have 32 bits, from another hash."""
+        return self.bits_per_slice >= WIDE_SLICE_BITS
 
     @property
     def bits(self) -> int:
@@ -130,8 +152,8 @@ class Geometry:
 def class_for(count: int) -> int | None:
     """The capacity class for an object of ``count`` distinct streams: the smallest that holds them.
 
-    None means that such an object has no filter. One with more than 23,929 streams is always a candidate; an empty one
-    is excluded by its empty index.
+    None means that such an object has no filter. One with more than 1,000,000 streams is always a candidate; an empty
+    one is excluded by its empty index.
 
     Complexity: O(1).
     """
@@ -247,38 +269,51 @@ def _avalanche(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 PIECES: Final = 8
 SALT: Final = xxhash.xxh3_128_digest(bytes(4))
+WIDE_SALT: Final = hashlib.sha256(bytes(4)).digest()
 STREAM_ID_MAX: Final = 2**63 - 1
+
+Pieces = NDArray[np.unsignedinteger[Any]]
+"""Rows of eight numbers of 16 bits, or of 32: which, the geometry says."""
 
 _HASH: Final = SaltedDecimalHash(SALT)
 _EMPTY_SLOT: Final = -1
 
 
-def hash_id(stream_id: int) -> NDArray[np.uint16]:
-    """The pieces of one stream id, shape ``(8,)``.
+def hash_id(stream_id: int, *, is_wide: bool = False) -> Pieces:
+    """The pieces of one stream id, shape ``(8,)``: 0.7 us, 1 us for wide ones.
 
     Raises:
         ValueError: negative, or more than 2 ** 63 - 1.
     """
     if not 0 <= stream_id <= STREAM_ID_MAX:
         raise ValueError(f"expected a stream id from 0 to {STREAM_ID_MAX}, found {stream_id}")
+    if is_wide:
+        return np.frombuffer(_wide_digest(stream_id), dtype="<u4")
     return np.frombuffer(_digest(stream_id), dtype="<u2")
 
 
-def hash_ids(stream_ids: NDArray[np.int64]) -> NDArray[np.uint16]:
+def hash_ids(stream_ids: NDArray[np.int64], *, is_wide: bool = False) -> Pieces:
     """The pieces of many stream ids, shape ``(len(stream_ids), 8)``.
 
-    Complexity: O(len(stream_ids)), about 33 ns an id; 250 ns where one of them has more than 16 digits.
+    Complexity: O(len(stream_ids)), about 33 ns an id; 250 ns where one of them has more than 16 digits, 0.5 us for
+    wide pieces.
 
     Raises:
         ValueError: an id is negative.
     """
     _refuse_negative(stream_ids)
     if not len(stream_ids):
-        return np.empty((0, PIECES), dtype="<u2")
+        return np.empty((0, PIECES), dtype=piece_dtype(is_wide=is_wide))
+    if is_wide:
+        return np.frombuffer(b"".join(map(_wide_digest, stream_ids.tolist())), dtype="<u4").reshape(-1, PIECES)
     if stream_ids.max() < NUMBER_END:
         return _HASH.digests(stream_ids).view("<u2")
-    digests = b"".join([_digest(stream_id) for stream_id in stream_ids.tolist()])
-    return np.frombuffer(digests, dtype="<u2").reshape(-1, PIECES)
+    return np.frombuffer(b"".join(map(_digest, stream_ids.tolist())), dtype="<u2").reshape(-1, PIECES)
+
+
+def piece_dtype(*, is_wide: bool) -> np.dtype[Any]:
+    """Of the pieces that a geometry takes."""
+    return np.dtype("<u4" if is_wide else "<u2")
 
 
 def _refuse_negative(stream_ids: NDArray[np.int64]) -> None:
@@ -290,38 +325,45 @@ def _digest(stream_id: int) -> bytes:
     return xxhash.xxh3_128_digest(SALT + b"%d" % stream_id)
 
 
+def _wide_digest(stream_id: int) -> bytes:
+    return hashlib.sha256(WIDE_SALT + b"%d" % stream_id).digest()
+
+
 class PieceCache:
     """Remembers the pieces of ids, so that a stream in many objects is hashed once.
 
     A table of fixed size in which each id has one possible slot, found without a loop. Two ids that share a slot
     displace each other, which costs a second hashing and nothing else: a slot is believed only if it names the very id.
-    Ids that lie densely, as a cluster's do, share no slots until there are more of them than slots.
+    Ids that lie densely, as a cluster's do, share no slots until there are more of them than slots. Wide pieces have a
+    table of their own, which is made when they are first asked for.
 
     Not thread-safe: the caller's lock guards it. A row read while another thread writes it could carry one id with the
     pieces of another, and a filter built from it would deny what its object holds.
 
     Args:
-        ids_max: upper bound of the ids remembered, rounded down to a power of two; 32 bytes each, allocated at once.
+        ids_max: upper bound of the ids remembered, rounded down to a power of two; 32 bytes each, allocated at once,
+            and 40 bytes each for wide pieces.
 
     Raises:
         ValueError: ``ids_max`` is less than 1.
     """
 
-    __slots__ = ("_rows", "_slot_bits")
+    __slots__ = ("_rows", "_slot_bits", "_wide_rows")
 
     def __init__(self, ids_max: int = 262_144) -> None:
         if ids_max < 1:
             raise ValueError(f"expected room for at least 1 id, found {ids_max}")
         self._slot_bits = ids_max.bit_length() - 1
         # A row is the id, two words of four pieces each, and one to spare: numpy gathers rows of 32 bytes the quickest.
-        self._rows = np.full((1 << self._slot_bits, 4), _EMPTY_SLOT, dtype=np.int64)
+        self._rows = self._make_rows(4)
+        self._wide_rows: NDArray[np.int64] | None = None  # the id, and four words of two pieces each
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the table, which never grows."""
-        return self._rows.nbytes
+        """Bytes of the tables; the second one is the only thing that is ever added."""
+        return self._rows.nbytes + (0 if self._wide_rows is None else self._wide_rows.nbytes)
 
-    def hash_ids(self, stream_ids: NDArray[np.int64]) -> NDArray[np.uint16]:
+    def hash_ids(self, stream_ids: NDArray[np.int64], *, is_wide: bool = False) -> Pieces:
         """The same as the function of this name, hashing only what is not remembered.
 
         Complexity: O(len(stream_ids)), about 4 ns an id that is remembered.
@@ -330,11 +372,22 @@ class PieceCache:
             ValueError: an id is negative.
         """
         _refuse_negative(stream_ids)
-        slots = (stream_ids ^ (stream_ids >> self._slot_bits)) & (len(self._rows) - 1)
-        rows = self._rows.take(slots, axis=0)
+        table, words = self._table(is_wide=is_wide)
+        slots = (stream_ids ^ (stream_ids >> self._slot_bits)) & (len(table) - 1)
+        rows = table.take(slots, axis=0)
         missing = np.flatnonzero(rows[:, 0] != stream_ids)
         if len(missing):
             rows[missing, 0] = stream_ids[missing]
-            rows[missing, 1:3] = hash_ids(stream_ids[missing]).view(np.int64)
-            self._rows[slots[missing]] = rows[missing]  # where ids of one call share a slot the last one stays
-        return rows[:, 1:3].view("<u2")
+            rows[missing, 1:words] = hash_ids(stream_ids[missing], is_wide=is_wide).view(np.int64)
+            table[slots[missing]] = rows[missing]  # where ids of one call share a slot the last one stays
+        return rows[:, 1:words].view(piece_dtype(is_wide=is_wide))
+
+    def _table(self, *, is_wide: bool) -> tuple[NDArray[np.int64], int]:
+        if not is_wide:
+            return self._rows, 3
+        if self._wide_rows is None:
+            self._wide_rows = self._make_rows(5)
+        return self._wide_rows, 5
+
+    def _make_rows(self, words: int) -> NDArray[np.int64]:
+        return np.full((1 << self._slot_bits, words), _EMPTY_SLOT, dtype=np.int64)

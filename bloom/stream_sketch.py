@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,7 +175,7 @@ def _width_code(lowest: int, highest: int) -> int:
     )
 
 
-def _cells_of(cells: NDArray[np.int64] | NDArray[np.uint16]) -> int:
+def _cells_of(cells: NDArray[np.integer[Any]]) -> int:
     """A number whose bit i says whether cell i is among these."""
     marks = np.zeros(HASHED_CELLS, dtype=np.uint8)
     marks[cells] = 1

@@ -386,6 +386,22 @@ class SharedChunks:
             self._used += len(body)
         return body
 
+    def at_hand(self, key: str, start: int, end: int) -> bytes | memoryview | None:
+        """The same, if it lies in a chunk that is kept; None = it takes a request, or a copy. Does not block."""
+        size = self._chunk_bytes
+        if not size or start // size != max(start, end - 1) // size:
+            return None
+        chunk = self._chunks.peek((key, start // size))
+        at = start % size
+        if chunk is None or at >= len(chunk):
+            return None
+        counted = self._counted(key)
+        body = memoryview(chunk)[at : at + end - start]
+        with self._lock:
+            counted.used_bytes += len(body)
+            self._used += len(body)
+        return body
+
     def stats(self) -> ChunkStats:
         """Counts so far."""
         with self._lock:

@@ -15,11 +15,10 @@ its own; the root that is written last counts, and the later attempt finds most 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from accel.catalog import ObjectCatalog
+from accel.catalog.foreign import ForeignCatalog
 from accel.catalog.records import Rows
 from accel.hint_building import (
     HintChoice,
@@ -31,8 +30,10 @@ from accel.hint_building import (
     NodeSnapshot,
     build_node_hints,
     listed_nodes,
+    opened_catalog,
     plan_node_hints,
 )
+from accel.image import MetadataImage
 from spark_jobs.tasks import StoreSpec, TaskOutcome, run_tasks
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def plan_hints_on_spark(
     choice: HintChoice,
     *,
     nodes: frozenset[int] | None = None,
+    image: MetadataImage | None = None,
     at_once: int = TASKS_AT_ONCE,
     progress: Progress | None = None,
 ) -> HintPlan:
@@ -61,6 +63,7 @@ def plan_hints_on_spark(
         store: where the catalog lies.
         choice: which hints.
         nodes: only these; all by default.
+        image: a controller's metadata; None = that of the catalog.
         at_once: tasks that run at the same time.
         progress: told how many nodes are planned.
 
@@ -68,11 +71,12 @@ def plan_hints_on_spark(
         ValueError: a node that the catalog does not have.
         TaskFailed: a node could not be planned.
         CatalogMissing, StoreError: the catalog cannot be read now.
+        MaintenanceRefused: an image does not have the size of each object.
     """
-    with ObjectCatalog.open(store.open()) as catalog:
-        lists = listed_nodes(catalog, nodes)
+    with opened_catalog(store.open(), image) as catalog:
+        lists, namespace = listed_nodes(catalog, nodes), catalog.parts.layout.namespace
     planned: list[NodePlan] = []
-    work = partial(_plan_node, store, choice)
+    work = partial(_plan_node, store, namespace, choice)
     for outcome in run_tasks(spark, work, lists.items(), at_once=at_once, label=_plan_label):
         planned.append(outcome.required())
         if progress is not None:
@@ -85,6 +89,7 @@ def build_hints_on_spark(
     store: StoreSpec,
     plan: HintPlan,
     *,
+    image: MetadataImage | None = None,
     at_once: int = TASKS_AT_ONCE,
     progress: Progress | None = None,
 ) -> HintReport:
@@ -94,18 +99,21 @@ def build_hints_on_spark(
         spark: the session; a classic one.
         store: where the catalog lies.
         plan: what to build.
+        image: that the plan was made of; None = the catalog's.
         at_once: nodes that are built at the same time.
         progress: told how many nodes are done.
 
     Raises:
         CatalogMissing, StoreError: the catalog cannot be read now. What fails later stands in the report.
     """
-    with ObjectCatalog.open(store.open()) as catalog:
-        timer = catalog.parts.system.timer
+    with opened_catalog(store.open(), image) as catalog:
+        timer, namespace = catalog.parts.system.timer, catalog.parts.layout.namespace
     started = timer()
     built: list[NodeReport] = []
     failed_tasks = 0
-    for outcome in run_tasks(spark, partial(_build_node, store), plan.nodes, at_once=at_once, label=_build_label):
+    for outcome in run_tasks(
+        spark, partial(_build_node, store, namespace), plan.nodes, at_once=at_once, label=_build_label
+    ):
         built.append(_told(outcome))
         failed_tasks += outcome.failed_attempts
         if progress is not None:
@@ -114,18 +122,14 @@ def build_hints_on_spark(
     return HintReport(nodes, sum(node.requests for node in nodes), failed_tasks, timer() - started)
 
 
-def _plan_node(store: StoreSpec, choice: HintChoice, node: tuple[int, Rows]) -> NodePlan:
-    counted = store.open()
-    with ObjectCatalog.open(counted) as catalog:
-        plan = plan_node_hints(catalog.parts, *node, choice)
-    return replace(plan, requests=counted.snapshot().total.requests)
+def _plan_node(store: StoreSpec, namespace: str, choice: HintChoice, node: tuple[int, Rows]) -> NodePlan:
+    with ForeignCatalog(store.open(), namespace=namespace) as catalog:
+        return plan_node_hints(catalog.parts, *node, choice)
 
 
-def _build_node(store: StoreSpec, plan: NodePlan) -> NodeReport:
-    counted = store.open()
-    with ObjectCatalog.open(counted) as catalog:
-        report = build_node_hints(catalog.parts, plan)
-    return replace(report, requests=plan.requests + counted.snapshot().total.requests)
+def _build_node(store: StoreSpec, namespace: str, plan: NodePlan) -> NodeReport:
+    with ForeignCatalog(store.open(), namespace=namespace) as catalog:
+        return build_node_hints(catalog.parts, plan)
 
 
 def _told(outcome: TaskOutcome[NodePlan, NodeReport]) -> NodeReport:

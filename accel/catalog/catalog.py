@@ -190,6 +190,7 @@ class ObjectCatalog:
             poll_seconds=poll_seconds,
             max_age_seconds=self.format.max_image_age_seconds,
             idle_poll_seconds=max(poll_seconds, idle_poll_seconds),
+            memory=self._parts.ends.memory,
         )
 
     def follow(self) -> ConfirmedImage:

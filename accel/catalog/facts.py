@@ -20,7 +20,8 @@ it lies at the head, in the middle or at the tail of a list of thousands of obje
 The checkpoint is one more key a node. It is read by followers (`ObjectCatalog.images`), and not by `refresh`: one GET a
 node that has at least 64 objects when the following begins, and again when the node has made so many commits that it
 must have written a newer one, 64 by default. So an idle follower sends none, and one that sees a commit a second sends
-one a minute and node. It takes 7 bytes a stream of the node. One that cannot be read is left alone until then.
+one a minute and node. It takes 7 bytes a stream of the node, and 16 in memory, which an accelerator counts with its own
+(`stats().memory_bytes`) and which has a bound. One that cannot be read is left alone until then.
 
 An end that is known here is a lower bound: no commit and no undo takes offsets away from an end. A lookup uses it to
 choose what it opens first, and for nothing else, so that one that is out of date costs requests and changes no answer.
@@ -39,8 +40,11 @@ from numpy.typing import NDArray
 from accel.catalog.keys import CatalogKeys
 from accel.catalog.records import SKETCH, Checkpoint, NodeList, Rows, positions_of
 from accel.errors import AccelError
+from accel.image_source import MemoryUse
 from bloom import SketchColumns, StreamSketch
+from loaders.lifetime import ProcessLock
 from loaders.parallel import map_bounded
+from loaders.settings import MIB
 
 
 def sketch_rows(objects: Iterable[tuple[int, StreamSketch | None]]) -> Rows:
@@ -116,6 +120,9 @@ class NodeFacts:
 OBJECTS_MIN = 64
 """Shorter lists are searched in a few rounds, wherever one begins."""
 
+ENDS_SIZE_BYTES_MAX = 64 * MIB
+"""Ends of 4,000,000 streams."""
+
 logger = logging.getLogger(__name__)
 
 End = Callable[[int], int | None]
@@ -127,10 +134,14 @@ class KnownEnds:
 
     Args:
         commits: so many commits after a look at its checkpoint a node has another one, at least 1.
+        size_bytes_max: of the ends of checkpoints, 16 bytes a stream; beyond it those that were read first go. A node
+            whose ends went is searched as one without a checkpoint, until its next one is read.
     """
 
-    def __init__(self, commits: int) -> None:
+    def __init__(self, commits: int, size_bytes_max: int = ENDS_SIZE_BYTES_MAX) -> None:
         self._commits = commits
+        self._size_bytes_max = size_bytes_max
+        self._lock = ProcessLock()
         self._sessions: dict[int, End] = {}
         self._checkpoints: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         self._due: dict[int, int] = {}
@@ -143,7 +154,16 @@ class KnownEnds:
         """A checkpoint was read."""
         columns = (checkpoint.ends["stream_id"], checkpoint.ends["end"])
         ids, ends = map(np.ascontiguousarray, columns)
-        self._checkpoints[checkpoint.node_id] = (ids, ends)
+        with self._lock:
+            self._checkpoints.pop(checkpoint.node_id, None)
+            self._checkpoints[checkpoint.node_id] = (ids, ends)  # the one that was read last stands last
+            while self.memory().nbytes > self._size_bytes_max:
+                del self._checkpoints[next(iter(self._checkpoints))]
+
+    def memory(self) -> MemoryUse:
+        """What the ends of checkpoints take, and may take. O(nodes)."""
+        nbytes = sum(ids.nbytes + ends.nbytes for ids, ends in list(self._checkpoints.values()))
+        return MemoryUse(nbytes, self._size_bytes_max)
 
     def end(self, node_id: int, stream_id: int) -> int | None:
         """A lower bound of where a stream ends on a node; None if nothing is known. O(log streams)."""

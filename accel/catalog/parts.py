@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
-from accel.catalog.facts import KnownEnds
+from accel.catalog.facts import ENDS_SIZE_BYTES_MAX, KnownEnds
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogKeys, parse_node_key, require
 from accel.catalog.records import NodeDirectory, StreamShard, highest_id
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
@@ -61,6 +61,8 @@ class CatalogSettings:
             session opens at most about as many object indexes before it can write.
         stream_objects_in_list_max: objects of one stream that may wait in a node's list until they are moved to the
             stream shards.
+        known_ends_size_bytes_max: memory of what followers know of the ends of streams, from checkpoints: 16 bytes a
+            stream of nodes with long lists.
         list_versions_kept: versions of a list that stay after commits which take objects out, for `undo`.
     """
 
@@ -70,6 +72,7 @@ class CatalogSettings:
     checkpoint_commits: int = 64
     stream_objects_in_list_max: int = 64
     list_versions_kept: int = 5
+    known_ends_size_bytes_max: int = ENDS_SIZE_BYTES_MAX
 
     def __post_init__(self) -> None:
         check_settings(self, least={"ids_ahead": 0})
@@ -280,7 +283,7 @@ def catalog_parts(
         ids=IdBlocks(keys.object_ids(), settings.ids_block, CatalogDamaged),
         executor=executor,
         loader=ObjectIndexLoader(store, layout, loading),
-        ends=KnownEnds(settings.checkpoint_commits),
+        ends=KnownEnds(settings.checkpoint_commits, settings.known_ends_size_bytes_max),
         settings=settings,
         system=system,
         lifetime=lifetime,

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from accel.cli.catalog.compact import CompactionWork, compaction_options, shown_compaction
+from accel.cli.catalog.compact import CompactionWork, compaction_options, show_foreign_plan
 from accel.cli.catalog.status import image_data
 from accel.cli.groups import CommandGroup
 from accel.cli.options import EXIT_PARTIAL, StoreChoice, command, end_with, image_option, output_options, store_options
@@ -95,10 +95,10 @@ def compact_command(
     if not work.is_dry_run and (take_ids is None or (commit is None) == (swaps is None)):
         raise click.UsageError("Without --dry-run it takes '--take-ids', and either '--commit' or '--swaps'.")
     opened = store.open()
-    plan = plan_for_controller(opened, image, work.settings, system=SYSTEM)
     if work.is_dry_run or take_ids is None:
-        output.show(shown_compaction(plan, None))
+        show_foreign_plan(work, image, opened, output)
         return
+    plan = plan_for_controller(opened, image, work.settings, system=SYSTEM)
     written: list[Swap] = []
     report = compact_for_controller(
         opened,

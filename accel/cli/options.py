@@ -26,10 +26,9 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -37,9 +36,9 @@ from click.core import ParameterSource
 
 from accel.catalog import ObjectCatalog
 from accel.cli.groups import OUTPUT_FORMS, OUTPUT_META
-from accel.errors import AccelError, CatalogMissing, MissingExtra, ObjectLost, WrongPlace
+from accel.errors import AccelError, CatalogMissing, ImageRefused, MissingExtra, ObjectLost, WrongPlace
 from accel.image import MetadataImage
-from accel.image_source import ImageSource, StaticImages, load_image_file
+from accel.image_source import ImageSource, StaticImages, read_image
 from accel.lookup.accelerator import ReadAccelerator
 from accel.rendering import Output, printable
 from accel.settings import Settings
@@ -259,6 +258,9 @@ def output_options(command: Command) -> Command:
     return wrapped  # type: ignore[return-value]  # the same command with other arguments
 
 
+_S3_OPTIONS = ("endpoint_url", "profile", "region", "no_sign_request", "client")
+
+
 def s3_options(command: Command) -> Command:
     """Which store -> ``store``, as it was named, None if it was not; and how to reach it -> ``settings``."""
 
@@ -271,9 +273,8 @@ def s3_options(command: Command) -> Command:
     @click.argument(_URL, metavar="[URL]", required=False)
     @functools.wraps(command)
     def wrapped(*args: Any, **others: Any) -> Any:
-        names = ("endpoint_url", "profile", "region", "no_sign_request", "client")
         try:
-            settings = S3Settings(**{name: others.pop(name) for name in names})
+            settings = S3Settings(**{name: others.pop(name) for name in _S3_OPTIONS})
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="'--endpoint-url'") from error
         return command(*args, settings=settings, **others)
@@ -293,16 +294,29 @@ def store_options(command: Command) -> Command:
     return wrapped  # type: ignore[return-value]  # likewise
 
 
-def image_option(command: Command) -> Command:
-    """`--image` -> ``image``, read; None if it is not given."""
-    path = click.Path(exists=True, dir_okay=False, path_type=Path)
+_IMAGE_HELP = "The metadata image, as JSON, or the name of a source; else the catalog's, if any."
 
-    @option("--image", type=path, metavar="FILE", help="The metadata image, a JSON file; else the catalog's, if any.")
+
+def image_option(command: Command) -> Command:
+    """`--image` -> ``image``, read; None if it is not given. One on S3 is reached as the store is."""
+
+    @option("--image", metavar="FILE_OR_URL", help=_IMAGE_HELP)
     @functools.wraps(command)
-    def wrapped(*args: Any, image: Path | None, **others: Any) -> Any:
-        return command(*args, image=None if image is None else load_image_file(image), **others)
+    def wrapped(*args: Any, image: str | None, **others: Any) -> Any:
+        return command(*args, image=None if image is None else _read_image(image, others), **others)
 
     return wrapped  # type: ignore[return-value]  # likewise
+
+
+def _read_image(place: str, others: Mapping[str, Any]) -> MetadataImage:
+    try:
+        return read_image(place, S3Settings(**{name: others[name] for name in _S3_OPTIONS if name in others}))
+    except ImageRefused:
+        raise
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--image'") from error
+    except ModuleNotFoundError as error:
+        raise MissingExtra(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, Final
@@ -39,9 +37,9 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from accel.catalog import CatalogSettings
 from accel.catalog.compact import refuse_lossy_compaction
-from accel.catalog.records import LIVE, STREAM, Rows, stream_object_rows
+from accel.catalog.foreign import ForeignAccess, ForeignCatalog, live_rows_of
+from accel.catalog.records import STREAM, Rows, stream_object_rows
 from accel.compaction.plan import CompactionPlan, Group, assemble_plan
 from accel.compaction.planning import NodeSurvey, plan_node
 from accel.compaction.running import GroupOutcome, merge_group
@@ -49,7 +47,6 @@ from accel.compaction.settings import CompactionSettings
 from accel.errors import ImageRefused, MaintenanceRefused, ObjectExists
 from accel.image import MetadataImage, NodeImage, StreamObject, make_node, make_stream, version_number
 from accel.system import Components
-from loaders.layout import ObjectLayout
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.store import ObjectStore
 
@@ -216,17 +213,6 @@ class ControllerReport:
         return {**counts, "groups": [result.to_dict() for result in self.groups]}
 
 
-@dataclass(frozen=True, slots=True)
-class _Access:
-    """As `ObjectAccess` wants it."""
-
-    store: ObjectStore
-    layout: ObjectLayout
-    executor: Executor
-    settings: CatalogSettings
-    system: Components
-
-
 def plan_for_controller(
     store: ObjectStore,
     image: MetadataImage,
@@ -248,9 +234,9 @@ def plan_for_controller(
         MaintenanceRefused: the plan would make too many objects of one stream, or sizes are not known.
         StoreError: an object could not be read now.
     """
-    with _access(store, image, system) as access:
+    with ForeignCatalog(store, image, system=system) as foreign:
         surveys = list(_surveys(image, settings, int(system.clock() * 1000), data_times_ms or {}))
-        nodes = tuple(plan_node(access, survey, settings) for survey in surveys)
+        nodes = tuple(plan_node(foreign.parts, survey, settings) for survey in surveys)
     return assemble_plan(int(system.clock() * 1000), settings, nodes)
 
 
@@ -276,8 +262,8 @@ def compact_for_controller(
 
     A group that fails is in the report, and does no harm to the others.
     """
-    with _access(store, image, system) as access:
-        run = _Run(access, image, plan.settings, take_ids, commit, data_times_ms or {})
+    with ForeignCatalog(store, image, system=system) as foreign:
+        run = _Run(foreign.parts, image, plan.settings, take_ids, commit, data_times_ms or {})
         return ControllerReport(tuple(run.swap(group) for group in plan.groups))
 
 
@@ -286,7 +272,7 @@ class _Run:
 
     def __init__(
         self,
-        access: _Access,
+        access: ForeignAccess,
         image: MetadataImage,
         settings: CompactionSettings,
         take_ids: TakeIds,
@@ -363,13 +349,6 @@ class _Run:
         return msgspec.structs.replace(swap, swap_id=_digest(swap))
 
 
-@contextmanager
-def _access(store: ObjectStore, image: MetadataImage, system: Components) -> Iterator[_Access]:
-    settings = CatalogSettings()
-    with ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-controller") as executor:
-        yield _Access(store, ObjectLayout(namespace=image.namespace), executor, settings, system)
-
-
 def _surveys(
     image: MetadataImage, settings: CompactionSettings, now_ms: int, data_times_ms: Mapping[int, int]
 ) -> Iterator[NodeSurvey]:
@@ -377,22 +356,8 @@ def _surveys(
     ids, starts = trimmed["stream_id"].copy(), trimmed["start_offset"].copy()
     targets = settings.targets({node_id: len(node) for node_id, node in image.nodes.items()})
     for node_id, target in sorted(targets.items()):
-        live = _live_rows(image.nodes[node_id], data_times_ms)
+        live = live_rows_of(image.nodes[node_id], data_times_ms)
         yield NodeSurvey(node_id, live, target, now_ms, ids, starts)
-
-
-def _live_rows(node: NodeImage, data_times_ms: Mapping[int, int]) -> Rows:
-    if len(unknown := node.object_ids[node.sizes_bytes == UNKNOWN]):
-        raise MaintenanceRefused(
-            f"node {node.node_id}: expected the size of each object in the image, found none for {len(unknown)} of "
-            f"{len(node)}, object {int(unknown[0])} among them"
-        )
-    rows = np.zeros(len(node), dtype=LIVE)
-    rows["object_id"], rows["order_id"], rows["last_order_id"] = node.object_ids, node.order_ids, node.order_ids
-    rows["size_bytes"], rows["index_size_bytes"] = node.sizes_bytes, node.index_sizes_bytes
-    rows["attributes"], rows["tail_checksum"] = node.attributes, node.tail_checksums
-    rows["data_time_ms"] = [data_times_ms.get(object_id, 0) for object_id in node.object_ids.tolist()]
-    return rows
 
 
 def _first_kept(image: MetadataImage) -> Rows:

@@ -1,5 +1,7 @@
 """Building hints: filter packs and index snapshots of a catalog's nodes, in one pass over what is new.
 
+The catalog is Accel's own, or an image of a controller's metadata (`accel.catalog.foreign.ForeignCatalog`).
+
     plan = plan_hints(catalog, HintChoice())          what is missing; a dry run ends here
     report = build_hints(catalog, plan)               opens each new object once, and writes a generation a node
 
@@ -21,7 +23,7 @@ from accel.hint_building.building import (
     plan_node_hints,
 )
 from accel.hint_building.filters import Depth, FilterNeeds, NodeFilters
-from accel.hint_building.objects import FailedObject, listed_nodes
+from accel.hint_building.objects import FailedObject, listed_nodes, opened_catalog
 from accel.hint_building.snapshots import NodeSnapshot, SnapshotNeeds
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "build_hints",
     "build_node_hints",
     "listed_nodes",
+    "opened_catalog",
     "plan_hints",
     "plan_node_hints",
 ]

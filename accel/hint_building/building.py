@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.parts import CatalogParts
+from accel.catalog.foreign import ForeignAccess, ForeignCatalog
+from accel.catalog.parts import MILLISECONDS, ObjectAccess
 from accel.catalog.records import Rows, refs_of
 from accel.errors import AccelError
 from accel.hint_building.filters import (
@@ -216,7 +217,7 @@ class HintReport:
 
 
 def plan_hints(
-    catalog: ObjectCatalog,
+    catalog: ObjectCatalog | ForeignCatalog,
     choice: HintChoice,
     *,
     nodes: frozenset[int] | None = None,
@@ -225,7 +226,7 @@ def plan_hints(
     """Find out what is missing. Requests: a refresh; two a node for each kind of hint, see `Depth` for more.
 
     Args:
-        catalog: whose nodes.
+        catalog: whose nodes; or an image from elsewhere (`accel.catalog.foreign`).
         choice: which hints.
         nodes: only these; all by default.
         progress: told how many nodes are planned.
@@ -233,6 +234,7 @@ def plan_hints(
     Raises:
         ValueError: a node that the catalog does not have.
         StoreError: something could not be read now.
+        MaintenanceRefused: an image from elsewhere does not have the size of each object.
     """
     lists = listed_nodes(catalog, nodes)
     planned = []
@@ -243,19 +245,21 @@ def plan_hints(
     return HintPlan(tuple(planned))
 
 
-def plan_node_hints(parts: CatalogParts, node_id: int, live: Rows, choice: HintChoice) -> NodePlan:
+def plan_node_hints(parts: ObjectAccess, node_id: int, live: Rows, choice: HintChoice) -> NodePlan:
     """What one node's hints need.
 
     Raises:
         StoreError: something could not be read now.
     """
-    store, namespace = CountingStore(parts.store), parts.format.namespace
+    store, namespace = CountingStore(parts.store), parts.layout.namespace
     filters = find_filter_needs(store, namespace, node_id, live, choice.depth) if choice.filters else None
     snapshot = find_snapshot_needs(store, namespace, node_id, live, choice.depth) if choice.snapshots else None
     return NodePlan(node_id, live, filters, snapshot, store.snapshot().total.requests)
 
 
-def build_hints(catalog: ObjectCatalog, plan: HintPlan, *, progress: Progress | None = None) -> HintReport:
+def build_hints(
+    catalog: ObjectCatalog | ForeignCatalog, plan: HintPlan, *, progress: Progress | None = None
+) -> HintReport:
     """Build what a plan wants, one node after another; repeating it is safe.
 
     Args:
@@ -276,14 +280,14 @@ def build_hints(catalog: ObjectCatalog, plan: HintPlan, *, progress: Progress | 
     return HintReport(nodes, sum(node.requests for node in nodes), 0, timer() - started)
 
 
-def build_node_hints(parts: CatalogParts, plan: NodePlan, tell: Callable[[], object] = lambda: None) -> NodeReport:
+def build_node_hints(parts: ObjectAccess, plan: NodePlan, tell: Callable[[], object] = lambda: None) -> NodeReport:
     """Build one node's hints; what fails stands in the answer.
 
     Requests: one an object to open, and those of `write_filters` and `SnapshotBuild.write`. Memory: a data object of
     filters, and 128 MiB of entries, for a moment three times as much; the rest of the entries stand in temporary files.
 
     Args:
-        parts: of the catalog.
+        parts: of the catalog, or of an image from elsewhere.
         plan: what to build.
         tell: called for each object that was opened.
     """
@@ -291,7 +295,8 @@ def build_node_hints(parts: CatalogParts, plan: NodePlan, tell: Callable[[], obj
         return _current(plan)
     counted = CountingStore(parts.store)
     with EntrySorter() as sorter:
-        built = _NodeBuild(replace(parts, store=counted), plan, sorter, tell).run()
+        access = ForeignAccess(counted, parts.layout, parts.executor, parts.settings, parts.system)
+        built = _NodeBuild(access, plan, sorter, tell).run()
     total = counted.snapshot().total
     return replace(built, requests=plan.requests + total.requests, written_bytes=total.sent_bytes)
 
@@ -306,12 +311,12 @@ def _current(plan: NodePlan) -> NodeReport:
 class _NodeBuild:
     """One node's hints in the making. Threads: one."""
 
-    def __init__(self, parts: CatalogParts, plan: NodePlan, sorter: EntrySorter, tell: Callable[[], object]) -> None:
+    def __init__(self, parts: ObjectAccess, plan: NodePlan, sorter: EntrySorter, tell: Callable[[], object]) -> None:
         self._parts = parts
         self._plan = plan
         self._sorter = sorter
         self._tell = tell
-        self._now_ms = parts.now_ms()
+        self._now_ms = int(parts.system.clock() * MILLISECONDS)
         self._order_ids = dict(zip(plan.live["object_id"].tolist(), plan.live["order_id"].tolist(), strict=True))
         self._with_filter = _ids_wanted(plan.live, plan.filters)
         self._with_entries = _ids_wanted(plan.live, plan.snapshot)
@@ -359,7 +364,7 @@ class _NodeBuild:
             return None
         if needs.is_current:
             return NodeFilters(kept=needs.kept)
-        namespace, node_id = self._parts.format.namespace, self._plan.node_id
+        namespace, node_id = self._parts.layout.namespace, self._plan.node_id
         try:
             write_filters(self._parts.store, namespace, node_id, needs, coming, self._now_ms)
         except Overtaken:
@@ -403,7 +408,7 @@ class _NodeBuild:
         parts, node_id = self._parts, self._plan.node_id
         generation = new_generation(needs, self._now_ms)
         nonce = parts.system.nonce
-        return SnapshotBuild(parts.store, parts.format.namespace, node_id, needs, generation, self._sorter, nonce)
+        return SnapshotBuild(parts.store, parts.layout.namespace, node_id, needs, generation, self._sorter, nonce)
 
 
 def _ids_wanted(live: Rows, needs: FilterNeeds | SnapshotNeeds | None) -> frozenset[int]:

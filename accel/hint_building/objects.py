@@ -9,17 +9,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.parts import CatalogParts, Opened, open_each
+from accel.catalog.foreign import ForeignCatalog
+from accel.catalog.parts import ObjectAccess, Opened, open_each
 from accel.catalog.records import Rows
 from accel.errors import AccelError
+from accel.image import MetadataImage
 from loaders.object_ref import ObjectRef
+from loaders.store import ObjectStore
 
 REASON_SIZE_MAX = 2_000
 """Characters of a failure that are kept."""
 
 
-def listed_nodes(catalog: ObjectCatalog, nodes: frozenset[int] | None = None) -> dict[int, Rows]:
-    """Node id -> LIVE rows of its list, ascending. Requests: a refresh.
+def listed_nodes(catalog: ObjectCatalog | ForeignCatalog, nodes: frozenset[int] | None = None) -> dict[int, Rows]:
+    """Node id -> LIVE rows of its list, ascending. Requests: a refresh; none of an image from elsewhere.
 
     Args:
         catalog: whose nodes.
@@ -28,13 +31,29 @@ def listed_nodes(catalog: ObjectCatalog, nodes: frozenset[int] | None = None) ->
     Raises:
         ValueError: a node that the catalog does not have.
         StoreError: the catalog cannot be read now.
+        MaintenanceRefused: an image from elsewhere does not have the size of each object.
     """
-    lists = catalog.refresh_state().node_lists()
+    lists = _live_rows(catalog)
     unknown = sorted((nodes or frozenset()) - lists.keys())
     if unknown:
         known = ", ".join(map(str, sorted(lists))) or "none"
         raise ValueError(f"expected nodes of this catalog ({known}), found {', '.join(map(str, unknown))}")
-    return {node_id: lists[node_id].live for node_id in sorted(lists if nodes is None else nodes)}
+    return {node_id: lists[node_id] for node_id in sorted(lists if nodes is None else nodes)}
+
+
+def opened_catalog(store: ObjectStore, image: MetadataImage | None) -> ObjectCatalog | ForeignCatalog:
+    """The catalog that lies there, or an image from elsewhere in its place; close it.
+
+    Raises:
+        CatalogMissing, StoreError: there is no image, and the catalog cannot be read now.
+    """
+    return ObjectCatalog.open(store) if image is None else ForeignCatalog(store, image)
+
+
+def _live_rows(catalog: ObjectCatalog | ForeignCatalog) -> dict[int, Rows]:
+    if isinstance(catalog, ForeignCatalog):
+        return catalog.live_rows()
+    return {node_id: node_list.live for node_id, node_list in catalog.refresh_state().node_lists().items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +70,7 @@ class FailedObject:
         return cls(node_id, ref.object_id, f"{type(error).__name__}: {error}"[:REASON_SIZE_MAX])
 
 
-def open_patiently(parts: CatalogParts, node_id: int, refs: Iterable[ObjectRef]) -> Iterator[Opened]:
+def open_patiently(parts: ObjectAccess, node_id: int, refs: Iterable[ObjectRef]) -> Iterator[Opened]:
     """Open objects; those that failed for a reason that may pass are opened once more in the end.
 
     One ranged GET an object; an object that cannot be opened is given as its error. In order but for the repeated ones.

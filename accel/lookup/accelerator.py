@@ -37,11 +37,11 @@ from accel.lookup.scripts import (
     still_pending,
     wait_newer,
 )
-from accel.lookup.stats import AcceleratorStats
+from accel.lookup.stats import AcceleratorStats, count_answers
 from accel.lookup.warming import WarmReport
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
-from loaders.format import RecordBatch
+from loaders.format import BatchColumns, RecordBatch
 from loaders.lifetime import PerProcess
 from loaders.store import ObjectStore
 from range_index import ObjectRanges, RangesGiven
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+Outcomes = dict[int, Answer | AccelError]
+"""By the number of a request in a call of many."""
 
 
 class AcceleratorBase:
@@ -201,6 +204,31 @@ class AcceleratorBase:
             engine.counters.add(failed=1)
             raise
         return engine.finished(begun) if isinstance(begun, Answer) else begun
+
+    def _begin_many(self, requests: Iterable[Request]) -> tuple[Outcomes, dict[int, Asking[Answer] | None]]:
+        """By number, what memory and one image say of each request, and what `_look_up` is to do of the others."""
+        engine = self._engine
+        outcomes: Outcomes = {}
+        rest: dict[int, Asking[Answer] | None] = {}
+        answers: list[Answer] = []
+        try:
+            image = engine.images.at_hand()
+        except AccelError:
+            image = None  # each lookup tells for itself
+        for number, request in enumerate(requests):
+            try:
+                begun = None if image is None else engine.begin_lookup(request, image)
+            except AccelError as error:
+                engine.counters.add(failed=1)
+                outcomes[number] = error
+                continue
+            if isinstance(begun, Answer):
+                outcomes[number] = begun
+                answers.append(begun)
+            else:
+                rest[number] = begun
+        count_answers(engine.counters, answers)
+        return outcomes, rest
 
     def _look_up(
         self,
@@ -372,11 +400,14 @@ class ReadAccelerator(AcceleratorBase):
             InvalidRequest: more than 10,000 requests.
         """
         asked = checked_requests(requests)
-        together = SideBySide(self._engine.system.timer)
-        for number, request in enumerate(asked):
-            together.start(number, self._look_up(request, deadline_seconds))
-        together.finish()
-        return [together.outcomes[number] for number in range(len(asked))]
+        outcomes, rest = self._begin_many(asked)
+        if rest:
+            together = SideBySide(self._engine.system.timer)
+            for number, begun in rest.items():
+                together.start(number, self._look_up(asked[number], deadline_seconds, begun=begun))
+            together.finish()
+            outcomes |= together.outcomes
+        return [outcomes[number] for number in range(len(asked))]
 
     def explain(
         self,
@@ -469,14 +500,28 @@ class Reading(ReadingBase, Iterator[RecordBatch]):
         self.close()
 
     def __next__(self) -> RecordBatch:
+        if not self._has_more():
+            raise StopIteration
+        return self._take()
+
+    def columns(self) -> Iterator[BatchColumns]:
+        """What is left of the read, many batches at a time, as columns over the bytes that were fetched.
+
+        Nothing is copied, and no batch is an object: for who decodes all of them at once.
+
+        Raises:
+            As iterating.
+        """
+        while self._has_more():
+            yield self._take_columns()
+
+    def _has_more(self) -> bool:
         while (waiting := self._advance()) is not None:
             try:
                 self._came(_wait_for(waiting))
             except Exception as error:  # noqa: BLE001 - likewise
                 self._failed(error)
-        if self._ready:
-            return self._take()
-        raise StopIteration
+        return bool(self._columns)
 
 
 def _wait_for(waiting: Waiting) -> object:

@@ -78,15 +78,20 @@ class AsyncReadAccelerator(AcceleratorBase):
     ) -> list[Answer | AccelError]:
         """As `get_objects`, of many requests, whose loads share rounds; see `ReadAccelerator.get_objects_many`."""
         places = asyncio.Semaphore(AT_ONCE_MAX)
+        asked = checked_requests(requests)
+        outcomes, rest = self._begin_many(asked)
 
-        async def look_up(request: Request) -> Answer | AccelError:
+        async def look_up(number: int) -> None:
             async with places:
                 try:
-                    return await self._run(self._look_up(request, deadline_seconds))
+                    outcomes[number] = await self._run(
+                        self._look_up(asked[number], deadline_seconds, begun=rest[number])
+                    )
                 except AccelError as error:
-                    return error
+                    outcomes[number] = error
 
-        return list(await asyncio.gather(*map(look_up, checked_requests(requests))))
+        await asyncio.gather(*map(look_up, rest))
+        return [outcomes[number] for number in range(len(asked))]
 
     async def explain(
         self,
@@ -160,7 +165,7 @@ class AsyncReading(ReadingBase, AsyncIterator[RecordBatch]):
                 self._came(await _wait_for(self._engine, waiting))
             except Exception as error:  # noqa: BLE001 - likewise
                 self._failed(error)
-        if self._ready:
+        if self._columns:
             return self._take()
         raise StopAsyncIteration
 

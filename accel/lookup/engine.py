@@ -42,6 +42,7 @@ from loaders.lifetime import Lifetime, Threads
 from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
 from loaders.parallel import Arrivals
 from loaders.plan import LoadAll, policy_of
+from loaders.shared_loads import done_future
 from loaders.store import ObjectStore
 from loaders.store.hedged import HedgedStore, Hedging
 from range_index import ObjectRanges
@@ -219,6 +220,10 @@ class Engine:
         """Start to open one object, or to fetch a span of it: from the store, or from what `fetch` is given."""
         if isinstance(step, OpenObject):
             return self.loader.open(step.group, step.ref).result
+        if ranges is not None:
+            body = ranges.at_hand(self.layout.object_key(step.object_id), step.start, step.end)
+            if body is not None:
+                return done_future(body)
         return self.executor.submit(self.fetch, step, ranges)
 
     def fetch(self, step: FetchSpan, ranges: Ranges | None = None) -> bytes | memoryview:
@@ -249,6 +254,7 @@ class Engine:
         """Counts and sizes now."""
         settings = self.settings
         known, loader, hints = self.index_cache.stats(), self.loader.stats(), self.hints.stats()
+        source = self.images.memory()
         return AcceleratorStats(
             image_version=self.images.image.version,
             image_age_seconds=self.images.installed_seconds_ago(),
@@ -258,8 +264,9 @@ class Engine:
             loader=loader,
             hints=hints,
             hedging=self.store.stats(),
-            memory_bytes=known.nbytes + loader.kept_bytes + hints.nbytes,
-            memory_bytes_max=settings.object_index_size_bytes_max
+            memory_bytes=known.nbytes + loader.kept_bytes + hints.nbytes + source.nbytes,
+            memory_bytes_max=source.nbytes_max
+            + settings.object_index_size_bytes_max
             + settings.view_size_bytes_max
             + settings.filter_size_bytes_max
             + known.hashed_ids_bytes

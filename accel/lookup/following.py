@@ -31,8 +31,10 @@ from accel.image_source import (
     ConfirmingSource,
     DatedSource,
     ImageSource,
+    MemoryUse,
     NotifiedSource,
     PollingSource,
+    SizedSource,
 )
 from accel.lookup.stats import Counters, LookupStats, ReportLimit
 from accel.lookup.steps import RefreshFailed
@@ -94,6 +96,10 @@ class ImageFollower:
     def image(self) -> MetadataImage:
         """The image that is installed; whether it may be served from is not asked."""
         return self._image
+
+    def memory(self) -> MemoryUse:
+        """What the source keeps beside its images, and may keep."""
+        return self._source.memory() if isinstance(self._source, SizedSource) else MemoryUse(0, 0)
 
     def at_hand(self) -> MetadataImage | None:
         """The newest image that may be served from; None where none may be, until `ask` has brought one.

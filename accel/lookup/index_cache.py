@@ -1,14 +1,20 @@
 """The index cache: what is known about the contents of objects, in the range index and the filters, behind one lock.
 
 All of it are hints: true statements about objects, whether or not an image lists them. A lookup takes them through its
-own image, so nothing here can change an answer; dropping what an image no longer lists only saves memory. A second
-implementation, for the bypass switch and for comparison, knows nothing: the lookup as it was before there was an index.
+own image, so nothing here can change an answer; dropping what an image no longer lists only saves memory. What an image
+drops goes with it. Besides, things are told of objects that no image lists: of own uploads before an image has them, of
+objects that were being opened, or whose filters were being read, while a compaction took them out. They stay until two
+images in a row do not list them.
+
+A second implementation, for the bypass switch and for comparison, knows nothing: the lookup as it was before there was
+an index.
 """
 
 from __future__ import annotations
 
 import threading
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -27,6 +33,9 @@ from range_index import ObjectRanges, StreamRangeIndex, StreamView
 
 FILTERS_AT_ONCE = 64
 """Filters that are taken in without letting go of the lock."""
+
+TOLD_MAX = 1 << 18
+"""So many objects of a node are watched until an image lists them."""
 
 
 class SharedIndexCache:
@@ -54,6 +63,7 @@ class SharedIndexCache:
         self._hash_lock = threading.Lock()
         self._pieces = PieceCache(settings.hashed_ids_max)
         self._unordered = 0
+        self._told = _ToldSince()
 
     def view(self, node_id: int, stream_id: int) -> StreamView:
         """The entries of a stream, from memory."""
@@ -89,6 +99,7 @@ class SharedIndexCache:
         built = self._filter_of(ranges)
         with self._lock:
             self._index.insert(node_id, ref.object_id, ranges)
+            self._told.add(node_id, (ref.object_id,))
             if built is not None:
                 self._filters.add(node_id, ref.object_id, built)
 
@@ -97,6 +108,7 @@ class SharedIndexCache:
         rest = iter(built)
         while few := list(islice(rest, FILTERS_AT_ONCE)):
             with self._lock:
+                self._told.add(node_id, (object_id for object_id, _ in few))
                 for object_id, stream_filter in few:
                     self._filters.add(node_id, object_id, stream_filter)
 
@@ -113,6 +125,7 @@ class SharedIndexCache:
         """Entries of one stream from elsewhere: each true of the object that it names."""
         with self._lock:
             self._index.add_entries(node_id, stream_id, starts, ends, object_ids, holed_object_ids=holed_object_ids)
+            self._told.add(node_id, np.asarray(object_ids, dtype=np.int64).tolist())
 
     def learn_snapshot(self, node: NodeImage, root: SnapshotRoot, entries: StreamEntries) -> None:
         """Entries of a snapshot: those of objects that the list has, with the size that the snapshot says."""
@@ -130,18 +143,30 @@ class SharedIndexCache:
         with self._lock:
             self._index.remove(node_id, object_ids)
             self._filters.discard(node_id, object_ids)
+            self._told.discard(node_id, object_ids)
 
     def follow(self, before: MetadataImage, after: MetadataImage) -> None:
         """Drop what the newer image no longer lists, or lists with another size or attributes.
 
-        Of an image of another generation nothing is kept: what was put back may say anything else of the same ids.
+        So goes what was told of objects that neither this image nor the one before lists. Of an image of another
+        generation nothing is kept: what was put back may say anything else of the same ids.
+
+        Complexity: O(n log n) in the objects of the nodes that differ, and in those that were told of since `before`.
         """
         if generation_of(before.version) != generation_of(after.version):
             for node_id, node in before.nodes.items():
                 self.forget(node_id, node.object_ids.tolist())
+            with self._lock:
+                told = self._told.take_all()
+            for node_id, object_ids in told.items():
+                self.forget(node_id, object_ids)
             return
         for node_id, change in before.changes(after).items():
             self.forget(node_id, change.removed.tolist())
+        with self._lock:
+            unlisted = self._told.settle(after)
+        for node_id, object_ids in unlisted.items():
+            self.forget(node_id, object_ids)
 
     def stats(self) -> IndexCacheStats:
         """Sizes and counts now."""
@@ -152,9 +177,60 @@ class SharedIndexCache:
         capacity = class_for(len(ranges))
         if capacity is None:
             return None  # too many streams for a filter: always a candidate. Or none at all: its empty index says so
+        geometry = Geometry(capacity)
         with self._hash_lock:
-            pieces = self._pieces.hash_ids(ranges.stream_ids)
-        return StreamFilter.from_pieces(pieces, Geometry(capacity))
+            pieces = self._pieces.hash_ids(ranges.stream_ids, is_wide=geometry.is_wide)
+        return StreamFilter.from_pieces(pieces, geometry)
+
+
+class _ToldSince:
+    """Objects that something was told of since the last image, and those of them that the last one did not list.
+
+    Not more than `TOLD_MAX` of a node: of more the bounds of bytes are left. Threads: the caller's lock guards it.
+    """
+
+    def __init__(self) -> None:
+        self._fresh: defaultdict[int, set[int]] = defaultdict(set)
+        self._unlisted: dict[int, set[int]] = {}
+
+    def add(self, node_id: int, object_ids: Iterable[int]) -> None:
+        """Something was told of these objects."""
+        fresh = self._fresh[node_id]
+        if len(fresh) >= TOLD_MAX:
+            fresh.clear()
+        fresh.update(object_ids)
+
+    def discard(self, node_id: int, object_ids: Iterable[int]) -> None:
+        """Nothing that was told of these objects is kept."""
+        for told in (self._fresh, self._unlisted):
+            if node_id in told:
+                told[node_id].difference_update(object_ids)
+
+    def settle(self, image: MetadataImage) -> dict[int, list[int]]:
+        """Node id -> objects that neither this image nor the one before lists. O(n log list) in those told of."""
+        gone = {}
+        before, fresh = self._unlisted, self._fresh
+        self._unlisted, self._fresh = {}, defaultdict(set)
+        for node_id in before.keys() | fresh.keys():
+            missed, node = before.get(node_id, set()), image.node(node_id)
+            if again := _not_listed(node, missed):
+                gone[node_id] = list(again)
+            if unlisted := _not_listed(node, fresh.get(node_id, set()) - missed):
+                self._unlisted[node_id] = unlisted
+        return gone
+
+    def take_all(self) -> dict[int, list[int]]:
+        """All of them, by node; from now on there are none."""
+        told = self._fresh
+        for node_id, object_ids in self._unlisted.items():
+            told[node_id] |= object_ids
+        self._unlisted, self._fresh = {}, defaultdict(set)
+        return {node_id: list(object_ids) for node_id, object_ids in told.items()}
+
+
+def _not_listed(node: NodeImage, object_ids: set[int]) -> set[int]:
+    ids = np.fromiter(object_ids, np.int64, len(object_ids))
+    return set(ids[node.positions(ids) < 0].tolist())
 
 
 class _Ordered(NamedTuple):

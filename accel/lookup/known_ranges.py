@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from accel.image import NodeImage
 from loaders.hints import SnapshotRoot, StreamEntries
-from range_index import StreamRange
+from range_index import StreamRange, StreamView
 
 Column = NDArray[np.int64]
 
@@ -55,6 +55,18 @@ class RangeColumns(NamedTuple):
     def take(self, chosen: Flags | NDArray[np.intp]) -> RangeColumns:
         """Some of the rows."""
         return RangeColumns(self.starts[chosen], self.ends[chosen], self.positions[chosen], self.holed[chosen])
+
+
+def columns_of(view: StreamView, node: NodeImage) -> RangeColumns:
+    """What the range index knows of a stream, by position in a node's list."""
+    object_ids = np.asarray(view.object_ids, dtype=np.int64)
+    holed = (
+        np.fromiter((object_id in view.holed for object_id in view.object_ids), np.bool_, len(object_ids))
+        if view.holed
+        else np.zeros(len(object_ids), dtype=np.bool_)
+    )
+    starts, ends = np.asarray(view.starts, dtype=np.int64), np.asarray(view.ends, dtype=np.int64)
+    return RangeColumns(starts, ends, node.positions(object_ids), holed)
 
 
 class Found(NamedTuple):
@@ -95,6 +107,14 @@ class Between:
     def high(self) -> int:
         """Position of the known holder after the candidates, or the length of the list."""
         return self.listed if self.after is None else self.after.position
+
+
+class Run(NamedTuple):
+    """Objects that follow one another: how many, how many positions of the list they span, how many offsets."""
+
+    objects: int
+    positions: int
+    offsets: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,16 +162,28 @@ class KnownRanges:
             return Hole(), position
         return Hole(), len(self.unknown)
 
-    def run_to(self, offset: int) -> tuple[int, int, int]:
-        """The known holders that follow one another without a gap up to the one that ends at an offset.
+    def run_to(self, offset: int, awaited: Flags) -> Run:
+        """The known holders that follow one another around an offset, at which one of them ends. O(list).
 
-        How many they are, how many positions of the list they span, and how many offsets they hold. O(holders).
+        Two follow one another if nothing lies between them, or nothing but objects that are under way: then it is these
+        that are expected to hold what is missing, and they count as holders.
+
+        Args:
+            offset: where a known holder ends.
+            awaited: by position, whether the object is under way.
         """
-        last = int(np.searchsorted(self.starts, offset, side="right")) - 1
-        breaks = np.flatnonzero(self.ends[:last] != self.starts[1 : last + 1])
-        first = int(breaks[-1]) + 1 if len(breaks) else 0
+        expected = _counts_between(self.positions, awaited)
+        expected[expected != _counts_between(self.positions, self.unknown)] = 0
+        joined = self.ends[:-1] == self.starts[1:]
+        expected[joined] = 0
+        breaks = np.flatnonzero(~joined & (expected == 0))
+        at = int(np.searchsorted(self.starts, offset, side="right")) - 1
+        split = int(np.searchsorted(breaks, at))
+        first = int(breaks[split - 1]) + 1 if split else 0
+        last = int(breaks[split]) if split < len(breaks) else len(self.starts) - 1
+        objects = last - first + 1 + int(expected[first:last].sum())
         spanned = int(self.positions[last] - self.positions[first]) + 1
-        return last - first + 1, spanned, int(self.ends[last] - self.starts[first])
+        return Run(objects, spanned, int(self.ends[last] - self.starts[first]))
 
     def _covering(self, index: int, offset: int, *, first: bool) -> Found | Hole | Between:
         if self.holed[index]:
@@ -207,6 +239,13 @@ def join_ranges(
         parts.append(_rows_seen(seen, known))
     starts, ends, positions, holed = entries if len(parts) == 1 else _merged(parts)
     return KnownRanges(starts, ends, positions, holed, unknown, is_ordered(starts, ends, positions))
+
+
+def _counts_between(positions: Column, flags: Flags) -> Column:
+    """How many flags are set between each two neighbours of these positions."""
+    counts = np.concatenate(([0], np.cumsum(flags)))
+    between: Column = counts[positions[1:]] - counts[positions[:-1] + 1]
+    return between
 
 
 def is_ordered(starts: Column, ends: Column, positions: Column) -> bool:

@@ -44,7 +44,7 @@ from accel.lookup.steps import (
     Sent,
     Step,
 )
-from loaders.format import BlockRow, RecordBatch, decode_block_bytes, find
+from loaders.format import BatchColumns, BlockRow, decode_block_columns, find
 from loaders.format.spans import block_spans
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
@@ -57,11 +57,12 @@ LOOKUP_LIMIT_MAX = 1024
 
 OBJECTS_AHEAD = 8
 OBJECTS_AHEAD_GROWTH = 4
-OBJECTS_AHEAD_MAX = 128
+OBJECTS_AHEAD_MAX = 256
 """Objects that are found and not given out: 8, and 4 more for each that was given out, up to this number."""
 
-REQUESTS_AHEAD_MAX = 128
-"""Spans of blocks that are on their way, or here and not given out."""
+REQUESTS_MAX = 64
+"""Spans of blocks that are on their way. What is here and not given out is bounded by bytes alone: one slow request
+does not keep those behind it from being sent, and no read fills the queue of all others."""
 
 HINTED_SIZE_BYTES_FREE = 1 << 20
 """Up to so many bytes are fetched at a snapshot's word even if few of them are wanted: an index is hardly smaller."""
@@ -72,9 +73,9 @@ BYTES_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Records for the caller, and the offset at which a later read goes on after them."""
+    """Record batches for the caller, and the offset at which a later read goes on after them."""
 
-    batches: list[RecordBatch]
+    columns: BatchColumns
     next_offset: int
 
 
@@ -100,6 +101,10 @@ class Blocks(Protocol):
 
 class Ranges(Protocol):
     """Gives bytes of objects: in place of the store, to a read that is to take them from somewhere else."""
+
+    def at_hand(self, key: str, start: int, end: int) -> bytes | memoryview | None:
+        """The same if no request is needed for it; does not block."""
+        ...
 
     def get_range(self, key: str, start: int, end: int) -> bytes | memoryview:
         """Bytes [start, end) of an object; any thread may ask."""
@@ -295,7 +300,7 @@ class _Reader:
         self.finder = _Finder(self.stream_id, offset, self.end, self.inputs)
         self.slots: deque[_Slot] = deque()
         self.tickets: dict[int, _Slot | _Piece] = {}
-        self.requests_ahead = self.bytes_ahead = 0
+        self.requests_under_way = self.bytes_ahead = 0
         self.planned_next, self.planned_left = offset, self.bytes_left
 
     def run(self) -> ReadSteps:
@@ -343,7 +348,6 @@ class _Reader:
             raise slot.failure(slot.opened)
         while slot.pieces and slot.pieces[0].body is not None:
             piece = slot.pieces.popleft()
-            self.requests_ahead -= 1
             self.bytes_ahead -= piece.span.end - piece.span.start
             batches = self._batches(slot, piece)
             if batches is None:
@@ -423,6 +427,7 @@ class _Reader:
     def _take_in(self, what: _Slot | _Piece | None, begun: Begun) -> None:
         if isinstance(what, _Piece):
             what.body = begun
+            self.requests_under_way -= 1
         elif isinstance(what, _Slot):
             if isinstance(begun, bytes | memoryview):
                 raise TypeError("expected an opened object, found bytes")
@@ -499,14 +504,14 @@ class _Reader:
     def _may_fetch(self, span: _Span, *, is_next: bool) -> bool:
         if is_next:
             return True
-        if not self.is_wanted_on or self.requests_ahead >= REQUESTS_AHEAD_MAX:
+        if not self.is_wanted_on or self.requests_under_way >= REQUESTS_MAX:
             return False
         return self.bytes_ahead + span.end - span.start <= self.sizes.window_bytes
 
     def _fetch(self, slot: _Slot, span: _Span) -> Working[None]:
         piece = _Piece(span)
         slot.pieces.append(piece)
-        self.requests_ahead += 1
+        self.requests_under_way += 1
         self.bytes_ahead += span.end - span.start
         yield from self._begin(piece, FetchSpan(span.object_id, span.start, span.end))
 
@@ -584,23 +589,13 @@ class _Reader:
         return half_wanted or row.size_bytes <= HINTED_SIZE_BYTES_FREE
 
     def _batches_of(self, span: _Span, body: bytes | memoryview, object_size_bytes: int) -> Batches:
-        taken: list[RecordBatch] = []
-        view = memoryview(body)
-        for row in span.rows:
-            data = view[row.position - span.start : row.position - span.start + row.size_bytes]
-            key = self.key_of(span.object_id)
-            for batch in decode_block_bytes(data, row, key=key, object_size_bytes=object_size_bytes):
-                self._take(batch, taken)
-        return Batches(taken, self.next)
-
-    def _take(self, batch: RecordBatch, taken: list[RecordBatch]) -> None:
-        past_end = self.end != OPEN_END and batch.base_offset >= self.end
-        behind = batch.end_offset <= self.next
-        if self.bytes_left <= 0 or past_end or behind:
-            return
-        taken.append(batch)
-        self.bytes_left -= max(1, len(batch.payload))
-        self.next = batch.end_offset
+        key = self.key_of(span.object_id)
+        columns = decode_block_columns(body, span.rows, key=key, object_size_bytes=object_size_bytes)
+        columns = columns.wanted(self.next, None if self.end == OPEN_END else self.end, self.bytes_left)
+        if len(columns):
+            self.bytes_left -= columns.size_bytes
+            self.next = int(columns.end_offsets[-1])
+        return Batches(columns, self.next)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ time is opened once, as for lookups of two threads. A lookup that memory answers
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
@@ -43,14 +44,13 @@ from accel.lookup.steps import (
     CurrentImage,
     LookupStep,
     NeedImage,
-    OpenObject,
     OpenObjects,
     ReadSent,
     RefreshFailed,
     Sent,
     Step,
 )
-from loaders.format import RecordBatch
+from loaders.format import BatchColumns, RecordBatch
 from loaders.lifetime import unpickled
 from loaders.parallel import Arrivals
 
@@ -132,6 +132,7 @@ class ReadingBase:
         self._resume: Callable[[], Waiting | Batches] = partial(next, self._script)
         self._waiting: Waiting | None = None
         self._ready: list[RecordBatch] = []
+        self._columns: deque[BatchColumns] = deque()
         self._error: BaseException | None = None
         self.next_offset = start
         self.ending: Ending | None = None
@@ -144,12 +145,25 @@ class ReadingBase:
         if self.ending is None and self._error is None:
             self._error = Closed("expected a read that is open, found it closed")
             self._ready, self._waiting = [], None
+            self._columns.clear()
         self._script.close()
 
     def _take(self) -> RecordBatch:
+        if not self._ready:
+            self._ready = list(self._columns[0])[::-1]
         batch = self._ready.pop()
         self.next_offset = max(self.next_offset, batch.end_offset)
+        if not self._ready:
+            self._columns.popleft()
         return batch
+
+    def _take_columns(self) -> BatchColumns:
+        columns = self._columns.popleft()
+        if self._ready:
+            columns = columns.after(len(columns) - len(self._ready))
+            self._ready = []
+        self.next_offset = max(self.next_offset, int(columns.end_offsets[-1]))
+        return columns
 
     def _advance(self) -> Waiting | None:
         """What has to be waited for before there are more batches; None if there are some, or the read is over.
@@ -160,7 +174,7 @@ class ReadingBase:
         self._engine.lifetime.check()
         if self._error is not None:
             raise self._error.with_traceback(None)
-        while self._waiting is None and not self._ready and self.ending is None:
+        while self._waiting is None and not self._columns and self.ending is None:
             self._go_on()
         return self._waiting
 
@@ -175,7 +189,9 @@ class ReadingBase:
             self._error = error
             raise
         if isinstance(step, Batches):
-            self._ready, self._resume = step.batches[::-1], partial(next, self._script)
+            if len(step.columns):
+                self._columns.append(step.columns)
+            self._resume = partial(next, self._script)
         else:
             self._waiting = step
 
@@ -224,7 +240,7 @@ class _ReadFetcher:
 
     def _begin(self, step: Begin) -> Begun | None:
         begun = self._engine.begin(step.step, self._ranges)
-        if begun.done() and isinstance(step.step, OpenObject):
+        if begun.done():
             return _outcome(begun)
         self._begun[step.ticket] = begun
         self._arrivals.expect(step.ticket, begun)

@@ -59,8 +59,8 @@ from accel.lookup.known_ranges import (
     Found,
     Hole,
     KnownRanges,
-    RangeColumns,
     SnapshotFacts,
+    columns_of,
     covered_objects,
     facts_of,
     join_ranges,
@@ -71,7 +71,6 @@ from accel.lookup.steps import (
     Hints,
     ImageStale,
     IndexCache,
-    IndexFacts,
     OpenObjects,
     ReadEntries,
     ReadRoot,
@@ -100,6 +99,7 @@ TAIL_OBJECTS = 4
 UNCOVERED_OBJECTS = 16
 """When a snapshot has been asked, and no more candidates than this are left, they are opened in one round."""
 
+_STREAM_SET: Final = Kind.STREAM_SET
 _new_found: Final = tuple.__new__
 """The class's own constructor, without the detour through a Python function."""
 
@@ -332,21 +332,23 @@ class Search:
         if not self.index_cache.is_ordered(node, self.stream.stream_id, view):
             return None
         positions, refs, packed, rows = node.position_of, node.ref_of, view.packed, view.rows
+        node_id, holed, covered = node.node_id, view.holed, self.next
         ids = 2 * rows  # packed: all starts, then all ends, then all object ids
-        upper = bisect_right(packed, self.next, 0, rows)
+        upper = bisect_right(packed, covered, 0, rows)
         while True:
-            index = upper - 1
-            while index >= 0 and packed[ids + index] not in positions:
+            index, object_id = upper - 1, -1
+            while index >= 0 and (object_id := packed[ids + index]) not in positions:
                 index -= 1  # this object is no longer (or not yet) listed: the next lower entry may be
             if index < 0:
                 return None
-            object_id, start, end = packed[ids + index], packed[index], packed[rows + index]
-            if end <= self.next or object_id in view.holed:
+            start, end = packed[index], packed[rows + index]
+            if end <= covered or object_id in holed:
                 return None
-            if start != self.next and picked:
+            if start != covered and picked:
                 return self._take_behind_hole()
-            if self._pick(_new_found(FoundObject, (Kind.STREAM_SET, refs[object_id], start, end, node.node_id))):
+            if self._pick(_new_found(FoundObject, (_STREAM_SET, refs[object_id], start, end, node_id))):
                 return True
+            covered = end
             while upper < rows and packed[upper] <= end:
                 upper += 1
 
@@ -373,6 +375,7 @@ class Search:
         """Something under way may decide the place: wait until it has come; in a proven run, ask for more meanwhile."""
         low, high = place.low, place.high
         bracket = visit.bracket_of_run(self.request, self.next, len(self.picked), ranges, place)
+        few = len(visit.pending) // 2 if visit.may_run(self.request, len(self.picked)) else 0
         while True:
             ahead = () if self._is_bounded() else visit.ahead(self.policy, bracket)
             if ahead:
@@ -382,6 +385,8 @@ class Search:
             between = visit.narrowed(self.next, low, high, came)
             if not came or between is None or not visit.awaits_between(*between):
                 return
+            if len(visit.pending) <= few:
+                return  # what came behind the place may have made the run longer
             low, high = between
 
     def _place(self, visit: NodeVisit, ranges: KnownRanges) -> Found | Hole | Between:
@@ -574,7 +579,7 @@ class NodeVisit:
         if self.snapshot_facts is not None:
             unknown &= ~self.snapshot_facts.settled
             hinted = self.snapshot_facts.rows
-        ranges = join_ranges(_rows_of(facts, self.node), unknown, self.seen, hinted=hinted)
+        ranges = join_ranges(columns_of(facts.view, self.node), unknown, self.seen, hinted=hinted)
         if self.trace is not None:
             self.trace.record_known(ranges, loaded=facts.loaded, filtered=facts.filtered, excluded=excluded)
         return ranges
@@ -715,19 +720,23 @@ class NodeVisit:
         self.last_bracket = bounds
         beyond = self._unasked(np.flatnonzero(ranges.unknown[place.high + 1 :]) + place.high + 1)
         guess = self.guess(offset, place)
-        run = _run_objects(request, offset, picked, ranges, place)
+        run = _run_objects(request, offset, picked, ranges, place, self._awaited())
         return Bracket(place.low, place.high, candidates, beyond, self.rounds, self.stuck_rounds, guess, run)
 
     def bracket_of_run(
         self, request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between
     ) -> Bracket:
         """As `bracket`, with what is not asked for yet of all that follows the low end; for asking ahead in a run."""
-        run = 0 if self.scan else _run_objects(request, offset, picked, ranges, place)
+        run = 0 if self.scan else _run_objects(request, offset, picked, ranges, place, self._awaited())
         first = place.low + 1  # what came and cannot be taken yet counts as well: no position further off is asked for
         following = np.flatnonzero(ranges.unknown[first : first + run]) + first
         nothing: Positions = np.empty(0, dtype=np.int64)
         guess = Guess(Near.LOW, Trust.SURE)
         return Bracket(place.low, len(self.node), self._unasked(following), nothing, self.rounds, 0, guess, run)
+
+    def may_run(self, request: Request, picked: int) -> bool:
+        """Whether so much is wanted still that a run, once there is one, asks for more than a round does."""
+        return not self.scan and in_run(1, 1, request.limit - picked) > 0
 
     def ahead(self, policy: Policy, bracket: Bracket) -> tuple[int, ...]:
         """What a proven run should have under way besides; nothing while there is enough."""
@@ -735,6 +744,11 @@ class NodeVisit:
             return ()
         unasked = self._unasked(bracket.candidates)
         return tuple(policy.ahead(replace(bracket, candidates=unasked), len(self.pending)).tolist())
+
+    def _awaited(self) -> Flags:
+        awaited = np.zeros(len(self.node), dtype=np.bool_)
+        awaited[list(self.pending)] = True
+        return awaited
 
     def guess(self, offset: int, place: Between) -> Guess:
         """Where among the candidates the object for an offset is expected."""
@@ -751,24 +765,14 @@ class NodeVisit:
         return candidates
 
 
-def _rows_of(facts: IndexFacts, node: NodeImage) -> RangeColumns:
-    view = facts.view
-    object_ids = np.asarray(view.object_ids, dtype=np.int64)
-    holed = (
-        np.fromiter((object_id in view.holed for object_id in view.object_ids), np.bool_, len(object_ids))
-        if view.holed
-        else np.zeros(len(object_ids), dtype=np.bool_)
-    )
-    starts, ends = np.asarray(view.starts, dtype=np.int64), np.asarray(view.ends, dtype=np.int64)
-    return RangeColumns(starts, ends, node.positions(object_ids), holed)
-
-
-def _run_objects(request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between) -> int:
+def _run_objects(
+    request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between, awaited: Flags
+) -> int:
     """How many positions a scan may ask for in list order; 0 where no run of neighbours leads to the offset."""
     if place.before is None or place.before.end != offset:
         return 0
-    objects, positions, length = ranges.run_to(offset)
+    run = ranges.run_to(offset, awaited)
     wanted = request.limit - picked
     if request.end != OPEN_END:
-        wanted = min(wanted, -((request.end - offset) * objects // -length))
-    return in_run(objects, positions, wanted)
+        wanted = min(wanted, -((request.end - offset) * run.objects // -run.offsets))
+    return in_run(run.objects, run.positions, wanted)

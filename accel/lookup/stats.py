@@ -7,10 +7,10 @@ that an export has few series.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from accel.errors import AccelError
 from accel.image import ImageVersion, version_number
@@ -166,7 +166,7 @@ class AcceleratorStats:
         image_unconfirmed_seconds: since it was last known to be the newest: since that question to the source began,
             for a source that cannot tell since the last one that it answered at all.
         lookups, knowledge, loader, hints, hedging: the parts.
-        memory_bytes: of all caches.
+        memory_bytes: of all caches, and of what the source of images keeps beside its images.
         memory_bytes_max: the sum of their bounds.
         node_hints: which hints of which nodes are used, and why others are not; of nodes that were asked for any.
     """
@@ -244,9 +244,21 @@ class ReportLimit:
             return times
 
 
+_USUAL_ENDINGS: Final = (Ending.LIMIT, Ending.END)
+
+
+def count_answers(counters: Counters[LookupStats], answers: Sequence[Answer]) -> None:
+    """Lookups of one call finished."""
+    others = [answer for answer in answers if answer.rounds or answer.ending not in _USUAL_ENDINGS]
+    warm = len(answers) - len(others)
+    counters.add(lookups=warm, warm=warm)
+    for answer in others:
+        count_answer(counters, answer)
+
+
 def count_answer(counters: Counters[LookupStats], answer: Answer) -> None:
     """A lookup finished."""
-    if not answer.rounds and (answer.ending is Ending.LIMIT or answer.ending is Ending.END):
+    if not answer.rounds and answer.ending in _USUAL_ENDINGS:
         counters.add_each("lookups", "warm")
         return
     counters.add(

@@ -17,8 +17,8 @@ appends.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from threading import Lock
 from typing import Final, Protocol
 
@@ -30,16 +30,16 @@ from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.retention import place_truncation
 from accel.history.rules.segments import KeyProfile, KeyRanges
 from accel.history.rules.states import StreamState
-from accel.history.rules.values import checked_id, checked_integer, segment_text
+from accel.history.rules.values import TIME_MS_END, checked_id, checked_integer, segment_text
 from accel.history.store import Stream
 from accel.image import OPEN_END, ImageVersion, version_number
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.arrival_order import SegmentRead
-from accel.streams.rules.events import EventBatch, HostClock, decode_events
+from accel.streams.rules.events import EventBatch, EventColumns, HostClock, decode_columns
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from accel.streams.time_index import PartCache, SegmentTimeIndex
 from accel.system import SYSTEM, Components
-from loaders.format import RecordBatch
+from loaders.format import BatchColumns
 from loaders.lifetime import PerProcess
 from loaders.shared_loads import SharedChunks, SharedLoads
 from loaders.store import ObjectStore
@@ -150,11 +150,11 @@ class ObjectSegmentSource:
             known.stream_id, fill.offset, end, max_bytes=fill.max_bytes, ranges=self._chunks
         )
         try:
-            batches = list(reading)
+            columns = list(reading.columns())
         except InvalidRequest:
             self._refuse_truncated(fill)
             return SegmentEvents((), fill.offset, fill.token, as_of)  # nothing was written yet
-        timed, token = self._timed(fill, known, batches)
+        timed, token = self._timed(fill, known, columns)
         newest = version_number(self._accelerator.image_version)  # a read may go on with a newer one
         return SegmentEvents(timed, reading.next_offset, token, as_of, newest)
 
@@ -233,26 +233,28 @@ class ObjectSegmentSource:
             self._accelerator.follow()
         return _Newest(asked_seconds, active)
 
-    def _timed(self, fill: Fill, known: _Known, batches: list[RecordBatch]) -> tuple[tuple[EventBatch, ...], int]:
+    def _timed(self, fill: Fill, known: _Known, columns: list[BatchColumns]) -> tuple[tuple[EventBatch, ...], int]:
         """Events with the values of the time index, as far as that has moved; the others have the value they log."""
-        if not batches:
+        if not columns:
             return (), fill.token
         unit = self._offset_unit()
-        decoded, are_timed = zip(*(decode_events(batch, fill.segment_id, unit) for batch in batches), strict=True)
-        index = self._index(fill.segment_id, known, decoded[-1].next_offset, is_timed=all(are_timed))
-        count = 0 if index is None else sum(events.next_offset <= index.end_offset for events in decoded)
+        decoded = [decode_columns(batches, fill.segment_id, unit) for batches in columns]
+        ends = np.concatenate([batches.end_offsets for batches in columns])
+        is_timed = all(events.are_timed for events in decoded)
+        index = self._index(fill.segment_id, known, int(ends[-1]), is_timed=is_timed)
+        count = 0 if index is None else int(ends.searchsorted(index.end_offset, side="right"))
         values: list[int] = []
         token = 0 if fill.offset == 0 else fill.token
         if index is not None and count:
+            bounds = np.concatenate((columns[0].base_offsets[:1], ends[:count]))
             try:
-                values, token = _values_in(index, decoded[:count], token)
+                values, token = _values_in(index, bounds.tolist(), token)
             except (AccelError, ValueError) as error:
                 _let_go(fill.segment_id, known, error)
                 count = 0
         # One append, one record: so the number of the next one is known though the index has not moved so far.
-        token = token if token == NO_TOKEN else token + len(decoded) - count
-        timed = map(EventBatch.with_value, decoded[:count], values)
-        return (*timed, *decoded[count:]), token
+        token = token if token == NO_TOKEN else token + len(ends) - count
+        return _batches(decoded, values), token
 
     def _index(self, segment_id: int, known: _Known, end: int, *, is_timed: bool) -> SegmentTimeIndex | None:
         """The index, opened when it is first wanted; asked for news once an image, for data that logs no time only."""
@@ -290,16 +292,69 @@ class ObjectSegmentSource:
             raise PositionTruncated(self._stream.name, fill.segment_id, fill.offset, dict(head.cut))
 
 
-def _values_in(index: SegmentTimeIndex, batches: Sequence[EventBatch], token: int) -> tuple[list[int], int]:
-    """The clock values of batches that follow one another, and where the next read goes on in the index."""
-    start, end = batches[0].offset, batches[-1].next_offset
+def _batches(decoded: list[EventColumns], values: list[int]) -> tuple[EventBatch, ...]:
+    """The events of each append; the first ones have these values."""
+    batches: list[EventBatch] = []
+    for columns in decoded:
+        batches += columns.batches(values[len(batches) : len(batches) + len(columns.values)])
+    return tuple(batches)
+
+
+def _values_in(index: SegmentTimeIndex, bounds: list[int], token: int) -> tuple[list[int], int]:
+    """The clock values of batches between these offsets, and where the next read goes on in the index."""
+    start, end = bounds[0], bounds[-1]
     read = index.read(start, end - start, token)
-    if len(read.values) == len(batches):  # one append, one record: as our own writer does it
+    if len(read.values) == len(bounds) - 1:  # one append, one record: as our own writer does it
         return read.values.tolist(), read.token
-    pieces = [index.read(batch.offset, batch.next_offset - batch.offset) for batch in batches]
+    pieces = [index.read(first, after - first) for first, after in pairwise(bounds)]
     return [piece.value for piece in pieces], read.token
 
 
 def _let_go(segment_id: int, known: _Known, error: Exception) -> None:
     log.warning("time index of segment %s is not used: %s", segment_text(segment_id), error)
     known.index, known.is_opened = None, True
+
+
+# Where a time begins
+
+
+def cut_at(stream: Stream, source: SegmentSource, time_ms: int | None) -> dict[int, int]:
+    """The cut before the first events that arrived at a time or later.
+
+    O(log events) reads of one batch for each segment, besides the calls of `Stream.segments_at`.
+
+    Args:
+        stream: which.
+        source: reads it.
+        time_ms: milliseconds since 1970; None = behind all events that the source knows.
+
+    Raises:
+        AccelError: something could not be read.
+    """
+    begins = stream.segments_at(TIME_MS_END - 1 if time_ms is None else time_ms)
+    if not stream.cuts.is_valid(begins):
+        begins = stream.head()  # what was there at that time was truncated
+    return {
+        segment_id: offset if offset < 0 else _first_offset(source, segment_id, offset, time_ms)
+        for segment_id, offset in begins.items()
+    }
+
+
+def _first_offset(source: SegmentSource, segment_id: int, low: int, time_ms: int | None) -> int:
+    """Where the first batch of a segment begins, from an offset on, that is not before a time: times never fall."""
+
+    def earlier(offset: int) -> int | None:
+        """Where the batch at an offset ends, if there is one and it came before the time."""
+        batches = source.fill(Fill(segment_id, offset, 1)).batches
+        is_earlier = bool(batches) and (time_ms is None or batches[0].value < time_ms)
+        return batches[0].next_offset if is_earlier else None
+
+    width = 0
+    while (end := earlier(low + width)) is not None:
+        low, width = end, max(1, 2 * width)
+    high = low + width
+    while low < high:
+        middle = (low + high) // 2
+        end = earlier(middle)
+        low, high = (low, middle) if end is None else (end, high)
+    return low

@@ -18,7 +18,13 @@ from loaders.format.block_index import (
 )
 from loaders.format.composite import CompositeObject, LinkedObject, decode_composite, encode_composite
 from loaders.format.object_encoder import ObjectEncoder
-from loaders.format.records import RecordBatch, decode_block_bytes, encode_block
+from loaders.format.records import (
+    BatchColumns,
+    RecordBatch,
+    decode_block_bytes,
+    decode_block_columns,
+    encode_block,
+)
 from loaders.format.tail import (
     FOOTER_SIZE_BYTES,
     Footer,
@@ -34,6 +40,7 @@ __all__ = [
     "FOOTER_SIZE_BYTES",
     "OPEN_END",
     "ROW_SIZE_BYTES",
+    "BatchColumns",
     "BlockIndex",
     "BlockRow",
     "CompositeObject",
@@ -45,6 +52,7 @@ __all__ = [
     "RecordBatch",
     "check_tail",
     "decode_block_bytes",
+    "decode_block_columns",
     "decode_block_index",
     "decode_composite",
     "decode_footer",

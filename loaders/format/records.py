@@ -26,14 +26,22 @@ stands for ``-count`` offsets, so its end is ``base - count``.
 
 A row of the index names a run of bytes that holds one block, or after compaction several of them end to end. The row
 and the blocks say many things twice (stream, offsets, number of batches, sizes); all of them must agree.
+
+Batches are decoded as columns (`BatchColumns`): their headers are found one behind the other, read as one array and
+checked at once. No batch is an object, and no payload is copied, before somebody asks for it. What does not pass the
+check is read again batch by batch, which says what is wrong and where.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from loaders.errors import CorruptObject
 from loaders.format.block_index import BATCH_HEADER_SIZE_BYTES, BLOCK_HEADER_SIZE_BYTES, BlockRow
@@ -44,6 +52,13 @@ BATCH_MAGIC = 0x22
 
 _BLOCK_HEADER = struct.Struct(">BBii")
 _BATCH_HEADER = struct.Struct(">Bqqqii")
+_LENGTH_AT: Final = 29
+_LENGTH = struct.Struct(">i")
+_HEADER_COLUMNS: Final = np.dtype(
+    [("magic", "u1"), ("stream_id", ">i8"), ("epoch", ">i8"), ("base", ">i8"), ("count", ">i4"), ("length", ">i4")]
+)
+_HEADER_BYTES: Final = np.arange(BATCH_HEADER_SIZE_BYTES)
+Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +89,92 @@ class RecordBatch:
         return header + self.payload
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchColumns:
+    """Batches of one stream that follow one another, as columns over the bytes that they lie in. Threads: immutable.
+
+    Attributes:
+        stream_id: theirs.
+        epochs: of each, the writer's.
+        base_offsets: the first offset of each; ascending.
+        counts: of each, as its header has it.
+        starts: where in the data the payload of each begins.
+        ends: and where it ends.
+        data: holds the payloads; a view keeps all that it was cut out of in memory.
+    """
+
+    stream_id: int
+    epochs: Numbers
+    base_offsets: Numbers
+    counts: Numbers
+    starts: Numbers
+    ends: Numbers
+    data: bytes | memoryview
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def end_offsets(self) -> Numbers:
+        """One past the last offset that each stands for."""
+        return self.base_offsets + np.abs(self.counts)
+
+    def wanted(self, start: int, end: int | None, max_bytes: int) -> BatchColumns:
+        """Those that bring anything new to who stands at an offset, and begin before an end. O(batches), no loop.
+
+        Args:
+            start: where the reader stands.
+            end: None = no end.
+            max_bytes: of payload; the batch that reaches it is the last. One without payload counts as a byte.
+        """
+        ends = self.end_offsets
+        chosen = self
+        if int(ends[0]) <= start or (end is not None and int(self.base_offsets[-1]) >= end) or not self.counts.all():
+            is_new = ends > np.maximum(start, np.concatenate(([start], ends[:-1])))
+            chosen = self.where(is_new if end is None else is_new & (self.base_offsets < end))
+        stop = int(_budgeted(chosen).cumsum().searchsorted(max_bytes)) + 1 if max_bytes > 0 else 0
+        return chosen if stop >= len(chosen) else chosen.where(slice(stop))
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all payloads, as far as a budget is concerned: one without payload counts as a byte."""
+        return int(_budgeted(self).sum())
+
+    def after(self, number: int) -> BatchColumns:
+        """All but so many of the first."""
+        return self.where(slice(number, None)) if number else self
+
+    def owned(self) -> BatchColumns:
+        """The same over bytes that hold nothing else: one copy of those from the first payload to the last one."""
+        if isinstance(self.data, bytes) or not len(self):
+            return self
+        first, last = int(self.starts[0]), int(self.ends[-1])
+        return replace(self, starts=self.starts - first, ends=self.ends - first, data=bytes(self.data[first:last]))
+
+    def __iter__(self) -> Iterator[RecordBatch]:
+        """Each as an object of its own, which keeps nothing but its own bytes in memory."""
+        columns = (self.epochs, self.base_offsets, self.counts, self.starts, self.ends)
+        for epoch, base, count, start, end in zip(*(column.tolist() for column in columns), strict=True):
+            yield RecordBatch(self.stream_id, epoch, base, count, bytes(self.data[start:end]))
+
+    def where(self, chosen: NDArray[np.bool_] | slice) -> BatchColumns:
+        """Some of them, over the same bytes."""
+        return BatchColumns(
+            self.stream_id,
+            self.epochs[chosen],
+            self.base_offsets[chosen],
+            self.counts[chosen],
+            self.starts[chosen],
+            self.ends[chosen],
+            self.data,
+        )
+
+
+def _budgeted(columns: BatchColumns) -> Numbers:
+    sizes: Numbers = np.maximum(1, columns.ends - columns.starts)
+    return sizes
+
+
 def encode_block(batches: Sequence[RecordBatch]) -> bytes:
     """One block of these batches, header first; the numbers must fit their fields."""
     body = [batch.encode() for batch in batches]
@@ -88,32 +189,106 @@ def decode_block_bytes(
 
     Complexity: O(batches) and a copy of their payloads, so that none keeps the whole block in memory.
 
+    Args and errors: as `decode_block_columns`, of one row.
+    """
+    return list(decode_block_columns(data, [row], key=key, object_size_bytes=object_size_bytes))
+
+
+def decode_block_columns(
+    data: bytes | memoryview, rows: Sequence[BlockRow], *, key: str, object_size_bytes: int
+) -> BatchColumns:
+    """The batches of neighbouring rows of the index as columns over the same bytes: nothing is copied.
+
+    Complexity: O(batches); a loop in Python over their lengths, since each says where the next one begins.
+
     Args:
-        data: the bytes ``[position, position + size)`` that the row names.
-        row: the row of the index.
+        data: the bytes that the rows name, which lie end to end: of each ``[position, position + size)``.
+        rows: rows of the index, of one stream; at least one.
         key: the object's key, for the error's sake.
         object_size_bytes: length of the whole object, for the error's sake.
 
     Raises:
-        CorruptObject: bytes that are no blocks of whole batches, or that say anything else than the row does: another
+        CorruptObject: bytes that are no blocks of whole batches, or that say anything else than a row does: another
             stream, other offsets, another number of batches, another size. Batches may leave offsets out, but may not
             go back.
 
     Source: docs/formats.md, "Data block".
     """
-    corrupt = partial(CorruptObject, key, object_size_bytes)
-    if len(data) != row.size_bytes:
-        expected = f"{row.size_bytes} bytes of blocks at {row.position}"
-        raise corrupt(expected=expected, found=f"{len(data)} bytes")
-    reader = _RowReader(memoryview(data), row, corrupt)
-    while reader.position < len(data):
-        reader.read_block()
-    reader.check_complete()
-    return reader.batches
+    columns = _columns(data, rows) if len(data) == sum(row.size_bytes for row in rows) else None
+    if columns is None:
+        corrupt = partial(CorruptObject, key, object_size_bytes)
+        _refuse(memoryview(data), rows, corrupt)
+        raise corrupt(expected=f"rows of one stream from {rows[0].position} on, end to end", found="others")
+    return columns
+
+
+def _columns(data: bytes | memoryview, rows: Sequence[BlockRow]) -> BatchColumns | None:
+    """The batches; None if anything does not fit."""
+    heads: list[int] = []
+    firsts: list[int] = []
+    position = 0
+    for row in rows:
+        firsts.append(len(heads))
+        position += row.size_bytes
+        if not _find_heads(data, position - row.size_bytes, position, row, heads):
+            return None
+    at = np.array(heads, dtype=np.int64)
+    headers = np.frombuffer(data, dtype=np.uint8)[at[:, None] + _HEADER_BYTES].view(_HEADER_COLUMNS).ravel()
+    starts = at + BATCH_HEADER_SIZE_BYTES
+    names = ("epoch", "base", "count")
+    epochs, bases, counts = (headers[name].astype(np.int64) for name in names)
+    stream_id = rows[0].stream_id
+    columns = BatchColumns(stream_id, epochs, bases, counts, starts, starts + headers["length"], data)
+    ends = columns.end_offsets
+    lasts = [first - 1 for first in (*firsts[1:], len(heads))]
+    is_right = (
+        bool((headers["magic"] == BATCH_MAGIC).all() and (headers["stream_id"] == stream_id).all())
+        and bases[firsts].tolist() == [row.start for row in rows]
+        and ends[lasts].tolist() == [row.end for row in rows]
+        and bool((bases <= ends).all() and (ends[:-1] <= bases[1:]).all())
+    )
+    return columns if is_right else None
+
+
+def _find_heads(data: bytes | memoryview, position: int, end: int, row: BlockRow, heads: list[int]) -> bool:
+    """Where the headers of all batches of a row begin; whether blocks and lengths fit each other and the row."""
+    before, length_at = len(heads), _LENGTH.unpack_from
+    while position < end:
+        start = position + BLOCK_HEADER_SIZE_BYTES
+        if start > end:
+            return False
+        magic, flags, count, length = _BLOCK_HEADER.unpack_from(data, position)
+        block_end, block_before = start + length, len(heads)
+        if magic != BLOCK_MAGIC or flags != BLOCK_FLAGS or not start <= block_end <= end:
+            return False
+        position, last = start, block_end - BATCH_HEADER_SIZE_BYTES
+        while position <= last:
+            heads.append(position)
+            (payload_bytes,) = length_at(data, position + _LENGTH_AT)
+            if payload_bytes < 0:
+                return False
+            position += BATCH_HEADER_SIZE_BYTES + payload_bytes
+        if position != block_end or not 0 < count == len(heads) - block_before:
+            return False
+    return len(heads) - before == row.record_count > 0
+
+
+def _refuse(data: memoryview, rows: Sequence[BlockRow], corrupt: Callable[..., CorruptObject]) -> None:
+    """Say what is wrong with the bytes of rows, and where."""
+    end = 0
+    for row in rows:
+        piece, end = data[end : end + row.size_bytes], end + row.size_bytes
+        if len(piece) != row.size_bytes or (row is rows[-1] and end < len(data)):
+            found = len(piece) + max(0, len(data) - end)
+            raise corrupt(expected=f"{row.size_bytes} bytes of blocks at {row.position}", found=f"{found} bytes")
+        reader = _RowReader(piece, row, corrupt)
+        while reader.position < len(piece):
+            reader.read_block()
+        reader.check_complete()
 
 
 class _RowReader:
-    """Walks over the blocks of one row; ``position`` is the next byte to read. One thread at a time."""
+    """Walks over the blocks of one row to say what is wrong; ``position`` is the next byte. One thread at a time."""
 
     def __init__(self, data: memoryview, row: BlockRow, corrupt: Callable[..., CorruptObject]) -> None:
         self.batches: list[RecordBatch] = []

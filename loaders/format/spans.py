@@ -9,6 +9,7 @@ together, and those in between are thrown away, as long as the gaps and the span
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -54,8 +55,9 @@ def join_spans(
     for neighbours_stop in stops:
         while first < neighbours_stop:
             limit = int(starts[first]) + span_size_bytes_max
-            fitting = int(ends[first:neighbours_stop].searchsorted(limit, side="right"))
-            spans.append((first, first + max(fitting, 1)))
+            # Not numpy's search, which gives way to other threads: beside busy ones each call would wait for its turn.
+            fitting = bisect_right(ends, limit, first, neighbours_stop)
+            spans.append((first, max(fitting, first + 1)))
             first = spans[-1][1]
     return spans
 

@@ -17,6 +17,7 @@ The root is a record (form ``pack-root``, version 1) in the envelope of every ro
     | generation  | of the root                                                                       |
     | parts       | the data objects: generation and name (which make the key), size_bytes            |
     | entries     | packed columns, below: one row a filter, by ascending object id                   |
+    | wide        | likewise, those of a capacity above 23,929; without such filters the field is not there |
 
     | column      | meaning                                                                           |
     |-------------|-----------------------------------------------------------------------------------|
@@ -25,6 +26,9 @@ The root is a record (form ``pack-root``, version 1) in the envelope of every ro
     | offset, length | its bytes there                                                                |
     | crc32       | of them                                                                           |
     | capacity    | ids that the filter was made for, as its own header says again                    |
+
+Filters of more than 23,929 ids stand apart, since releases that cannot read them refuse a root that names one among the
+others: they pass over the field, and open these objects.
 
 **Reading.** A filter excludes objects, so a wrong one would be worse than none. Each is taken only for the object, size
 included, that it was built for, if its checksum is right and the filter is sound in itself; any other is left out and
@@ -54,7 +58,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from bloom import ERROR_RATE, Geometry, StreamFilter
+from bloom import ERROR_RATE, NARROW_CAPACITY_MAX, Geometry, StreamFilter
 from bloom.stream_filter import HEADER_SIZE_BYTES
 from loaders.format.spans import join_spans
 from loaders.hints.problems import ByteSpan, HintProblem, HintTrouble, read_span
@@ -80,12 +84,13 @@ class PackPart(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class _StoredRoot(msgspec.Struct, frozen=True):
+class _StoredRoot(msgspec.Struct, frozen=True, omit_defaults=True):
     namespace: str
     node_id: int
     generation: int
     parts: list[PackPart]
     entries: bytes
+    wide: bytes = b""
 
 
 PACK_ROOT_FORM = RecordForm("pack-root", 1, _StoredRoot)
@@ -154,8 +159,10 @@ class PackRoot:
         Raises:
             FormatLimit: more than 1,048,576 filters.
         """
-        entries = pack_columns(self.entries)
-        stored = _StoredRoot(self.namespace, self.node_id, self.generation, list(self.parts), entries)
+        is_wide = self.entries["capacity"] > NARROW_CAPACITY_MAX
+        wide = pack_columns(self.entries[is_wide]) if is_wide.any() else b""
+        entries = pack_columns(self.entries[~is_wide])
+        stored = _StoredRoot(self.namespace, self.node_id, self.generation, list(self.parts), entries, wide)
         return seal_root(PACK_ROOT_FORM.encode(stored))
 
 
@@ -192,6 +199,9 @@ def decode_pack_root(data: bytes, *, namespace: str, node_id: int) -> PackRoot:
     check_identity(where, (stored.namespace, stored.node_id), (namespace, node_id))
     with damage_told(where):
         entries = unpack_columns(stored.entries, PACK_ENTRY, where)
+        if stored.wide:
+            entries = np.concatenate([entries, unpack_columns(stored.wide, PACK_ENTRY, where)])
+            entries = entries[np.argsort(entries["object_id"], kind="stable")]
         return PackRoot(namespace, node_id, stored.generation, tuple(stored.parts), entries)
 
 

@@ -13,16 +13,17 @@ import click
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.verify import verify as verify_catalog
-from accel.cli.catalog.compact import CompactionWork, compaction_options
+from accel.cli.catalog.compact import CompactionWork, compaction_options, show_foreign_plan
 from accel.cli.catalog.gc import Collection, collection_options
 from accel.cli.catalog.hints import HintWork, hint_options
 from accel.cli.catalog.verify import show_verification
-from accel.cli.options import command, end_with, yes_option
+from accel.cli.options import command, end_with, image_option, yes_option
 from accel.cli.stream.options import data_elsewhere_option, moment_option, parse_name, read_by
 from accel.cli.stream.retention import exit_code, shown_retention
 from accel.errors import HostMissing
 from accel.hint_building import HintPlan, HintReport
 from accel.history.store import GivenSizes
+from accel.image import MetadataImage
 from accel.units import count_text, time_text
 from spark_jobs.cli.options import Command, JobChoice, job_options
 from spark_jobs.compact import compact_on_spark, plan_on_spark
@@ -38,12 +39,17 @@ from spark_jobs.survey import SparkBulkScan
     "accel job compact s3://bucket/prefix --node 4 --rewrite-all --target-objects 1",
 )
 @compaction_options
+@image_option
 @job_options
-def compact(*, job: JobChoice, work: CompactionWork) -> None:
+def compact(*, job: JobChoice, work: CompactionWork, image: MetadataImage | None) -> None:
     """Make few large objects of many small ones: `accel catalog compact`, its groups merged in tasks.
 
     Ends with 4 if some groups could not be compacted; running it again takes up what is left.
+    With --image only --dry-run is possible, as of `accel catalog compact`.
     """
+    if image is not None:
+        show_foreign_plan(work, image, job.store.open(), job.output)
+        return
     with ObjectCatalog.open(job.store.open()):
         pass  # a bucket without a catalog is told before Spark is started
     with job.spark() as spark:
@@ -61,13 +67,14 @@ def compact(*, job: JobChoice, work: CompactionWork) -> None:
     "accel job build-filters s3://bucket/prefix --node 4 --only-bad --dry-run",
 )
 @hint_options(filters=True, snapshots=False)
+@image_option
 @job_options
-def build_filters(*, job: JobChoice, work: HintWork) -> None:
+def build_filters(*, job: JobChoice, work: HintWork, image: MetadataImage | None) -> None:
     """Bring each node's filter pack up to date: `accel catalog build-filters`, a task a node.
 
     Ends with 4 if some filters could not be built.
     """
-    _on_spark(job, work)
+    _on_spark(job, work, image)
 
 
 @command(
@@ -76,45 +83,48 @@ def build_filters(*, job: JobChoice, work: HintWork) -> None:
     "accel job build-snapshot s3://bucket --node 4",
 )
 @hint_options(filters=False, snapshots=True)
+@image_option
 @job_options
-def build_snapshot(*, job: JobChoice, work: HintWork) -> None:
+def build_snapshot(*, job: JobChoice, work: HintWork, image: MetadataImage | None) -> None:
     """Sort what the objects of each node hold by stream: `accel catalog build-snapshot`, a task a node.
 
     Ends with 4 if an object cannot be opened, which is left out, or a node's snapshot could not be built.
     """
-    _on_spark(job, work)
+    _on_spark(job, work, image)
 
 
 @command(
     "Write filter packs and index snapshots, opening each new object once.",
     "accel job build-hints s3://bucket/prefix",
     "accel job build-hints s3://bucket/prefix --dry-run",
+    "accel job build-hints s3://bucket/prefix --image s3://bucket/image.json",
 )
 @hint_options(filters=True, snapshots=True)
+@image_option
 @job_options
-def build_both(*, job: JobChoice, work: HintWork) -> None:
+def build_both(*, job: JobChoice, work: HintWork, image: MetadataImage | None) -> None:
     """Do what build-filters and build-snapshot do, in one pass: `accel catalog build-hints`, a task a node.
 
     Ends with 4 if some of it could not be built.
     """
-    _on_spark(job, work)
+    _on_spark(job, work, image)
 
 
 rebuild_filters = copy(build_filters)
 rebuild_filters.name, rebuild_filters.hidden = "rebuild-filters", True  # its former name
 
 
-def _on_spark(job: JobChoice, work: HintWork) -> None:
-    job.check_nodes(work.nodes)
+def _on_spark(job: JobChoice, work: HintWork, image: MetadataImage | None) -> None:
+    job.check_nodes(work.nodes, image)
     with job.spark() as spark:
 
         def plan_with(work: HintWork, tell: Callable[..., object]) -> HintPlan:
             return plan_hints_on_spark(
-                spark, job.store, work.choice, nodes=work.nodes, at_once=job.tasks, progress=tell
+                spark, job.store, work.choice, nodes=work.nodes, image=image, at_once=job.tasks, progress=tell
             )
 
         def build_with(plan: HintPlan, tell: Callable[..., object]) -> HintReport:
-            return build_hints_on_spark(spark, job.store, plan, at_once=job.tasks, progress=tell)
+            return build_hints_on_spark(spark, job.store, plan, image=image, at_once=job.tasks, progress=tell)
 
         code = work.carry_out(plan_with, build_with, job.output)
     end_with(code)

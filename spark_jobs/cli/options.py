@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accel.catalog import ObjectCatalog
 from accel.cli.options import option, output_options, required_url, s3_options
 from accel.errors import MissingExtra
-from accel.hint_building import listed_nodes
+from accel.hint_building import listed_nodes, opened_catalog
+from accel.image import MetadataImage
 from accel.rendering import Output
 from loaders.store import S3Settings
 from spark_jobs.session import session
@@ -60,14 +60,14 @@ class JobChoice:
                 self.output.note(f"Spark's pages are at {started.sparkContext.uiWebUrl}")
             yield started
 
-    def check_nodes(self, nodes: frozenset[int] | None) -> None:
-        """Tell of a bucket without a catalog, and of nodes that it does not have, before Spark is started.
+    def check_nodes(self, nodes: frozenset[int] | None, image: MetadataImage | None = None) -> None:
+        """Tell of a bucket without a catalog, and of nodes that it or an image does not have, before Spark is started.
 
         Raises:
             click.UsageError: a node that the catalog does not have.
             CatalogMissing, StoreError: the catalog cannot be read now.
         """
-        with ObjectCatalog.open(self.store.open()) as catalog:
+        with opened_catalog(self.store.open(), image) as catalog:
             if nodes is None:
                 return
             try:

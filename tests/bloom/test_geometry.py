@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bloom import CAPACITY_CLASSES, CAPACITY_MAX, Geometry, class_for
+from bloom import CAPACITY_CLASSES, CAPACITY_MAX, NARROW_CAPACITY_MAX, Geometry, class_for
 
 
 @pytest.mark.parametrize("capacity", [*range(1, 200), *CAPACITY_CLASSES, 9_000, CAPACITY_MAX - 1])
@@ -39,12 +39,24 @@ def test_the_documented_sizes_of_the_other_library_are_bits_in_words_of_8_bytes(
     assert math.ceil(bits / 64) * 8 == size_bytes
 
 
-def test_the_largest_capacity_is_the_last_one_that_pybloom_live_hashes_as_we_do() -> None:
-    assert pybloom_live.BloomFilter(CAPACITY_MAX, 0.01).hashfn().digest_size == 16
-    assert pybloom_live.BloomFilter(CAPACITY_MAX + 1, 0.01).hashfn().digest_size != 16
-    Geometry(CAPACITY_MAX)
-    with pytest.raises(ValueError, match="at most 32767 bits a slice, found 32768 for a capacity of 23930"):
-        Geometry(CAPACITY_MAX + 1)
+def test_filters_are_wide_from_where_pybloom_live_takes_another_hash() -> None:
+    assert pybloom_live.BloomFilter(NARROW_CAPACITY_MAX, 0.01).hashfn().digest_size == 16
+    assert not Geometry(NARROW_CAPACITY_MAX).is_wide
+    assert pybloom_live.BloomFilter(NARROW_CAPACITY_MAX + 1, 0.01).hashfn().digest_size == 32
+    assert Geometry(NARROW_CAPACITY_MAX + 1).is_wide
+    assert pybloom_live.BloomFilter(CAPACITY_MAX, 0.01).hashfn().digest_size == 32
+
+
+@pytest.mark.parametrize("error_rate", [0.04, 0.1, 0.5])
+def test_wide_filters_of_fewer_slices_have_a_third_hash_and_are_refused(error_rate: float) -> None:
+    assert pybloom_live.BloomFilter(200_000, error_rate).hashfn().digest_size not in (2, 32)
+    with pytest.raises(ValueError, match=r"expected at least 6 slices of [0-9]+ bits, found [1-5] at"):
+        Geometry(200_000, error_rate)
+
+
+def test_no_filter_is_larger_than_two_to_the_21_bits_a_slice() -> None:
+    with pytest.raises(ValueError, match="at most 2097151 bits a slice, found 2738589 for a capacity of 2000000"):
+        Geometry(2_000_000)
 
 
 @pytest.mark.parametrize("error_rate", [0.0, -0.01, 1.0, 2.0, math.nan, math.inf, -math.inf, 1 / 257, 5e-324])
@@ -67,8 +79,10 @@ def test_an_absurd_capacity_is_refused_and_nothing_is_allocated(capacity: int) -
 
 def test_classes_ascend_by_about_a_quarter_up_to_the_largest_capacity() -> None:
     ratios = [larger / smaller for smaller, larger in itertools.pairwise(CAPACITY_CLASSES)]
-    assert all(1.19 < ratio < 1.29 for ratio in ratios)
-    assert CAPACITY_CLASSES[-1] == CAPACITY_MAX == 23_929
+    last_narrow = CAPACITY_CLASSES.index(NARROW_CAPACITY_MAX)
+    assert all(1.19 < ratio < 1.29 for number, ratio in enumerate(ratios) if number != last_narrow)
+    assert CAPACITY_CLASSES[last_narrow + 1] == 25_000
+    assert CAPACITY_CLASSES[-1] == CAPACITY_MAX == 1_000_000
 
 
 @given(st.integers(1, CAPACITY_MAX))

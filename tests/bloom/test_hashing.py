@@ -62,6 +62,26 @@ def test_the_first_pieces_are_the_positions_that_pybloom_live_uses() -> None:
     assert positions == list(peer.make_hashes(420_000))
 
 
+@given(st.lists(STREAM_IDS, min_size=1, max_size=20), st.integers(1, 40))
+def test_wide_pieces_are_the_positions_that_pybloom_live_uses(stream_ids: list[int], ids_max: int) -> None:
+    peer = pybloom_live.BloomFilter(100_000, 0.01)
+    expected = [list(peer.make_hashes(stream_id)) for stream_id in stream_ids]
+    cache = PieceCache(ids_max)
+    for hash_many in (hash_ids, cache.hash_ids, cache.hash_ids):
+        pieces = hash_many(np.array(stream_ids), is_wide=True)
+        assert (pieces[:, : peer.num_slices] % peer.bits_per_slice).tolist() == expected
+    assert hash_id(stream_ids[0], is_wide=True).tolist() == hash_ids(np.array(stream_ids), is_wide=True)[0].tolist()
+
+
+def test_the_table_of_wide_pieces_is_made_when_it_is_asked_for() -> None:
+    cache = PieceCache(64)
+    cache.hash_ids(np.arange(9))
+    assert cache.nbytes == 64 * 32
+    cache.hash_ids(np.arange(9), is_wide=True)
+    cache.hash_ids(np.arange(99), is_wide=True)
+    assert cache.nbytes == 64 * 32 + 64 * 40
+
+
 @pytest.mark.parametrize("stream_id", [-1, -(2**63), 2**63])
 def test_an_impossible_stream_id_is_refused(stream_id: int) -> None:
     with pytest.raises(ValueError, match=f"found {stream_id}"):

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bloom import CAPACITY_CLASSES, CAPACITY_MAX, Geometry, PieceCache, StreamFilter, class_for, hash_ids
+from bloom import (
+    CAPACITY_CLASSES,
+    CAPACITY_MAX,
+    NARROW_CAPACITY_MAX,
+    Geometry,
+    PieceCache,
+    StreamFilter,
+    class_for,
+    hash_ids,
+)
 from tests.bloom.peer import pybloom_filter, sorted_ids, stored
 
 STREAM_IDS = st.one_of(st.integers(0, 300), st.integers(0, 200_000), st.integers(0, 2**63 - 1))
@@ -31,7 +40,7 @@ def test_the_stored_bytes_are_those_of_pybloom_live(stream_ids: set[int], room: 
     assert StreamFilter.build(sorted_ids(stream_ids), capacity).to_bytes() == stored(peer)
 
 
-@pytest.mark.parametrize("count", [90, 900, 9_000, 9_999, CAPACITY_MAX])
+@pytest.mark.parametrize("count", [90, 900, 9_000, 9_999, NARROW_CAPACITY_MAX, 25_000])
 def test_the_stored_bytes_of_large_filters_are_those_of_pybloom_live(count: int) -> None:
     stream_ids = random_ids(count)
     stream_filter = StreamFilter.build(stream_ids, count)
@@ -81,6 +90,32 @@ def test_pybloom_live_reads_ours() -> None:
     assert all(stream_id in peer for stream_id in stream_ids.tolist())
 
 
+WIDE = Geometry(24_000)
+
+
+@given(st.sets(STREAM_IDS, min_size=1, max_size=100))
+def test_wide_filters_are_those_of_pybloom_live_both_ways(stream_ids: set[int]) -> None:
+    built = StreamFilter.build(sorted_ids(stream_ids), WIDE.capacity)
+    peer = pybloom_filter(list(stream_ids), WIDE.capacity)
+    assert built.to_bytes() == stored(peer)
+    assert StreamFilter.from_bytes(stored(peer)) == built
+    assert built.may_hold(sorted_ids(stream_ids)).all()
+    assert [number in built for number in range(100)] == [number in peer for number in range(100)]
+
+
+def test_a_wide_filter_as_full_as_can_be_lets_one_in_a_hundred_pass() -> None:
+    wide = StreamFilter.build(random_ids(40_000))
+    assert wide.geometry.capacity == 40_000
+    assert 0.008 < wide.may_hold(np.arange(1_000_000, 1_050_000)).mean() < 0.0125
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_pieces_of_the_other_width_are_refused(*, is_wide: bool) -> None:
+    geometry = Geometry(100) if is_wide else WIDE
+    with pytest.raises(ValueError, match="expected pieces of uint"):
+        StreamFilter.from_pieces(hash_ids(np.arange(3), is_wide=is_wide), geometry)
+
+
 @given(st.sets(STREAM_IDS, min_size=1, max_size=300))
 def test_a_filter_never_denies_what_it_holds(stream_ids: set[int]) -> None:
     stream_filter = StreamFilter.build(sorted_ids(stream_ids))
@@ -88,7 +123,7 @@ def test_a_filter_never_denies_what_it_holds(stream_ids: set[int]) -> None:
     assert stream_filter.may_hold(sorted_ids(stream_ids)).all()
 
 
-@pytest.mark.parametrize("count", [size for size in SIZES_AT_THE_EDGES if size <= CAPACITY_MAX])
+@pytest.mark.parametrize("count", [size for size in SIZES_AT_THE_EDGES if size <= 40_000])
 def test_a_filter_at_the_edge_of_a_class_never_denies_what_it_holds(count: int) -> None:
     stream_ids = random_ids(count, seed=count)
     stream_filter = StreamFilter.build(stream_ids)
@@ -152,7 +187,7 @@ def test_more_ids_than_the_capacity_are_refused() -> None:
 
 @pytest.mark.parametrize("count", [0, CAPACITY_MAX + 1])
 def test_an_object_without_a_class_has_no_filter(count: int) -> None:
-    with pytest.raises(ValueError, match=f"expected 1 to 23929 streams for a filter, found {count}"):
+    with pytest.raises(ValueError, match=f"expected 1 to 1000000 streams for a filter, found {count}"):
         StreamFilter.build(np.arange(count))
 
 
@@ -199,7 +234,7 @@ def with_field(number: int, value: float) -> bytes:
         (with_field(2, 2**63), "expected 7 slices"),
         (with_field(3, 0), "capacity of at least 1"),
         (with_field(3, 101), "found 7 of 137"),
-        (with_field(3, CAPACITY_MAX + 1), "bits a slice"),
+        (with_field(3, 2 * CAPACITY_MAX), "bits a slice"),
         (with_field(3, 2**64 - 1), "bits a slice"),
         (with_field(4, 102), "at most 101 ids in the filter, found 102"),
         (with_field(4, 2**64 - 1), "at most 101 ids"),

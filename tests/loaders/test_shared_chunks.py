@@ -37,6 +37,9 @@ def test_ranges_are_those_of_the_object(random: Random, chunk: int, kept: int, l
     for _ in range(60):
         key, start = str(random.randrange(3)), random.randrange(SIZE)
         end = random.randint(start + 1, SIZE + 20)
+        before, at_hand = requests(store), chunks.at_hand(key, start, end)
+        assert requests(store) == before
+        assert at_hand is None or bytes(at_hand) == store.get_range(key, start, end).body
         assert bytes(chunks.get_range(key, start, end)) == store.get_range(key, start, end).body
 
 

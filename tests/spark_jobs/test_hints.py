@@ -58,6 +58,20 @@ def test_tasks_build_what_one_process_builds(spark: SparkSession, filled: StoreS
     assert [state(store, node_id) for node_id in (4, 7)] == by_tasks
 
 
+def test_hints_of_an_image_from_elsewhere_are_those_of_the_catalog(spark: SparkSession, filled: StoreSpec) -> None:
+    store = filled.open()
+    with ObjectCatalog.open(store) as catalog:
+        image = catalog.image()
+    build(spark, filled)
+    by_catalog = [state(store, node_id) for node_id in (4, 7)]
+    for info in [*store.list("accel/hints/"), *store.list("accel/format")]:
+        store.delete(info.key)
+    plan = plan_hints_on_spark(spark, filled, BOTH, image=image)
+    report = build_hints_on_spark(spark, filled, plan, image=image)
+    assert [state(store, node_id) for node_id in (4, 7)] == by_catalog
+    assert report.row()["opened_objects"] == 8
+
+
 def test_only_what_is_new_is_opened(spark: SparkSession, filled: StoreSpec) -> None:
     build(spark, filled)
     fill(filled.open(), 4, [[(200, 0, 4)]])
@@ -74,13 +88,13 @@ def test_tasks_that_fail_are_counted_and_told(
 
     whole = hints._build_node
 
-    def broken(store: StoreSpec, plan: NodePlan) -> NodeReport:
+    def broken(store: StoreSpec, namespace: str, plan: NodePlan) -> NodeReport:
         from pyspark import TaskContext  # noqa: PLC0415 - as in a task
 
         context = TaskContext.get()
         if context is not None and context.attemptNumber() < failures:
             raise OSError("no disk")
-        return whole(store, plan)
+        return whole(store, namespace, plan)
 
     plan = plan_hints_on_spark(spark, filled, BOTH, nodes=frozenset({7}))
     monkeypatch.setattr(hints, "_build_node", broken)

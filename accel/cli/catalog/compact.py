@@ -14,13 +14,17 @@ import click
 
 from accel.catalog import ObjectCatalog
 from accel.cli.catalog.hints import node_option
-from accel.cli.options import EXIT_PARTIAL, SIZE, TIME, StoreChoice, command, end_with, store_options
+from accel.cli.options import EXIT_PARTIAL, SIZE, TIME, StoreChoice, command, end_with, image_option, store_options
 from accel.compaction import CompactionPlan, CompactionReport, CompactionSettings, Status, compact, plan_compaction
+from accel.compaction.controller import plan_for_controller
 from accel.compaction.plan import NodePlan
+from accel.image import MetadataImage
 from accel.rendering import Column, Output, Rendered, Shown, table_of
+from accel.system import SYSTEM
 from accel.units import count_text, size_text, time_text
 from loaders.merge.reading import MergeSettings
 from loaders.settings import MIB
+from loaders.store import ObjectStore
 
 GROUPS_SHOWN_MAX = 50
 _DEFAULTS = CompactionSettings()
@@ -166,15 +170,19 @@ def _settings(
     name="compact",
 )
 @compaction_options
+@image_option
 @store_options
-def compact_command(*, work: CompactionWork, store: StoreChoice, output: Output) -> None:
+def compact_command(*, work: CompactionWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> None:
     """Make few large objects of many small ones, node by node.
 
     Neighbours in a node's list are merged, those first that cost least for each object less. Every record stays; what a
     stream was trimmed of goes. Readers with an older image still find the old objects until gc. Groups that another run
     compacts meanwhile are left to it. Ends with 4 if some groups could not be compacted; running it again takes up what
-    is left.
+    is left. With --image only --dry-run is possible: `accel controller compact` merges, and the controller commits.
     """
+    if image is not None:
+        show_foreign_plan(work, image, store.open(), output)
+        return
     with ObjectCatalog.open(store.open()) as catalog:
         code = work.carry_out(
             lambda settings, tell: plan_compaction(catalog, settings, progress=tell),
@@ -182,6 +190,20 @@ def compact_command(*, work: CompactionWork, store: StoreChoice, output: Output)
             output,
         )
     end_with(code)
+
+
+def show_foreign_plan(work: CompactionWork, image: MetadataImage, store: ObjectStore, output: Output) -> None:
+    """What would be merged of a controller's objects.
+
+    Raises:
+        click.UsageError: it is no dry run.
+    """
+    if not work.is_dry_run:
+        raise click.UsageError(
+            "Of an image only '--dry-run' is possible here: 'accel controller compact --image' merges its objects, "
+            "and the controller commits them."
+        )
+    output.show(shown_compaction(plan_for_controller(store, image, work.settings, system=SYSTEM), None))
 
 
 def shown_compaction(plan: CompactionPlan, report: CompactionReport | None) -> Shown:

@@ -1,5 +1,7 @@
 """`accel catalog build-filters`, `build-snapshot` and `build-hints`: write hints of nodes, so that readers start warm.
 
+With `--image` the nodes are those of a controller's metadata, and no catalog is needed.
+
 Options, reports and texts are those of the jobs of the same names, which do it on Spark (`spark_jobs.cli.jobs`).
 """
 
@@ -12,8 +14,7 @@ from typing import Any
 
 import click
 
-from accel.catalog import ObjectCatalog
-from accel.cli.options import EXIT_PARTIAL, StoreChoice, command, end_with, store_options
+from accel.cli.options import EXIT_PARTIAL, StoreChoice, command, end_with, image_option, store_options
 from accel.hint_building import (
     Depth,
     FailedObject,
@@ -23,8 +24,10 @@ from accel.hint_building import (
     NodePlan,
     NodeReport,
     build_hints,
+    opened_catalog,
     plan_hints,
 )
+from accel.image import MetadataImage
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
 from accel.units import count_text, size_text, time_text
 
@@ -120,15 +123,16 @@ def _only_bad_option(*, is_wanted: bool) -> Callable[[Command], Command]:
     "accel catalog build-filters --node 4 --only-bad --dry-run --store s3://bucket",
 )
 @hint_options(filters=True, snapshots=False)
+@image_option
 @store_options
-def build_filters(*, work: HintWork, store: StoreChoice, output: Output) -> None:
+def build_filters(*, work: HintWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> None:
     """Bring each node's filter pack up to date.
 
     Filters are built for objects that have none of their id and size, and those of objects that are listed no more are
     dropped; the others stay. With --only-bad the stored ones are looked at as well, and those that cannot be read or
     let more than 1.25 % of absent streams pass are built anew. Ends with 4 if some filters could not be built.
     """
-    end_with(_in_this_process(work, store, output))
+    end_with(_in_this_process(work, image, store, output))
 
 
 @command(
@@ -137,34 +141,37 @@ def build_filters(*, work: HintWork, store: StoreChoice, output: Output) -> None
     "accel catalog build-snapshot --node 4 --store s3://bucket",
 )
 @hint_options(filters=False, snapshots=True)
+@image_option
 @store_options
-def build_snapshot(*, work: HintWork, store: StoreChoice, output: Output) -> None:
+def build_snapshot(*, work: HintWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> None:
     """Sort what the objects of each node hold by stream, and write it as an index.
 
     Only objects that the snapshot before does not cover are opened; what it says of the others is taken over. A node
     whose snapshot covers just what is listed is left alone. Ends with 4 if an object cannot be opened, which is left
     out, or a node's snapshot could not be built.
     """
-    end_with(_in_this_process(work, store, output))
+    end_with(_in_this_process(work, image, store, output))
 
 
 @command(
     "Write filter packs and index snapshots, opening each new object once.",
     "accel catalog build-hints --store s3://bucket",
     "accel catalog build-hints --dry-run --store s3://bucket",
+    "accel catalog build-hints --image image.json --store s3://bucket",
 )
 @hint_options(filters=True, snapshots=True)
+@image_option
 @store_options
-def build_both(*, work: HintWork, store: StoreChoice, output: Output) -> None:
+def build_both(*, work: HintWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> None:
     """Do what build-filters and build-snapshot do, in one pass: an object that is new to both is opened once.
 
     Ends with 4 if some of it could not be built.
     """
-    end_with(_in_this_process(work, store, output))
+    end_with(_in_this_process(work, image, store, output))
 
 
-def _in_this_process(work: HintWork, store: StoreChoice, output: Output) -> int:
-    with ObjectCatalog.open(store.open()) as catalog:
+def _in_this_process(work: HintWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> int:
+    with opened_catalog(store.open(), image) as catalog:
 
         def plan_with(work: HintWork, tell: Callable[..., object]) -> HintPlan:
             try:

@@ -16,6 +16,9 @@ record of the time index. Its payload is a list of events:
 All integers are big endian. The value is logged here with the data, so that an index of times that was lost with the
 memory of its host can be made again from the data, and is the same.
 
+The lists of many batches are decoded at once, by numpy over the bytes that were fetched (`EventColumns`). No event is
+an object before somebody asks for it.
+
 How much of the stream an event takes, its offset unit says: 1 where offsets count records; where they count bytes, its
 own and the 4 of its length. A batch of another producer has no such list: it is one event, as long as its batch.
 
@@ -37,14 +40,17 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise, repeat
 from threading import Lock
-from typing import Final, NamedTuple, overload
+from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accel.errors import CorruptObject
 from accel.history.rules.configuration import OffsetUnit
-from loaders.format import RecordBatch
+from loaders.format import BatchColumns, RecordBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAGIC: Final = b"AEvt"
 VERSION: Final = 1
@@ -55,6 +61,8 @@ PAYLOAD_SIZE_BYTES_MAX: Final = 2**31 - 1
 
 _LENGTH: Final = np.dtype(">u4")
 _VALUE_MAX: Final = 2**64 - 1
+_COLUMNS: Final = np.dtype([("magic", "S4"), ("version", "u1"), ("zeros", "V3"), ("value", ">u8"), ("count", ">u4")])
+_HEADER_BYTES: Final = np.arange(HEADER.size)
 Integers = NDArray[np.int64]
 
 
@@ -86,7 +94,8 @@ class EventBatch(Sequence[Event]):
         segment_id: their segment.
         value: of all of them.
         offsets: where each begins, and where the last one ends; ascending.
-        data: their bytes, one behind the other.
+        data: holds their bytes, one behind the other. Batches that were read together share one piece of data, up to
+            some MiB: one that is kept keeps all of it in memory.
         bounds: where in the data each begins, and where the last one ends.
 
     Attributes:
@@ -111,9 +120,26 @@ class EventBatch(Sequence[Event]):
         """The bytes of all its events, one behind the other, without their lengths."""
         return self.data[int(self.bounds[0]) : int(self.bounds[-1])]
 
-    def with_value(self, value: int) -> EventBatch:
-        """The same events with another value."""
-        return EventBatch(self.segment_id, value, self.offsets, self.data, self.bounds)
+    def to_arrow(self) -> pa.RecordBatch:
+        """Its events as columns of Arrow; payloads are not copied. O(events).
+
+        Columns: `segment_id`, `offset` and `next_offset` are int64, `value` is uint64, `payload` is large_binary.
+
+        Raises:
+            ImportError: pyarrow is not installed; the extra `arrow` brings it.
+        """
+        import pyarrow as pa  # noqa: PLC0415 - an extra, for who wants columns
+
+        count = len(self)
+        buffers = [None, pa.py_buffer(np.ascontiguousarray(self.bounds)), pa.py_buffer(self.data)]
+        columns = {
+            "segment_id": pa.array(np.full(count, self.segment_id, dtype=np.int64)),
+            "offset": pa.array(self.offsets[:-1]),
+            "next_offset": pa.array(self.offsets[1:]),
+            "value": pa.array(np.full(count, self.value, dtype=np.uint64)),
+            "payload": pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, buffers),
+        }
+        return pa.RecordBatch.from_pydict(columns)
 
     def within(self, start: int, end: int | None = None) -> EventBatch:
         """Those events that begin at an offset or after it, and before another one; None = no bound. May be empty."""
@@ -204,6 +230,119 @@ def decode_events(batch: RecordBatch, segment_id: int, unit: OffsetUnit) -> tupl
     if int(offsets[-1]) != batch.end_offset:
         raise _corrupt(batch, f"events up to offset {batch.end_offset}", f"an end at {offsets[-1]}")
     return EventBatch(segment_id, value, offsets, payload, bounds), True
+
+
+class EventColumns(NamedTuple):
+    """The events of record batches that follow one another, as columns over the bytes that they lie in.
+
+    Args:
+        segment_id: their segment.
+        values: of the host's clock, for each batch, as they were logged; uint64.
+        offsets: where each event begins, and behind those of a batch where its last one ends.
+        bounds: where in the data each event begins and ends, likewise.
+        firsts: where in both the events of each batch begin, and where those of the last one end.
+        data: holds the bytes.
+        are_timed: whether all batches log when they arrived.
+    """
+
+    segment_id: int
+    values: NDArray[np.uint64]
+    offsets: Integers
+    bounds: Integers
+    firsts: Integers
+    data: bytes
+    are_timed: bool = True
+
+    def batches(self, values: Sequence[int] | None = None) -> list[EventBatch]:
+        """The events of each batch, as views; O(batches).
+
+        Args:
+            values: for the first batches, in place of those that were logged.
+        """
+        told = self.values.tolist()
+        if values is not None:
+            told[: len(values)] = values
+        return [
+            EventBatch(self.segment_id, value, self.offsets[first:after], self.data, self.bounds[first:after])
+            for value, (first, after) in zip(told, pairwise(self.firsts.tolist()), strict=True)
+        ]
+
+
+def decode_columns(batches: BatchColumns, segment_id: int, unit: OffsetUnit) -> EventColumns:
+    """The events of many batches at once. O(events), no loop over events or batches in Python.
+
+    Args:
+        batches: as they were read, at least one. If any of them has no list of events, they are decoded one by one.
+        segment_id: whose data they are.
+        unit: what offsets of the stream count.
+
+    Raises:
+        CorruptObject: as `decode_events`.
+    """
+    owned = batches.owned()
+    columns = _columns(owned, segment_id, unit)
+    if columns is None:
+        return _joined([decode_events(batch, segment_id, unit) for batch in owned], segment_id)
+    return columns
+
+
+def _columns(batches: BatchColumns, segment_id: int, unit: OffsetUnit) -> EventColumns | None:
+    """The events; None if one of the batches has no list, or a list does not fit."""
+    starts, ends = batches.starts, batches.ends
+    room_bytes = ends - starts - HEADER.size
+    if (room_bytes <= 0).any():
+        return None
+    data = np.frombuffer(batches.data, dtype=np.uint8)
+    headers = data[starts[:, None] + _HEADER_BYTES].view(_COLUMNS).ravel()
+    counts = headers["count"].astype(np.int64)
+    is_list = (headers["magic"] == MAGIC) & (headers["version"] == VERSION)
+    if not (is_list & (counts > 0) & (counts <= room_bytes // LENGTH_SIZE_BYTES)).all():
+        return None
+    firsts = np.concatenate(([0], (counts + 1).cumsum()))
+    lengths = _lengths(data, starts + HEADER.size, counts)
+    is_event = np.ones(int(firsts[-1]), dtype=bool)
+    is_event[firsts[:-1]] = False
+    bounds = _running_many(ends - room_bytes + LENGTH_SIZE_BYTES * counts, ends, lengths, is_event)
+    spans = np.ones(len(lengths), dtype=np.int64) if unit is OffsetUnit.RECORDS else lengths + LENGTH_SIZE_BYTES
+    end_offsets = batches.end_offsets
+    offsets = _running_many(batches.base_offsets, end_offsets, spans, is_event)
+    lasts = firsts[1:] - 1
+    if (bounds[lasts] != ends).any() or (offsets[lasts] != end_offsets).any():
+        return None
+    values = headers["value"].astype(np.uint64)
+    return EventColumns(segment_id, values, offsets, bounds, firsts, bytes(batches.data))
+
+
+def _lengths(data: NDArray[np.uint8], starts: Integers, counts: Integers) -> Integers:
+    """The numbers of the lists that begin at these places, one behind the other."""
+    before = counts.cumsum() - counts
+    places = np.repeat(starts - LENGTH_SIZE_BYTES * before, counts)
+    places += LENGTH_SIZE_BYTES * np.arange(len(places))
+    return data[places[:, None] + np.arange(LENGTH_SIZE_BYTES)].view(_LENGTH).ravel().astype(np.int64)
+
+
+def _running_many(starts: Integers, ends: Integers, sizes: Integers, is_size: NDArray[np.bool_]) -> Integers:
+    """Running sums of the sizes of each batch from its start on; right as far as each comes to its end."""
+    steps = np.empty(len(is_size), dtype=np.int64)
+    steps[is_size] = sizes
+    steps[~is_size] = starts - np.concatenate(([0], ends[:-1]))
+    return steps.cumsum()
+
+
+def _joined(decoded: list[tuple[EventBatch, bool]], segment_id: int) -> EventColumns:
+    """Batches that were decoded one by one."""
+    parts = [events for events, _ in decoded]
+    sizes = np.array([0, *(len(part) + 1 for part in parts)], dtype=np.int64)
+    begins = np.array([0, *(len(part.data) for part in parts[:-1])], dtype=np.int64).cumsum()
+    return EventColumns(
+        segment_id,
+        np.array([part.value for part in parts], dtype=np.uint64),
+        np.concatenate([part.offsets for part in parts]),
+        np.concatenate([part.bounds + begin for part, begin in zip(parts, begins.tolist(), strict=True)]),
+        sizes.cumsum(),
+        b"".join(part.data for part in parts),
+        all(is_timed for _, is_timed in decoded),
+    )
 
 
 def _checked(batch: RecordBatch) -> tuple[int, Integers]:

@@ -293,6 +293,37 @@ def test_ends_that_cannot_be_read_or_belong_to_another_life_of_the_list_are_not_
         assert (ends.end(4, 1), ends.end(4, 2), ends.end(4, 3)) == (9, 8, None)
 
 
+def ends_of(node_id: int, streams: int) -> Checkpoint:
+    return Checkpoint(node_id, 3, make_rows(STREAM_END, stream_id=list(range(streams)), end=[9] * streams))
+
+
+def test_ends_of_checkpoints_stay_within_their_bound_and_the_ones_read_last_stay() -> None:
+    ends = KnownEnds(64, size_bytes_max=200 * 16)
+    for node_id, streams in ((1, 100), (2, 80), (1, 100), (3, 90)):
+        ends.tell_checkpoint(ends_of(node_id, streams))
+    assert [ends.end(node_id, 5) for node_id in (1, 2, 3)] == [9, None, 9]
+    assert ends.memory() == (190 * 16, 200 * 16)
+    ends.tell_checkpoint(ends_of(3, 201))  # larger than the bound by itself
+    assert ends.memory().nbytes == 0
+    ends.tell_checkpoint(ends_of(1, 200))
+    assert ends.memory().nbytes == 200 * 16
+
+
+def test_an_accelerator_counts_the_ends_that_its_source_has_learned() -> None:
+    world = Following()
+    with world.open() as catalog:
+        world.commit(world.begin(catalog), 80)
+    with world.open() as catalog, ReadAccelerator(catalog.images(), world.store) as accelerator:
+        stats = accelerator.stats()
+        bound = catalog.parts.settings.known_ends_size_bytes_max
+        known = catalog.parts.ends.memory()
+        assert known.nbytes > 0
+        with ReadAccelerator(StaticImages(catalog.image()), world.store) as other:
+            plain = other.stats()
+        assert stats.memory_bytes == plain.memory_bytes + known.nbytes
+        assert stats.memory_bytes_max == plain.memory_bytes_max + bound
+
+
 # Answers
 
 Uploads = list[dict[int, int]]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from dataclasses import asdict
 
 import pytest
 
 import accel.lookup.scripts
 from accel import AsyncReadAccelerator, MetadataImage, ReadAccelerator, Request, StaticImages
-from accel.errors import AccelError, InvalidRequest, UnknownStream
+from accel.errors import AccelError, ImageTooOld, InvalidRequest, UnknownStream
 from accel.lookup.answer import Answer, Ending
 from loaders.store import CountingStore, MemoryStore
 from tests.accel.lookup.cluster import put
@@ -69,6 +71,48 @@ def test_so_do_those_of_asyncio() -> None:
             return outcomes
 
     assert found(asyncio.run(ask())) == ask_one_by_one()
+
+
+def test_what_memory_answers_is_counted_as_one_by_one() -> None:
+    """Asked again, by one call and by many, when nothing has to be opened: full answers, one at a hole, one error."""
+    image, store = many_streams()
+    requests = [*REQUESTS, Request(1, 115, limit=4), Request(2, 30, 20)]
+    counts = []
+    for together in (False, True):
+        with ReadAccelerator(StaticImages(image), store) as accelerator:
+            accelerator.get_objects_many(REQUESTS)
+            before = accelerator.stats().lookups
+            store.reset()
+            if together:
+                accelerator.get_objects_many(requests)
+            else:
+                for each in requests:
+                    with contextlib.suppress(InvalidRequest):
+                        accelerator.get_objects(each.stream_id, each.start, each.end, limit=each.limit)
+            assert store.reset().gets == 0
+            after = accelerator.stats().lookups
+            counts.append({name: count - getattr(before, name) for name, count in asdict(after).items()})
+    assert counts[0] == counts[1]
+    assert counts[0]["warm"] == counts[0]["lookups"] == len(REQUESTS) + 1
+    assert (counts[0]["failed"], counts[0]["holes"]) == (1, 1)
+
+
+def test_without_an_image_that_may_be_served_each_tells_why() -> None:
+    class GoneImages(StaticImages):
+        gone = False
+
+        def current(self) -> MetadataImage:
+            if self.gone:
+                raise ImageTooOld("the image is an hour old")
+            return super().current()
+
+    image, store = many_streams()
+    source = GoneImages(image)
+    with ReadAccelerator(source, store) as accelerator:
+        source.gone = True
+        outcomes = accelerator.get_objects_many(REQUESTS[:3])
+        assert accelerator.stats().lookups.failed == 3
+    assert [type(each) for each in outcomes] == [ImageTooOld] * 3
 
 
 def test_one_that_fails_fails_none_of_the_others() -> None:

@@ -7,13 +7,16 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from accel import AsyncReadAccelerator, Ending, MetadataImage, ReadAccelerator, Settings, StaticImages
 from accel.lookup.answer import Answer, Request
+from accel.lookup.known_ranges import KnownRanges
 from accel.lookup.search import search
 from accel.lookup.steps import AwaitMore, OpenObjects, ReadEntries, ReadRoot, Reply, Searching, Sent
 from loaders.errors import StoreUnavailable
@@ -191,6 +194,70 @@ def test_a_scan_keeps_objects_under_way_while_it_waits_for_the_next_one() -> Non
     assert len(found.objects) == 1000
     assert found.objects_opened == 1000
     assert 64 <= least <= most <= 128
+
+
+def test_a_slow_object_does_not_stop_a_young_scan() -> None:
+    image, driver = dense(1000)
+    late = Held(driver, 2)
+    answer = late.run(search(Request(STREAM, 0, -1, 1000), image, index_cache(), Spread()))
+    assert [each.object_id for each in answer.objects] == list(range(1000))
+    assert late.asked_by_then >= 8 + 12
+    assert len(late.asked) == 1000
+
+
+def test_a_scan_past_slow_objects_asks_for_no_more_than_it_wants() -> None:
+    for slow in (2, 5, 17, 40):
+        image, driver = dense(1000)
+        late = Held(driver, slow)
+        assert len(late.run(search(Request(STREAM, 0, -1, 100), image, index_cache(), Spread())).objects) == 100
+        assert len(late.asked) <= 110
+        late = Held(dense(1000)[1], slow)
+        assert len(late.run(search(Request(STREAM, 0, 1500, 1000), image, index_cache(), Spread())).objects) == 150
+        assert len(late.asked) <= 160
+
+
+class Held(Straggling):
+    """Answers in any order, and one object only when nothing else is under way."""
+
+    def __init__(self, driver: Driver, slow: int) -> None:
+        super().__init__(driver, random.Random(slow), slow_share=0.0)
+        self.slow = slow
+        self.asked_by_then = 0
+
+    def answer(self, step: OpenObjects) -> Sent:
+        self.asked += [ref.object_id for ref in step.refs()]
+        self.under_way |= self.driver.replies(step)
+        rest = sorted(self.under_way.keys() - {self.slow})
+        chosen = self.rng.choice(rest) if rest else self.slow
+        if chosen == self.slow:
+            self.asked_by_then = len(self.asked)
+        return {chosen: self.under_way.pop(chosen)}
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.sampled_from("hhhhp.ug"), min_size=1, max_size=40), st.data())
+def test_a_run_goes_on_over_objects_under_way_and_ends_at_any_other_gap(kinds: list[str], data: st.DataObject) -> None:
+    # h: holds the stream. p: is under way and holds some. u: the same, not asked for. g: lacks some. Others: lack none.
+    rows, offset = [], 0
+    for position, kind in enumerate(kinds):
+        if kind == "h":
+            rows.append((offset, offset + 10, position))
+        offset += {"h": 10, "p": 10, "u": 5, "g": 1}.get(kind, 0)
+    assume(rows)
+    chosen = data.draw(st.integers(0, len(rows) - 1))
+    gaps = [kinds[a[2] : b[2]] for a, b in pairwise(rows)]
+    lost = ["u" in gap or ("g" in gap and "p" not in gap) for gap in gaps]
+    first = max((at + 1 for at in range(chosen) if lost[at]), default=0)
+    last = min((at for at in range(chosen, len(lost)) if lost[at]), default=len(rows) - 1)
+    between = kinds[rows[first][2] : rows[last][2] + 1]
+    known = known_ranges(rows, [kind in "pu" for kind in kinds])
+    run = known.run_to(rows[chosen][1], np.array([kind == "p" for kind in kinds]))
+    assert run == (between.count("h") + between.count("p"), len(between), rows[last][1] - rows[first][0])
+
+
+def known_ranges(rows: list[tuple[int, int, int]], unknown: list[bool]) -> KnownRanges:
+    starts, ends, positions = np.array(rows, dtype=np.int64).T
+    return KnownRanges(starts, ends, positions, np.zeros(len(rows), dtype=np.bool_), np.array(unknown), ordered=True)
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,19 @@ def test_a_read_that_ended_stays_at_its_end() -> None:
         assert reading.ending is Ending.END
 
 
+@pytest.mark.parametrize("taken", [0, 1, 3, 5, 8])
+def test_columns_go_on_where_the_batches_taken_one_by_one_ended(taken: int) -> None:
+    with accelerator(one_object(small_blocks(8)), line_image([0]), read_ahead_size_bytes=600) as ours:
+        expected = list(ours.read(STREAM, 0))
+        reading = ours.read(STREAM, 0)
+        found = [next(reading) for _ in range(taken)]
+        for columns in reading.columns():
+            found += list(columns)
+            assert reading.next_offset == found[-1].end_offset
+    assert found == expected
+    assert len(found) == 8
+
+
 def test_the_same_holds_for_asyncio() -> None:
     async def scenario() -> None:
         store = line_store(2)
