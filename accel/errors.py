@@ -56,6 +56,7 @@ The first of these are defined in `loaders/errors.py` and exported here too, so 
     ├── InconsistentAnswer         what was found does not join up: the metadata is wrong
     ├── ObjectLost                 an object that the newest image lists does not exist
     ├── WrongPlace                 no object of the namespace lies at the store: a wrong prefix or namespace
+    ├── WriterStalled              no room came free for an event: uploads are too slow       (retryable)
     ├── ReaderStalled              a reader waited in vain for what must be there             (retryable)
     ├── StillPending               a waiting fetch ran out of time before the data was there  (retryable)
     ├── LookupTimedOut             a wrapped lookup found no object within its time           (retryable)
@@ -153,6 +154,7 @@ __all__ = [
     "TableMissing",
     "UnknownStream",
     "WriteConflict",
+    "WriterStalled",
     "WrongPlace",
     "WrongProcess",
 ]
@@ -558,6 +560,16 @@ class WrongPlace(AccelError):
     """No object of the namespace lies at the store: the prefix or the namespace is wrong, rather than all lost."""
 
     advice = "check the bucket and the prefix of the store, and the namespace of the image or the catalog"
+
+
+class WriterStalled(AccelError, TimeoutError):
+    """No room came free for an event within `room_seconds`: what was written before is not durable yet."""
+
+    retryable = True
+    advice = (
+        "write it again: nothing of it was taken. If it lasts, the store answers too slowly, or takes less than is"
+        " written; the message has the last failure of an upload"
+    )
 
 
 class ReaderStalled(AccelError, TimeoutError):
