@@ -107,10 +107,14 @@ class Bucket:
 
     def read(self, seed: int, reads: Callable[[Stream, ObjectSegmentSource], Given]) -> Given:
         """What a reader gives that has nothing cached, and whose requests take their time."""
-        store: ObjectStore = LatencyStore(self.store, Random(seed), SYSTEM.sleep)
+        store: ObjectStore = LatencyStore(self.store, Random(seed), _sleep)
         with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
             stream = StreamStore.open(store).stream("bench", "order")
             return reads(stream, ObjectSegmentSource(stream, accelerator, store))
+
+
+def _sleep(seconds: float) -> None:
+    SYSTEM.sleep(seconds)
 
 
 def write_history(events: int = EVENTS) -> Bucket:
