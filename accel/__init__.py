@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from accel.lookup.shadow import accelerate, accelerate_async
     from accel.settings import Settings
     from accel.streams.connection import AsyncConnection, Connection, ConnectionSettings, connect
-    from accel.streams.groups import GroupReader, ReaderGroup
+    from accel.streams.groups import AsyncGroupReader, GroupReader, ReaderGroup
     from accel.streams.reader import AsyncStreamReader, StreamReader
     from accel.streams.rules.events import Event
     from accel.streams.rules.reader_core import ReaderSettings
@@ -62,6 +62,7 @@ __all__ = [
     "AccelError",
     "Answer",
     "AsyncConnection",
+    "AsyncGroupReader",
     "AsyncReadAccelerator",
     "AsyncStreamReader",
     "CatalogSettings",
@@ -119,6 +120,7 @@ __all__ = [
 _LOADED_WHEN_ASKED_FOR = {
     "Answer": "accel.lookup.answer",
     "AsyncConnection": "accel.streams.connection",
+    "AsyncGroupReader": "accel.streams.groups",
     "AsyncReadAccelerator": "accel.lookup.async_accelerator",
     "AsyncStreamReader": "accel.streams.reader",
     "CatalogSettings": "accel.catalog",
