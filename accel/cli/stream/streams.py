@@ -120,7 +120,7 @@ def create(*, segments: int | None, time: int | None, stream: StreamChoice, outp
     asked = None if configuration == StreamConfiguration() else configuration
     store = stream.scope.open()
     made = store.create_stream(stream.scope.scope, stream.name, asked, time, segments=segments)
-    data = described(made).data | {"created": made.is_new}
+    data = {**described(made).data, "created": made.is_new}
     since = moment_ms_text(data["epoch_time_ms"])
     what = "created" if made.is_new else "was there"
     sentence = (
