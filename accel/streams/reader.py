@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum, unique
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -42,7 +43,7 @@ from accel.system import SYSTEM, Components
 from loaders.lifetime import Lifetime, Threads
 
 Cut: TypeAlias = Mapping[int, int]
-Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd]]
+Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd], float]
 MILLISECONDS = 1000
 
 
@@ -51,10 +52,25 @@ class Order(Enum):
     """In which order events of different segments come. Those of one segment, and of one key, keep theirs always."""
 
     TIME = "time"
-    """As they arrived, as nearly as is known without waiting."""
+    """As they arrived: events are held back for segments that may have older ones, within bounds on time and memory."""
 
     SEGMENT = "segment"
     """The oldest segment first, whatever the time: nothing is said about the order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderStats:
+    """What order cost a reader so far, and what it could not have.
+
+    Args:
+        held_seconds: for how long events at hand were held back for others that might be older.
+        passes: how often a segment was passed over that might have had older events: ``"timed out"``, its request took
+            longer than `ReaderSettings.reorder_wait_seconds`; ``"failed"``, it raised an error; ``"tail"``, at the
+            stream's tail it did not answer as quickly as requests do.
+    """
+
+    held_seconds: float
+    passes: Mapping[str, int]
 
 
 class ReaderBase:
@@ -83,7 +99,9 @@ class ReaderBase:
         self._events: Iterator[Event] = iter(())
         self._at = 0
         self._stalled_since: float | None = None
-        self._awaited_since: dict[int, float] = {}
+        self._held_since: float | None = None
+        self._held_seconds = 0.0
+        self._left_seconds = 0.0
         self._retried_at = system.timer()
 
     def position(self) -> IdMap:
@@ -111,9 +129,18 @@ class ReaderBase:
         return self._batch is None and self._core.is_finished
 
     @property
+    def _is_waited_for(self) -> bool:
+        """Whether more may come without the caller doing anything but ask."""
+        return not self.is_finished
+
+    @property
     def buffered_bytes(self) -> int:
         """Payload in memory, and what requests under way may bring."""
         return self._core.buffered_bytes
+
+    def stats(self) -> ReaderStats:
+        """How often, and for how long, events were held back or segments passed over, so far."""
+        return ReaderStats(self._held_seconds, {cause.value: count for cause, count in self._core.passes.items()})
 
     def _now_ms(self) -> int:
         return int(self._system.clock() * MILLISECONDS)
@@ -145,18 +172,19 @@ class ReaderBase:
             if (answered := self._answers.get()) is not None:
                 self._answer(*answered)
         self._retry()
+        now = self._pass_time()
         for step in self._core.next_steps():
-            self._ask(step).add_done_callback(partial(self._arrived, step))
+            self._ask(step).add_done_callback(partial(self._arrived, step, now))
 
     def _ask(self, step: Step) -> Future[SegmentEvents | SegmentEnd]:
         if isinstance(step, Fill):
             return self._pool.submit(self._source.fill, step)
         return self._pool.submit(self._source.ask_end, step)
 
-    def _arrived(self, step: Step, done: Future[SegmentEvents | SegmentEnd]) -> None:
+    def _arrived(self, step: Step, asked_seconds: float, done: Future[SegmentEvents | SegmentEnd]) -> None:
         """Called by the thread that has the answer."""
         if not done.cancelled():
-            self._answers.put((step, done))
+            self._answers.put((step, done, self._system.timer() - asked_seconds))
             self._wake()
 
     def _check(self) -> None:
@@ -178,12 +206,13 @@ class ReaderBase:
         self._answers.put(None)
         self._wake()
 
-    def _answer(self, step: Step, done: Future[SegmentEvents | SegmentEnd]) -> None:
+    def _answer(self, step: Step, done: Future[SegmentEvents | SegmentEnd], took_seconds: float) -> None:
         """Hand an answer on.
 
         Raises:
             Exception: it did not work; it is wanted again, so a caller who goes on tries again.
         """
+        self._pass_time()
         error = done.exception()
         if error is not None:
             self._core.note_failure(step)
@@ -192,11 +221,11 @@ class ReaderBase:
             raise error
         answer = done.result()
         if isinstance(step, Fill) and isinstance(answer, SegmentEvents):
-            self._core.take_events(step, answer)
+            self._core.take_events(step, answer, took_seconds)
             if answer.batches:
                 self._stalled_since = None
         elif isinstance(step, AskEnd) and isinstance(answer, SegmentEnd):
-            self._core.take_end(step, answer)
+            self._core.take_end(step, answer, took_seconds)
             if step.segment_id not in self._core.position():
                 self._stalled_since = None
 
@@ -206,16 +235,21 @@ class ReaderBase:
         return at is not None and (isinstance(step, AskEnd) or step.offset >= at)
 
     def _take(self) -> EventBatch | None:
-        """The next events, unless others that may be older are on their way and were not waited for too long."""
-        now = self._system.timer()
-        since = self._awaited_since
-        # For each segment by itself: one that stalls must not cost the others their wait.
-        self._awaited_since = {segment_id: since.get(segment_id, now) for segment_id in self._core.awaited}
-        if any(
-            now - since_seconds < self.settings.reorder_wait_seconds for since_seconds in self._awaited_since.values()
-        ):
+        """The next events, unless they are held back for others that may be older."""
+        now = self._pass_time()
+        self._left_seconds = self._core.hold_seconds()
+        if self._left_seconds > 0:
+            self._held_since = now if self._held_since is None else self._held_since
             return None
+        if self._held_since is not None:
+            self._held_seconds += now - self._held_since
+            self._held_since = None
         return self._core.take()
+
+    def _pass_time(self) -> float:
+        now = self._system.timer()
+        self._core.pass_time(now)
+        return now
 
     def _retry(self) -> None:
         """Ask idle segments again when it is time, whether or not others have events at hand."""
@@ -231,10 +265,7 @@ class ReaderBase:
             ReaderStalled: it waited too long for what must be there.
         """
         now = self._system.timer()
-        waits = [
-            since_seconds + self.settings.reorder_wait_seconds - now for since_seconds in self._awaited_since.values()
-        ]
-        waits = [wait for wait in waits if wait > 0]  # what is over is waited for no more
+        waits = [self._left_seconds] if self._left_seconds > 0 else []
         if self._core.idle:
             self._refuse_stalled(now)
             waits.append(max(0.0, self._retried_at + self.settings.idle_seconds - now))
@@ -343,12 +374,12 @@ class ThreadReader(ReaderBase, Iterator[Event]):
         self._attend()
         self._check()
         rest = self._rest()
-        while rest is None and not self.is_finished:
+        while rest is None and self._is_waited_for:
             self._check()
             self._hand_on()
             self._attend()
             rest = self._take()
-            if rest is not None or self.is_finished:
+            if rest is not None or not self._is_waited_for:
                 break
             left = None if deadline is None else max(0.0, deadline - self._system.timer())
             waits = [wait for wait in (self._wait_seconds(), left) if wait is not None]
@@ -388,8 +419,8 @@ class StreamReader(ThreadReader, CutReader):
 # For asyncio
 
 
-class AsyncStreamReader(CutReader, AsyncIterator[Event]):
-    """Events of a stream, for ``async for``; arguments and errors are those of `StreamReader`. One task at a time.
+class AsyncReader(ReaderBase, AsyncIterator[Event]):
+    """A reader that awaits. One task at a time.
 
     A task that was cancelled while it waited may ask again, and misses nothing.
     """
@@ -403,10 +434,10 @@ class AsyncStreamReader(CutReader, AsyncIterator[Event]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        await self._end()
 
-    def close(self) -> None:
-        """Read no more; requests under way are not waited for."""
+    async def _end(self) -> None:
+        """What is to be done at the end of its block."""
         self._close()
 
     async def __anext__(self) -> Event:
@@ -426,16 +457,19 @@ class AsyncStreamReader(CutReader, AsyncIterator[Event]):
         Args:
             timeout_seconds: how long to wait at most; None = as long as it takes.
         """
+        deadline = None if timeout_seconds is None else self._system.timer() + timeout_seconds
+        self._lifetime.check_process()
+        woken = self._listen()
+        await self._attend()
         self._check()
         rest = self._rest()
-        deadline = None if timeout_seconds is None else self._system.timer() + timeout_seconds
-        woken = self._listen()
-        while rest is None and not self.is_finished:
+        while rest is None and self._is_waited_for:
             self._check()
             woken.clear()
             self._hand_on()
+            await self._attend()
             rest = self._take()
-            if rest is not None or self.is_finished:
+            if rest is not None or not self._is_waited_for:
                 break
             left = None if deadline is None else max(0.0, deadline - self._system.timer())
             if left == 0:
@@ -447,9 +481,8 @@ class AsyncStreamReader(CutReader, AsyncIterator[Event]):
                     await woken.wait()
         return rest
 
-    async def skip_to_head(self) -> IdMap:
-        """Go on at the stream's head wherever that lies behind the position; gives the new position."""
-        return await asyncio.to_thread(self._skip_to_head)
+    async def _attend(self) -> None:
+        """What is to be done before anything is given."""
 
     def _listen(self) -> asyncio.Event:
         loop = asyncio.get_running_loop()
@@ -462,3 +495,18 @@ class AsyncStreamReader(CutReader, AsyncIterator[Event]):
         if loop is not None and woken is not None:
             with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
                 loop.call_soon_threadsafe(woken.set)
+
+
+class AsyncStreamReader(AsyncReader, CutReader):
+    """Events of a stream, for ``async for``; arguments and errors are those of `StreamReader`. One task at a time.
+
+    A task that was cancelled while it waited may ask again, and misses nothing.
+    """
+
+    def close(self) -> None:
+        """Read no more; requests under way are not waited for."""
+        self._close()
+
+    async def skip_to_head(self) -> IdMap:
+        """Go on at the stream's head wherever that lies behind the position; gives the new position."""
+        return await asyncio.to_thread(self._skip_to_head)

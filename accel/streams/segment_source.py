@@ -30,9 +30,9 @@ from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.retention import place_truncation
 from accel.history.rules.segments import KeyProfile, KeyRanges
 from accel.history.rules.states import StreamState
-from accel.history.rules.values import checked_id, checked_integer, segment_text
+from accel.history.rules.values import TIME_MS_END, checked_id, checked_integer, segment_text
 from accel.history.store import Stream
-from accel.image import OPEN_END, ImageVersion
+from accel.image import OPEN_END, ImageVersion, version_number
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.arrival_order import SegmentRead
 from accel.streams.rules.events import EventBatch, EventColumns, HostClock, decode_columns
@@ -145,6 +145,7 @@ class ObjectSegmentSource:
         end = OPEN_END if fill.end is None else fill.end
         known = self._segment(fill.segment_id)
         known.version = self._accelerator.image_version
+        as_of = version_number(known.version)
         reading = self._accelerator.read(
             known.stream_id, fill.offset, end, max_bytes=fill.max_bytes, ranges=self._chunks
         )
@@ -152,9 +153,10 @@ class ObjectSegmentSource:
             columns = list(reading.columns())
         except InvalidRequest:
             self._refuse_truncated(fill)
-            return SegmentEvents((), fill.offset, fill.token)  # nothing was written yet
+            return SegmentEvents((), fill.offset, fill.token, as_of)  # nothing was written yet
         timed, token = self._timed(fill, known, columns)
-        return SegmentEvents(timed, reading.next_offset, token)
+        newest = version_number(self._accelerator.image_version)  # a read may go on with a newer one
+        return SegmentEvents(timed, reading.next_offset, token, as_of, newest)
 
     def read(self, segment_id: int, offset: int, max_bytes: int, token: int = NO_TOKEN) -> SegmentRead:
         """The bytes of a segment's events from an offset on, as a peer would ask for them.
@@ -311,3 +313,48 @@ def _values_in(index: SegmentTimeIndex, bounds: list[int], token: int) -> tuple[
 def _let_go(segment_id: int, known: _Known, error: Exception) -> None:
     log.warning("time index of segment %s is not used: %s", segment_text(segment_id), error)
     known.index, known.is_opened = None, True
+
+
+# Where a time begins
+
+
+def cut_at(stream: Stream, source: SegmentSource, time_ms: int | None) -> dict[int, int]:
+    """The cut before the first events that arrived at a time or later.
+
+    O(log events) reads of one batch for each segment, besides the calls of `Stream.segments_at`.
+
+    Args:
+        stream: which.
+        source: reads it.
+        time_ms: milliseconds since 1970; None = behind all events that the source knows.
+
+    Raises:
+        AccelError: something could not be read.
+    """
+    begins = stream.segments_at(TIME_MS_END - 1 if time_ms is None else time_ms)
+    if not stream.cuts.is_valid(begins):
+        begins = stream.head()  # what was there at that time was truncated
+    return {
+        segment_id: offset if offset < 0 else _first_offset(source, segment_id, offset, time_ms)
+        for segment_id, offset in begins.items()
+    }
+
+
+def _first_offset(source: SegmentSource, segment_id: int, low: int, time_ms: int | None) -> int:
+    """Where the first batch of a segment begins, from an offset on, that is not before a time: times never fall."""
+
+    def earlier(offset: int) -> int | None:
+        """Where the batch at an offset ends, if there is one and it came before the time."""
+        batches = source.fill(Fill(segment_id, offset, 1)).batches
+        is_earlier = bool(batches) and (time_ms is None or batches[0].value < time_ms)
+        return batches[0].next_offset if is_earlier else None
+
+    width = 0
+    while (end := earlier(low + width)) is not None:
+        low, width = end, max(1, 2 * width)
+    high = low + width
+    while low < high:
+        middle = (low + high) // 2
+        end = earlier(middle)
+        low, high = (low, middle) if end is None else (end, high)
+    return low
