@@ -435,6 +435,20 @@ def test_memory_is_bounded_however_much_there_is() -> None:
     assert core.buffered_bytes == 0
 
 
+@settings(max_examples=examples(40), deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(0, 60))
+def test_memory_is_bounded_while_events_are_held_back_and_successors_filled_ahead(random: Random, acts: int) -> None:
+    story = grown(random, acts)
+    bounds = {"fill_bytes": random.choice((1, 16, 40)), "buffer_bytes_max": random.choice((40, 64, 200))}
+    core = reader(story, story.beginning(), **bounds, requests_max=random.randint(1, 5))
+    largest = max((batch.size_bytes for batches in story.batches.values() for batch in batches), default=0)
+    for _ in in_order(story, core, random, lambda: random.choice((0.01, 5.0, 100.0))):
+        # Each segment may have one request whatever the bound says, and a fill ends with the batch that reaches it.
+        each_once = len(core.position()) * (bounds["fill_bytes"] + largest)
+        assert core.buffered_bytes <= bounds["buffer_bytes_max"] + core.settings.requests_max * largest + each_once
+    assert core.buffered_bytes == 0
+
+
 def test_a_segment_that_is_not_ready_does_not_block_the_others() -> None:
     story = Story(2)
     story.append([0, KEYS - 1, 0, KEYS - 1])
