@@ -26,6 +26,9 @@ in constant time, and a MessagePack body:
     reply     status                        see `Status`
               next_number                   events of this writer below it are durable; -1: nothing is known of it
 
+A second route, ``<address>/accel/carry-out`` with a `CarryOutRequest`, asks an owner to do its part of the workflow
+that has a stream, at once: so a scale of segments of several owners ends whichever process asked for it.
+
 Only addresses that the client is given are asked, whatever stands in the table of owners, and no redirect is followed.
 Size, number of events, time, and requests at one time are bounded on both sides.
 
@@ -40,20 +43,23 @@ Source: docs/decisions/0039-segments-have-owners.md.
 from __future__ import annotations
 
 import hmac
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
 from accel.errors import (
+    AccelError,
     CommitRefused,
     ForwardInDoubt,
     IllegalState,
@@ -61,60 +67,32 @@ from accel.errors import (
     MissingExtra,
     OperationNotAllowed,
     OwnerUnreachable,
+    SegmentsElsewhere,
     StreamsReleased,
 )
 from accel.history.rules.states import StreamState
 from accel.history.rules.values import segment_text
-from accel.history.store import Stream
+from accel.history.store import Stream, StreamStore
 from accel.streams.open_segments import SegmentSealed
 from accel.streams.owners import Owner, OwnersTable
 from accel.streams.rules.routing import KeyRouter, grouped, key_position
 from accel.streams.segments_host import ObjectSegments
+from accel.streams.settings import ForwardingSettings
 from loaders.lifetime import Lifetime
-from loaders.settings import MIB, check_settings
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
 
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
 PATH: Final = "/accel/append"
+CARRY_OUT_PATH: Final = "/accel/carry-out"
 WRITER_ID_SIZE_BYTES: Final = 16
 NOTHING_KNOWN: Final = -1
 REPLY_SIZE_BYTES_MAX: Final = 1 << 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForwardingSettings:
-    """Bounds of both sides.
-
-    Args:
-        events_max: of one request;
-        body_bytes_max: of one request; 8 MiB. A larger event cannot be forwarded.
-        timeout_seconds: how long a request may take.
-        requests_max: that an owner works on at one time; the next one is answered with BUSY.
-        writers_max: writers and segments whose numbers an owner keeps; those that were idle the longest are forgotten.
-        attempts: how often a request whose reply is lost is sent by one call.
-        waiting_bytes_max: events that a writer holds; the write that comes then flushes.
-        wait_seconds: how long a flush waits for owners, scales and leases.
-        pause_seconds: before it asks again.
-
-    Raises:
-        ValueError: a number of 0 or below.
-    """
-
-    events_max: int = 10_000
-    body_bytes_max: int = 8 * MIB
-    timeout_seconds: float = 30.0
-    requests_max: int = 64
-    writers_max: int = 10_000
-    attempts: int = 3
-    waiting_bytes_max: int = 16 * MIB
-    wait_seconds: float = 60.0
-    pause_seconds: float = 0.2
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 DEFAULT_FORWARDING: Final = ForwardingSettings()
@@ -153,6 +131,14 @@ class AppendRequest(msgspec.Struct, frozen=True):
     payloads: Annotated[list[bytes], Meta(min_length=1)]
 
 
+class CarryOutRequest(msgspec.Struct, frozen=True):
+    """A stream whose workflow waits for an owner, and the registration that is meant. The reply is a `Status` alone."""
+
+    scope: str
+    stream: str
+    owner_token: bytes
+
+
 class AppendReply(msgspec.Struct, frozen=True):
     """What became of it; the module has the fields."""
 
@@ -184,12 +170,19 @@ class SegmentService:
     Args:
         host: it is not closed with this.
         owner_token: of the registration of this process; each registration has a service of its own.
+        streams: opened with this host, to carry workflows out; None = it does none.
         settings: bounds.
     """
 
     def __init__(
-        self, host: ObjectSegments, owner_token: bytes, *, settings: ForwardingSettings = DEFAULT_FORWARDING
+        self,
+        host: ObjectSegments,
+        owner_token: bytes,
+        streams: StreamStore | None = None,
+        *,
+        settings: ForwardingSettings = DEFAULT_FORWARDING,
     ) -> None:
+        self._streams = streams
         self._lifetime = Lifetime("a service of segments", host.system.process_id)
         self._host, self._owner_token = host, owner_token
         self.settings = settings
@@ -218,6 +211,21 @@ class SegmentService:
             with self._lock:
                 progress.is_busy = False
                 self._under_way -= 1
+
+    def carry_out(self, request: CarryOutRequest) -> AppendReply:
+        """Do this owner's part of the workflow that has a stream: DURABLE if it is over, BUSY if it waits for others.
+
+        Raises:
+            What `Stream.recover` raises, but that other owners have to do their parts.
+        """
+        self._lifetime.check()
+        if self._streams is None or request.owner_token != self._owner_token:
+            return AppendReply(Status.OTHER_OWNER)
+        try:
+            self._streams.stream(request.scope, request.stream).recover()
+        except OperationNotAllowed:
+            return AppendReply(Status.BUSY)
+        return AppendReply(Status.DURABLE)
 
     def _taken(self, place: _Place, request: AppendRequest, progress: _Progress) -> AppendReply:
         try:
@@ -287,33 +295,48 @@ def forwarding_app(service: SegmentService, secret: str) -> Starlette:
         from starlette.routing import Route  # noqa: PLC0415 - likewise
     except ImportError as error:
         raise MissingExtra("forwarding needs Starlette: pip install 'accel-streams[server]'") from error
-    return Starlette(routes=[Route(PATH, _endpoint(service, _checked_secret(secret)), methods=["POST"])])
+    known = _checked_secret(secret)
+    most = service.settings.events_max
+
+    def append(body: bytes) -> AppendReply | None:
+        wanted = msgspec.msgpack.decode(body, type=AppendRequest)
+        return service.take(wanted) if len(wanted.payloads) <= most else None
+
+    def carry_out(body: bytes) -> AppendReply:
+        return service.carry_out(msgspec.msgpack.decode(body, type=CarryOutRequest))
+
+    routes = {PATH: append, CARRY_OUT_PATH: carry_out}
+    settings = service.settings
+    return Starlette(
+        routes=[Route(path, _endpoint(settings, known, act), methods=["POST"]) for path, act in routes.items()]
+    )
 
 
-def _endpoint(service: SegmentService, secret: bytes) -> Callable[[Request], object]:
+def _endpoint(
+    settings: ForwardingSettings, secret: bytes, act: Callable[[bytes], AppendReply | None]
+) -> Callable[[Request], object]:
     import asyncio  # noqa: PLC0415 - only a server needs it
 
     from starlette.concurrency import run_in_threadpool  # noqa: PLC0415 - the extra `server` brings it
     from starlette.responses import Response  # noqa: PLC0415 - likewise
 
-    async def append(request: Request) -> Response:
+    async def answer(request: Request) -> Response:
         given = request.headers.get("authorization", "").removeprefix("Bearer ").encode("utf-8", "replace")
         if not hmac.compare_digest(given, secret):
             return Response(status_code=401)
-        async with asyncio.timeout(service.settings.timeout_seconds):
-            body = await _bounded_body(request, service.settings.body_bytes_max)
+        async with asyncio.timeout(settings.timeout_seconds):
+            body = await _bounded_body(request, settings.body_bytes_max)
         if body is None:
             return Response(status_code=413)
         try:
-            wanted = msgspec.msgpack.decode(body, type=AppendRequest)
-            if len(wanted.payloads) > service.settings.events_max:
-                return Response(status_code=413)
-            reply = await run_in_threadpool(service.take, wanted)
+            reply = await run_in_threadpool(act, body)
         except msgspec.DecodeError as error:
             return Response(str(error), status_code=400)
+        if reply is None:
+            return Response(status_code=413)
         return Response(msgspec.msgpack.encode(reply), media_type="application/msgpack")
 
-    return append
+    return answer
 
 
 async def _bounded_body(request: Request, most: int) -> bytes | None:
@@ -420,6 +443,25 @@ class ForwardingClient:
             raise ForwardInDoubt(owner.node_id, owner.address, segment) from error
         raise OwnerUnreachable(owner.node_id, owner.address, segment, str(error)) from error
 
+    def carry_out(self, owner: Owner, request: CarryOutRequest) -> bool:
+        """Ask an owner to do its part of a workflow; whether it did, and nobody else has to.
+
+        Raises:
+            OwnerUnreachable: it cannot be asked, or could not do it.
+        """
+        headers = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/msgpack"}
+        body = msgspec.msgpack.encode(request)
+        where = f"segments of {request.scope}/{request.stream}"
+        if not self.may_ask(owner):
+            raise OwnerUnreachable(owner.node_id, owner.address, where, "no address that may be asked")
+        try:
+            status, told = self._post(owner.address + CARRY_OUT_PATH, body, headers, self.settings.timeout_seconds)
+        except (OSError, HTTPException) as error:
+            raise OwnerUnreachable(owner.node_id, owner.address, where, str(error)) from error
+        if status != 200:
+            raise OwnerUnreachable(owner.node_id, owner.address, where, f"HTTP status {status}: {told[:200]!r}")
+        return msgspec.msgpack.decode(told, type=AppendReply).status is Status.DURABLE
+
 
 class _Waiting(NamedTuple):
     position: float
@@ -474,6 +516,7 @@ class SharedStreamWriter:
         self._doubt: _Doubt | None = None
         self._remote: dict[int, Owner] = {}
         self._numbers: dict[int, int] = {}  # of the next event of each segment that is forwarded; they never go back
+        self._looked_seconds = host.system.timer()
         self._router = KeyRouter(stream.active_segments())
 
     def __enter__(self) -> Self:
@@ -526,8 +569,38 @@ class SharedStreamWriter:
                 if not (self._settle_doubt() if self._doubt is not None else self._send_all()):
                     waited = self._pause(waited)
             self._host.flush()
+            is_due = self._host.system.timer() - self._looked_seconds >= self.settings.requests_seconds
+            if is_due:
+                self._looked_seconds = self._host.system.timer()
+                self._look()
         finally:
             self._busy.release()
+
+    def carry_through(self, act: Callable[[], T]) -> T:
+        """Run a workflow of the stream to its end, with the owners of its segments: each does its part when asked.
+
+        Segments of owners whose lease is over are taken over for it.
+
+        Args:
+            act: what to do, as ``lambda: stream.scale(...)``; it is called again after each owner that was asked.
+
+        Raises:
+            SegmentsElsewhere: owners were asked, and did not do their part within `wait_seconds`.
+            OwnerUnreachable: one of them cannot be asked, and its lease lasts.
+            What `act` raises.
+        """
+        waited = 0
+        while True:
+            try:
+                return act()
+            except SegmentsElsewhere as error:
+                if waited * self.settings.pause_seconds >= self.settings.wait_seconds:
+                    raise
+                if waited:
+                    self._host.system.sleep(self.settings.pause_seconds)
+                waited += 1
+                for node_id in error.nodes:
+                    self._ask_for_its_part(node_id)
 
     def close(self) -> None:
         """Flush; it takes no more events then."""
@@ -537,6 +610,25 @@ class SharedStreamWriter:
             self._lifetime.close()
 
     # Inside; one call at a time
+
+    def _ask_for_its_part(self, node_id: int) -> None:
+        owner = self._owners.find(node_id)
+        if owner is not None and owner.is_expired(self._owners.now_ms()):
+            ids = self._stream.active_segments().ids.tolist()
+            theirs = [each for each in ids if self._host.node_of(self._name, each) == node_id]
+            with suppress(CommitRefused):  # another process came first
+                self._host.take_over(self._name, dict.fromkeys(theirs, node_id))
+        elif owner is None or self._client is None:
+            address = "" if owner is None else owner.address
+            raise OwnerUnreachable(node_id, address, f"segments of {self._stream.name}", "no address that may be asked")
+        else:
+            self._client.carry_out(owner, CarryOutRequest(*self._name, owner.token))
+
+    def _look(self) -> None:
+        try:
+            self._stream.carry_out_requests()
+        except AccelError:
+            logger.warning("%s: requests of others are left to the next look", self._stream.name, exc_info=True)
 
     def _send_all(self) -> bool:
         """Send what waits, segment by segment; gives whether any of it went out."""

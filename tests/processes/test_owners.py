@@ -23,7 +23,6 @@ from accel.history.rules.configuration import OffsetUnit, StreamConfiguration
 from accel.history.store import Stream, StreamStore
 from accel.streams.forwarding import (
     ForwardingClient,
-    ForwardingSettings,
     SegmentService,
     SharedStreamWriter,
     forwarding_app,
@@ -31,6 +30,7 @@ from accel.streams.forwarding import (
 from accel.streams.owners import OwnersSettings, OwnersTable
 from accel.streams.rules.events import decode_events
 from accel.streams.segments_host import ObjectSegments
+from accel.streams.settings import ForwardingSettings
 from accel.system import SYSTEM
 from loaders.store import ObjectStore
 from loaders.tables import FormatRecord

@@ -12,18 +12,21 @@ import msgspec
 import pytest
 
 from accel.errors import ForwardInDoubt, InvalidArgument, OwnerUnreachable, StoreError
+from accel.history.rules.states import StreamState
 from accel.streams.forwarding import (
+    CARRY_OUT_PATH,
     PATH,
     AppendReply,
     AppendRequest,
+    CarryOutRequest,
     ForwardingClient,
-    ForwardingSettings,
     SegmentService,
     SharedStreamWriter,
     Status,
     forwarding_app,
 )
 from accel.streams.owners import OwnersTable, Registration
+from accel.streams.settings import ForwardingSettings
 from accel.testing import Fault, FaultStore
 from tests.accel.streams.writer.world import NAME, Process, World, ids_of
 from tests.examples import examples
@@ -43,7 +46,8 @@ class Peer:
         self.process: Process = world.start(store, node_id=node_id)
         self.owners = OwnersTable(self.process.catalog)
         self.registration: Registration = self.owners.register(node_id, address=f"http://node-{node_id}")
-        self.service = SegmentService(self.process.host, self.registration.owner.token, settings=SMALL)
+        token, streams = self.registration.owner.token, self.process.streams
+        self.service = SegmentService(self.process.host, token, streams, settings=SMALL)
         network.services[self.registration.owner.address] = self.service
 
     def writer(self, client: ForwardingClient | None = None) -> SharedStreamWriter:
@@ -68,9 +72,11 @@ class Network:
     def send(self, url: str, body: bytes, headers: dict[str, str], timeout_seconds: float) -> tuple[int, bytes]:
         assert headers["Authorization"] == f"Bearer {SECRET}"
         assert timeout_seconds > 0
-        service = self.services.get(url.removesuffix(PATH))
+        service = self.services.get(url.removesuffix(PATH).removesuffix(CARRY_OUT_PATH))
         if service is None:
             raise ConnectionRefusedError(url)
+        if url.endswith(CARRY_OUT_PATH):
+            return 200, msgspec.msgpack.encode(service.carry_out(msgspec.msgpack.decode(body, type=CarryOutRequest)))
         request = msgspec.msgpack.decode(body, type=AppendRequest)
         self.before(url)
         self.requests.append(request)
@@ -234,6 +240,55 @@ def test_a_scale_at_the_owner_is_followed(world: World, peers: tuple[Peer, Peer]
     assert all_once(world, range(6))
 
 
+@pytest.mark.parametrize("asked_by", [0, 1])
+def test_a_scale_of_segments_of_several_owners_ends_whichever_process_asks(
+    world: World, peers: tuple[Peer, Peer], asked_by: int
+) -> None:
+    stream = peers[asked_by].process.stream()
+    with peers[0].writer() as first, peers[1].writer() as second:
+        write(first, range(3), "a")
+        write(second, range(3), "b")
+        first.flush()
+        second.flush()
+        wanted = [(0.25, 0.75)]
+        (first, second)[asked_by].carry_through(lambda: stream.scale(ids_of("1@0", "2@0"), wanted))
+        assert stream.state() is StreamState.ACTIVE
+        assert set(stream.active_segments().ids.tolist()) == {*ids_of("0@0", "3@0"), *ids_of("4@1")}
+        write(first, range(3, 5), "a")
+        write(second, range(3, 5), "b")
+    assert all_once(world, range(5), "a")
+    assert all_once(world, range(5), "b")
+
+
+def test_a_scale_goes_on_without_an_owner_that_died(world: World, peers: tuple[Peer, Peer]) -> None:
+    first, second = peers
+    with first.writer() as writer:
+        write(writer, range(3))
+        writer.flush()
+        second.die()
+        stream = first.process.stream()
+        with pytest.raises(OwnerUnreachable, match="node 5"):
+            writer.carry_through(lambda: stream.scale(ids_of("1@0", "2@0"), [(0.25, 0.75)]))
+        world.seconds += 16
+        write(writer, range(3, 5))
+        writer.carry_through(lambda: stream.scale(ids_of("1@0", "2@0"), [(0.25, 0.75)]))
+        assert stream.state() is StreamState.ACTIVE
+    assert all_once(world, range(5))
+
+
+def test_a_flush_looks_for_what_other_processes_asked_for(world: World, peers: tuple[Peer, Peer]) -> None:
+    first, second = peers
+    with first.writer() as writer:
+        request = second.process.stream().request_scale(ids_of("0@0"), [(0.0, 0.125), (0.125, 0.25)])
+        world.seconds += 31
+        write(writer, range(1))
+        first.registration.renew()
+        second.registration.renew()
+        writer.flush()
+        assert first.process.stream().scale_status(request).has_ended
+    assert all_once(world, range(1))
+
+
 @pytest.mark.parametrize("number", range(8))
 def test_a_fault_of_the_owners_store_loses_and_doubles_nothing(world: World, network: Network, number: int) -> None:
     faults = FaultStore(world.store)
@@ -346,7 +401,7 @@ def test_a_copy_that_comes_after_a_refusal_is_left_out(world: World, peers: tupl
     assert world.payloads() == [b"a"]
 
 
-def ask(app: Any, body: bytes, secret: str = SECRET, method: str = "POST") -> tuple[int, bytes]:
+def ask(app: Any, body: bytes, secret: str = SECRET, method: str = "POST", path: str = PATH) -> tuple[int, bytes]:
     """One request to an ASGI application."""
     sent: list[dict[str, Any]] = []
     parts = [body[at : at + 1000] for at in range(0, len(body), 1000)] or [b""]
@@ -360,8 +415,8 @@ def ask(app: Any, body: bytes, secret: str = SECRET, method: str = "POST") -> tu
     scope = {
         "type": "http",
         "method": method,
-        "path": PATH,
-        "raw_path": PATH.encode(),
+        "path": path,
+        "raw_path": path.encode(),
         "query_string": b"",
         "headers": [(b"authorization", f"Bearer {secret}".encode())],
         "http_version": "1.1",
@@ -389,6 +444,19 @@ def test_the_route_takes_events_of_those_who_have_the_secret(world: World, peers
     status, told = ask(app, body)
     assert (status, msgspec.msgpack.decode(told, type=AppendReply)) == (200, AppendReply(Status.DURABLE, 1))
     assert world.payloads() == [b"a"]
+
+
+def test_the_route_of_workflows_wants_the_secret_and_the_right_owner(peers: tuple[Peer, Peer]) -> None:
+    _, second = peers
+    token = second.registration.owner.token
+    for streams, expected in ((second.process.streams, Status.DURABLE), (None, Status.OTHER_OWNER)):
+        app = forwarding_app(SegmentService(second.process.host, token, streams), SECRET)
+        body = msgspec.msgpack.encode(CarryOutRequest(*NAME, token))
+        assert ask(app, body, "another", path=CARRY_OUT_PATH)[0] == 401
+        status, told = ask(app, body, path=CARRY_OUT_PATH)
+        assert (status, msgspec.msgpack.decode(told, type=AppendReply).status) == (200, expected)
+    other = msgspec.msgpack.encode(CarryOutRequest(*NAME, b"other"))
+    assert second.service.carry_out(msgspec.msgpack.decode(other, type=CarryOutRequest)).status is Status.OTHER_OWNER
 
 
 def test_secrets_and_addresses_are_checked() -> None:
