@@ -212,7 +212,7 @@ def batches_of(world: World, stream_id: int) -> list[RecordBatch]:
 @st.composite
 def some_rows(draw: st.DrawFn) -> list[tuple[int, int, int, int, int]]:
     """Rows of two streams, mostly one behind the other, ascending by commit."""
-    rows = []
+    rows: list[tuple[int, int, int, int, int]] = []
     for commit in range(draw(st.integers(0, 8))):
         for stream_id in draw(st.sets(st.integers(1, 2))):
             number = draw(st.sampled_from([len([row for row in rows if row[0] == stream_id])] * 6 + [0, 2, 5]))
