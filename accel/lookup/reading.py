@@ -24,10 +24,10 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from accel.errors import AccelError, AccessDenied, CorruptObject, KeyMissing, RangeInvalid
+from accel.errors import AccelError, AccessDenied, CorruptObject, KeyMissing, RangeInvalid, UnknownStream
 from accel.image import OPEN_END, ImageVersion, MetadataImage
-from accel.lookup.answer import Answer, Ending, FoundObject, Request
-from accel.lookup.lookup import Asking, Picks, lookup, lost
+from accel.lookup.answer import Answer, Ending, FoundObject, Request, check_request
+from accel.lookup.lookup import Asking, Picks, lookup, lost, newer_than_unknown
 from accel.lookup.steps import (
     AwaitAny,
     Begin,
@@ -128,8 +128,9 @@ def read_range(
     """The record batches of offsets [start, end), in order.
 
     Batches are whole: the first may begin before ``start``, the last may end after ``end``. The read stops after the
-    batch that brings the payload to ``max_bytes``, so it gives at least one if there is one. Each of its lookups takes
-    the image of its time: a read may last longer than an image may be served from.
+    batch that brings the payload to ``max_bytes``, so it gives at least one if there is one. A range of no offsets
+    holds no records, wherever it lies: it is checked as any other, and nothing is opened for it. Each lookup of a read
+    takes the image of its time: a read may last longer than an image may be served from.
 
     Raises (from the generator):
         ValueError: a budget below 1.
@@ -304,6 +305,8 @@ class _Reader:
         self.planned_next, self.planned_left = offset, self.bytes_left
 
     def run(self) -> ReadSteps:
+        if self.next == self.end:
+            return (yield from self._end_at_once())
         retried_at = -1
         refreshed: ReadSent = None
         while True:
@@ -319,6 +322,19 @@ class _Reader:
                 retried_at = self.next
                 self._start_over(self.next)
                 refreshed = yield NeedImage(gone.slot.image_version)  # what comes of it is the current image then
+
+    def _end_at_once(self) -> Working[ReadEnd]:
+        """The end of a read of no offsets: only its question is checked."""
+        request = Request(self.stream_id, self.next, self.end)
+        image = yield CurrentImage()
+        if not isinstance(image, MetadataImage):
+            raise TypeError(f"expected an image, found {type(image).__name__}")
+        try:
+            check_request(request, image)
+        except UnknownStream as error:
+            newer = yield from newer_than_unknown(error, image, self.inputs, looked_again=False)
+            check_request(request, newer)
+        return ReadEnd(Ending.END, self.next)
 
     def _lost(self, gone: _Gone, refreshed: ReadSent) -> AccelError:
         if isinstance(gone.error, AccessDenied):
