@@ -189,7 +189,8 @@ class AcceleratorBase:
     def slow_lookups(self) -> tuple[SlowLookup, ...]:
         """The last lookups that took `Settings.slow_lookup_seconds` or longer, the latest one last; () without it.
 
-        Those of `get_objects`, `explain` and `fetch`, with failed ones, and ones that their callers gave up.
+        Those of `get_objects`, `explain`, `fetch` and `read`, with failed ones, and ones that their callers gave up. A
+        read makes several, one after the other; the time that it rests between two batches is not theirs.
         """
         slow = self._engines().slow_lookups
         return () if slow is None else slow.recent()
@@ -477,8 +478,7 @@ class ReadAccelerator(AcceleratorBase):
         Raises:
             As `get_objects`, while iterating; and again whenever a read that failed is asked for more.
         """
-        engine = self._engine
-        return Reading(engine, engine.start_read(stream_id, start, end, max_bytes), start, ranges)
+        return Reading(self._engine, stream_id, start, end, max_bytes, ranges)
 
     def _run(self, script: Script[T]) -> T:
         try:

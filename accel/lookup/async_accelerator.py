@@ -127,8 +127,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         ranges: Ranges | None = None,
     ) -> AsyncReading:
         """The record batches of offsets [start, end), for ``async for``; see `ReadAccelerator.read`."""
-        steps = self._engine.start_read(stream_id, start, end, max_bytes)
-        return AsyncReading(self._engine, steps, start, ranges)
+        return AsyncReading(self._engine, stream_id, start, end, max_bytes, ranges)
 
     async def _run(self, script: Script[T]) -> T:
         engine = self._engine

@@ -9,7 +9,7 @@ import pytest
 
 from tests.accel.cli.worlds import World, run
 
-QUESTION = ("--stream", "420000", "--start", "1000", "--end", "1600")
+RANGE = QUESTION = ("--stream", "420000", "--start", "1000", "--end", "1600")
 
 
 def test_an_answer_is_a_table_and_a_sentence(world: World) -> None:
@@ -203,6 +203,19 @@ def test_a_slow_lookup_is_told_on_stderr_when_it_is_asked_for(world: World) -> N
     as_json = world.run("get-objects", *QUESTION, "--slow-log", "0.001ms", "--output", "json")
     assert json.loads(as_json.stderr)["request"] == json.loads(as_json.stdout)["request"]
     assert world.run("get-objects", *QUESTION, "--slow-log", "1h").stderr == ""
+
+
+def test_slow_lookups_of_a_read_are_told_on_stderr_when_they_are_asked_for(world: World, tmp_path: Path) -> None:
+    told = world.run("read", *RANGE, "--slow-log", "0.001ms")
+    lines = told.stderr.splitlines()
+    assert lines[0].startswith("ended at ")
+    assert lines[1].startswith("stream 420000   offsets [1000, 1600)   limit 4")
+    assert "the end is reached" in lines[-1]
+    assert told.stdout == world.run("read", *RANGE).stdout
+    assert len(world.run("read", *RANGE, "--slow-log", "1h").stderr.splitlines()) == 1
+    file = tmp_path / "stderr.jsonl"
+    file.write_text(world.run("read", *RANGE, "--slow-log", "0.001ms", "--output", "json").stderr)
+    assert lines[1] in world.run("explain", "--from", str(file)).stdout.splitlines()
 
 
 def test_a_saved_log_of_slow_lookups_is_shown_without_a_store(world: World, tmp_path: Path) -> None:
