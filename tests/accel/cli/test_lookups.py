@@ -9,7 +9,7 @@ import pytest
 
 from tests.accel.cli.worlds import World, run
 
-RANGE = QUESTION = ("--stream", "420000", "--start", "1000", "--end", "1600")
+QUESTION = ("--stream", "420000", "--start", "1000", "--end", "1600")
 
 
 def test_an_answer_is_a_table_and_a_sentence(world: World) -> None:
@@ -206,15 +206,15 @@ def test_a_slow_lookup_is_told_on_stderr_when_it_is_asked_for(world: World) -> N
 
 
 def test_slow_lookups_of_a_read_are_told_on_stderr_when_they_are_asked_for(world: World, tmp_path: Path) -> None:
-    told = world.run("read", *RANGE, "--slow-log", "0.001ms")
+    told = world.run("read", *QUESTION, "--slow-log", "0.001ms")
     lines = told.stderr.splitlines()
     assert lines[0].startswith("ended at ")
     assert lines[1].startswith("stream 420000   offsets [1000, 1600)   limit 4")
-    assert "the end is reached" in lines[-1]
-    assert told.stdout == world.run("read", *RANGE).stdout
-    assert len(world.run("read", *RANGE, "--slow-log", "1h").stderr.splitlines()) == 1
+    assert "next offset" in lines[-1]
+    assert told.stdout == world.run("read", *QUESTION).stdout
+    assert len(world.run("read", *QUESTION, "--slow-log", "1h").stderr.splitlines()) == 1
     file = tmp_path / "stderr.jsonl"
-    file.write_text(world.run("read", *RANGE, "--slow-log", "0.001ms", "--output", "json").stderr)
+    file.write_text(world.run("read", *QUESTION, "--slow-log", "0.001ms", "--output", "json").stderr)
     assert lines[1] in world.run("explain", "--from", str(file)).stdout.splitlines()
 
 
