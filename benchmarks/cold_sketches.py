@@ -92,7 +92,8 @@ def sketched(node: Node, streams: int, neighbours: int) -> tuple[Node, float]:
     more_bytes = len(NODE_LIST.encode(told)) - len(NODE_LIST.encode(plain))
     image = node.image
     ends = image.nodes[NODE_ID].facts  # told with sketches and without
-    nodes_told = {NODE_ID: replace(image.nodes[NODE_ID], facts=NodeFacts(told, ends and ends.end_of))}
+    end_of = None if ends is None else ends.end_of
+    nodes_told = {NODE_ID: replace(image.nodes[NODE_ID], facts=NodeFacts(told, end_of))}
     told_image = MetadataImage(image.version, image.namespace, image.streams, nodes_told)
     return replace(node, image=told_image), more_bytes / node.objects
 

@@ -160,24 +160,24 @@ def _no_number(request: Request) -> InvalidRequest:
     return InvalidRequest(f"expected whole numbers, found {request}")
 
 
-def _check_rounds(rounds: int) -> None:
+def _check_rounds(rounds: object) -> None:
     if not isinstance(rounds, Integral) or rounds < 0:
         raise InvalidRequest(f"expected max_fill_rounds of at least 0, or None for no bound, found {rounds!r}")
 
 
-def check_seconds(name: str, seconds: float | None) -> None:
+def check_seconds(name: str, seconds: object) -> None:
     """That a call may take so long.
 
     Args:
         name: of the argument, for the error.
-        seconds: 0 asks for what memory proves; None for no bound.
+        seconds: a number, 0 for what memory proves; None for no bound.
 
     Raises:
         InvalidRequest: a negative time, or what is no number.
     """
     if seconds is None:
         return
-    if not isinstance(seconds, Real) or not seconds >= 0:
+    if not isinstance(seconds, Real) or not float(seconds) >= 0:
         raise InvalidRequest(f"expected {name} of at least 0, found {seconds!r}")
 
 

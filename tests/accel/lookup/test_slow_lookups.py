@@ -205,9 +205,9 @@ def test_a_lookup_of_a_read_that_was_given_up_is_kept() -> None:
 
 def test_reads_ask_for_the_same_with_the_log_and_without() -> None:
     counted = []
-    for chosen in ({}, {"slow_lookup_seconds": 0.5}):
+    for seconds in (None, 0.5):
         store = line_store(40)
-        with settled(store, IMAGE, **chosen) as one:
+        with settled(store, IMAGE, slow_lookup_seconds=seconds) as one:
             read = [(each.base_offset, each.end_offset) for each in one.read(STREAM, 5, 395)]
         counted.append((read, store.snapshot().gets))
     assert counted[0] == counted[1]
