@@ -258,6 +258,51 @@ class OwnerReplaced(CatalogError):
         return type(self), (self.node_id,)
 
 
+class OwnerUnreachable(CatalogError):
+    """A segment is another node's, which cannot be asked; nothing was written.
+
+    Args:
+        node_id: its owner.
+        address: where that takes events; empty = nowhere.
+        segment: as text, with its stream.
+        reason: what stands in the way.
+    """
+
+    retryable = True
+    advice = "wait for the owner, or for the end of its lease; see that its address is one that this client may ask"
+
+    def __init__(self, node_id: int, address: str, segment: str, reason: str) -> None:
+        where = f"at {address}" if address else "without an address"
+        super().__init__(f"expected to reach the owner of {segment}, node {node_id} {where}, found {reason}")
+        self.node_id, self.address, self.segment, self.reason = node_id, address, segment, reason
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.node_id, self.address, self.segment, self.reason)
+
+
+class ForwardInDoubt(CatalogError):
+    """Events were sent to the owner of their segment, and no reply came: they may be durable or not.
+
+    Args:
+        node_id: the owner.
+        address: where it was asked.
+        segment: as text, with its stream.
+    """
+
+    retryable = True
+    advice = (
+        "flush again: while the same owner lives it tells what it has taken, and takes nothing twice; if it has died,"
+        " read the end of the segment to learn which of the events are there"
+    )
+
+    def __init__(self, node_id: int, address: str, segment: str) -> None:
+        super().__init__(f"expected a reply of node {node_id} at {address} for {segment}, found none")
+        self.node_id, self.address, self.segment = node_id, address, segment
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.node_id, self.address, self.segment)
+
+
 class SessionFenced(CatalogError):
     """A newer session was opened for this node; this one may not commit any more."""
 

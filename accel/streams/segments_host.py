@@ -145,6 +145,39 @@ class ObjectSegments:
         with self._turn():
             self._segments.find(stream, ids)
 
+    @property
+    def node_id(self) -> int:
+        """The node whose session this is."""
+        return self._node.node_id
+
+    def node_of(self, stream: StreamName, segment_id: int) -> int | None:
+        """The node that has a segment open; None if none has. No request if it is open here, else 1 or 2.
+
+        Raises:
+            NotInHistory: there is no such segment.
+        """
+        self._lifetime.check()
+        if self._segments.get(stream, segment_id) is not None:
+            return self._node.node_id
+        stream_id = self._directory.stream_id(stream, segment_id)
+        span = stream_spans(self._catalog.parts, [stream_id]).get(stream_id)
+        return span.node_id if span is not None and span.is_open else None
+
+    def take_over(self, stream: StreamName, owners: Mapping[int, int]) -> None:
+        """Continue segments that other nodes have open: nodes that are dead, as the caller believes.
+
+        Args:
+            stream: scope and stream.
+            owners: {segment id: the node that is to lose it}.
+
+        Raises:
+            What `NodeWriter.take_over` and `OpenSegments.find` raise.
+        """
+        stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in owners}
+        with self._turn():
+            self._node.take_over({stream_ids[segment_id]: node_id for segment_id, node_id in owners.items()})
+            self._segments.find(stream, owners)
+
     def append(self, stream: StreamName, segment_id: int, payloads: Sequence[bytes]) -> None:
         """Append events as one batch; in memory until an object is made of it. Waits if too much is in memory.
 

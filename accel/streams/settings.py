@@ -75,3 +75,39 @@ class StreamWriterSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardingSettings:
+    """Bounds of forwarding, of the owner's side and of the writer's.
+
+    Args:
+        events_max: of one request;
+        body_bytes_max: of one request; 8 MiB. A larger event cannot be forwarded.
+        timeout_seconds: how long a request may take.
+        requests_max: that an owner works on at one time; the next one is answered with BUSY.
+        writers_max: writers and segments whose numbers an owner keeps; those that were idle the longest are forgotten.
+        attempts: how often a request whose reply is lost is sent by one call.
+        waiting_bytes_max: events that a writer holds; the write that comes then flushes.
+        wait_seconds: how long a flush waits for owners, scales and leases.
+        pause_seconds: before it asks again.
+        requests_seconds: a flush that finds the last look so long ago looks for requests of other processes, as that of
+            a `StreamWriter` does.
+
+    Raises:
+        ValueError: a number of 0 or below.
+    """
+
+    events_max: int = 10_000
+    body_bytes_max: int = 8 * MIB
+    timeout_seconds: float = 30.0
+    requests_max: int = 64
+    writers_max: int = 10_000
+    attempts: int = 3
+    waiting_bytes_max: int = 16 * MIB
+    wait_seconds: float = 60.0
+    pause_seconds: float = 0.2
+    requests_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_settings(self)
