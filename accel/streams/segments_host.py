@@ -236,7 +236,9 @@ class ObjectSegments:
         return segment is not None and segment.is_sealed
 
     def flush(self) -> None:
-        """Make everything durable that was appended before, but for what another node takes over. Requests: 2 for each object, and those of its parts.
+        """Make everything durable that was appended before, but for what another node takes over.
+
+        Requests: 2 for each object, and those of its parts.
 
         Raises:
             SessionFenced: a newer session writes for this node; what is in memory will never be durable.
