@@ -215,7 +215,7 @@ class AppendBuffer:
     def give_up(self, segments: Collection[OpenSegment] | None = None) -> list[Appended]:
         """What was appended to segments, or to all, and not acknowledged, whatever becomes of it."""
         with self._lock:
-            left = []
+            left: list[Appended] = []
             for segment in list(self._unacknowledged) if segments is None else segments:
                 left += segment.unacknowledged
                 segment.unacknowledged.clear()
