@@ -184,7 +184,8 @@ class FilesPassed:
     @contextmanager
     def collected(self) -> Iterator[set[str]]:
         """What is passed while the block runs."""
-        self._passed = passed = set()
+        passed: set[str] = set()
+        self._passed = passed
         sys.setprofile(self._look)
         try:
             yield passed
