@@ -15,7 +15,7 @@ from loaders.store import MemoryStore, ObjectStore
 
 
 def opened(store: ObjectStore | None = None, host: MemorySegments | None = None) -> StreamStore:
-    streams = StreamStore.open(store or MemoryStore(), host=host or MemorySegments())
+    streams = StreamStore.open(MemoryStore() if store is None else store, host=host or MemorySegments())
     streams.create_scope("shop")
     return streams
 
@@ -53,7 +53,7 @@ def test_other_texts_are_refused(orders: Stream, bad: str) -> None:
 
 def test_a_segment_that_a_cut_names_twice_is_refused(orders: Stream) -> None:
     with pytest.raises(InvalidArgument, match="once"):
-        orders.truncate({0: 1, "0@0": 2})  # type: ignore[dict-item]  # must fail
+        orders.truncate({0: 1, "0@0": 2})  # type: ignore[arg-type]  # must fail
 
 
 def test_a_segment_is_split_evenly_and_its_parts_are_merged(orders: Stream) -> None:
