@@ -1,7 +1,8 @@
-"""`accel stream write`: write the lines of stdin to a stream, to try things with; `accel stream read` reads them."""
+"""`accel stream write`: write the lines of stdin to a stream, to try things with; `accel read --scope` reads them."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,7 @@ def _written(writer: StreamWriter, key: str | None, separator: str | None) -> in
 
 
 def _lines() -> Iterator[bytes]:
-    for line in click.get_binary_stream("stdin"):
+    for line in sys.stdin.buffer:
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
