@@ -99,6 +99,7 @@ class OpenSegment:
         index: when its data arrived.
         end: where the next append begins.
         is_sealed: whether it takes none any more.
+        is_released: whether another node has taken it over; what was not durable then will not be by this one.
         waiting: batches that no object was made of.
         unacknowledged: events that are not durable, in their order, for those who wait for it.
     """
@@ -110,6 +111,7 @@ class OpenSegment:
     index: SegmentTimeIndex
     end: int
     is_sealed: bool = False
+    is_released: bool = False
     waiting: list[RecordBatch] = field(default_factory=list)
     unacknowledged: deque[Appended] = field(default_factory=deque)
 
@@ -210,14 +212,21 @@ class AppendBuffer:
                 self._unacknowledged.pop(segment, None)
             return done
 
-    def give_up(self) -> list[Appended]:
-        """Everything that was appended and not acknowledged, whatever becomes of it."""
+    def give_up(self, segments: Collection[OpenSegment] | None = None) -> list[Appended]:
+        """What was appended to segments, or to all, and not acknowledged, whatever becomes of it."""
         with self._lock:
-            left = [appended for segment in self._unacknowledged for appended in segment.unacknowledged]
-            for segment in self._unacknowledged:
+            left = []
+            for segment in list(self._unacknowledged) if segments is None else segments:
+                left += segment.unacknowledged
                 segment.unacknowledged.clear()
-            self._unacknowledged.clear()
+                self._unacknowledged.pop(segment, None)
             return left
+
+    def release(self, segments: Collection[OpenSegment]) -> None:
+        """Take no more appends to segments that another node has taken over."""
+        with self._lock:
+            for segment in segments:
+                segment.is_sealed = segment.is_released = True
 
     def _append(self, segment: OpenSegment, payloads: Sequence[bytes], value: int | None) -> int:
         count = span_of(payloads, segment.unit)
