@@ -47,7 +47,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from threading import Lock
@@ -73,6 +73,7 @@ from accel.errors import (
 from accel.history.rules.states import StreamState
 from accel.history.rules.values import segment_text
 from accel.history.store import Stream, StreamStore
+from accel.streams.acknowledgements import WriteFuture
 from accel.streams.open_segments import SegmentSealed
 from accel.streams.owners import Owner, OwnersTable
 from accel.streams.rules.routing import KeyRouter, grouped, key_position
@@ -157,11 +158,15 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Progress:
-    """Of one writer and segment: `appended` and `durable` are the numbers of the next event."""
+    """Of one writer and segment: `appended` and `durable` are the numbers of the next event.
+
+    `futures` tell of what is in between, each with the number behind it.
+    """
 
     appended: int
     durable: int
     is_busy: bool = True
+    futures: list[tuple[WriteFuture, int]] = field(default_factory=list)
 
 
 class SegmentService:
@@ -228,13 +233,16 @@ class SegmentService:
         return AppendReply(Status.DURABLE)
 
     def _taken(self, place: _Place, request: AppendRequest, progress: _Progress) -> AppendReply:
+        status = self._append(place, request, progress)
         try:
-            status = self._append(place, request, progress)
-            if progress.appended > progress.durable:
+            if progress.futures:
                 self._host.flush()
-            progress.durable = progress.appended
+            while progress.futures:
+                progress.futures[0][0].result(self.settings.timeout_seconds)
+                progress.durable = progress.futures.pop(0)[1]
         except StreamsReleased:  # what was appended will never be durable
             status = Status.ELSEWHERE
+            progress.futures.clear()
         reply = AppendReply(status, progress.durable)
         if status is not Status.DURABLE:
             # The writer gives other numbers to what was refused: a copy of this request that comes late is left out.
@@ -262,12 +270,13 @@ class SegmentService:
         new = request.payloads[progress.appended - request.number :]
         if new:
             try:
-                self._host.append(place.name, place.segment_id, new)
+                future = self._host.append(place.name, place.segment_id, new)
             except SegmentSealed:
                 return Status.SEALED
             except CommitRefused:
                 return Status.ELSEWHERE
             progress.appended += len(new)
+            progress.futures.append((future, progress.appended))
         return Status.DURABLE
 
     def _forget_idle(self) -> None:
@@ -514,6 +523,8 @@ class SharedStreamWriter:
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._doubt: _Doubt | None = None
+        self._here: deque[tuple[WriteFuture, Sequence[_Waiting]]] = deque()  # appended, perhaps not durable
+        self._lost: list[_Waiting] = []  # of these, those whose segment was taken over before they were durable
         self._remote: dict[int, Owner] = {}
         self._numbers: dict[int, int] = {}  # of the next event of each segment that is forwarded; they never go back
         self._looked_seconds = host.system.timer()
@@ -568,7 +579,9 @@ class SharedStreamWriter:
             while self._doubt is not None or self._waiting:
                 if not (self._settle_doubt() if self._doubt is not None else self._send_all()):
                     waited = self._pause(waited)
-            self._host.flush()
+                elif not self._waiting:
+                    self._settle_here()
+                    self._keep([*self._lost, *self._waiting])
             is_due = self._host.system.timer() - self._looked_seconds >= self.settings.requests_seconds
             if is_due:
                 self._looked_seconds = self._host.system.timer()
@@ -639,19 +652,25 @@ class SharedStreamWriter:
             for segment_id, places in routed:
                 for count in self._sent(segment_id, [waiting[at] for at in places]):
                     gone.update(places[:count])
+                if self._lost:  # they come before all others
+                    break
         finally:
-            self._keep([each for at, each in enumerate(waiting) if at not in gone])
+            self._keep([*self._lost, *(each for at, each in enumerate(waiting) if at not in gone)])
         return bool(gone)
 
     def _keep(self, waiting: Iterable[_Waiting]) -> None:
         self._waiting = deque(waiting)
         self._waiting_bytes = sum(len(each.payload) for each in self._waiting)
+        self._lost = []
 
     def _sent(self, segment_id: int, events: Sequence[_Waiting]) -> Iterator[int]:
         """Send events of one segment; says again and again how many of them need not wait here any more."""
         owner = self._remote.get(segment_id) or self._owner(segment_id)
         if owner is None:
-            yield self._append_here(segment_id, [each.payload for each in events])
+            yield self._append_here(segment_id, events)
+            return
+        self._settle_here()  # what was appended here goes before what is sent
+        if self._lost:
             return
         self._remote[segment_id] = owner
         done = 0
@@ -686,16 +705,33 @@ class SharedStreamWriter:
         self._keep([*doubt.events[count:], *self._waiting])
         return True
 
-    def _append_here(self, segment_id: int, payloads: Sequence[bytes]) -> int:
+    def _append_here(self, segment_id: int, events: Sequence[_Waiting]) -> int:
         try:
-            self._host.append(self._name, segment_id, payloads)
+            future = self._host.append(self._name, segment_id, [each.payload for each in events])
         except SegmentSealed:
             self._follow(segment_id)
         except CommitRefused:
             return 0  # another node came first: it is looked up anew
         else:
-            return len(payloads)
+            self._here.append((future, events))
+            return len(events)
         return 0
+
+    def _settle_here(self) -> None:
+        """Make durable what was appended here; what another node's take-over came before is lost here.
+
+        Raises:
+            What `ObjectSegments.flush` raises; it goes on when it is called again.
+        """
+        if self._here:
+            self._host.flush()
+        while self._here:
+            future, events = self._here[0]
+            try:
+                future.result(self.settings.timeout_seconds)
+            except StreamsReleased:
+                self._lost += events
+            self._here.popleft()
 
     def _owner(self, segment_id: int) -> Owner | None:
         """The owner that events of a segment go to; None = this process.
@@ -764,6 +800,7 @@ class SharedStreamWriter:
 
     def _follow(self, segment_id: int) -> None:
         """A segment is sealed: its keys go to those that follow it, once there is an epoch without it."""
+        self._settle_here()  # what was appended before goes the same way, and first
         segments = self._stream.active_segments()
         if segment_id not in segments.ids:
             self._router = KeyRouter(segments)
