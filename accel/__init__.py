@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from accel.lookup.async_accelerator import AsyncReadAccelerator
     from accel.lookup.shadow import accelerate, accelerate_async
     from accel.settings import Settings
+    from accel.streams.connection import AsyncConnection, Connection, ConnectionSettings, connect
     from accel.streams.groups import AsyncGroupReader, GroupReader, ReaderGroup
     from accel.streams.reader import AsyncStreamReader, StreamReader
     from accel.streams.rules.events import Event
@@ -60,12 +61,15 @@ if TYPE_CHECKING:
 __all__ = [
     "AccelError",
     "Answer",
+    "AsyncConnection",
     "AsyncGroupReader",
     "AsyncReadAccelerator",
     "AsyncStreamReader",
     "AsyncStreamWriter",
     "CatalogSettings",
     "CommitRefused",
+    "Connection",
+    "ConnectionSettings",
     "CorruptObject",
     "Ending",
     "Event",
@@ -109,17 +113,21 @@ __all__ = [
     "UnknownStream",
     "accelerate",
     "accelerate_async",
+    "connect",
     "load_image_file",
     "open_store",
 ]
 
 _LOADED_WHEN_ASKED_FOR = {
     "Answer": "accel.lookup.answer",
+    "AsyncConnection": "accel.streams.connection",
     "AsyncGroupReader": "accel.streams.groups",
     "AsyncReadAccelerator": "accel.lookup.async_accelerator",
     "AsyncStreamReader": "accel.streams.reader",
     "AsyncStreamWriter": "accel.streams.writer",
     "CatalogSettings": "accel.catalog",
+    "Connection": "accel.streams.connection",
+    "ConnectionSettings": "accel.streams.connection",
     "Ending": "accel.lookup.answer",
     "Event": "accel.streams.rules.events",
     "FormatRecord": "loaders.tables",
@@ -147,6 +155,7 @@ _LOADED_WHEN_ASKED_FOR = {
     "StreamWriter": "accel.streams.writer",
     "accelerate": "accel.lookup.shadow",
     "accelerate_async": "accel.lookup.shadow",
+    "connect": "accel.streams.connection",
     "load_image_file": "accel.image_source",
     "open_store": "loaders.store",
 }
