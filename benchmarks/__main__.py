@@ -45,8 +45,6 @@ BENCHMARKS: Final = {
     "time_order": "time_order.run",
     "order_latency": "order_latency.run",
     "stream_read": "stream_read.run",
-    "write_durable": "stream_write.run_durable",
-    "ack_latency": "stream_write.run_ack",
     "read_pipelined": "read_pipelined.run",
     "slow_get": "read_pipelined.run_slow_get",
     "hanging": "hanging.run",
@@ -67,9 +65,6 @@ def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
     cold_requests, cold_live, cold_hints, cold_sketches, hint_build, hint_build_large, catalog_refresh, follow_idle,
     refresh, compaction_copy, history_year, time_order, order_latency, stream_read, read_pipelined, slow_get, hanging.
     Without one all of them run.
-    refresh, compaction_copy, history_year, time_order, stream_read, write_durable, ack_latency,
-    read_pipelined, slow_get, hanging. Without one all
-    run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:

@@ -640,7 +640,7 @@ class SharedStreamWriter:
         return part
 
     def _taken(self, request: AppendRequest, reply: AppendReply) -> int:
-        """How many events a reply says to be durable; no request. The others are looked up anew if they were refused."""
+        """How many events a reply says to be durable; the others are looked up anew if they were refused."""
         segment_id = request.segment_id
         if reply.status not in (Status.DURABLE, Status.BUSY):
             self._remote.pop(segment_id, None)
