@@ -63,8 +63,8 @@ def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
 
     NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, warm_many, import,
     cold_requests, cold_live, cold_hints, cold_sketches, hint_build, hint_build_large, catalog_refresh, follow_idle,
-    refresh, compaction_copy, history_year, time_order, order_latency, stream_read, read_pipelined, slow_get, hanging.
-    Without one all of them run.
+    refresh, compaction_copy, history_year, time_order, order_latency, stream_read, write_durable, ack_latency,
+    read_pipelined, slow_get, hanging. Without one all of them run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:

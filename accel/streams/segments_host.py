@@ -189,8 +189,8 @@ class ObjectSegments:
             payloads: of the events, at least one.
 
         Returns:
-            What becomes of them: the place of the first one, once all are durable; `StreamsReleased` if another node
-            takes the segment over before, which a flush does not tell.
+            The place of the first event, once all are durable; or `StreamsReleased` if another node takes the segment
+            over before, which `flush` does not tell.
 
         Raises:
             SegmentSealed: the segment takes none any more.
@@ -205,8 +205,8 @@ class ObjectSegments:
         check_append(payloads)
         size_bytes = size_bytes_of(payloads)
         self.commits.reserve(size_bytes, ROOM_SECONDS)
+        future = WriteFuture(self.commits.acks)
         try:
-            future = WriteFuture(self.commits.acks)
             self._buffer.append(segment, payloads, [future], size_bytes)
         except BaseException:
             self.commits.release(size_bytes)
@@ -237,7 +237,9 @@ class ObjectSegments:
         return segment is not None and segment.is_sealed
 
     def flush(self) -> None:
-        """Make everything durable that was appended before. Requests: 2 for each object, and those of its parts.
+        """Make everything durable that was appended before, but for what another node takes over.
+
+        Requests: 2 for each object, and those of its parts.
 
         Raises:
             SessionFenced: a newer session writes for this node; what is in memory will never be durable.
