@@ -45,6 +45,8 @@ BENCHMARKS: Final = {
     "time_order": "time_order.run",
     "order_latency": "order_latency.run",
     "stream_read": "stream_read.run",
+    "write_durable": "stream_write.run_durable",
+    "ack_latency": "stream_write.run_ack",
     "read_pipelined": "read_pipelined.run",
     "slow_get": "read_pipelined.run_slow_get",
     "hanging": "hanging.run",
