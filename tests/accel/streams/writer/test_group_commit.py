@@ -234,8 +234,8 @@ def test_the_asynchronous_writer_does_what_the_other_one_does(world: World) -> N
             async with AsyncStreamWriter(process.stream(), process.host) as writer:
                 futures = {each: await writer.write(each, b"key-" + each) for each in numbered(0, 30)}
                 many = await writer.write_many([(each, each) for each in numbered(30, 40)])
-                told = {payload: await future for payload, future in futures.items()}
-                told |= dict(zip(numbered(30, 40), await asyncio.gather(*map(waited, many)), strict=True))
+                told: dict[bytes, object] = {payload: await future for payload, future in futures.items()}
+                told |= {each: await future for each, future in zip(numbered(30, 40), many, strict=True)}
                 kept, gone = await writer.begin_transaction(), await writer.begin_transaction()
                 within = await writer.write(b"40", b"a", transaction=kept)
                 await writer.write_many([(b"41", b"a")], transaction=gone)
@@ -253,10 +253,6 @@ def test_the_asynchronous_writer_does_what_the_other_one_does(world: World) -> N
     found = places(world)
     assert {each: found[each] for each in told} == told
     assert sorted(map(int, found)) == [*range(41), 42]
-
-
-async def waited(future: WriteFuture) -> object:
-    return await future
 
 
 def test_a_task_that_waits_for_room_stalls_nobody_and_takes_nothing_if_it_is_cancelled(world: World) -> None:
