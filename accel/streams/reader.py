@@ -37,7 +37,7 @@ from accel.streams.rules.reader_core import (
     SegmentEvents,
     Step,
 )
-from accel.streams.segment_source import SegmentSource
+from accel.streams.segment_source import SegmentSource, WatchedSource
 from accel.system import SYSTEM, Components
 from loaders.lifetime import Lifetime, Threads
 
@@ -85,6 +85,7 @@ class ReaderBase:
         self._stalled_since: float | None = None
         self._awaited_since: dict[int, float] = {}
         self._retried_at = system.timer()
+        self._watch: Future[bool] | None = None
 
     def position(self) -> IdMap:
         """The stream cut behind the last event that was given: a reader that begins there gives all that follow."""
@@ -218,11 +219,24 @@ class ReaderBase:
         return self._core.take()
 
     def _retry(self) -> None:
-        """Ask idle segments again when it is time, whether or not others have events at hand."""
+        """Ask idle segments again when there may be more, or it is time, whether or not others have events at hand."""
         now = self._system.timer()
-        if now - self._retried_at >= self.settings.idle_seconds:
+        has_come = self._watch is not None and self._watch.done() and self._watch.result()
+        if has_come or now - self._retried_at >= self.settings.idle_seconds:
             self._retried_at = now
+            self._begin_watch()
             self._core.retry_idle()
+
+    def _begin_watch(self) -> None:
+        """One that follows is told when there may be more. Before segments are asked, so that nothing is missed."""
+        if self._core.follows and isinstance(self._source, WatchedSource) and (not self._watch or self._watch.done()):
+            self._watch = self._source.watch()
+            self._watch.add_done_callback(lambda _: self._nudge())
+
+    def _nudge(self) -> None:
+        """Have the reader look at what is to be done; by any thread."""
+        self._answers.put(None)
+        self._wake()
 
     def _wait_seconds(self) -> float | None:
         """How long nothing is to be done unless an answer comes; None = for ever.

@@ -173,6 +173,8 @@ def test_a_time_index_that_is_damaged_costs_a_warning_and_no_event(
         orders.store.put(info.key, b"\xff" * info.size_bytes)
     with orders.reader() as reader:
         assert by_key(reader) == orders.written
+    segments = [orders.source().read(segment_id, 0, 1 << 20) for segment_id in sorted(orders.stream.head())]
+    assert all(segment.data for segment in segments)
     assert "time index" in caplog.text
 
 
