@@ -208,8 +208,11 @@ class ImageFollower:
         """Whether a short answer may ask for a newer image now, or somebody has just asked.
 
         Of those who find that the image at hand is being asked for, the first one waits for that. The others do not:
-        the source may hang.
+        the source may hang. While somebody waits for the next image, a source that polls is asked as often as this
+        would allow.
         """
+        if self._polling is not None and self._next.is_asking:
+            return False
         last = self._asked_seconds
         if last is None or (self._may_join and self._newest.is_asking):
             return True

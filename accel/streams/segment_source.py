@@ -9,7 +9,7 @@ for that part, and where the index cannot be read, the value that was logged wit
 |--------------------------------------|-----------------------------------------------------------------------------|
 | events of a segment                  | 1 the first time: which stream of the object layer it is                    |
 | is it sealed, and what follows it?   | 2 and a newer image for all segments each second; 5 for a sealed one         |
-| the same, for readers that follow    | 2 for all segments when there is a newer image, and each 30 seconds          |
+| the same, for readers that follow    | 2 for all segments when there is a newer image, and each 60 seconds          |
 
 Events themselves cost what `ReadAccelerator.read` costs. Batches of our own writers log when they arrived, so their
 index is not asked; where it is, it costs one listing a segment, and one read for each 65,536 appends.
@@ -56,7 +56,7 @@ NEWEST_SECONDS: Final = 1.0
 WATCH_SECONDS: Final = 5.0
 """One question for a newer image takes no longer; who follows begins the next one."""
 
-HISTORY_SECONDS: Final = 30.0
+HISTORY_SECONDS: Final = 60.0
 """So long the segments that take writes count as known for readers that follow, while the image is the same."""
 
 NEWEST: Final = "newest"
