@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from accel.lookup.async_accelerator import AsyncReadAccelerator
     from accel.lookup.shadow import accelerate, accelerate_async
     from accel.settings import Settings
-    from accel.streams.groups import GroupReader, ReaderGroup
+    from accel.streams.groups import AsyncGroupReader, GroupReader, ReaderGroup
     from accel.streams.reader import AsyncStreamReader, StreamReader
     from accel.streams.rules.events import Event
     from accel.streams.rules.reader_core import ReaderSettings
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AccelError",
     "Answer",
+    "AsyncGroupReader",
     "AsyncReadAccelerator",
     "AsyncStreamReader",
     "CatalogSettings",
@@ -113,6 +114,7 @@ __all__ = [
 
 _LOADED_WHEN_ASKED_FOR = {
     "Answer": "accel.lookup.answer",
+    "AsyncGroupReader": "accel.streams.groups",
     "AsyncReadAccelerator": "accel.lookup.async_accelerator",
     "AsyncStreamReader": "accel.streams.reader",
     "CatalogSettings": "accel.catalog",

@@ -215,6 +215,47 @@ class CommitRefused(CatalogError):
     advice = "do not repeat it: the message says what was expected; objects that it would have added are not listed"
 
 
+class StreamsReleased(CommitRefused):
+    """Another node takes streams over from this one, or has done so: their data was not committed.
+
+    Args:
+        node_id: the node that had them open.
+        stream_ids: the streams. What else the commit would have brought was not committed either, and may be committed
+            without them.
+    """
+
+    advice = "commit the other streams without these; then open these again, which tells the node that has them now"
+
+    def __init__(self, node_id: int, stream_ids: tuple[int, ...]) -> None:
+        shown = ", ".join(str(stream_id) for stream_id in stream_ids[:5])
+        more = "" if len(stream_ids) <= 5 else f", ... ({len(stream_ids)} in all)"
+        super().__init__(
+            f"expected streams of node {node_id}, found {shown}{more} released: another node takes them over"
+        )
+        self.node_id = node_id
+        self.stream_ids = stream_ids
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.node_id, self.stream_ids)
+
+
+class OwnerReplaced(CatalogError):
+    """Another process has registered as the owner for this node.
+
+    Args:
+        node_id: the node.
+    """
+
+    advice = "stop this process's writers; if it is the one that should live, register again and open the node again"
+
+    def __init__(self, node_id: int) -> None:
+        super().__init__(f"expected to be the owner of node {node_id}, found another process registered for it")
+        self.node_id = node_id
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.node_id,)
+
+
 class SessionFenced(CatalogError):
     """A newer session was opened for this node; this one may not commit any more."""
 

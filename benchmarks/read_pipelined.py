@@ -62,8 +62,8 @@ LAYOUT = ObjectLayout()
 
 def run(rounds: int = 7) -> list[Comparison]:
     """A lookup of many objects, and a read of many."""
-    store, refs = _written(OBJECTS)
-    image = _image(refs)
+    store, refs = written_objects(OBJECTS)
+    image = list_image(refs)
     slow = _slow(store, SEED)
     with ThreadPoolExecutor(1) as executor:
         opened = list(_opened(store, refs, executor))
@@ -77,7 +77,7 @@ def run(rounds: int = 7) -> list[Comparison]:
 
 def run_slow_get(rounds: int = 7) -> list[Comparison]:
     """A lookup with a slow object that it does not need, and reads of slow ones that they need."""
-    store, refs = _written(400)
+    store, refs = written_objects(400)
     return [_compare_unneeded(store, refs, rounds), _compare_needed(store, refs, rounds)]
 
 
@@ -139,7 +139,7 @@ def _compare_reads(store: ObjectStore, image: MetadataImage, refs: list[ObjectRe
 
 
 def _compare_unneeded(store: ObjectStore, refs: list[ObjectRef], rounds: int) -> Comparison:
-    image, start = _image(refs), 5
+    image, start = list_image(refs), 5
     stuck = _Stuck(store, LAYOUT.object_key(SLOW_OBJECT))
     with ExitStack() as left:
 
@@ -152,7 +152,7 @@ def _compare_unneeded(store: ObjectStore, refs: list[ObjectRef], rounds: int) ->
 
 
 def _compare_needed(store: ObjectStore, refs: list[ObjectRef], rounds: int) -> Comparison:
-    image = _image(refs)
+    image = list_image(refs)
     with ExitStack() as left:
 
         def begin(hedge_percent: int) -> ReadAccelerator:
@@ -187,7 +187,8 @@ def _read_one(store: ObjectStore, ref: ObjectRef) -> list[RecordBatch]:
     return list(decode_block_bytes(body, row, key=key, object_size_bytes=ref.size_bytes))
 
 
-def _written(count: int) -> tuple[MemoryStore, list[ObjectRef]]:
+def written_objects(count: int) -> tuple[MemoryStore, list[ObjectRef]]:
+    """Objects 0, 1, 2, ... with a batch of the stream each, one after another."""
     store, refs = MemoryStore(), []
     for number in range(count):
         with ObjectWriter(store, LAYOUT, number) as writer:
@@ -196,7 +197,7 @@ def _written(count: int) -> tuple[MemoryStore, list[ObjectRef]]:
     return store, refs
 
 
-def _image(refs: list[ObjectRef]) -> MetadataImage:
+def list_image(refs: list[ObjectRef]) -> MetadataImage:
     """One stream on one node whose end is open, as that of a live stream."""
     listed = [
         {"object_id": each.object_id, "order_id": order, "size": each.size_bytes, "index_size": each.index_size_bytes}

@@ -8,6 +8,7 @@ An object's way through a list:
                   '-> (gone)
 
     sessions      with_new_session
+    taking over   with_released, refuse_released, without_released
     writers       with_prepared, with_extended, with_upload, with_compaction
     leaving       without_expired, without_prepared, without_stream_objects, without_withdrawn; with_delete_pending and
                   without_collected, which hold for stream shards, too, stand in `records`
@@ -64,6 +65,7 @@ from accel.catalog.records import (
     LIVE,
     NO_COMMIT,
     PREPARED,
+    RELEASED,
     RETIRED,
     STREAM_OBJECT,
     NodeList,
@@ -84,7 +86,7 @@ from accel.catalog.records import (
     some,
     starts_of,
 )
-from accel.errors import CommitRefused, SessionFenced
+from accel.errors import CommitRefused, SessionFenced, StreamsReleased
 from loaders.object_ref import UNKNOWN
 
 # Writers
@@ -96,11 +98,64 @@ STREAM_OBJECTS_A_COMMIT_MAX = 10_000
 """As in the production system: a larger commit once stopped its controllers."""
 
 NO_STREAM_OBJECTS = no_rows(STREAM_OBJECT)
+NONE_RELEASED = no_rows(RELEASED)
+NEVER_RELEASED = -1
+"""Below the index of every range."""
 
 
 def with_new_session(now: NodeList) -> NodeList:
     """A new session begins: its number is one higher, and sessions of lower numbers may not commit any more."""
-    return replace(now, epoch=now.epoch + 1)
+    return replace(now, epoch=now.epoch + 1, released=NONE_RELEASED)
+
+
+# Taking over: see `takeover`
+
+
+def with_released(now: NodeList, released: Rows) -> NodeList | None:
+    """Release ranges of streams: from then on no commit of the newest session brings data of these streams.
+
+    Args:
+        now: the list of the node that has the streams open.
+        released: RELEASED rows in any order, each stream once.
+
+    Returns:
+        None if all of them are released already, or later ranges of their streams.
+    """
+    at = positions_of(now.released["stream_id"], released["stream_id"])
+    known = now.released["range_index"][np.maximum(at, 0)] if len(now.released) else np.full(len(at), -1)
+    new = released[(at < 0) | (known < released["range_index"])]
+    if not len(new):
+        return None
+    kept = now.released[~np.isin(now.released["stream_id"], new["stream_id"])]
+    return replace(now, released=np.sort(join_rows(kept, new), order="stream_id"))
+
+
+def refuse_released(now: NodeList, stream_ids: NDArray[np.int64], heeded: Mapping[int, int]) -> None:
+    """Refuse a commit of streams that were released.
+
+    Args:
+        now: the list.
+        stream_ids: that the commit brings data of.
+        heeded: stream id -> the highest index of a released range that the session took notice of before it opened the
+            stream again; such a release does not bind it any more.
+
+    Raises:
+        StreamsReleased: the list says that some of them are released.
+    """
+    rows = now.released[np.isin(now.released["stream_id"], stream_ids)] if len(now.released) else now.released
+    binding = [
+        (stream_id, index) for stream_id, index in rows.tolist() if index > heeded.get(stream_id, NEVER_RELEASED)
+    ]
+    if binding:
+        raise StreamsReleased(now.node_id, tuple(stream_id for stream_id, _ in binding))
+
+
+def without_released(now: NodeList, heeded: Mapping[int, int]) -> NodeList:
+    """The list without releases that its session took notice of; see `refuse_released`."""
+    if not len(now.released):
+        return now
+    kept = [index > heeded.get(stream_id, NEVER_RELEASED) for stream_id, index in now.released.tolist()]
+    return replace(now, released=now.released[np.array(kept, dtype=np.bool_)])
 
 
 def with_prepared(

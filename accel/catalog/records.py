@@ -11,6 +11,7 @@ Rows are structured arrays of 64-bit integers, one type for each kind of thing t
     RETIRED_STREAM_OBJECT    one that was replaced, trimmed or withdrawn      ascending by (stream id, object id)
     STREAM_END               where a stream ended                             ascending by stream id
     SKETCH                   which streams an object certainly does not hold  ascending by object id
+    RELEASED                 a range of a stream that another node takes over ascending by stream id
 
 Every commit to a node's list has a number: the list's counter shows it beforehand and one more afterwards. An uploaded
 object's order id is the number of its commit. `added_by` and `retired_by` name the commits that listed and that retired
@@ -104,6 +105,7 @@ STREAM_OBJECT: Final = _dtype(*_STREAM_OBJECT)
 RETIRED_STREAM_OBJECT: Final = _dtype(*_STREAM_OBJECT, "retired_at_ms", "doomed")
 STREAM_END: Final = _dtype("stream_id", "end")
 SKETCH: Final = _dtype("object_id", "form", "low", "rest")
+RELEASED: Final = _dtype("stream_id", "range_index")
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,6 +434,8 @@ class NodeList:
         withdrawn_commits: commits that were undone, whose stream objects are still to be withdrawn from the shards.
         sketches: SKETCH rows of live objects, ascending by object id; an object without one may hold any stream. A row
             is of the live object of its id, and so of its size. Releases that do not know them leave them all out.
+        released: RELEASED rows, ascending by stream id: streams that the newest session may not commit, because another
+            node takes over their range of this index. A new session begins without any.
 
     Raises:
         ValueError: rows of the wrong type or out of order, or a number below 0.
@@ -446,6 +450,7 @@ class NodeList:
     stream_objects: Annotated[Rows, Columns(STREAM_OBJECT)] = field(default_factory=lambda: no_rows(STREAM_OBJECT))
     withdrawn_commits: Annotated[tuple[int, ...], Meta(max_length=ROWS_MAX)] = ()
     sketches: Annotated[Rows, Columns(SKETCH)] = field(default_factory=lambda: no_rows(SKETCH))
+    released: Annotated[Rows, Columns(RELEASED)] = field(default_factory=lambda: no_rows(RELEASED))
 
     @property
     def where(self) -> str:
@@ -457,7 +462,9 @@ class NodeList:
         _check_least(where, 0, node_id=self.node_id, epoch=self.epoch, next_order_id=self.next_order_id)
         _take_over(where, live=(self.live, LIVE), prepared=(self.prepared, PREPARED), retired=(self.retired, RETIRED))
         _take_over(where, stream_objects=(self.stream_objects, STREAM_OBJECT), sketches=(self.sketches, SKETCH))
+        _take_over(where, released=(self.released, RELEASED))
         _check_order(f"{where}, sketches", self.sketches["object_id"])
+        _check_order(f"{where}, released", self.released["stream_id"])
         _check_order(f"{where}, live", self.live["order_id"])
         _check_order(f"{where}, prepared", self.prepared["object_id"])
         _check_stream_order(f"{where}, stream objects", self.stream_objects, "start")
@@ -691,7 +698,8 @@ class ImportRun:
             raise ValueError(f"expected a counter that rises, found {self.counter_before} to {self.raised_to}")
 
 
-_STORED_LIST: Final = Nested(NodeList, added={"sketches": pack_columns(no_rows(SKETCH))})
+_ADDED_TO_LISTS: Final = {"sketches": pack_columns(no_rows(SKETCH)), "released": pack_columns(no_rows(RELEASED))}
+_STORED_LIST: Final = Nested(NodeList, added=_ADDED_TO_LISTS)
 
 NODE_LIST: Final = RecordForm("node-list", 1, _STORED_LIST)
 LIST_VERSION: Final = RecordForm("list-version", 1, Nested(ListVersion, {NodeList: _STORED_LIST}))

@@ -1,4 +1,4 @@
-"""The opening of a session, and where the node's streams end: what a writer has to know before its first upload.
+"""The opening of a session, where the node's streams end, and what a commit adds to them.
 
 From the moment `open_session` returns, nobody else commits for this node:
 
@@ -31,7 +31,7 @@ does (`last_order_id`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,10 +42,25 @@ from numpy.typing import NDArray
 from accel.catalog.keys import require
 from accel.catalog.node_list import with_new_session
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import OPEN, NodeDirectory, NodeList, StreamShard, highest_id, refs_of, some
+from accel.catalog.records import (
+    OPEN,
+    STREAMS_AN_OBJECT_MAX,
+    NodeDirectory,
+    NodeList,
+    ObjectFacts,
+    Rows,
+    StreamShard,
+    facts_of,
+    highest_id,
+    refs_of,
+    some,
+    stream_object_rows,
+)
 from accel.catalog.stream_shards import shards_of
 from accel.catalog.survey import joined_ids, must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused
+from accel.image import StreamObject
+from loaders.object_ref import ObjectRef
 from loaders.parallel import map_bounded
 from loaders.versions import Versioned
 from range_index import ObjectRanges
@@ -148,6 +163,77 @@ def columns_of(ranges: ObjectRanges) -> tuple[NDArray[np.int64], NDArray[np.int6
     """Stream ids, starts and ends of what an object holds."""
     starts = ranges.starts.astype(np.int64)
     return ranges.stream_ids, starts, starts + ranges.lengths.astype(np.int64)
+
+
+# What a commit adds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claims:
+    """Objects of one commit with all that they hold.
+
+    Args:
+        facts: the stream set object, if there is one.
+        rows: STREAM_OBJECT rows.
+        stream_ids: the streams of all of them, ascending, each once.
+        starts: of the same length.
+        ends: of the same length.
+        to_look_at: one of the objects, if nobody has seen yet that it lies where readers look.
+    """
+
+    facts: ObjectFacts | None
+    rows: Rows
+    stream_ids: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    to_look_at: ObjectRef | None = None
+
+    def object_ids(self) -> NDArray[np.int64]:
+        """The ids of all these objects."""
+        own = [] if self.facts is None else [self.facts.object_id]
+        return np.concatenate((np.array(own, dtype=np.int64), self.rows["object_id"]))
+
+    def are_listed(self, node_list: NodeList) -> bool:
+        """Whether a list has some of these objects: then it has them all, for one write brings them."""
+        places = (node_list.live, node_list.retired, node_list.stream_objects)
+        ids = self.object_ids()
+        return any(bool(np.isin(ids, rows["object_id"]).any()) for rows in places)
+
+
+def make_claims(
+    ref: ObjectRef | None,
+    ranges: ObjectRanges,
+    own: Mapping[int, StreamObject],
+    node_id: int,
+    time_ms: int,
+    to_look_at: ObjectRef | None = None,
+) -> Claims:
+    """Put together what a commit adds.
+
+    Raises:
+        CommitRefused: an object without its sizes, a range with a hole, too many streams, or a stream in two objects.
+    """
+    stream_ids, starts, ends = columns_of(ranges)
+    if ref is None and len(ranges.stream_ids):
+        raise CommitRefused(f"expected an object for {len(ranges.stream_ids)} streams, found none")
+    if len(stream_ids) > STREAMS_AN_OBJECT_MAX:
+        raise CommitRefused(f"expected at most {STREAMS_AN_OBJECT_MAX} streams in an object, found {len(stream_ids)}")
+    if len(ranges.holed):
+        raise CommitRefused(f"expected streams without holes, found one in stream {stream_ids[ranges.holed[0]]}")
+    rows = stream_object_rows(own.items(), node_id, time_ms)
+    all_ids = np.concatenate((stream_ids, rows["stream_id"]))
+    order = np.argsort(all_ids, kind="stable")
+    twice = np.flatnonzero(np.diff(all_ids[order]) == 0)
+    if len(twice):
+        raise CommitRefused(f"expected each stream in one object, found {all_ids[order][twice[0]]} in two")
+    return Claims(
+        None if ref is None else facts_of(ref, time_ms, stream_ids),
+        rows,
+        all_ids[order],
+        np.concatenate((starts, rows["start"]))[order],
+        np.concatenate((ends, rows["end"]))[order],
+        to_look_at,
+    )
 
 
 # Opening
@@ -262,7 +348,7 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
     for number, shard in enumerate(shards):
         for rows in (shard.stream_objects, shard.retired):
             mine = rows["added_by"][rows["node_id"] == node_id]
-            _refuse_behind(parts, node_list, int(mine.max(initial=-1)), f"stream shard {number}")
+            refuse_behind(parts, node_list, int(mine.max(initial=-1)), f"stream shard {number}")
     known = np.unique(np.concatenate([shard.streams["stream_id"] for shard in shards]))
     owned, starts = _open_streams(node_id, shards)
     ends = StreamEnds.of(owned, starts)
@@ -270,7 +356,7 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
     covered = -1
     if checkpoint is not None:
         covered = checkpoint.value.order_id
-        _refuse_behind(parts, node_list, covered, "its checkpoint")
+        refuse_behind(parts, node_list, covered, "its checkpoint")
         _refuse_strangers(parts, known, checkpoint.value.ends["stream_id"], f"the checkpoint of node {node_id}")
         ends = ends.with_higher_ends(checkpoint.value.ends["stream_id"], checkpoint.value.ends["end"])
     since = node_list.live[node_list.live["last_order_id"] > covered]
@@ -285,7 +371,7 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
     return ends.without_others(owned), len(since)
 
 
-def _refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:
+def refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:
     """Refuse a list that has not seen a commit which somebody else knows of.
 
     Raises:

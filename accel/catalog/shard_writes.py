@@ -30,7 +30,7 @@ has made its sources delete pending. What uploads made may be merged at once: up
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,8 +40,19 @@ from numpy.typing import NDArray
 from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix, parse_list_version_key, require
 from accel.catalog.node_list import undoable_commits, without_stream_objects, without_withdrawn
 from accel.catalog.parts import MILLISECONDS, CatalogParts
-from accel.catalog.records import OPEN, STREAM_OBJECT, ListVersion, NodeList, Rows, StreamShard, no_rows, some
+from accel.catalog.records import (
+    OPEN,
+    OWNED_RANGE,
+    STREAM_OBJECT,
+    ListVersion,
+    NodeList,
+    Rows,
+    StreamShard,
+    no_rows,
+    some,
+)
 from accel.catalog.stream_shards import (
+    last_ranges,
     shards_of,
     with_closed_ranges,
     with_open_ranges,
@@ -50,7 +61,7 @@ from accel.catalog.stream_shards import (
     with_withdrawn,
     without_commits,
 )
-from accel.errors import CatalogMissing, CommitRefused, SessionFenced
+from accel.errors import CatalogMissing, CommitRefused, SessionFenced, StreamsReleased
 from loaders.layout import TABLES_PREFIX, encode_prefix, table_folder
 from loaders.parallel import map_bounded
 from loaders.store import ObjectInfo
@@ -65,10 +76,8 @@ EditRule = Callable[[StreamShard, Ids, Ids], StreamShard | None]
 """(shard, stream ids, an offset for each) -> the shard that follows, or None."""
 
 
-def open_ranges(
-    parts: CatalogParts, node_id: int, session_number: int, wanted: Mapping[int, int | None]
-) -> tuple[Ids, Ids]:
-    """Open streams on a node; gives their ids and the offsets at which their open ranges start.
+def open_ranges(parts: CatalogParts, node_id: int, session_number: int, wanted: Mapping[int, int | None]) -> Rows:
+    """Open streams on a node; gives their open ranges, OWNED_RANGE rows.
 
     Raises:
         CommitRefused: see `stream_shards.with_open_ranges`.
@@ -80,8 +89,8 @@ def open_ranges(
     asked = {stream_id: OPEN if start is None else start for stream_id, start in wanted.items()}
     shards = edit_shards(parts, asked, rule)
     rows = np.concatenate([shard.ranges for shard in shards]) if shards else StreamShard(0).ranges
-    rows = rows[(rows["end"] == OPEN) & np.isin(rows["stream_id"], np.fromiter(asked, dtype=np.int64))]
-    return rows["stream_id"], rows["start"]
+    opened: Rows = rows[(rows["end"] == OPEN) & np.isin(rows["stream_id"], np.fromiter(asked, dtype=np.int64))]
+    return opened
 
 
 def close_ranges(parts: CatalogParts, node_id: int, session_number: int, ends: Mapping[int, int]) -> None:
@@ -89,6 +98,7 @@ def close_ranges(parts: CatalogParts, node_id: int, session_number: int, ends: M
 
     Raises:
         SessionFenced: a newer session has taken them over.
+        StreamsReleased: another node has continued some of them, at these very ends; the others are closed.
         CommitRefused: see `stream_shards.with_closed_ranges`.
     """
 
@@ -96,7 +106,24 @@ def close_ranges(parts: CatalogParts, node_id: int, session_number: int, ends: M
         _refuse_fenced(shard, ids, node_id, session_number)
         return with_closed_ranges(shard, ids, node_id, offsets)
 
-    edit_shards(parts, ends, rule)
+    shards = edit_shards(parts, ends, rule)
+    last = [last_ranges(shard, list(ends)).tolist() for shard in shards]
+    moved = tuple(row[0] for rows in last for row in rows if row[-1] != node_id or row[-2] != ends[row[0]])
+    if moved:
+        raise StreamsReleased(node_id, moved)
+
+
+def read_last_ranges(parts: CatalogParts, stream_ids: Collection[int]) -> Rows:
+    """The last OWNED_RANGE rows of those of these streams that are known, ascending by stream id. 1 request a shard."""
+    ids = np.fromiter(stream_ids, dtype=np.int64)
+
+    def read(number: int) -> Rows:
+        key = parts.keys.shard(number)
+        return last_ranges(require(key.read(), key.where).value, ids)
+
+    numbers = np.unique(shards_of(ids, parts.format.stream_buckets)).tolist()
+    rows = np.concatenate([no_rows(OWNED_RANGE), *map_bounded(parts.executor, read, numbers)])
+    return np.sort(rows, order="stream_id")
 
 
 def trim_streams(parts: CatalogParts, offsets: Mapping[int, int]) -> None:

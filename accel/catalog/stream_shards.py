@@ -1,7 +1,7 @@
 """The state machine of a stream shard: every rule that makes the next shard out of a shard.
 
     placing         shard_of, shards_of
-    ownership       with_open_ranges, with_closed_ranges, with_starts
+    ownership       with_open_ranges, with_closed_ranges, with_moved_ranges, with_starts; last_ranges
     stream objects  with_stream_objects, with_replacement, without_commits, with_withdrawn; with_delete_pending and
                     without_collected stand in `records`
     checking        check_shard
@@ -198,6 +198,61 @@ def with_closed_ranges(now: StreamShard, stream_ids: ArrayLike, node_id: int, en
     closed = now.ranges.copy()
     closed["end"][last[to_close]] = closing[to_close]
     return replace(now, ranges=closed)
+
+
+def last_ranges(now: StreamShard, stream_ids: ArrayLike) -> Rows:
+    """The last OWNED_RANGE row of each of these streams that the shard knows, ascending by stream id."""
+    ids = np.unique(np.asarray(stream_ids, dtype=np.int64))
+    last = _last_ranges(now.ranges, ids)
+    rows: Rows = now.ranges[last[last >= 0]]
+    return rows
+
+
+def with_moved_ranges(now: StreamShard, seen: Rows, ends: ArrayLike, node_id: int, session_number: int) -> StreamShard:
+    """Move open ranges to a node: each ends where its data ends, and the next one begins there.
+
+    Args:
+        now: the shard of these streams.
+        seen: OWNED_RANGE rows, ascending by stream id: the open ranges as they were before their release.
+        ends: one past the last offset of each, as its node's list tells; objects of one stream in the shard count too.
+        node_id: the node that continues the streams.
+        session_number: of its session.
+
+    Returns:
+        The shard itself if this was done before.
+
+    Raises:
+        CommitRefused: a range that is not as it was seen: its node has a new session, has opened it anew, has closed
+            it, or another node took it over.
+    """
+    where = now.where
+    ids, closing = seen["stream_id"], np.asarray(ends, dtype=np.int64)
+    last = _last_ranges(now.ranges, ids)
+    _refuse(where, ids, last < 0, "a stream that was opened before")
+    rows = now.ranges[last]
+    done = (rows["node_id"] == node_id) & (rows["epoch"] == session_number) & (rows["end"] == OPEN)
+    done &= rows["range_index"] == seen["range_index"] + 1
+    as_seen = rows == seen
+    expected = "the range that was released, still open"
+    _refuse(where, ids, ~done & ~as_seen, expected, node=rows["node_id"], start=rows["start"], end=rows["end"])
+    if not as_seen.any():
+        return now
+    closing = np.maximum(closing, starts_of(now.streams, ids))
+    for stream_id, end in now.stream_objects[["stream_id", "end"]][np.isin(now.stream_objects["stream_id"], ids)]:
+        at = int(np.searchsorted(ids, stream_id))
+        closing[at] = max(closing[at], end)
+    ranges = now.ranges.copy()
+    ranges["end"][last[as_seen]] = closing[as_seen]
+    opened = make_rows(
+        OWNED_RANGE,
+        stream_id=ids[as_seen],
+        range_index=rows["range_index"][as_seen] + 1,
+        epoch=session_number,
+        start=closing[as_seen],
+        end=OPEN,
+        node_id=node_id,
+    )
+    return replace(now, ranges=by_stream(join_rows(ranges, opened), "range_index"))
 
 
 def with_starts(now: StreamShard, stream_ids: ArrayLike, offsets: ArrayLike, now_ms: int) -> StreamShard | None:

@@ -16,6 +16,10 @@ another process (a compaction, the collector) costs one more read. A newer sessi
 commits anything else, so the same object may be committed again, and an object that took its place is refused if it did
 happen.
 
+Another node may take streams over from this one (`takeover`). The session learns that when it commits, closes or opens
+them: `StreamsReleased`. It forgets these streams then, and the others go on; opening them again tells who has them, or
+takes them back if the taker has died.
+
 What goes wrong in an upload:
 
 | what goes wrong                     | what follows                                                                |
@@ -32,37 +36,35 @@ from __future__ import annotations
 import logging
 import struct
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from xxhash import xxh3_128
 
 from accel.catalog.keys import require
-from accel.catalog.node_list import with_prepared, with_upload
+from accel.catalog.node_list import refuse_released, with_prepared, with_upload, without_released
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import (
     STREAM_END,
     STREAMS_AN_OBJECT_MAX,
     Checkpoint,
     NodeList,
-    ObjectFacts,
     Rows,
-    facts_of,
     highest_id,
     ids_of,
     make_rows,
-    stream_object_rows,
 )
-from accel.catalog.session import StreamEnds, columns_of
+from accel.catalog.session import Claims, StreamEnds, make_claims
 from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_ranges, trim_streams
 from accel.catalog.survey import list_node_ids
-from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced
+from accel.catalog.takeover import SessionReleases, move_streams
+from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced, StreamsReleased
 from accel.image import StreamObject
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import StoreError, TableError
@@ -100,11 +102,12 @@ class NodeWriter:
         self._ends = ends
         self._key = parts.keys.node_list(seen.value.node_id)
         self._busy = threading.Lock()
-        self._ready: list[tuple[int, int]] = []
+        self._ready: deque[tuple[int, int]] = deque()  # ids and their deadlines; each operation on it is one step
         self._doubtful: list[Claims] = []
         self._unsettled: Unsettled | None = None
         self._backoff = Backoff(DEFAULT_RETRY, parts.system.sleep, parts.system.jitter)
         self._commits_since_checkpoint = opened
+        self._releases = SessionReleases(seen.value.node_id, seen.value.epoch)
         self.node_id = seen.value.node_id
         self.session_number = seen.value.epoch
         parts.ends.tell_session(self.node_id, self._end_now)
@@ -147,6 +150,21 @@ class NodeWriter:
         with self._turn():
             return self._prepare(count, deadline_seconds)
 
+    def take_prepared(self, deadline_seconds: float = 3600.0) -> int | None:
+        """An id that an earlier commit has prepared; None if there is none. No request; beside any other call.
+
+        Args:
+            deadline_seconds: how long it must be good for at least.
+        """
+        self._lifetime.check()
+        needed_ms = self._parts.now_ms() + int(deadline_seconds * MILLISECONDS)
+        with suppress(IndexError):
+            while True:
+                object_id, deadline_ms = self._ready.popleft()
+                if deadline_ms >= needed_ms:
+                    return object_id  # the others expire: the collector takes them out of the list
+        return None
+
     def upload(
         self,
         streams: StreamBatches,
@@ -171,6 +189,8 @@ class NodeWriter:
         Raises:
             CommitRefused: a stream is not open here or not continued, or it took longer than the deadline. Nothing was
                 committed.
+            StreamsReleased: another node takes some of the streams over; nothing was committed, and the object stays
+                unlisted. Upload the others without them.
             SessionFenced: a newer session writes for this node; nothing was committed.
             CatalogDamaged: the counter of ids was deleted or went back.
             FormatError, FormatLimit: batches that the format cannot hold.
@@ -191,7 +211,7 @@ class NodeWriter:
                 before = Unsettled(uploaded, claims, digest_of(wanted))
             self._unsettled = None
             try:
-                self._commit(before.claims)
+                self._commit([before.claims])
             except (StoreError, TableError) as error:
                 self._unsettled = before
                 error.add_note(f"object {before.uploaded.object_id} is written; upload the same batches again")
@@ -222,6 +242,7 @@ class NodeWriter:
             CommitRefused: a stream is not open here or not continued where it ended, an id was not prepared (any
                 more), a size is unknown, the format's limits are passed, or an object does not lie where readers look.
                 Nothing was written.
+            StreamsReleased: another node takes some of the streams over; nothing was written.
             SessionFenced: a newer session writes for this node; nothing was written.
             StoreError, AmbiguousWrite, DataConflict: it may have been written; commit the same object again.
         """
@@ -232,7 +253,29 @@ class NodeWriter:
         )
         claims = make_claims(ref, ObjectRanges.of(ranges), own, self.node_id, time_ms, unproven)
         with self._turn():
-            self._commit(claims)
+            self._commit([claims])
+
+    def commit_uploads(
+        self, uploads: Sequence[tuple[ObjectRef, ObjectRanges]], *, ids_ahead: int | None = None
+    ) -> None:
+        """List objects that were written side by side: as `commit_upload` of each in turn, with one write for all.
+
+        Args:
+            uploads: objects with what they hold, at least one; each continues its streams where those before it ended
+                them.
+            ids_ahead: how many ids stand prepared afterwards, for the next objects; None = as the catalog's settings
+                say.
+
+        Raises:
+            As `commit_upload`, for all of them together.
+        """
+        time_ms = self._parts.now_ms()
+        claims = []
+        for ref, ranges in uploads:
+            unproven = first_unproven(self._parts, [ref])
+            claims.append(make_claims(ref, ranges, {}, self.node_id, time_ms, unproven))
+        with self._turn():
+            self._commit(claims, ids_ahead)
 
     def register_stream_object(self, stream_id: int, stream_object: StreamObject) -> None:
         """List an object of one stream that continues it; `commit_upload` with nothing else."""
@@ -247,11 +290,38 @@ class NodeWriter:
         Raises:
             CommitRefused: a stream is open on another node, or known with another end. Streams of other shards may
                 have been opened; repeating it is safe.
+
+        Streams that were released and that nobody has taken over since are taken back: see `takeover`.
         """
         wanted = dict(streams) if isinstance(streams, Mapping) else dict.fromkeys(streams)
         with self._turn():
-            starts = open_ranges(self._parts, self.node_id, self.session_number, wanted)
-            self._ends = self._ends.with_higher_ends(*starts)
+            back = self._releases.to_take_back(self._parts, wanted)
+            if back:
+                self._adopt(move_streams(self._parts, self.node_id, self.session_number, back))
+            self._adopt(open_ranges(self._parts, self.node_id, self.session_number, wanted))
+
+    def take_over(self, streams: Mapping[int, int]) -> dict[int, int]:
+        """Continue streams that other nodes have open: nodes that are dead, as the caller believes.
+
+        Whether they are plays no part in what is safe: see `takeover`, which also has the requests.
+
+        Args:
+            streams: {stream id: the node that is to lose it}.
+
+        Returns:
+            stream id -> where it goes on here.
+
+        Raises:
+            CommitRefused: a stream is not open on that node any more, or became so meanwhile. Others may have been
+                taken over; repeating it is safe.
+            SessionFenced: a newer session writes for this node.
+            StoreError, CorruptObject, TableError: it stopped half-way. Some streams may be released and have no owner:
+                repeat it, here or on any node.
+        """
+        with self._turn():
+            rows = move_streams(self._parts, self.node_id, self.session_number, streams)
+            self._adopt(rows)
+            return {stream_id: self._known_end(stream_id) for stream_id in rows["stream_id"].tolist()}
 
     def close_streams(self, stream_ids: Iterable[int]) -> dict[int, int]:
         """End this node's ranges of streams where they stand, so that another node can open them.
@@ -261,6 +331,7 @@ class NodeWriter:
 
         Raises:
             CommitRefused: a stream that is not open here.
+            StreamsReleased: another node has continued some of them; the others are closed.
             SessionFenced: a newer session writes for this node.
         """
         with self._turn():
@@ -268,7 +339,11 @@ class NodeWriter:
             ends = {stream_id: self._known_end(stream_id) for stream_id in stream_ids}
             if self._doubtful:
                 raise CommitRefused(f"node {self.node_id}: expected no commit in doubt, found {len(self._doubtful)}")
-            close_ranges(self._parts, self.node_id, self.session_number, ends)
+            try:
+                close_ranges(self._parts, self.node_id, self.session_number, ends)
+            except StreamsReleased:
+                self._ends = self._ends.without(np.array(list(ends), dtype=np.int64))
+                raise
             self._ends = self._ends.without(np.array(list(ends), dtype=np.int64))
             return ends
 
@@ -321,11 +396,10 @@ class NodeWriter:
 
     def _prepare(self, count: int, deadline_seconds: float) -> list[int]:
         needed_ms = self._parts.now_ms() + int(deadline_seconds * MILLISECONDS)
-        good = [object_id for object_id, deadline_ms in self._ready if deadline_ms >= needed_ms][:count]
-        if len(good) < count:
-            good += self._prepare_new(count - len(good), needed_ms)
-        self._ready = [pair for pair in self._ready if pair[0] not in good]
-        return good
+        good: list[int] = []
+        while len(good) < count and (object_id := self.take_prepared(deadline_seconds)) is not None:
+            good.append(object_id)
+        return good + self._prepare_new(count - len(good), needed_ms) if len(good) < count else good
 
     def _write(self, wanted: Wanted, deadline_seconds: float) -> Uploaded:
         tried = []
@@ -336,41 +410,78 @@ class NodeWriter:
                 return uploaded
         raise CommitRefused(f"node {self.node_id}: expected ids without objects, found objects under all of {tried}")
 
-    def _commit(self, claims: Claims) -> None:
+    def _commit(self, claims: Sequence[Claims], ids_ahead: int | None = None) -> None:
         self._settle()
         self._check(claims)
         self._look_at(claims)
-        more, deadline_ms = self._ids_ahead(), self._ahead_deadline_ms()
+        more, deadline_ms = self._ids_ahead(ids_ahead), self._ahead_deadline_ms()
 
         def change(found: NodeList | None) -> NodeList | None:
             now = require(found, self._key.where)
-            if any(doubtful.are_listed(now) for doubtful in self._doubtful if doubtful is not claims):
+            if any(doubtful.are_listed(now) for doubtful in self._doubtful if doubtful not in claims):
                 raise _LandedError
-            changed = with_upload(now, self.session_number, claims.facts, claims.rows)
+            changed = self._with_uploads(now, claims)
             if changed is None or not more:
                 return changed
             return with_prepared(changed, more, deadline_ms, self.session_number)
 
         before = self._seen
-        self._doubtful.append(claims)
+        self._doubtful += claims
         try:
             self._seen = self._key.change(change, seen=self._seen)
         except _LandedError:
-            self._doubtful.remove(claims)
-            self._commit(claims)  # settles first; then this one is refused if the other took its place
+            self._forget_doubt(claims)
+            self._commit(claims, ids_ahead)  # settles first; then these are refused if the other took their place
+            return
+        except StreamsReleased as error:
+            self._forget_doubt(claims)
+            self._heed(error)
+            self._commit(claims, ids_ahead)  # only late releases, which do not bind it
             return
         except (CommitRefused, SessionFenced):
-            self._doubtful.remove(claims)
+            self._forget_doubt(claims)
             raise
-        self._doubtful.remove(claims)
+        self._forget_doubt(claims)
         if self._seen is not before:
             self._doubtful.clear()  # whatever is still on its way names a version that is no longer there
-        self._ends = self._ends.with_higher_ends(claims.stream_ids, claims.ends)
+        for each in claims:
+            self._ends = self._ends.with_higher_ends(each.stream_ids, each.ends)
         self._ready += [(object_id, deadline_ms) for object_id in more if _is_prepared(self._seen.value, object_id)]
-        self._after_commit()
+        self._after_commit(len(claims))
 
-    def _after_commit(self) -> None:
-        self._commits_since_checkpoint += 1
+    def _heed(self, error: StreamsReleased) -> None:
+        """Forget streams that were released, unless they are open here by a later range.
+
+        Raises:
+            StreamsReleased: some are not.
+        """
+        self._seen = self._key.read_newer(self._seen)
+        self._settle()  # whatever was on its way names a version before the release
+        lost = self._releases.heed(self._parts, self._seen.value, error.stream_ids, self._ends)
+        if lost:
+            self._ends = self._ends.without(np.array(lost, dtype=np.int64))
+            raise StreamsReleased(self.node_id, tuple(lost))
+
+    def _adopt(self, ranges: Rows) -> None:
+        """Streams are open here, by these ranges."""
+        self._releases.adopt(ranges)
+        self._ends = self._ends.with_higher_ends(ranges["stream_id"], ranges["start"])
+
+    def _with_uploads(self, now: NodeList, claims: Sequence[Claims]) -> NodeList | None:
+        """The list with these objects, each as a commit of its own number; None if it has all of them."""
+        changed = now
+        for each in claims:
+            after = with_upload(changed, self.session_number, each.facts, each.rows)
+            if after is not None:
+                refuse_released(now, each.stream_ids, self._releases.heeded)
+                changed = after
+        return None if changed is now else without_released(changed, self._releases.heeded)
+
+    def _forget_doubt(self, claims: Sequence[Claims]) -> None:
+        self._doubtful = [doubtful for doubtful in self._doubtful if doubtful not in claims]
+
+    def _after_commit(self, commits: int) -> None:
+        self._commits_since_checkpoint += commits
         if len(self._seen.value.stream_objects) >= self._parts.settings.stream_objects_in_list_max:
             try:
                 self._seen = move_stream_objects(self._parts, self.node_id)
@@ -390,18 +501,25 @@ class NodeWriter:
                 self._doubtful.remove(claims)
         del self._doubtful[:-DOUBTFUL_MAX]
 
-    def _check(self, claims: Claims) -> None:
-        """That a commit continues its streams, or was made before.
+    def _check(self, claims: Sequence[Claims]) -> None:
+        """That commits continue their streams one after the other, or were made before.
 
         Raises:
-            CommitRefused: it does neither.
+            CommitRefused: one does neither.
         """
+        ends = self._ends
+        for each in claims:
+            self._check_one(each, ends)
+            ends = ends.with_higher_ends(each.stream_ids, each.ends)
+
+    def _check_one(self, claims: Claims, ends: StreamEnds) -> None:
         if not claims.are_listed(self._seen.value):
             try:
-                self._ends.check_continued(claims.stream_ids, claims.starts, claims.ends)
+                ends.check_continued(claims.stream_ids, claims.starts, claims.ends)
             except CommitRefused:
                 self._seen = self._key.read_newer(self._seen)  # perhaps these very objects were committed before
                 if not claims.are_listed(self._seen.value):
+                    self._releases.refuse_lost(claims.stream_ids)
                     raise
         if claims.are_listed(self._seen.value) and not self._ends.reach(claims.stream_ids, claims.ends):
             ids = claims.object_ids().tolist()
@@ -410,15 +528,17 @@ class NodeWriter:
                 f"{ids[:5]} listed and streams that do not reach as far as these ranges"
             )
 
-    def _look_at(self, claims: Claims) -> None:
-        if claims.to_look_at is None or claims.are_listed(self._seen.value):
-            return
-        # What the list refuses is refused without a request.
-        with_upload(self._seen.value, self.session_number, claims.facts, claims.rows)
-        refuse_misplaced(self._parts, claims.to_look_at)
+    def _look_at(self, claims: Sequence[Claims]) -> None:
+        for each in claims:
+            if each.to_look_at is None or each.are_listed(self._seen.value):
+                continue
+            # What the list refuses is refused without a request.
+            with_upload(self._seen.value, self.session_number, each.facts, each.rows)
+            refuse_misplaced(self._parts, each.to_look_at)
 
-    def _ids_ahead(self) -> list[int]:
-        wanted = self._parts.settings.ids_ahead - len(self._ready)
+    def _ids_ahead(self, ids_ahead: int | None) -> list[int]:
+        most = self._parts.settings.ids_ahead if ids_ahead is None else ids_ahead
+        wanted = most - len(self._ready)
         if wanted <= 0 or self._parts.ids.free_now() < wanted:
             return []
         return self._parts.ids.take(wanted)
@@ -450,7 +570,9 @@ class NodeWriter:
             logger.warning("node %d: no checkpoint could be written", self.node_id, exc_info=True)
 
     def _write_checkpoint(self) -> None:
-        ends = make_rows(STREAM_END, stream_id=self._ends.stream_ids, end=self._ends.ends)
+        released = self._releases.ends  # while the move is not made, the next taker may rely on these
+        known = self._ends.with_higher_ends(released.stream_ids, released.ends)
+        ends = make_rows(STREAM_END, stream_id=known.stream_ids, end=known.ends)
         checkpoint = Checkpoint(self.node_id, self._seen.value.next_order_id - 1, ends)
 
         def change(now: Checkpoint | None) -> Checkpoint | None:
@@ -627,74 +749,3 @@ def refuse_misplaced(parts: CatalogParts, ref: ObjectRef) -> None:
             f"object {ref.object_id}: expected an object of {ref.size_bytes} bytes at {key!r}, where readers of "
             f"namespace {parts.layout.namespace!r} look, found {found}"
         )
-
-
-# What a commit adds
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Claims:
-    """Objects of one commit with all that they hold.
-
-    Args:
-        facts: the stream set object, if there is one.
-        rows: STREAM_OBJECT rows.
-        stream_ids: the streams of all of them, ascending, each once.
-        starts: of the same length.
-        ends: of the same length.
-        to_look_at: one of the objects, if nobody has seen yet that it lies where readers look.
-    """
-
-    facts: ObjectFacts | None
-    rows: Rows
-    stream_ids: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    to_look_at: ObjectRef | None = None
-
-    def object_ids(self) -> NDArray[np.int64]:
-        """The ids of all these objects."""
-        own = [] if self.facts is None else [self.facts.object_id]
-        return np.concatenate((np.array(own, dtype=np.int64), self.rows["object_id"]))
-
-    def are_listed(self, node_list: NodeList) -> bool:
-        """Whether a list has some of these objects: then it has them all, for one write brings them."""
-        places = (node_list.live, node_list.retired, node_list.stream_objects)
-        ids = self.object_ids()
-        return any(bool(np.isin(ids, rows["object_id"]).any()) for rows in places)
-
-
-def make_claims(
-    ref: ObjectRef | None,
-    ranges: ObjectRanges,
-    own: Mapping[int, StreamObject],
-    node_id: int,
-    time_ms: int,
-    to_look_at: ObjectRef | None = None,
-) -> Claims:
-    """Put together what a commit adds.
-
-    Raises:
-        CommitRefused: an object without its sizes, a range with a hole, too many streams, or a stream in two objects.
-    """
-    stream_ids, starts, ends = columns_of(ranges)
-    if ref is None and len(ranges.stream_ids):
-        raise CommitRefused(f"expected an object for {len(ranges.stream_ids)} streams, found none")
-    if len(stream_ids) > STREAMS_AN_OBJECT_MAX:
-        raise CommitRefused(f"expected at most {STREAMS_AN_OBJECT_MAX} streams in an object, found {len(stream_ids)}")
-    if len(ranges.holed):
-        raise CommitRefused(f"expected streams without holes, found one in stream {stream_ids[ranges.holed[0]]}")
-    rows = stream_object_rows(own.items(), node_id, time_ms)
-    all_ids = np.concatenate((stream_ids, rows["stream_id"]))
-    order = np.argsort(all_ids, kind="stable")
-    twice = np.flatnonzero(np.diff(all_ids[order]) == 0)
-    if len(twice):
-        raise CommitRefused(f"expected each stream in one object, found {all_ids[order][twice[0]]} in two")
-    return Claims(
-        None if ref is None else facts_of(ref, time_ms, stream_ids),
-        rows,
-        all_ids[order],
-        np.concatenate((starts, rows["start"]))[order],
-        np.concatenate((ends, rows["end"]))[order],
-        to_look_at,
-    )

@@ -701,8 +701,8 @@ class SlowLookup:
         return f"ended at {moment_text(self.ended_ms)}\n{self.explanation.text()}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data."""
-        return {"ended_ms": self.ended_ms, **self.explanation.to_dict()}
+        """The same as plain data, and its lines, such that `accel explain --from` shows what was saved."""
+        return {"ended_ms": self.ended_ms, **self.explanation.to_dict(), "lines": self.text().splitlines()}
 
 
 class SlowLookups:

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from accel.image import NodeImage
 from loaders.hints import SnapshotRoot, StreamEntries
-from range_index import StreamRange
+from range_index import StreamRange, StreamView
 
 Column = NDArray[np.int64]
 
@@ -55,6 +55,18 @@ class RangeColumns(NamedTuple):
     def take(self, chosen: Flags | NDArray[np.intp]) -> RangeColumns:
         """Some of the rows."""
         return RangeColumns(self.starts[chosen], self.ends[chosen], self.positions[chosen], self.holed[chosen])
+
+
+def columns_of(view: StreamView, node: NodeImage) -> RangeColumns:
+    """What the range index knows of a stream, by position in a node's list."""
+    object_ids = np.asarray(view.object_ids, dtype=np.int64)
+    holed = (
+        np.fromiter((object_id in view.holed for object_id in view.object_ids), np.bool_, len(object_ids))
+        if view.holed
+        else np.zeros(len(object_ids), dtype=np.bool_)
+    )
+    starts, ends = np.asarray(view.starts, dtype=np.int64), np.asarray(view.ends, dtype=np.int64)
+    return RangeColumns(starts, ends, node.positions(object_ids), holed)
 
 
 class Found(NamedTuple):

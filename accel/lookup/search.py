@@ -59,8 +59,8 @@ from accel.lookup.known_ranges import (
     Found,
     Hole,
     KnownRanges,
-    RangeColumns,
     SnapshotFacts,
+    columns_of,
     covered_objects,
     facts_of,
     join_ranges,
@@ -71,7 +71,6 @@ from accel.lookup.steps import (
     Hints,
     ImageStale,
     IndexCache,
-    IndexFacts,
     OpenObjects,
     ReadEntries,
     ReadRoot,
@@ -81,19 +80,7 @@ from accel.lookup.steps import (
     SnapshotKnown,
 )
 from loaders.hints import ByteSpan, SnapshotRoot, StreamEntries, no_entries, plan_entries
-from loaders.plan import (
-    SPREAD_SIZE_OBJECTS,
-    Bracket,
-    Guess,
-    LoadAll,
-    Near,
-    Policy,
-    Positions,
-    Spread,
-    Trust,
-    expected_place,
-    in_run,
-)
+from loaders.plan import Bracket, Guess, LoadAll, Near, Policy, Positions, Spread, Trust, expected_place, in_run
 from range_index import ObjectRanges, StreamRange
 
 if TYPE_CHECKING:
@@ -592,7 +579,7 @@ class NodeVisit:
         if self.snapshot_facts is not None:
             unknown &= ~self.snapshot_facts.settled
             hinted = self.snapshot_facts.rows
-        ranges = join_ranges(_rows_of(facts, self.node), unknown, self.seen, hinted=hinted)
+        ranges = join_ranges(columns_of(facts.view, self.node), unknown, self.seen, hinted=hinted)
         if self.trace is not None:
             self.trace.record_known(ranges, loaded=facts.loaded, filtered=facts.filtered, excluded=excluded)
         return ranges
@@ -749,7 +736,7 @@ class NodeVisit:
 
     def may_run(self, request: Request, picked: int) -> bool:
         """Whether so much is wanted still that a run, once there is one, asks for more than a round does."""
-        return not self.scan and request.limit - picked > SPREAD_SIZE_OBJECTS
+        return not self.scan and in_run(1, 1, request.limit - picked) > 0
 
     def ahead(self, policy: Policy, bracket: Bracket) -> tuple[int, ...]:
         """What a proven run should have under way besides; nothing while there is enough."""
@@ -776,18 +763,6 @@ class NodeVisit:
         if not len(candidates):
             raise self.failed[int(place.candidates[0])]
         return candidates
-
-
-def _rows_of(facts: IndexFacts, node: NodeImage) -> RangeColumns:
-    view = facts.view
-    object_ids = np.asarray(view.object_ids, dtype=np.int64)
-    holed = (
-        np.fromiter((object_id in view.holed for object_id in view.object_ids), np.bool_, len(object_ids))
-        if view.holed
-        else np.zeros(len(object_ids), dtype=np.bool_)
-    )
-    starts, ends = np.asarray(view.starts, dtype=np.int64), np.asarray(view.ends, dtype=np.int64)
-    return RangeColumns(starts, ends, node.positions(object_ids), holed)
 
 
 def _run_objects(

@@ -112,6 +112,11 @@ class ReaderBase:
         return self._batch is None and self._core.is_finished
 
     @property
+    def _is_waited_for(self) -> bool:
+        """Whether more may come without the caller doing anything but ask."""
+        return not self.is_finished
+
+    @property
     def buffered_bytes(self) -> int:
         """Payload in memory, and what requests under way may bring."""
         return self._core.buffered_bytes
@@ -357,12 +362,12 @@ class ThreadReader(ReaderBase, Iterator[Event]):
         self._attend()
         self._check()
         rest = self._rest()
-        while rest is None and not self.is_finished:
+        while rest is None and self._is_waited_for:
             self._check()
             self._hand_on()
             self._attend()
             rest = self._take()
-            if rest is not None or self.is_finished:
+            if rest is not None or not self._is_waited_for:
                 break
             left = None if deadline is None else max(0.0, deadline - self._system.timer())
             waits = [wait for wait in (self._wait_seconds(), left) if wait is not None]
@@ -402,8 +407,8 @@ class StreamReader(ThreadReader, CutReader):
 # For asyncio
 
 
-class AsyncStreamReader(CutReader, AsyncIterator[Event]):
-    """Events of a stream, for ``async for``; arguments and errors are those of `StreamReader`. One task at a time.
+class AsyncReader(ReaderBase, AsyncIterator[Event]):
+    """A reader that awaits. One task at a time.
 
     A task that was cancelled while it waited may ask again, and misses nothing.
     """
@@ -417,10 +422,10 @@ class AsyncStreamReader(CutReader, AsyncIterator[Event]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        await self._end()
 
-    def close(self) -> None:
-        """Read no more; requests under way are not waited for."""
+    async def _end(self) -> None:
+        """What is to be done at the end of its block."""
         self._close()
 
     async def __anext__(self) -> Event:
@@ -440,16 +445,19 @@ class AsyncStreamReader(CutReader, AsyncIterator[Event]):
         Args:
             timeout_seconds: how long to wait at most; None = as long as it takes.
         """
+        deadline = None if timeout_seconds is None else self._system.timer() + timeout_seconds
+        self._lifetime.check_process()
+        woken = self._listen()
+        await self._attend()
         self._check()
         rest = self._rest()
-        deadline = None if timeout_seconds is None else self._system.timer() + timeout_seconds
-        woken = self._listen()
-        while rest is None and not self.is_finished:
+        while rest is None and self._is_waited_for:
             self._check()
             woken.clear()
             self._hand_on()
+            await self._attend()
             rest = self._take()
-            if rest is not None or self.is_finished:
+            if rest is not None or not self._is_waited_for:
                 break
             left = None if deadline is None else max(0.0, deadline - self._system.timer())
             if left == 0:
@@ -461,9 +469,8 @@ class AsyncStreamReader(CutReader, AsyncIterator[Event]):
                     await woken.wait()
         return rest
 
-    async def skip_to_head(self) -> IdMap:
-        """Go on at the stream's head wherever that lies behind the position; gives the new position."""
-        return await asyncio.to_thread(self._skip_to_head)
+    async def _attend(self) -> None:
+        """What is to be done before anything is given."""
 
     def _listen(self) -> asyncio.Event:
         loop = asyncio.get_running_loop()
@@ -476,3 +483,18 @@ class AsyncStreamReader(CutReader, AsyncIterator[Event]):
         if loop is not None and woken is not None:
             with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
                 loop.call_soon_threadsafe(woken.set)
+
+
+class AsyncStreamReader(AsyncReader, CutReader):
+    """Events of a stream, for ``async for``; arguments and errors are those of `StreamReader`. One task at a time.
+
+    A task that was cancelled while it waited may ask again, and misses nothing.
+    """
+
+    def close(self) -> None:
+        """Read no more; requests under way are not waited for."""
+        self._close()
+
+    async def skip_to_head(self) -> IdMap:
+        """Go on at the stream's head wherever that lies behind the position; gives the new position."""
+        return await asyncio.to_thread(self._skip_to_head)

@@ -35,7 +35,7 @@ from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.retention import place_truncation
 from accel.history.rules.segments import KeyProfile, KeyRanges
 from accel.history.rules.states import StreamState
-from accel.history.rules.values import checked_id, checked_integer, segment_text
+from accel.history.rules.values import TIME_MS_END, checked_id, checked_integer, segment_text
 from accel.history.store import Stream
 from accel.image import OPEN_END, ImageVersion, MetadataImage
 from accel.lookup.accelerator import ReadAccelerator
@@ -373,3 +373,48 @@ def _brought_more(asked: Future[Any]) -> bool:
 def _let_go(segment_id: int, known: _Known, error: Exception) -> None:
     log.warning("time index of segment %s is not used: %s", segment_text(segment_id), error)
     known.index, known.is_opened = None, True
+
+
+# Where a time begins
+
+
+def cut_at(stream: Stream, source: SegmentSource, time_ms: int | None) -> dict[int, int]:
+    """The cut before the first events that arrived at a time or later.
+
+    O(log events) reads of one batch for each segment, besides the calls of `Stream.segments_at`.
+
+    Args:
+        stream: which.
+        source: reads it.
+        time_ms: milliseconds since 1970; None = behind all events that the source knows.
+
+    Raises:
+        AccelError: something could not be read.
+    """
+    begins = stream.segments_at(TIME_MS_END - 1 if time_ms is None else time_ms)
+    if not stream.cuts.is_valid(begins):
+        begins = stream.head()  # what was there at that time was truncated
+    return {
+        segment_id: offset if offset < 0 else _first_offset(source, segment_id, offset, time_ms)
+        for segment_id, offset in begins.items()
+    }
+
+
+def _first_offset(source: SegmentSource, segment_id: int, low: int, time_ms: int | None) -> int:
+    """Where the first batch of a segment begins, from an offset on, that is not before a time: times never fall."""
+
+    def earlier(offset: int) -> int | None:
+        """Where the batch at an offset ends, if there is one and it came before the time."""
+        batches = source.fill(Fill(segment_id, offset, 1)).batches
+        is_earlier = bool(batches) and (time_ms is None or batches[0].value < time_ms)
+        return batches[0].next_offset if is_earlier else None
+
+    width = 0
+    while (end := earlier(low + width)) is not None:
+        low, width = end, max(1, 2 * width)
+    high = low + width
+    while low < high:
+        middle = (low + high) // 2
+        end = earlier(middle)
+        low, high = (low, middle) if end is None else (end, high)
+    return low

@@ -46,6 +46,7 @@ KINDS = {
     "retired stream object": records.RETIRED_STREAM_OBJECT,
     "stream end": records.STREAM_END,
     "sketch": records.SKETCH,
+    "released range": records.RELEASED,
     "read object": records.READ_OBJECT,
     "read range": records.READ_RANGE,
 }

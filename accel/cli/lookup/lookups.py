@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import click
 from msgspec import structs
@@ -16,7 +17,7 @@ from accel.cli.options import TIME, ReaderChoice, command, range_options, reader
 from accel.image import version_number
 from accel.lookup.answer import Answer, FoundObject, Kind
 from accel.lookup.explain import Explanation, answer_text, cost_text
-from accel.rendering import Column, Output, Shown, table_of
+from accel.rendering import Column, Output, Shown, printable, table_of
 from accel.system import SYSTEM
 from accel.units import count_text
 from loaders.layout import ObjectLayout
@@ -142,10 +143,43 @@ def get_objects(question: Question, slow_log: float | None, reader: ReaderChoice
     output.show(_shown_lookup(answer, opened.layout, reader.policy, store.snapshot().total, seconds))
 
 
+def _show_saved(context: click.Context, _: click.Parameter, file: BinaryIO | None) -> None:
+    """Print a saved log of slow lookups, and end: nothing is looked up."""
+    if file is None:
+        return
+    try:
+        with file:
+            saved = _saved_lookups(file.read().decode())
+    except (ValueError, KeyError, TypeError) as error:
+        expected = "expected what `to_dict()` of slow lookups gives: a JSON array of them, or one a line"
+        raise click.BadParameter(f"{expected}, found {error!r}") from error
+    for number, lines in enumerate(saved):
+        click.echo("\n" * bool(number) + "\n".join(printable(line) for line in lines))
+    context.exit()
+
+
+def _saved_lookups(text: str) -> list[list[str]]:
+    """The lines of each lookup that was saved."""
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        whole = [json.loads(line) for line in text.splitlines() if line.strip()]
+    return [[str(line) for line in each["lines"]] for each in (whole if isinstance(whole, list) else [whole])]
+
+
 @command(
     "Make a lookup and tell its story.",
     "accel explain --store s3://bucket --image image.json --stream 420000 --start 1000 --end 1600",
     "accel explain --store s3://bucket --image image.json --stream 420000 --start 1980 --policy window",
+)
+@click.option(
+    "--from",
+    type=click.File("rb"),
+    metavar="FILE",
+    is_eager=True,
+    expose_value=False,
+    callback=_show_saved,
+    help="Tell of the slow lookups saved in this file ('-' for stdin) instead; takes nothing else.",
 )
 @question_options
 @reader_options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -202,3 +203,23 @@ def test_a_slow_lookup_is_told_on_stderr_when_it_is_asked_for(world: World) -> N
     as_json = world.run("get-objects", *QUESTION, "--slow-log", "0.001ms", "--output", "json")
     assert json.loads(as_json.stderr)["request"] == json.loads(as_json.stdout)["request"]
     assert world.run("get-objects", *QUESTION, "--slow-log", "1h").stderr == ""
+
+
+def test_a_saved_log_of_slow_lookups_is_shown_without_a_store(world: World, tmp_path: Path) -> None:
+    one = world.run("get-objects", *QUESTION, "--slow-log", "0.001ms").stderr.splitlines()
+    saved = world.run("get-objects", *QUESTION, "--slow-log", "0.001ms", "--output", "json").stderr
+    file = tmp_path / "slow.jsonl"
+    for text in (saved * 2, json.dumps([json.loads(saved)] * 2)):
+        file.write_text(text)
+        shown = world.run("explain", "--from", str(file)).stdout.splitlines()
+        assert [line for line in shown if line.startswith("stream ")] == 2 * [one[1]]
+        assert sum(line.startswith("ended at ") for line in shown) == 2
+
+
+@pytest.mark.parametrize("text", ["nothing", "[1]", "{}", '{"lines": 5}'])
+def test_a_file_that_is_no_log_of_slow_lookups_is_refused(world: World, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "slow.jsonl"
+    file.write_text(text)
+    refused = world.run("explain", "--from", str(file))
+    assert refused.exit_code == 2
+    assert "expected what `to_dict()` of slow lookups gives" in " ".join(refused.stderr.split())

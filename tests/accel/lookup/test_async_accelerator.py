@@ -8,7 +8,16 @@ from typing import Any, TypeVar
 
 import pytest
 
-from accel import AsyncReadAccelerator, CorruptObject, Ending, MetadataImage, ObjectLost, StaticImages, StillPending
+from accel import (
+    AsyncReadAccelerator,
+    CorruptObject,
+    Ending,
+    MetadataImage,
+    ObjectLost,
+    Settings,
+    StaticImages,
+    StillPending,
+)
 from accel.image import ImageVersion
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore
@@ -23,7 +32,8 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def make(store: CountingStore, objects: int) -> AsyncReadAccelerator:
-    return AsyncReadAccelerator(StaticImages(line_image(list(range(objects)))), store, system=system())
+    images = StaticImages(line_image(list(range(objects))))
+    return AsyncReadAccelerator(images, store, settings=Settings(hedge_percent=0), system=system())
 
 
 def test_lookups_and_reads_are_awaited() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from benchmarks.cold_requests import Node, make_cold_node, offsets
 from bloom import StreamFilter
 from loaders.errors import StoreUnavailable
 from loaders.format import ObjectEncoder, RecordBatch
-from loaders.hints import HintTrouble, SnapshotReader, read_pack_root, snapshot_parquet, write_pack
+from loaders.hints import HintTrouble, SnapshotReader, plan_entries, read_pack_root, snapshot_parquet, write_pack
 from loaders.layout import HINTS_PREFIX, HintKind, ObjectLayout, hint_root_key
 from loaders.store import CountingStore, Fetched, MemoryStore
 from tests.accel.lookup.cluster import NODE, STREAM, line_image, put, system
@@ -142,6 +143,59 @@ def test_a_read_at_the_tail_opens_the_newest_objects_while_the_snapshot_is_asked
         answer = one.get_objects(STREAM, 995, limit=1)
         assert (answer.rounds, answer.objects_opened) == (2, 4)
         assert gets(store) == 2 + 4
+
+
+def test_near_a_known_object_nothing_is_opened_before_the_snapshot_has_told() -> None:
+    store, image = line(100, hinted=80, every=10)
+    with accelerator(store, image) as one:
+        one.object_committed(NODE, image.nodes[NODE].ref(90), {STREAM: (90, 100)})
+        answer = one.get_objects(STREAM, 75, limit=1)
+        assert [each.object_id for each in answer.objects] == [70]
+        assert answer.objects_opened == 0
+        assert gets(store) == 2  # root and entries: of the uncovered objects before the known one none was guessed at
+
+
+@pytest.fixture
+def by_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream's entries are read group by group, as those of a stream in a million objects."""
+    monkeypatch.setattr("accel.lookup.search.plan_entries", partial(plan_entries, span_size_bytes_max=1))
+
+
+def grouped(lost: range) -> tuple[CountingStore, MetadataImage]:
+    """100 objects, all covered by a snapshot with groups of 40 entries; some objects have nothing of the stream."""
+    store = CountingStore(MemoryStore())
+    rows = [(STREAM, at * LENGTH, (at + 1) * LENGTH, at, at, -1, 0, 1, False) for at in range(100) if at not in lost]
+    sizes = [put(store, at, [(1, at, at + 1), *(row[:3] for row in rows if row[3] == at)]) for at in range(100)]
+    put_snapshot(store, NODE, dict(enumerate(sizes)), rows, group_rows_max=40)
+    store.reset()
+    return store, sized(line_image(list(range(100)), end=1000), sizes)
+
+
+@pytest.mark.usefixtures("by_groups")
+def test_behind_the_entries_that_were_read_the_snapshot_is_asked_for_more() -> None:
+    store, image = grouped(range(0))
+    with accelerator(store, image) as one:
+        answer = one.get_objects(STREAM, 305, limit=60)
+        assert [each.object_id for each in answer.objects] == list(range(30, 90))
+        assert answer.objects_opened == 0
+        assert gets(store) == 1 + 3  # the root, and each group
+
+
+@pytest.mark.usefixtures("by_groups")
+def test_what_the_snapshot_has_answered_is_not_asked_again_where_memory_forgets_it() -> None:
+    store, image = grouped(range(33, 36))
+    with accelerator(store, image, hint_entry_size_bytes_max=1) as one:
+        answer = one.get_objects(STREAM, 325, limit=2)
+        assert ([each.object_id for each in answer.objects], answer.ending) == ([32], Ending.HOLE)
+        assert answer.objects_opened == 3  # that they hold nothing is not for a part of the entries to say
+        assert one.stats().hints.entries_asked == 1
+
+
+def test_a_stream_whose_list_has_to_be_walked_is_not_looked_for_in_the_snapshot() -> None:
+    store, image = line(100)
+    with accelerator(store, replace(image, unordered_streams=frozenset({STREAM}))) as one:
+        assert [each.object_id for each in one.get_objects(STREAM, 555, limit=1).objects] == [55]
+        assert (one.stats().hints.requests, gets(store)) == (0, 100)
 
 
 def test_a_node_without_a_snapshot_costs_one_request_and_is_not_asked_again_for_ten_minutes() -> None:

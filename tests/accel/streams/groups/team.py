@@ -47,6 +47,8 @@ class Team:
         source: SegmentSource | None = None,
         settings: ReaderSettings = QUICK,
         system: Components = SYSTEM,
+        lease_seconds: float | None = None,
+        auto_commit: bool = True,
     ) -> GroupReader:
         """A new member, which nobody has asked for anything yet."""
         self.members[name] = GroupReader(
@@ -57,13 +59,17 @@ class Team:
             follow=follow,
             settings=settings,
             rebalance_seconds=every_seconds,
+            lease_seconds=lease_seconds,
+            auto_commit=auto_commit,
             system=system,
         )
         return self.members[name]
 
     def leave(self, name: str) -> None:
-        """It leaves in good order."""
-        self.members.pop(name).close()
+        """It leaves in good order, and has finished with all that it was given."""
+        member = self.members.pop(name)
+        member.commit()
+        member.close()
 
     def die(self, name: str) -> None:
         """It is not heard of any more."""
@@ -108,9 +114,11 @@ class Team:
             if batch is None:
                 return
             member._open_batch(batch)
+        member._note_asked()
         member._attend()  # this may take the batch away: `next` would wait for another one
         event = member._next_event()
         if event is not None:
+            member._note_given(event)
             self.given.append((name, event))
 
     def own(self, name: str) -> list[Event]:

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.streams.groups import PLACE, READER_GROUP, REPORT, StoredGroup, groups_table
-from accel.streams.rules.group_state import ENDED, FREE, READERS_MAX, GroupState
+from accel.history.columns import StoredSegments
+from accel.history.records import HistoryForm
+from accel.streams.groups import LEASE, PLACE, READER_GROUP, REPORT, StoredGroup, groups_table
+from accel.streams.rules.group_state import ENDED, FREE, READERS_MAX, GroupState, Lease
 from loaders.errors import CorruptObject, FormatTooNew
 from loaders.tables.columns import pack_columns
 from loaders.tables.records import FormRegistry, form_of
@@ -22,7 +24,9 @@ from tests.accel.streams.groups.states import cut, group, segment
 from tests.docs.test_bytes import cells, code, section
 from tests.examples import examples
 
-GOLDEN = Path(__file__).parents[3] / "data" / "reader_group" / "reader-group-1.bin"
+FOLDER = Path(__file__).parents[3] / "data" / "reader_group"
+GOLDEN = FOLDER / "reader-group-1.bin"
+GOLDEN_LEASES = FOLDER / "reader-group-1-leases.bin"
 
 
 def told() -> GroupState:
@@ -39,8 +43,39 @@ def test_bytes_of_version_1_are_read_for_ever() -> None:
     assert READER_GROUP.decode(GOLDEN.read_bytes(), "golden") == told()
 
 
+def leased() -> GroupState:
+    """The same, and one reader has a lease."""
+    return told().with_renewal("reader-2", Lease(2**32 - 1, 0, 10_000))
+
+
+def test_bytes_with_leases_are_read_for_ever() -> None:
+    assert READER_GROUP.decode(GOLDEN_LEASES.read_bytes(), "golden") == leased()
+    assert READER_GROUP.encode(leased()) == READER_GROUP.encode(READER_GROUP.decode(GOLDEN_LEASES.read_bytes(), "it"))
+
+
 def test_equal_groups_have_equal_bytes() -> None:
     assert READER_GROUP.encode(told()) == READER_GROUP.encode(READER_GROUP.decode(GOLDEN.read_bytes(), "golden"))
+
+
+class EarlierGroup(msgspec.Struct, frozen=True):
+    """The stored fields as releases without leases know them."""
+
+    segments: StoredSegments
+    places: bytes
+    readers: list[str]
+    reports: bytes
+
+
+def test_releases_without_leases_read_what_has_them_and_leave_them_out() -> None:
+    earlier: HistoryForm[EarlierGroup] = HistoryForm("reader-group", 1, EarlierGroup)
+    read = earlier.decode(GOLDEN_LEASES.read_bytes(), "golden")
+    assert READER_GROUP.decode(earlier.encode(read), "written by an earlier release") == told()
+
+
+def test_a_group_without_leases_has_the_bytes_that_it_had() -> None:
+    earlier: HistoryForm[EarlierGroup] = HistoryForm("reader-group", 1, EarlierGroup)
+    data = READER_GROUP.encode(told())
+    assert earlier.encode(earlier.decode(data, "here")) == data
 
 
 def test_the_form_names_itself_and_its_version() -> None:
@@ -87,12 +122,18 @@ def reports(*rows: tuple[int, int]) -> bytes:
     return pack_columns(np.array(list(rows), dtype=REPORT))
 
 
+def leases(*rows: tuple[int, int, int]) -> bytes:
+    return pack_columns(np.array(list(rows), dtype=LEASE))
+
+
 WRONG: dict[str, dict[str, Any]] = {
     "an owner that is not there": {"places": places(-1, 2, 0, 0)},
     "places of other segments": {"places": places(0, 0)},
     "a reader without a report": {"reports": reports((0, 0))},
     "a mark that is none": {"reports": reports((0, 0), (0, 2))},
     "a lag below 0": {"reports": reports((0, 0), (-1, 0))},
+    "a lease below 0": {"leases": leases((1, 0, 0), (1, -1, 0))},
+    "a reader without a lease": {"leases": leases((1, 1, 1))},
     "readers in another order": {"readers": ["b", "a"]},
     "too many readers": {
         "readers": [f"{each:05}" for each in range(READERS_MAX + 1)],
@@ -116,7 +157,12 @@ def test_a_person_can_look_at_a_group() -> None:
     assert isinstance(shown, dict)
     assert shown["position"] == {"0@0": 2**40 + 1, "1@0": 17, "2@3": 0, "5@4": -1}
     assert shown["owners"] == ["ended", {"reader": "reader-2"}, None, None]
-    assert shown["readers"][0] == {"name": "reader-1", "lag": 1_500, "has_waited": True}
+    assert shown["readers"][0] == {
+        "name": "reader-1",
+        "lag": 1_500,
+        "has_waited": True,
+        "lease": {"session": 0, "renewals": 0, "milliseconds": 0},
+    }
     assert shown["segments"][1]["key_start"] == 1 / 3
 
 
@@ -131,8 +177,10 @@ def test_each_field_stands_in_the_page_in_its_order() -> None:
 
 
 def test_each_kind_of_rows_has_the_columns_that_the_page_names() -> None:
-    named = {row[0]: tuple(code(row[1])) for row in cells(TEXT) if len(row) == 2 and row[0] in {"place", "report"}}
-    assert named == {"place": PLACE.names, "report": REPORT.names}
+    named = {
+        row[0]: tuple(code(row[1])) for row in cells(TEXT) if len(row) == 2 and row[0] in {"place", "report", "lease"}
+    }
+    assert named == {"place": PLACE.names, "report": REPORT.names, "lease": LEASE.names}
 
 
 def test_the_table_the_form_and_the_bounds_stand_in_the_page() -> None:
@@ -144,4 +192,5 @@ def test_the_table_the_form_and_the_bounds_stand_in_the_page() -> None:
     assert f"`{READER_GROUP.name}`, version {READER_GROUP.version}" in TEXT
     assert f"At most {READERS_MAX:,} readers" in TEXT
     assert re.search(rf"{FREE}: nobody's.*{ENDED}: read to its end", TEXT, re.DOTALL)
-    assert f"`tests/data/reader_group/{GOLDEN.name}`" in TEXT
+    for golden in (GOLDEN, GOLDEN_LEASES):
+        assert f"`tests/data/reader_group/{golden.name}`" in TEXT

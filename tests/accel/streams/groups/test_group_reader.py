@@ -112,7 +112,7 @@ def test_of_a_segment_that_is_given_up_the_rest_of_a_batch_is_not_given() -> Non
             readers.take_one("a")
         readers.join("b")
         readers.ask("b")
-        only.rebalance()
+        only.commit()
         assert newest not in only.position()
         readers.read_all()
         assert by_key(readers.events) == orders.written

@@ -8,14 +8,14 @@ from contextlib import suppress
 from functools import partial
 from random import Random
 from threading import Event as Signal
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
-from accel import ReaderGroup
+from accel import GroupReader, ReaderGroup
 from accel.errors import Closed, IllegalState, NotInHistory
 from accel.history.rules.segments import SegmentRecord
-from accel.streams.rules.group_state import Assignment
+from accel.streams.rules.group_state import NO_LEASE, Assignment, Lease
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from loaders.errors import StoreUnavailable
 from loaders.store import MemoryStore
@@ -65,7 +65,7 @@ def test_who_is_declared_offline_is_told_so_once_and_joins_again(orders: Shop) -
         lost = readers.join("a")
         readers.read(1)
         first = len(readers.given)
-        lost.rebalance()
+        lost.commit()
         readers.group.reader_offline("a")
         with pytest.raises(IllegalState, match="declared offline"):
             lost.rebalance()
@@ -81,7 +81,7 @@ def test_who_comes_back_under_its_name_goes_on_where_it_told(orders: Shop) -> No
     with team(orders) as readers:
         readers.join("a")
         readers.read(10)
-        readers.members["a"].rebalance()
+        readers.members["a"].commit()
         readers.die("a")
         readers.join("a")
         readers.read_all()
@@ -94,17 +94,19 @@ class Shaky(ReaderGroup):
     odds: Iterator[float] = itertools.repeat(WORKS)
     errors = 0
 
-    def join(self, reader: str) -> None:
-        self._maybe(lambda: super(Shaky, self).join(reader))
+    def join(self, reader: str, lease: Lease = NO_LEASE) -> None:
+        self._maybe(lambda: super(Shaky, self).join(reader, lease))
 
-    def rebalance(self, reader: str, positions: Mapping[int, int], lag: int) -> Assignment:
-        return self._maybe(lambda: super(Shaky, self).rebalance(reader, positions, lag))
+    def rebalance(self, reader: str, positions: Mapping[int, int], lag: int, **more: Any) -> Assignment:
+        return self._maybe(lambda: super(Shaky, self).rebalance(reader, positions, lag, **more))
 
-    def finish(self, reader: str, segment_id: int, successors: Iterable[SegmentRecord], *, offset: int) -> None:
-        self._maybe(lambda: super(Shaky, self).finish(reader, segment_id, successors, offset=offset))
+    def finish(
+        self, reader: str, segment_id: int, successors: Iterable[SegmentRecord], *, offset: int, session: int = 0
+    ) -> None:
+        self._maybe(lambda: super(Shaky, self).finish(reader, segment_id, successors, offset=offset, session=session))
 
-    def leave(self, reader: str, positions: Mapping[int, int] | None = None) -> None:
-        self._maybe(lambda: super(Shaky, self).leave(reader, positions or {}))
+    def leave(self, reader: str, positions: Mapping[int, int] | None = None, *, session: int = 0) -> None:
+        self._maybe(lambda: super(Shaky, self).leave(reader, positions or {}, session=session))
 
     def _maybe(self, call: Callable[[], Answer]) -> Answer:
         odds = next(self.odds)
@@ -136,7 +138,7 @@ def test_calls_of_which_nobody_knows_whether_they_went_through_repeat_nothing(se
                     partial(readers.ask, name),
                     partial(readers.take_one, name),
                     readers.members[name].rebalance,
-                    readers.members[name].leave,
+                    partial(commit_and_leave, readers.members[name]),
                 ]
                 with suppress(StoreUnavailable):
                     random.choices(acts, weights=[4, 4, 2, 1])[0]()
@@ -144,6 +146,12 @@ def test_calls_of_which_nobody_knows_whether_they_went_through_repeat_nothing(se
         group.odds = itertools.repeat(WORKS)
         readers.read_all()
         assert by_key(readers.events) == orders.written
+
+
+def commit_and_leave(member: GroupReader) -> None:
+    with suppress(StoreUnavailable):
+        member.commit()
+    member.leave()
 
 
 def shaky(readers: Team) -> Shaky:
@@ -178,6 +186,7 @@ def test_who_does_not_know_whether_it_has_left_gives_nothing_until_that_is_known
     with team(orders, Shaky.open(orders.stream, "team")) as readers:
         unsure = readers.join("a", every_seconds=NEVER_SECONDS)
         first = next(unsure)
+        unsure.commit()
         shaky(readers).odds = itertools.repeat(IS_CARRIED_OUT)
         for ask in (unsure.leave, lambda: next(unsure), unsure.next_batch):
             with pytest.raises(StoreUnavailable):
@@ -212,6 +221,7 @@ def test_who_failed_to_leave_when_it_was_closed_gives_nothing_any_more(orders: S
         group = shaky(readers)
         member = readers.join("a")
         first = next(member)
+        member.commit()
         group.odds = itertools.repeat(IS_CARRIED_OUT)
         for ask in (member.close, lambda: next(member), member.next_batch, member.close):
             with pytest.raises(StoreUnavailable):

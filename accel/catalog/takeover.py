@@ -1,0 +1,235 @@
+"""Taking streams over from a node that is believed to be dead, and may be alive after all.
+
+A node's list is the one key that its commits go through, so a stream leaves its owner there:
+
+    1. the ranges     the open ranges of the streams are read from their shards
+    2. the release    the owner's list says that these ranges are released: one conditional write. A commit that brings
+                      data of such a stream is refused from then on, of whatever session and however long it was paused;
+                      one that is on its way names an older version of the list, and loses
+    3. the ends       what that version of the list, the checkpoint and the objects since then hold of the streams. No
+                      commit can add to it any more
+    4. the move       in each shard, by one conditional write: the range ends there, and the next one begins there, of
+                      the new owner's session. Only if the range is as it was in step 1: same index, same session, open
+
+Whether the owner is dead plays no part in it: a taker that believes so decides when to try, the two conditional writes
+decide which node may write. What the owner has acknowledged was in its list before the release, and so lies below the
+end. Of two takers one moves the range, and the other one finds another range than it saw.
+
+**A crash** after the release leaves a stream that nobody can write. Any node goes on with the same four steps, and its
+owner, too, which takes it over from itself: its range ends, and it continues with one of the next index. A new session
+of the owner begins without releases (`with_new_session`), raises the session number of its open ranges before it
+commits anything, and so makes the move of a slow taker fail, or finds the range gone.
+
+**A release that comes too late** names a range whose index is not the current one: the taker had read the shard before
+others opened the stream. Its move fails. A session that meets such a release looks into the shard, finds that its range
+is a later one, and leaves the release out with its commit (`NodeWriter`).
+
+**A release stays** in the list until the owner's session has opened the stream anew, or a new one begins. A session
+that meets it drops the stream from its memory, and commits nothing of it before that.
+
+Requests, for streams in b shards of one node: b GETs of shards; GET and PUT of the list; the checkpoint; the indexes of
+those objects since the checkpoint whose sketches do not exclude all the streams, newest first, until each stream was
+found; then a GET and a PUT of each shard. Side by side: 3 GETs, the PUT, 1 to 5 GETs, the GET and the PUT, one after
+another.
+
+Source: docs/decisions/0039-segments-have-owners.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.catalog.facts import NodeFacts
+from accel.catalog.keys import require
+from accel.catalog.node_list import with_released
+from accel.catalog.parts import CatalogParts
+from accel.catalog.records import (
+    OPEN,
+    OWNED_RANGE,
+    RELEASED,
+    NodeList,
+    Rows,
+    StreamShard,
+    no_rows,
+    refs_of,
+    retype_rows,
+    some,
+)
+from accel.catalog.session import StreamEnds, columns_of, refuse_behind
+from accel.catalog.shard_writes import edit_shards, read_last_ranges
+from accel.catalog.stream_shards import last_ranges, with_moved_ranges
+from accel.errors import CommitRefused, StreamsReleased
+
+Ids = NDArray[np.int64]
+
+OBJECTS_AT_ONCE = 16
+"""Objects that are opened side by side before it is asked whether all streams were found."""
+
+
+def move_streams(parts: CatalogParts, node_id: int, session_number: int, streams: Mapping[int, int]) -> Rows:
+    """Take streams over for a session of a node; gives their open ranges, OWNED_RANGE rows.
+
+    It may be repeated after any failure, and stops half-way without harm: see the module.
+
+    Args:
+        parts: of the catalog.
+        node_id: the node that continues the streams.
+        session_number: of its session.
+        streams: {stream id: the node that it is taken from}; that may be this node.
+
+    Raises:
+        CommitRefused: a stream is not open on that node (any more), or its range changed meanwhile: another taker came
+            first, or its node is alive and opened it anew. Others may have been moved.
+        CatalogDamaged: the node's list is gone, or went back.
+        StoreError, CorruptObject, TableError: it stopped half-way.
+    """
+    last = read_last_ranges(parts, streams)
+    is_done = (last["node_id"] == node_id) & (last["epoch"] == session_number) & (last["end"] == OPEN)
+    is_done &= last["node_id"] != np.array([streams[stream_id] for stream_id in last["stream_id"].tolist()], dtype=int)
+    taken = last[~is_done]
+    _refuse_others(taken, streams, set(streams) - set(last["stream_id"].tolist()))
+    ends: dict[int, int] = {}
+    for owner_id in np.unique(taken["node_id"]).tolist():
+        released = taken[taken["node_id"] == owner_id]
+        ends |= _ends_of(parts, _released(parts, owner_id, released), released)
+
+    def rule(shard: StreamShard, ids: Ids, offsets: Ids) -> StreamShard | None:
+        order = np.argsort(ids)
+        seen = taken[np.isin(taken["stream_id"], ids)]
+        moved = with_moved_ranges(shard, seen, offsets[order], node_id, session_number)
+        return None if moved is shard else moved
+
+    shards = edit_shards(parts, ends, rule) if ends else []
+    moved = [rows[rows["end"] == OPEN] for rows in (last_ranges(shard, list(ends)) for shard in shards)]
+    return np.concatenate([no_rows(OWNED_RANGE), last[is_done], *moved])
+
+
+def _refuse_others(last: Rows, streams: Mapping[int, int], unknown: set[int]) -> None:
+    if unknown:
+        raise CommitRefused(f"expected streams that are open on a node, found {some(sorted(unknown))} nowhere")
+    for row in last:
+        owner_id = streams[int(row["stream_id"])]
+        if row["end"] != OPEN or row["node_id"] != owner_id:
+            found = f"[{row['start']}, {row['end']}) of node {row['node_id']}"
+            raise CommitRefused(f"stream {row['stream_id']}: expected to be open on node {owner_id}, found {found}")
+
+
+def _released(parts: CatalogParts, owner_id: int, ranges: Rows) -> NodeList:
+    """Step 2; gives the list as it is then."""
+    key = parts.keys.node_list(owner_id)
+    rows = retype_rows(ranges, RELEASED)
+    return key.change(lambda now: with_released(require(now, key.where), rows)).value
+
+
+def _ends_of(parts: CatalogParts, node_list: NodeList, ranges: Rows) -> dict[int, int]:
+    """Step 3: where streams end, by a list that releases them."""
+    ends = dict(zip(ranges["stream_id"].tolist(), ranges["start"].tolist(), strict=True))
+
+    def raise_to(stream_ids: Ids, offsets: Ids) -> list[int]:
+        found = np.isin(stream_ids, ranges["stream_id"])
+        for stream_id, offset in zip(stream_ids[found].tolist(), offsets[found].tolist(), strict=True):
+            ends[stream_id] = max(ends[stream_id], offset)
+        ids: list[int] = stream_ids[found].tolist()
+        return ids
+
+    raise_to(node_list.stream_objects["stream_id"], node_list.stream_objects["end"])
+    checkpoint = parts.keys.checkpoint(node_list.node_id).read()
+    covered = -1
+    if checkpoint is not None:
+        covered = checkpoint.value.order_id
+        refuse_behind(parts, node_list, covered, "its checkpoint")
+        raise_to(checkpoint.value.ends["stream_id"], checkpoint.value.ends["end"])
+    wanted = set(ends)
+    for rows in _newest_first(node_list, covered, ranges["stream_id"]):
+        for opened in parts.open_all(node_list.node_id, refs_of(rows)):
+            stream_ids, _, offsets = columns_of(opened.ranges)
+            wanted.difference_update(raise_to(stream_ids, offsets))
+        if not wanted:
+            break
+    return ends
+
+
+def _newest_first(node_list: NodeList, covered: int, stream_ids: Ids) -> Iterator[Rows]:
+    """Live objects since a commit that may hold any of the streams, some at a time, the newest ones first."""
+    may_hold = node_list.live["last_order_id"] > covered
+    facts = NodeFacts(node_list)
+    excluded = [facts.excludes(stream_id) for stream_id in stream_ids.tolist()]
+    known = [places for places in excluded if places is not None]
+    if known and len(known) == len(excluded):
+        may_hold &= ~np.logical_and.reduce(known)
+    rows = node_list.live[may_hold][::-1]
+    return (rows[at : at + OBJECTS_AT_ONCE] for at in range(0, len(rows), OBJECTS_AT_ONCE))
+
+
+class SessionReleases:
+    """What one session knows of releases of its streams. Threads: one at a time, as the session.
+
+    Args:
+        node_id: the node.
+        session_number: of the session.
+
+    Attributes:
+        heeded: stream id -> the highest index of its ranges whose release does not bind the session (any more).
+        ends: of streams that were released and not opened again; data of them was committed up to there.
+    """
+
+    def __init__(self, node_id: int, session_number: int) -> None:
+        self._node_id, self._session_number = node_id, session_number
+        self.heeded: dict[int, int] = {}
+        self.ends = StreamEnds()
+
+    def adopt(self, ranges: Rows) -> None:
+        """Take notice of ranges that the session has opened: releases of earlier ones do not bind it."""
+        indexes = (ranges["range_index"] - 1).tolist()
+        self.heeded |= dict(zip(ranges["stream_id"].tolist(), indexes, strict=True))
+        self.ends = self.ends.without(ranges["stream_id"])
+
+    def heed(
+        self, parts: CatalogParts, node_list: NodeList, stream_ids: Collection[int], ends: StreamEnds
+    ) -> list[int]:
+        """Take notice of releases; gives those of these streams that the session has lost. 1 request a shard.
+
+        Args:
+            parts: of the catalog.
+            node_list: as it was read last.
+            stream_ids: that it releases.
+            ends: where the session's streams end.
+        """
+        released = dict(node_list.released.tolist())
+        current = {row[0]: row[1] for row in self._here(read_last_ranges(parts, stream_ids)).tolist()}
+        self.heeded |= {stream_id: index - 1 for stream_id, index in current.items()}
+        lost = [
+            stream_id
+            for stream_id in stream_ids
+            if stream_id in released and current.get(stream_id, -1) <= released[stream_id]
+        ]
+        here = ends.without_others(np.array(lost, dtype=np.int64))
+        self.ends = self.ends.with_higher_ends(here.stream_ids, here.ends)
+        return lost
+
+    def to_take_back(self, parts: CatalogParts, stream_ids: Iterable[int]) -> dict[int, int]:
+        """Those of these streams that were released and that nobody has taken over, for `move_streams`.
+
+        1 request a shard if any was released, else none.
+        """
+        lost = [stream_id for stream_id in stream_ids if self.ends.end(stream_id) is not None]
+        rows = self._here(read_last_ranges(parts, lost)) if lost else no_rows(OWNED_RANGE)
+        return dict.fromkeys(rows["stream_id"].tolist(), self._node_id)
+
+    def refuse_lost(self, stream_ids: Ids) -> None:
+        """Refuse streams that the session has lost and not opened again.
+
+        Raises:
+            StreamsReleased: some are.
+        """
+        lost = tuple(np.intersect1d(stream_ids, self.ends.stream_ids).tolist())
+        if lost:
+            raise StreamsReleased(self._node_id, lost)
+
+    def _here(self, ranges: Rows) -> Rows:
+        is_mine = (ranges["node_id"] == self._node_id) & (ranges["epoch"] == self._session_number)
+        mine: Rows = ranges[is_mine & (ranges["end"] == OPEN)]
+        return mine

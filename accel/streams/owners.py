@@ -1,0 +1,330 @@
+"""Owners of segments: which nodes write, at which addresses, and until when each is to be believed alive.
+
+    owners = OwnersTable(catalog)
+    with owners.register(address="http://10.0.0.7:8080") as registration:      # draws a node id
+        host = ObjectSegments(catalog, store, registration.node_id)
+        registration.keep_alive()
+
+Each owner has one key, ``owners/<node>``, an `Owner`. It registers, renews the key while it lives, and gives it back at
+its end; all by conditional writes, so of two processes that take one node id one is told (`OwnerReplaced`).
+
+**A lease decides when to try, never who may write.** Whether a commit counts is decided by the node's list and the
+ranges of its streams (`accel.catalog.takeover`). So a lease that is read with a clock that is wrong, or that a paused
+process believes to have, costs moves of segments to and fro, and nothing else; and no allowance for clocks is made: a
+dead owner is found when its lease is over, not a minute later.
+
+**Node ids.** A process that has a name of its own, as a broker has, gives its node id, and takes the key over from
+whoever had it: it is the same node, started again. A process without one draws an id: that of an owner which also drew
+its own, and whose lease is over for the longest time; otherwise one above all that the catalog and this table know. So
+processes that come and go do not make the catalog grow by a list each. The session that is opened for a node id that
+was taken over fences the older one, and its segments come with it.
+
+Requests: registering 1 GET and 1 PUT with a node id; without one 1 listing, 1 GET for each owner, 1 for the directory,
+and 1 PUT. Renewing 1 PUT, every third of the lease. `find` 1 GET; `owners` 1 listing and 1 GET for each owner.
+
+Source: docs/decisions/0039-segments-have-owners.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from threading import Event, Lock
+from types import TracebackType
+from typing import Annotated, Final, Self
+
+from msgspec import Meta
+
+from accel.catalog import ObjectCatalog
+from accel.catalog.keys import node_key, parse_node_key
+from accel.errors import AccelError, CatalogDamaged, InvalidArgument, OwnerReplaced
+from accel.system import Components
+from loaders.errors import DataConflict, TableMissing
+from loaders.lifetime import Lifetime
+from loaders.parallel import map_bounded
+from loaders.settings import check_settings
+from loaders.tables import RecordForm, TypedKey
+from loaders.versions import Versioned
+
+OWNERS: Final = "owners"
+"""The table; made when the first owner registers."""
+
+ADDRESS_SIZE_MAX: Final = 2_000
+TOKEN_SIZE_BYTES: Final = 16
+OWNER_SIZE_BYTES_MAX: Final = 1 << 14
+DRAWS_MAX: Final = 100
+"""How many node ids are tried, if others draw at the same time."""
+
+NODE_IDS_FROM: Final = 1
+"""The first id that is drawn in an empty catalog."""
+
+MILLISECONDS: Final = 1000
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What an owner tells. Threads: immutable.
+
+    Args:
+        node_id: the node whose session it writes by.
+        token: 16 bytes that tell this process from others that had the node id before it.
+        address: where it takes events of others, a URL; empty = nowhere.
+        expires_ms: until when it is to be believed alive, milliseconds since 1970 by its clock; 0 = it has ended.
+        is_drawn: whether the node id was drawn, so that others may take it over when it has expired.
+
+    Raises:
+        ValueError: a number below 0, another token, or an address of more than 2,000 characters.
+    """
+
+    node_id: int
+    token: bytes
+    address: Annotated[str, Meta(max_length=ADDRESS_SIZE_MAX)] = ""
+    expires_ms: int = 0
+    is_drawn: bool = False
+
+    def __post_init__(self) -> None:
+        if self.node_id < 0 or self.expires_ms < 0:
+            raise ValueError(f"expected numbers of at least 0, found {self.node_id} and {self.expires_ms}")
+        if len(self.token) != TOKEN_SIZE_BYTES or len(self.address) > ADDRESS_SIZE_MAX:
+            raise ValueError(f"expected a token of {TOKEN_SIZE_BYTES} bytes and an address of at most 2,000 characters")
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Whether its lease is over by a clock that says so: then it is worth trying to take its segments over."""
+        return now_ms >= self.expires_ms
+
+
+OWNER: Final = RecordForm("segment-owner", 1, Owner)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnersSettings:
+    """Choices of one owner.
+
+    Args:
+        lease_seconds: how long it is to be believed alive after it has said so; a third of that after it is due to say
+            so again. 15 s.
+
+    Raises:
+        ValueError: not above 0.
+    """
+
+    lease_seconds: float = 15.0
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+class OwnersTable:
+    """The owners of one catalog. Threads: any; no lock is held over I/O.
+
+    Args:
+        catalog: where they write. Its tables and its system are used.
+        settings: choices of those that register here.
+    """
+
+    def __init__(
+        self,
+        catalog: ObjectCatalog,
+        *,
+        settings: OwnersSettings = OwnersSettings(),
+    ) -> None:
+        self._catalog = catalog
+        self.settings = settings
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, by the clock that leases are read with."""
+        return self._catalog.parts.now_ms()
+
+    def find(self, node_id: int) -> Owner | None:
+        """What an owner has told last; None if that node never registered. 1 request."""
+        try:
+            seen = self._key(node_id).read()
+        except TableMissing:
+            return None
+        return None if seen is None else seen.value
+
+    def owners(self) -> tuple[Owner, ...]:
+        """All that ever registered, ascending by node id. 1 request for 1,000 of them, and 1 for each."""
+        return tuple(seen.value for seen in self._all())
+
+    def register(self, node_id: int | None = None, *, address: str = "") -> Registration:
+        """Register as an owner. It may be repeated after a failure.
+
+        Args:
+            node_id: of this process, whoever had it before; None = one is drawn.
+            address: where this process takes events of others, a URL of at most 2,000 characters.
+
+        Raises:
+            InvalidArgument: an address that is too long, or a node id that is none.
+            AmbiguousWrite, StoreError, DataConflict: it may have happened.
+        """
+        if len(address) > ADDRESS_SIZE_MAX or (node_id is not None and not 0 <= node_id < 10**10):
+            raise InvalidArgument("expected a node id of 0 to 9,999,999,999 and an address of at most 2,000 characters")
+        self._catalog.parts.keys.tables.create_table(OWNERS)
+        parts = self._catalog.parts
+        wanted = Owner(0, parts.system.nonce(), address, self._expires_ms(), is_drawn=node_id is None)
+        if node_id is not None:
+            owner = replace(wanted, node_id=node_id)
+            seen = self._key(node_id).change(lambda now: None if now == owner else owner)
+        else:
+            seen = self._drawn(wanted)
+        return Registration(self, self._key(seen.value.node_id), seen, parts.system)
+
+    def _expires_ms(self) -> int:
+        return self.now_ms() + int(self.settings.lease_seconds * MILLISECONDS)
+
+    def _drawn(self, wanted: Owner) -> Versioned[Owner]:
+        """The key of an owner that has drawn its node id: that of a dead one, or a new one."""
+        known = self._all()
+        dead = [seen for seen in known if seen.value.is_drawn and seen.value.is_expired(self.now_ms())]
+        for seen in sorted(dead, key=lambda seen: seen.value.expires_ms):
+            node_id = seen.value.node_id
+            try:
+                return self._key(node_id).write(replace(wanted, node_id=node_id), seen)
+            except DataConflict:
+                continue  # somebody else took it over, or it lives
+        node_ids = [seen.value.node_id for seen in known]
+        directory = self._catalog.parts.keys.directory().get().value
+        first = max([NODE_IDS_FROM - 1, *node_ids, *directory.node_ids.tolist()]) + 1
+        for node_id in range(first, first + DRAWS_MAX):
+            owner = replace(wanted, node_id=node_id)
+            seen = self._key(node_id).create_if_absent(owner)
+            if seen.value == owner:
+                return seen
+        raise DataConflict(OWNERS, node_key(first), f"expected a node id that nobody has, found {DRAWS_MAX} taken")
+
+    def _all(self) -> list[Versioned[Owner]]:
+        tables, executor = self._catalog.parts.keys.tables, self._catalog.parts.executor
+        try:
+            node_ids = [parse_node_key(key) for key in tables.table(OWNERS).keys()]  # noqa: SIM118 - no dict
+        except TableMissing:
+            return []
+        seen = map_bounded(
+            executor, lambda each: self._key(each).read(), [each for each in node_ids if each is not None]
+        )
+        return [each for each in seen if each is not None]
+
+    def _key(self, node_id: int) -> TypedKey[Owner]:
+        table = self._catalog.parts.keys.tables.table(OWNERS, value_size_bytes_max=OWNER_SIZE_BYTES_MAX)
+        return TypedKey(table, node_key(node_id), OWNER)
+
+
+class Registration:
+    """That this process is an owner; `OwnersTable.register` makes it.
+
+    Threads: any; renewals are made by one at a time. It is of the process that registered: elsewhere its calls raise
+    WrongProcess.
+
+    Args:
+        owners: where it is registered.
+        key: its key there.
+        seen: what stands there.
+        system: clock, threads.
+
+    Attributes:
+        node_id: the node.
+    """
+
+    def __init__(self, owners: OwnersTable, key: TypedKey[Owner], seen: Versioned[Owner], system: Components) -> None:
+        self._lifetime = Lifetime(f"registration of node {seen.value.node_id}", system.process_id)
+        self._owners, self._key, self._system = owners, key, system
+        self._lock = Lock()  # guards what follows; never held over a request
+        self._seen = seen
+        self._stopped = Event()
+        self.node_id = seen.value.node_id
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.end()
+        else:
+            self.stop()
+
+    def __repr__(self) -> str:
+        return f"Registration({self.owner!r})"
+
+    @property
+    def owner(self) -> Owner:
+        """What was told last."""
+        with self._lock:
+            return self._seen.value
+
+    def is_due(self) -> bool:
+        """Whether a third of the lease is over."""
+        left_ms = self.owner.expires_ms - self._owners.now_ms()
+        return left_ms <= self._owners.settings.lease_seconds * MILLISECONDS * 2 / 3
+
+    def renew(self) -> Owner:
+        """Tell that this process lives. 1 request as a rule.
+
+        Raises:
+            OwnerReplaced: another process has registered for the node.
+            StoreError, AmbiguousWrite, DataConflict: it may not have been told; renew again.
+        """
+        expires_ms = self._owners.now_ms() + int(self._owners.settings.lease_seconds * MILLISECONDS)
+        return self._tell(lambda now: replace(now, expires_ms=max(expires_ms, now.expires_ms)))
+
+    def keep_alive(self) -> None:
+        """Renew from now on beside the caller, in a thread that does not keep the process alive, until `end` or `stop`.
+
+        What goes wrong is logged, and tried again; it ends when another process has registered for the node. Nothing is
+        done where the system cannot wait (simulated time): renew when it is due.
+        """
+        self._lifetime.check()
+        if self._system.wait is not None:
+            self._system.start(self._renew_again, f"accel-owner-{self.node_id}")
+
+    def end(self) -> None:
+        """Tell that this process is no owner any more: others may take its segments over at once. 1 request.
+
+        Raises:
+            As `renew`, but for `OwnerReplaced`.
+        """
+        self.stop()
+        try:
+            self._tell(lambda now: replace(now, expires_ms=0))
+        except OwnerReplaced:
+            logger.debug("node %d: registered by another process", self.node_id)
+
+    def stop(self) -> None:
+        """Renew no more, and tell nothing: the lease runs out."""
+        self._stopped.set()
+
+    def _tell(self, change: Callable[[Owner], Owner]) -> Owner:
+        self._lifetime.check()
+        with self._lock:
+            seen = self._seen
+        token = seen.value.token
+
+        def rule(now: Owner | None) -> Owner | None:
+            if now is None:
+                raise CatalogDamaged(f"expected an owner in {self._key.where}, found none: it was deleted")
+            if now.token != token:
+                raise OwnerReplaced(self.node_id)
+            return change(now)
+
+        told = self._key.change(rule, seen=seen)
+        with self._lock:
+            if told.version.sequence >= self._seen.version.sequence:
+                self._seen = told
+            return self._seen.value
+
+    def _renew_again(self) -> None:
+        pause_seconds = self._owners.settings.lease_seconds / 3
+        while self._system.wait is not None and not self._stopped.is_set():
+            self._system.wait(self._stopped, pause_seconds)
+            if self._stopped.is_set():
+                return
+            try:
+                self.renew()
+            except OwnerReplaced:
+                logger.warning("node %d: another process has registered for it", self.node_id)
+                return
+            except AccelError:
+                logger.warning("node %d: its lease could not be renewed", self.node_id, exc_info=True)
