@@ -245,6 +245,9 @@ class ReaderSettings:
             The longer, the better the order; one that is idle is not waited for.
         idle_seconds: an idle segment is asked again after this time.
         stall_seconds: a reader that does not follow gives up when nothing has come for so long.
+        retry_seconds: so long a segment is asked again by itself after errors that a repetition may help against; the
+            first error after that is raised. 0 = each is raised.
+        retry_pause_seconds: before the first repetition; doubled with each further one, up to 20 times as long.
 
     Raises:
         ValueError: a number out of bounds.
@@ -256,9 +259,15 @@ class ReaderSettings:
     reorder_wait_seconds: float = 0.05
     idle_seconds: float = 0.5
     stall_seconds: float = 60.0
+    retry_seconds: float = 60.0
+    retry_pause_seconds: float = 0.1
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"reorder_wait_seconds": 0}, most={"reorder_wait_seconds": 60, "idle_seconds": 3600})
+        check_settings(
+            self,
+            least={"reorder_wait_seconds": 0, "retry_seconds": 0},
+            most={"reorder_wait_seconds": 60, "idle_seconds": 3600},
+        )
 
 
 class Fill(NamedTuple):

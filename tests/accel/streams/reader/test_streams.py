@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -21,6 +22,7 @@ from accel.streams.reader import Order
 from accel.streams.rules.events import EventBatch
 from accel.streams.rules.reader_core import AskEnd, Fill, ReaderSettings, SegmentEnd, SegmentEvents
 from accel.streams.segment_source import ObjectSegmentSource
+from accel.system import SYSTEM, Components
 from loaders.errors import StoreUnavailable
 from loaders.store import MemoryStore, ObjectStore
 from range_index.segment_times import NO_TOKEN
@@ -403,7 +405,7 @@ class Failing:
 def test_after_an_error_a_reader_goes_on_and_gives_every_event_once(orders: Shop) -> None:
     busy_life(orders)
     events, errors = [], 0
-    with StreamReader(orders.stream, Failing(orders), settings=QUICK) as reader:
+    with StreamReader(orders.stream, Failing(orders), settings=replace(QUICK, retry_seconds=0.0)) as reader:
         while True:
             try:
                 event = next(reader, None)
@@ -415,6 +417,60 @@ def test_after_an_error_a_reader_goes_on_and_gives_every_event_once(orders: Shop
             events.append(event)
     assert errors
     assert by_key(events) == orders.written
+
+
+class Outage(Failing):
+    """Answers nothing before some time has passed. A clock of its own: a request that fails takes two seconds."""
+
+    def __init__(self, shop: Shop, end_seconds: float) -> None:
+        super().__init__(shop)
+        self.seconds, self._end_seconds = 0.0, end_seconds
+
+    def timer(self) -> float:
+        self.seconds += 0.001  # whoever looks at it waits for something
+        return self.seconds
+
+    def fill(self, fill: Fill) -> SegmentEvents:
+        if self.seconds < self._end_seconds:
+            self.seconds += 2
+            raise StoreUnavailable("get", "key", "an outage")
+        return self._source.fill(fill)
+
+    def ask_end(self, step: AskEnd) -> SegmentEnd:
+        return self._source.ask_end(step)
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_a_reader_outlives_an_outage_by_itself(orders: Shop, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    source, settings = Outage(orders, 20), replace(QUICK, retry_pause_seconds=0.001)
+    system = replace(SYSTEM, timer=source.timer)
+    if kind == "threads":
+        with StreamReader(orders.stream, source, settings=settings, system=system) as reader:
+            events = list(reader)
+    else:
+        events = asyncio.run(_all_of(orders, source, settings, system))
+    assert by_key(events) == orders.written
+    assert source.seconds >= 20
+    assert "is read again" in caplog.text
+
+
+async def _all_of(orders: Shop, source: Outage, settings: ReaderSettings, system: Components) -> list[Event]:
+    async with AsyncStreamReader(orders.stream, source, settings=settings, system=system) as reader:
+        return [event async for event in reader]
+
+
+def test_an_outage_that_is_too_long_is_an_error_and_a_reader_that_is_asked_again_goes_on(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    source, settings = Outage(orders, 20), replace(QUICK, retry_pause_seconds=0.001, retry_seconds=5.0)
+    with StreamReader(orders.stream, source, settings=settings, system=replace(SYSTEM, timer=source.timer)) as reader:
+        with pytest.raises(StoreUnavailable):
+            next(reader)
+        assert source.seconds < 20
+        source.seconds = 20
+        assert by_key(list(reader)) == orders.written
 
 
 def test_a_reader_that_waits_in_vain_for_what_must_be_there_gives_up(orders: Shop) -> None:
