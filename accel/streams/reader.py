@@ -90,6 +90,7 @@ class ReaderBase:
         self._stalled_since: float | None = None
         self._awaited_since: dict[int, float] = {}
         self._retried_at = system.timer()
+        self._watched = source if isinstance(source, WatchedSource) else None
         self._watch: Future[bool] | None = None
         self._failing: dict[int, tuple[float, int]] = {}  # since when, and how often
         self._later: list[tuple[float, Step]] = []
@@ -257,6 +258,8 @@ class ReaderBase:
         self._later = [later for later in self._later if later[0] > now]
         for step in due:
             self._core.note_failure(step)
+        if self._watch is None:
+            self._begin_watch()
         has_come = self._watch is not None and self._watch.done() and self._watch.result()
         if has_come or now - self._retried_at >= self.settings.idle_seconds:
             self._retried_at = now
@@ -265,8 +268,8 @@ class ReaderBase:
 
     def _begin_watch(self) -> None:
         """One that follows is told when there may be more. Before segments are asked, so that nothing is missed."""
-        if self._core.follows and isinstance(self._source, WatchedSource) and (not self._watch or self._watch.done()):
-            self._watch = self._source.watch()
+        if self._watched is not None and self._core.follows and (self._watch is None or self._watch.done()):
+            self._watch = self._watched.watch()
             self._watch.add_done_callback(lambda _: self._nudge())
 
     def _nudge(self) -> None:

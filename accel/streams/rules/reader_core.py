@@ -237,7 +237,8 @@ class ReaderSettings:
     """How much a reader holds and asks for.
 
     Attributes:
-        fill_bytes: payload that one request for a segment brings, about.
+        fill_bytes: payload that one request for a segment brings, about; twice as much where a segment's share of the
+            buffers has room for two such requests.
         buffer_bytes_max: payload in all buffers, requests under way included. Each segment may have one request of
             `fill_bytes` whatever this says, for else some would never be read.
         requests_max: requests under way at once.
@@ -600,6 +601,8 @@ class ReaderCore:
             return AskEnd(segment_id)
         fill_bytes, most = self.settings.fill_bytes, self.settings.buffer_bytes_max
         share = max(fill_bytes, most // len(self._buffers))
+        if share >= 4 * fill_bytes:
+            fill_bytes *= 2  # fewer and longer requests, and the next ones begin sooner, where there is room for it
         is_full = buffer.size_bytes + fill_bytes > share or self._bytes + fill_bytes > most
         if is_full and buffer.batches:
             return None
