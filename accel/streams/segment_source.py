@@ -113,12 +113,14 @@ class _Newest:
 class _Known:
     """What is known of a segment: what it is in the object layer, with which image it was read last, and its index.
 
-    Of the index also with which image it was asked last for what it has.
+    Of the index also with which image it was asked last for what it has; and with which image, and where, the segment
+    had nothing though it was not truncated.
     """
 
     stream_id: int
     version: ImageVersion | None = None
     is_opened: bool = False
+    empty_at: tuple[ImageVersion | None, int] | None = None
     index: SegmentTimeIndex | None = None
     index_version: ImageVersion | None = None
 
@@ -197,7 +199,9 @@ class ObjectSegmentSource:
         try:
             columns = list(reading.columns())
         except InvalidRequest:
-            self._refuse_truncated(fill)
+            if known.empty_at != (known.version, fill.offset):
+                self._refuse_truncated(fill)
+                known.empty_at = known.version, fill.offset
             return SegmentEvents((), fill.offset, fill.token)  # nothing was written yet
         timed, token = self._timed(fill, known, columns, wants_token=wants_token)
         return SegmentEvents(timed, reading.next_offset, token)
