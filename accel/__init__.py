@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from accel.lookup.async_accelerator import AsyncReadAccelerator
     from accel.lookup.shadow import accelerate, accelerate_async
     from accel.settings import Settings
+    from accel.streams.connection import AsyncConnection, Connection, ConnectionSettings, connect
     from accel.streams.groups import AsyncGroupReader, GroupReader, ReaderGroup
     from accel.streams.reader import AsyncStreamReader, StreamReader
     from accel.streams.rules.events import Event
@@ -60,11 +61,14 @@ if TYPE_CHECKING:
 __all__ = [
     "AccelError",
     "Answer",
+    "AsyncConnection",
     "AsyncGroupReader",
     "AsyncReadAccelerator",
     "AsyncStreamReader",
     "CatalogSettings",
     "CommitRefused",
+    "Connection",
+    "ConnectionSettings",
     "CorruptObject",
     "Ending",
     "Event",
@@ -108,16 +112,20 @@ __all__ = [
     "UnknownStream",
     "accelerate",
     "accelerate_async",
+    "connect",
     "load_image_file",
     "open_store",
 ]
 
 _LOADED_WHEN_ASKED_FOR = {
     "Answer": "accel.lookup.answer",
+    "AsyncConnection": "accel.streams.connection",
     "AsyncGroupReader": "accel.streams.groups",
     "AsyncReadAccelerator": "accel.lookup.async_accelerator",
     "AsyncStreamReader": "accel.streams.reader",
     "CatalogSettings": "accel.catalog",
+    "Connection": "accel.streams.connection",
+    "ConnectionSettings": "accel.streams.connection",
     "Ending": "accel.lookup.answer",
     "Event": "accel.streams.rules.events",
     "FormatRecord": "loaders.tables",
@@ -145,6 +153,7 @@ _LOADED_WHEN_ASKED_FOR = {
     "StreamWriter": "accel.streams.writer",
     "accelerate": "accel.lookup.shadow",
     "accelerate_async": "accel.lookup.shadow",
+    "connect": "accel.streams.connection",
     "load_image_file": "accel.image_source",
     "open_store": "loaders.store",
 }

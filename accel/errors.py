@@ -56,6 +56,7 @@ The first of these are defined in `loaders/errors.py` and exported here too, so 
     ├── InconsistentAnswer         what was found does not join up: the metadata is wrong
     ├── ObjectLost                 an object that the newest image lists does not exist
     ├── WrongPlace                 no object of the namespace lies at the store: a wrong prefix or namespace
+    ├── WriterStalled              no room came free for an event: uploads are too slow       (retryable)
     ├── ReaderStalled              a reader waited in vain for what must be there             (retryable)
     ├── StillPending               a waiting fetch ran out of time before the data was there  (retryable)
     ├── LookupTimedOut             a wrapped lookup found no object within its time           (retryable)
@@ -153,6 +154,7 @@ __all__ = [
     "TableMissing",
     "UnknownStream",
     "WriteConflict",
+    "WriterStalled",
     "WrongPlace",
     "WrongProcess",
 ]
@@ -254,6 +256,51 @@ class OwnerReplaced(CatalogError):
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.node_id,)
+
+
+class OwnerUnreachable(CatalogError):
+    """A segment is another node's, which cannot be asked; nothing was written.
+
+    Args:
+        node_id: its owner.
+        address: where that takes events; empty = nowhere.
+        segment: as text, with its stream.
+        reason: what stands in the way.
+    """
+
+    retryable = True
+    advice = "wait for the owner, or for the end of its lease; see that its address is one that this client may ask"
+
+    def __init__(self, node_id: int, address: str, segment: str, reason: str) -> None:
+        where = f"at {address}" if address else "without an address"
+        super().__init__(f"expected to reach the owner of {segment}, node {node_id} {where}, found {reason}")
+        self.node_id, self.address, self.segment, self.reason = node_id, address, segment, reason
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.node_id, self.address, self.segment, self.reason)
+
+
+class ForwardInDoubt(CatalogError):
+    """Events were sent to the owner of their segment, and no reply came: they may be durable or not.
+
+    Args:
+        node_id: the owner.
+        address: where it was asked.
+        segment: as text, with its stream.
+    """
+
+    retryable = True
+    advice = (
+        "flush again: while the same owner lives it tells what it has taken, and takes nothing twice; if it has died,"
+        " read the end of the segment to learn which of the events are there"
+    )
+
+    def __init__(self, node_id: int, address: str, segment: str) -> None:
+        super().__init__(f"expected a reply of node {node_id} at {address} for {segment}, found none")
+        self.node_id, self.address, self.segment = node_id, address, segment
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.node_id, self.address, self.segment)
 
 
 class SessionFenced(CatalogError):
@@ -558,6 +605,16 @@ class WrongPlace(AccelError):
     """No object of the namespace lies at the store: the prefix or the namespace is wrong, rather than all lost."""
 
     advice = "check the bucket and the prefix of the store, and the namespace of the image or the catalog"
+
+
+class WriterStalled(AccelError, TimeoutError):
+    """No room came free for an event within `room_seconds`: what was written before is not durable yet."""
+
+    retryable = True
+    advice = (
+        "write it again: nothing of it was taken. If it lasts, the store answers too slowly, or takes less than is"
+        " written; the message has the last failure of an upload"
+    )
 
 
 class ReaderStalled(AccelError, TimeoutError):

@@ -43,6 +43,7 @@ BENCHMARKS: Final = {
     "compaction_copy": "compaction_copy.run",
     "history_year": "history_year.run",
     "time_order": "time_order.run",
+    "order_latency": "order_latency.run",
     "stream_read": "stream_read.run",
     "seen_latency": "reader_tail.run_seen",
     "reader_idle": "reader_tail.run_idle",
@@ -65,8 +66,8 @@ def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
 
     NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, warm_many, import,
     cold_requests, cold_live, cold_hints, cold_sketches, hint_build, hint_build_large, catalog_refresh, follow_idle,
-    refresh, compaction_copy, history_year, time_order, stream_read, seen_latency, reader_idle, reader_restart,
-    read_pipelined, slow_get, hanging. Without one all run.
+    refresh, compaction_copy, history_year, time_order, order_latency, stream_read, seen_latency, reader_idle,
+    reader_restart, read_pipelined, slow_get, hanging. Without one all of them run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:

@@ -30,8 +30,16 @@ A stream of uneven segments, made whole from a seed: what the readers read.
     scales           each 10 s the segment that got the most since the last one is split in half, and the two
                      neighbours that got the least are merged: one more epoch, as many segments
 
-Any other read takes what a log-normal distribution says: 20 ms in the middle, 80 ms for one in a hundred. The n-th read
-of a segment takes as long for one reader as for another.
+What a reader asks takes as many requests, one after the other, as `ObjectSegmentSource` makes for it on a warm catalog,
+each as long as `LatencyModel` says: 15 ms in the middle, 100 ms for one in a hundred, and 80 MB/s.
+
+    a segment for the first time    2    which stream of the object layer it is; what its time index has
+    events                          2    the index of an object; its data
+    nothing more in the image       0
+    is it sealed?                   3    once in `POLL_SECONDS` for all: the stream's state, its segments, a newer image
+    it is sealed                    3    its size, the state again, what follows it
+
+Records are seen from the image on that was asked for after they arrived. Draws follow from the seed, by segment.
 """
 
 from __future__ import annotations
@@ -44,7 +52,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Final, TypeAlias
+from random import Random
+from typing import Final, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +75,7 @@ from accel.streams.rules.reader_core import (
     Step,
 )
 from accel.system import SYSTEM
+from accel.testing import LatencyModel
 from benchmarks.harness import AnswersDiffer, Comparison, Spread
 from loaders.store import MemoryStore
 
@@ -77,7 +87,8 @@ BURST_FACTOR = 10
 BURST_MS, BURST_EACH_MS = (100, 1_000), 20_000
 WRITE_STALL_MS, WRITE_STALL_EACH_MS = (1_000, 3_000), 60_000
 READ_STALL_MS, READ_STALL_EACH_MS = (2_000, 5_000), 600_000
-LATENCY_MS, LATENCY_SIGMA = 20.0, 0.6
+FIRST_REQUESTS, READ_REQUESTS, POLL_REQUESTS, SEALED_REQUESTS = 2, 2, 3, 3
+POLL_SECONDS = 1.0
 
 Integers = NDArray[np.int64]
 
@@ -194,13 +205,6 @@ class World:
         return segment
 
 
-def latencies_ms(seed: int, segment_id: int) -> Iterator[float]:
-    """How long the first request for a segment takes, the second one, and so on."""
-    chance = np.random.default_rng([seed, segment_id])
-    while True:
-        yield from (LATENCY_MS * np.exp(LATENCY_SIGMA * chance.standard_normal(64))).tolist()
-
-
 def _batch(segment: WorldSegment, offset: int) -> EventBatch:
     value = int(segment.times_ms[offset])
     return EventBatch(segment.record.id, value, segment.offsets[offset : offset + 2], _PAYLOAD, _BOUNDS)
@@ -268,20 +272,36 @@ class FullestFirst(ReaderCore):
 
     def take(self) -> EventBatch | None:
         """The next events of the fullest buffer."""
+        self._let_go()
         ready = [(-buffer.size_bytes, number) for number, buffer in self._buffers.items() if buffer.batches]
-        if ready:
-            _, segment_id = min(ready)
-            self._ready = [(0, segment_id, 0, self._buffers[segment_id])]
-        return super().take()
+        return self._take_from(min(ready)[1]) if ready else None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What a reader may see.
+
+    Args:
+        as_of_ms: the records that had arrived by then.
+        from_seconds: from then on.
+        asked_seconds: when it was asked for.
+    """
+
+    as_of_ms: float
+    from_seconds: float
+    asked_seconds: float
 
 
 class SimulatedSource:
-    """Answers from a world, as of the time when it is asked. Threads: one at a time."""
+    """Answers from a world as `ObjectSegmentSource` does, and says when each is due. Threads: one at a time."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, now_seconds: float = 0.0) -> None:
         self.world = world
-        self.now_seconds = 0.0
-        self._latencies: dict[int, Iterator[float]] = {}
+        self.now_seconds = now_seconds
+        self._model = LatencyModel()
+        self._chances: dict[int, Random] = {}
+        self._image = self._next = Image(now_seconds * 1000, now_seconds, now_seconds)
+        self._read_as_of: dict[int, float] = {}
 
     def timer(self) -> float:
         """The virtual time."""
@@ -289,19 +309,40 @@ class SimulatedSource:
 
     def fill(self, fill: Fill) -> SegmentEvents:
         """See `SegmentSource.fill`."""
-        return self.world.fill(fill, self.now_seconds * 1000)
+        return self.ask(fill)[0]
 
     def ask_end(self, step: AskEnd) -> SegmentEnd:
         """See `SegmentSource.ask_end`."""
-        return self.world.end(step.segment_id, self.now_seconds * 1000)
+        return self.ask(step)[0]
 
-    def answers_at(self, segment_id: int) -> float:
-        """When a request for a segment answers that is sent now, in seconds."""
-        if segment_id not in self._latencies:
-            self._latencies[segment_id] = latencies_ms(self.world.seed, segment_id)
-        return (
-            self.world.stalled_until(segment_id, self.now_seconds * 1000) + next(self._latencies[segment_id])
-        ) / 1000
+    @overload
+    def ask(self, step: Fill) -> tuple[SegmentEvents, float]: ...
+    @overload
+    def ask(self, step: AskEnd) -> tuple[SegmentEnd, float]: ...
+    def ask(self, step: Step) -> tuple[Answer, float]:
+        """The answer to what is asked now, and when it comes, in seconds."""
+        start = self.world.stalled_until(step.segment_id, self.now_seconds * 1000) / 1000
+        if self._next.from_seconds <= self.now_seconds:
+            self._image = self._next
+        if isinstance(step, Fill):
+            is_new = step.segment_id not in self._read_as_of
+            self._read_as_of[step.segment_id] = self._image.as_of_ms
+            found = self.world.fill(step, self._image.as_of_ms)._replace(as_of=int(self._image.as_of_ms))
+            requests = FIRST_REQUESTS * is_new + READ_REQUESTS * bool(found.batches)
+            return found, start + self._seconds(step.segment_id, requests, RECORD_BYTES * len(found.batches))
+        if self._next.asked_seconds + POLL_SECONDS <= self.now_seconds:
+            until = start + self._seconds(step.segment_id, POLL_REQUESTS)
+            self._next = Image(self.now_seconds * 1000, until, self.now_seconds)
+        known = max(start, self._next.from_seconds)
+        if self._next.as_of_ms > self._read_as_of.get(step.segment_id, -1.0):
+            return SegmentEnd(None, is_stale=True), known
+        end = self.world.end(step.segment_id, self._next.as_of_ms)
+        return end, known + self._seconds(step.segment_id, SEALED_REQUESTS * (end.size is not None))
+
+    def _seconds(self, segment_id: int, requests: int, body_bytes: int = 0) -> float:
+        chance = self._chances.setdefault(segment_id, Random(f"{self.world.seed} {segment_id}"))
+        times = [self._model.seconds(chance, 0) for _ in range(requests)]
+        return sum(times) + body_bytes / self._model.bytes_per_second
 
 
 class SimulatedReader(StreamReader):
@@ -315,8 +356,7 @@ class SimulatedReader(StreamReader):
     """
 
     def __init__(self, world: World, scenario: Scenario, settings: ReaderSettings, core: type[ReaderCore]) -> None:
-        self._simulated = SimulatedSource(world)
-        self._simulated.now_seconds = scenario.start * world.seconds
+        self._simulated = SimulatedSource(world, scenario.start * world.seconds)
         system = replace(SYSTEM, timer=self._simulated.timer, clock=self._simulated.timer)
         super().__init__(_stream(), self._simulated, settings=settings, system=system)
         head = [world.segments[number].record for number in range(SEGMENTS)]
@@ -334,8 +374,8 @@ class SimulatedReader(StreamReader):
 
     def _ask(self, step: Step) -> Future[Answer]:
         source, future = self._simulated, Future[Answer]()
-        answer = source.fill(step) if isinstance(step, Fill) else source.ask_end(step)
-        heapq.heappush(self._due, (source.answers_at(step.segment_id), next(self._serial), future, answer))
+        answer, at = source.ask(step)
+        heapq.heappush(self._due, (at, next(self._serial), future, answer))
         return future
 
     def _wait(self, seconds: float | None) -> bool:

@@ -14,10 +14,12 @@ appends. One that another node has open is left to that node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -67,6 +69,24 @@ class SegmentSealed(IllegalState):
         return type(self), (self.name, self.segment_id)
 
 
+class Appended(NamedTuple):
+    """Events of one append, for those who wait until they are durable.
+
+    Args:
+        segment_id: their segment.
+        offsets: of each.
+        end: where the last one ends.
+        futures: of those who wrote them, as many; or none.
+        size_bytes: what they take of the room for events that are not durable.
+    """
+
+    segment_id: int
+    offsets: Sequence[int]
+    end: int
+    futures: Sequence[Any]
+    size_bytes: int
+
+
 @dataclass(slots=True, eq=False)
 class OpenSegment:
     """A segment that this session may append to. Threads: its buffer's lock guards what changes.
@@ -80,6 +100,7 @@ class OpenSegment:
         end: where the next append begins.
         is_sealed: whether it takes none any more.
         waiting: batches that no object was made of.
+        unacknowledged: events that are not durable, in their order, for those who wait for it.
     """
 
     name: StreamName
@@ -90,6 +111,7 @@ class OpenSegment:
     end: int
     is_sealed: bool = False
     waiting: list[RecordBatch] = field(default_factory=list)
+    unacknowledged: deque[Appended] = field(default_factory=deque)
 
 
 APPEND_SIZE_BYTES_MAX: Final = 1 << 30
@@ -104,16 +126,14 @@ class AppendBuffer:
 
     Args:
         epoch: of the session that writes; stands in each batch.
-        timer: seconds from any start.
     """
 
-    def __init__(self, epoch: int, timer: Callable[[], float]) -> None:
+    def __init__(self, epoch: int) -> None:
         self._epoch = epoch
-        self._timer = timer
         self._lock = Lock()
         self._waiting: dict[OpenSegment, None] = {}
+        self._unacknowledged: dict[OpenSegment, None] = {}
         self._size_bytes = 0
-        self._since = 0.0
 
     @property
     def size_bytes(self) -> int:
@@ -121,21 +141,33 @@ class AppendBuffer:
         with self._lock:
             return self._size_bytes
 
-    def is_due(self, size_bytes: int, age_seconds: float) -> bool:
-        """Whether so many bytes wait, or any for so long."""
-        with self._lock:
-            is_old = bool(self._waiting) and self._timer() - self._since >= age_seconds
-            return self._size_bytes >= size_bytes or is_old
-
-    def append(self, segment: OpenSegment, payloads: Sequence[bytes]) -> None:
+    def append(
+        self, segment: OpenSegment, payloads: Sequence[bytes], futures: Sequence[Any] = (), size_bytes: int = 0
+    ) -> None:
         """Append events as one batch. O(bytes).
+
+        Args:
+            segment: that they go to.
+            payloads: of the events.
+            futures: of those who wrote them; `acknowledge` gives them back.
+            size_bytes: what they take of the room for events that are not durable; likewise.
 
         Raises:
             SegmentSealed: it takes none; nothing was appended.
             FormatLimit: none, or more than 1 GiB; likewise.
             TypeError: events that are not bytes; likewise.
         """
-        self._add([(segment, payloads)])
+        check_append(payloads)
+        with self._lock:
+            if segment.is_sealed:
+                raise SegmentSealed(segment.name, segment.segment_id)
+            start = segment.end
+            self._append(segment, payloads, None)
+            if futures or size_bytes:
+                offsets = _offsets(start, payloads, segment.unit)
+                appended = Appended(segment.segment_id, offsets, segment.end, futures, size_bytes)
+                segment.unacknowledged.append(appended)
+                self._unacknowledged[segment] = None
 
     def append_and_take(self, appends: Sequence[Append]) -> Taken:
         """Append to several segments, all or nothing, and take all that waits for these; nobody comes between.
@@ -145,7 +177,16 @@ class AppendBuffer:
         Raises:
             As `append`.
         """
-        return self._add(appends, take=True)
+        for _, payloads in appends:
+            check_append(payloads)
+        with self._lock:
+            for segment, _ in appends:
+                if segment.is_sealed:
+                    raise SegmentSealed(segment.name, segment.segment_id)
+            value = None
+            for segment, payloads in appends:
+                value = self._append(segment, payloads, value)
+            return self._taken(dict.fromkeys(segment for segment, _ in appends))
 
     def take(self, most: int) -> list[Taken]:
         """Take everything, as parts of so many segments at most."""
@@ -159,17 +200,24 @@ class AppendBuffer:
             for segment in segments:
                 segment.is_sealed = True
 
-    def _add(self, appends: Sequence[Append], *, take: bool = False) -> Taken:
-        for _, payloads in appends:
-            _check(payloads)
+    def acknowledge(self, segment: OpenSegment, end: int) -> list[Appended]:
+        """What was appended to a segment and is durable now, up to an offset; given once."""
         with self._lock:
-            for segment, _ in appends:
-                if segment.is_sealed:
-                    raise SegmentSealed(segment.name, segment.segment_id)
-            value = None
-            for segment, payloads in appends:
-                value = self._append(segment, payloads, value)
-            return self._taken(dict.fromkeys(segment for segment, _ in appends)) if take else {}
+            done = []
+            while segment.unacknowledged and segment.unacknowledged[0].end <= end:
+                done.append(segment.unacknowledged.popleft())
+            if not segment.unacknowledged:
+                self._unacknowledged.pop(segment, None)
+            return done
+
+    def give_up(self) -> list[Appended]:
+        """Everything that was appended and not acknowledged, whatever becomes of it."""
+        with self._lock:
+            left = [appended for segment in self._unacknowledged for appended in segment.unacknowledged]
+            for segment in self._unacknowledged:
+                segment.unacknowledged.clear()
+            self._unacknowledged.clear()
+            return left
 
     def _append(self, segment: OpenSegment, payloads: Sequence[bytes], value: int | None) -> int:
         count = span_of(payloads, segment.unit)
@@ -177,8 +225,6 @@ class AppendBuffer:
         payload = encode_events(payloads, value)
         segment.waiting.append(RecordBatch(segment.stream_id, self._epoch, segment.end, count, payload))
         segment.end += count
-        if not self._waiting:
-            self._since = self._timer()
         self._waiting[segment] = None
         self._size_bytes += len(payload)
         return value
@@ -192,7 +238,19 @@ class AppendBuffer:
         return taken
 
 
-def _check(payloads: Sequence[bytes]) -> None:
+def _offsets(start: int, payloads: Sequence[bytes], unit: OffsetUnit) -> Sequence[int]:
+    if unit is OffsetUnit.RECORDS:
+        return range(start, start + len(payloads))
+    return list(accumulate((len(payload) + LENGTH_SIZE_BYTES for payload in payloads[:-1]), initial=start))
+
+
+def check_append(payloads: Sequence[bytes]) -> None:
+    """Refuse what one batch cannot hold.
+
+    Raises:
+        TypeError: events that are not bytes.
+        FormatLimit: none, or more than 1 GiB.
+    """
     if not set(map(type, payloads)) <= {bytes}:
         raise TypeError(f"expected events of bytes, found {sorted({type(payload).__name__ for payload in payloads})}")
     size_bytes = HEADER.size + LENGTH_SIZE_BYTES * len(payloads) + sum(map(len, payloads))

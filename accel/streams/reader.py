@@ -17,6 +17,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum, unique
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -43,7 +44,7 @@ from accel.system import SYSTEM, Components
 from loaders.lifetime import Lifetime, Threads
 
 Cut: TypeAlias = Mapping[int, int]
-Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd]]
+Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd], float]
 MILLISECONDS = 1000
 RETRY_PAUSES_MAX = 20
 """The longest pause before a repetition is so many times the first one."""
@@ -56,10 +57,25 @@ class Order(Enum):
     """In which order events of different segments come. Those of one segment, and of one key, keep theirs always."""
 
     TIME = "time"
-    """As they arrived, as nearly as is known without waiting."""
+    """As they arrived: events are held back for segments that may have older ones, within bounds on time and memory."""
 
     SEGMENT = "segment"
     """The oldest segment first, whatever the time: nothing is said about the order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderStats:
+    """What order cost a reader so far, and what it could not have.
+
+    Args:
+        held_seconds: for how long events at hand were held back for others that might be older.
+        passes: how often a segment was passed over that might have had older events: ``"timed out"``, its request took
+            longer than `ReaderSettings.reorder_wait_seconds`; ``"failed"``, it raised an error; ``"tail"``, at the
+            stream's tail it did not answer as quickly as requests do.
+    """
+
+    held_seconds: float
+    passes: Mapping[str, int]
 
 
 class ReaderBase:
@@ -88,7 +104,9 @@ class ReaderBase:
         self._events: Iterator[Event] = iter(())
         self._at = 0
         self._stalled_since: float | None = None
-        self._awaited_since: dict[int, float] = {}
+        self._held_since: float | None = None
+        self._held_seconds = 0.0
+        self._left_seconds = 0.0
         self._retried_at = system.timer()
         self._watched = source if isinstance(source, WatchedSource) else None
         self._watch: Future[bool] | None = None
@@ -129,6 +147,10 @@ class ReaderBase:
         """Payload in memory, and what requests under way may bring."""
         return self._core.buffered_bytes
 
+    def stats(self) -> ReaderStats:
+        """How often, and for how long, events were held back or segments passed over, so far."""
+        return ReaderStats(self._held_seconds, {cause.value: count for cause, count in self._core.passes.items()})
+
     def _now_ms(self) -> int:
         return int(self._system.clock() * MILLISECONDS)
 
@@ -159,18 +181,19 @@ class ReaderBase:
             if (answered := self._answers.get()) is not None:
                 self._answer(*answered)
         self._retry()
+        now = self._pass_time()
         for step in self._core.next_steps():
-            self._ask(step).add_done_callback(partial(self._arrived, step))
+            self._ask(step).add_done_callback(partial(self._arrived, step, now))
 
     def _ask(self, step: Step) -> Future[SegmentEvents | SegmentEnd]:
         if isinstance(step, Fill):
             return self._pool.submit(self._source.fill, step)
         return self._pool.submit(self._source.ask_end, step)
 
-    def _arrived(self, step: Step, done: Future[SegmentEvents | SegmentEnd]) -> None:
+    def _arrived(self, step: Step, asked_seconds: float, done: Future[SegmentEvents | SegmentEnd]) -> None:
         """Called by the thread that has the answer."""
         if not done.cancelled():
-            self._answers.put((step, done))
+            self._answers.put((step, done, self._system.timer() - asked_seconds))
             self._wake()
 
     def _check(self) -> None:
@@ -192,13 +215,14 @@ class ReaderBase:
         self._answers.put(None)
         self._wake()
 
-    def _answer(self, step: Step, done: Future[SegmentEvents | SegmentEnd]) -> None:
+    def _answer(self, step: Step, done: Future[SegmentEvents | SegmentEnd], took_seconds: float) -> None:
         """Hand an answer on.
 
         Raises:
             Exception: it did not work, and is not tried again by itself; it is wanted again, so a caller who goes on
                 tries again.
         """
+        self._pass_time()
         error = done.exception()
         if error is not None:
             self._fail(step, error)
@@ -206,11 +230,11 @@ class ReaderBase:
         self._failing.pop(step.segment_id, None)
         answer = done.result()
         if isinstance(step, Fill) and isinstance(answer, SegmentEvents):
-            self._core.take_events(step, answer)
+            self._core.take_events(step, answer, took_seconds)
             if answer.batches:
                 self._stalled_since = None
         elif isinstance(step, AskEnd) and isinstance(answer, SegmentEnd):
-            self._core.take_end(step, answer)
+            self._core.take_end(step, answer, took_seconds)
             if step.segment_id not in self._core.position():
                 self._stalled_since = None
 
@@ -240,16 +264,21 @@ class ReaderBase:
         return at is not None and (isinstance(step, AskEnd) or step.offset >= at)
 
     def _take(self) -> EventBatch | None:
-        """The next events, unless others that may be older are on their way and were not waited for too long."""
-        now = self._system.timer()
-        since = self._awaited_since
-        # For each segment by itself: one that stalls must not cost the others their wait.
-        self._awaited_since = {segment_id: since.get(segment_id, now) for segment_id in self._core.awaited}
-        if any(
-            now - since_seconds < self.settings.reorder_wait_seconds for since_seconds in self._awaited_since.values()
-        ):
+        """The next events, unless they are held back for others that may be older."""
+        now = self._pass_time()
+        self._left_seconds = self._core.hold_seconds()
+        if self._left_seconds > 0:
+            self._held_since = now if self._held_since is None else self._held_since
             return None
+        if self._held_since is not None:
+            self._held_seconds += now - self._held_since
+            self._held_since = None
         return self._core.take()
+
+    def _pass_time(self) -> float:
+        now = self._system.timer()
+        self._core.pass_time(now)
+        return now
 
     def _retry(self) -> None:
         """Ask idle segments again when there may be more, or it is time, whether or not others have events at hand."""
@@ -284,10 +313,7 @@ class ReaderBase:
             ReaderStalled: it waited too long for what must be there.
         """
         now = self._system.timer()
-        waits = [
-            since_seconds + self.settings.reorder_wait_seconds - now for since_seconds in self._awaited_since.values()
-        ]
-        waits = [wait for wait in waits if wait > 0]  # what is over is waited for no more
+        waits = [self._left_seconds] if self._left_seconds > 0 else []
         waits += [max(0.0, due_seconds - now) for due_seconds, _ in self._later]
         if self._core.idle:
             self._refuse_stalled(now)

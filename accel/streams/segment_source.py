@@ -37,7 +37,7 @@ from accel.history.rules.segments import KeyProfile, KeyRanges
 from accel.history.rules.states import StreamState
 from accel.history.rules.values import TIME_MS_END, checked_id, checked_integer, segment_text
 from accel.history.store import Stream
-from accel.image import OPEN_END, ImageVersion, MetadataImage
+from accel.image import OPEN_END, ImageVersion, MetadataImage, version_number
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.arrival_order import SegmentRead
 from accel.streams.rules.events import EventBatch, EventColumns, HostClock, decode_columns
@@ -193,6 +193,7 @@ class ObjectSegmentSource:
         end = OPEN_END if fill.end is None else fill.end
         known = self._segment(fill.segment_id)
         known.version = self._accelerator.image_version
+        as_of = version_number(known.version)
         reading = self._accelerator.read(
             known.stream_id, fill.offset, end, max_bytes=fill.max_bytes, ranges=self._chunks
         )
@@ -202,9 +203,10 @@ class ObjectSegmentSource:
             if known.empty_at != (known.version, fill.offset):
                 self._refuse_truncated(fill)
                 known.empty_at = known.version, fill.offset
-            return SegmentEvents((), fill.offset, fill.token)  # nothing was written yet
+            return SegmentEvents((), fill.offset, fill.token, as_of)  # nothing was written yet
         timed, token = self._timed(fill, known, columns, wants_token=wants_token)
-        return SegmentEvents(timed, reading.next_offset, token)
+        newest = version_number(self._accelerator.image_version)  # a read may go on with a newer one
+        return SegmentEvents(timed, reading.next_offset, token, as_of, newest)
 
     def read(self, segment_id: int, offset: int, max_bytes: int, token: int = NO_TOKEN) -> SegmentRead:
         """The bytes of a segment's events from an offset on, as a peer would ask for them.

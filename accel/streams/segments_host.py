@@ -5,9 +5,9 @@
         with StreamWriter(streams.stream("shop", "orders"), host) as writer:
             writer.write(b"...", key=b"order-17")
 
-A segment is a stream of the object layer. What is appended waits in memory until `flush` writes one object of it, of
-all segments together, and commits that: then it is durable, and can be read. The time indexes of segments follow: their
-records move to objects of their own once the data is durable.
+A segment is a stream of the object layer. What is appended waits in memory until an object is written of it, of all
+segments together, and committed (`group_commit`): then it is durable, and can be read. The time indexes of segments
+follow: their records move to objects of their own once the data is durable.
 
 A segment is sealed by closing its stream on the node; so every process knows. A new session fences the older ones of
 its node; what those had not made durable is lost with them, and they fail with `SessionFenced`.
@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 from uuid import UUID
 
 from accel.catalog import ObjectCatalog
@@ -32,6 +32,7 @@ from accel.catalog.shard_writes import trim_streams
 from accel.history.rules.segments import Segments
 from accel.history.rules.values import IdMap, Integers
 from accel.history.store.hosts import StreamName
+from accel.streams.group_commit import GroupCommit
 from accel.streams.open_segments import (
     AppendBuffer,
     FoundSegments,
@@ -39,18 +40,23 @@ from accel.streams.open_segments import (
     OpenSegments,
     SegmentDirectory,
     SegmentSealed,
+    check_append,
     refuse_elsewhere,
     stream_spans,
 )
 from accel.streams.rules.arrival_order import StreamSegmentInfo
 from accel.streams.rules.events import HostClock
+from accel.streams.rules.routing import Events, size_bytes_of
 from accel.streams.rules.transaction_data import TransactionEvents
 from accel.streams.settings import SegmentsSettings
-from accel.streams.uploads import Merging, TransactionName, TransactionObjects, UploadParts, UploadQueue
+from accel.streams.uploads import Merging, TransactionName, TransactionObjects, UploadParts
 from accel.system import SYSTEM, Components
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.lifetime import Lifetime
 from loaders.store import ObjectStore
+
+ROOM_SECONDS: Final = 60.0
+"""How long an append waits for room in memory."""
 
 
 class ObjectSegments:
@@ -66,8 +72,12 @@ class ObjectSegments:
         settings: bounds.
         system: clock, sleep and chance.
 
-    Threads: any. What asks the store is done by one at a time; appends wait for that only if too much is in memory, or
-    if they are the first to their segment.
+    Threads: any. The session takes one call at a time. Appends and flushes wait for no call of another; an append
+    waits if too much is in memory, or if it is the first to its segment. Where the system has a `wait`, uploads have
+    threads of their own, at most `uploads_at_once` + 2, which `close` and `stop` end.
+
+    Attributes:
+        commits: makes what is appended durable.
     """
 
     def __init__(
@@ -83,7 +93,8 @@ class ObjectSegments:
         self.settings = settings
         self.system = system
         self.clock = HostClock.of_seconds(system.clock)
-        self._lock = Lock()  # around whatever calls the session, which takes one call at a time
+        self._lock = Lock()  # a turn at the session, which takes one call at a time
+        self._merges = Lock()  # a turn at merging: a session has one intent at a time
         self._catalog, self._node = catalog, catalog.open_node(node_id)
         self._directory = SegmentDirectory(store, system)
         backoff = Backoff(DEFAULT_RETRY, system.sleep, system.jitter)
@@ -91,10 +102,10 @@ class ObjectSegments:
         self._segments = OpenSegments(
             catalog, self._node, store, self._directory, self.clock, settings, backoff, system
         )
-        self._buffer = AppendBuffer(self._node.session_number, system.timer)
+        self._buffer = AppendBuffer(self._node.session_number)
         layout = catalog.parts.layout
-        parts = UploadParts(store, layout, self._node, self._transactions, settings, backoff)
-        self._uploads = UploadQueue(parts, self._segments, self._buffer)
+        parts = UploadParts(store, layout, self._node, self._turn, self._transactions, settings, backoff)
+        self.commits = GroupCommit(parts, self._segments, self._buffer, self._lifetime, system)
         self._merging = Merging(parts, self._segments, self._buffer)
         try:
             self._transactions.settle(node_id, self._merging.was_merged)
@@ -120,8 +131,8 @@ class ObjectSegments:
 
     @property
     def waiting_bytes(self) -> int:
-        """What was appended and waits for an object, without an object that is on its way."""
-        return self._buffer.size_bytes
+        """What was written and waits for an object, without objects that are on their way."""
+        return self.commits.waiting_bytes
 
     def open_segments(self, stream: StreamName, ids: Collection[int]) -> None:
         """Open segments before they are appended to, side by side; sealed ones are passed over.
@@ -134,8 +145,41 @@ class ObjectSegments:
         with self._turn():
             self._segments.find(stream, ids)
 
+    @property
+    def node_id(self) -> int:
+        """The node whose session this is."""
+        return self._node.node_id
+
+    def node_of(self, stream: StreamName, segment_id: int) -> int | None:
+        """The node that has a segment open; None if none has. No request if it is open here, else 1 or 2.
+
+        Raises:
+            NotInHistory: there is no such segment.
+        """
+        self._lifetime.check()
+        if self._segments.get(stream, segment_id) is not None:
+            return self._node.node_id
+        stream_id = self._directory.stream_id(stream, segment_id)
+        span = stream_spans(self._catalog.parts, [stream_id]).get(stream_id)
+        return span.node_id if span is not None and span.is_open else None
+
+    def take_over(self, stream: StreamName, owners: Mapping[int, int]) -> None:
+        """Continue segments that other nodes have open: nodes that are dead, as the caller believes.
+
+        Args:
+            stream: scope and stream.
+            owners: {segment id: the node that is to lose it}.
+
+        Raises:
+            What `NodeWriter.take_over` and `OpenSegments.find` raise.
+        """
+        stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in owners}
+        with self._turn():
+            self._node.take_over({stream_ids[segment_id]: node_id for segment_id, node_id in owners.items()})
+            self._segments.find(stream, owners)
+
     def append(self, stream: StreamName, segment_id: int, payloads: Sequence[bytes]) -> None:
-        """Append events as one batch; in memory until `flush`. If too much waits there, that is flushed first.
+        """Append events as one batch; in memory until an object is made of it. Waits if too much is in memory.
 
         Args:
             stream: scope and stream.
@@ -145,27 +189,55 @@ class ObjectSegments:
         Raises:
             SegmentSealed: the segment takes none any more.
             FormatLimit: more bytes than one batch can hold.
+            WriterStalled: no room came free within 60 s.
             What `flush` and `OpenSegments.find` raise.
 
         Whatever is raised, these events were not appended.
         """
         self._lifetime.check()
         segment = self._segments.get(stream, segment_id) or self._opened(stream, segment_id)
-        if self._is_due():
-            with self._turn():
-                if self._is_due():  # else somebody has just flushed
-                    self._uploads.flush()
-        self._buffer.append(segment, payloads)
+        check_append(payloads)
+        size_bytes = size_bytes_of(payloads)
+        self.commits.reserve(size_bytes, ROOM_SECONDS)
+        try:
+            self._buffer.append(segment, payloads, size_bytes=size_bytes)
+        except BaseException:
+            self.commits.release(size_bytes)
+            raise
+        self.commits.add(None, size_bytes)
+
+    def append_open(self, stream: StreamName, segment_id: int, events: Events) -> None:
+        """Append events of writers, for which room was taken, as one batch. No request.
+
+        Raises:
+            SegmentSealed: the segment takes none any more, or is not open here; nothing was appended.
+            FormatLimit: more bytes than one batch can hold; likewise.
+        """
+        segment = self._segments.get(stream, segment_id)
+        if segment is None:
+            raise SegmentSealed(stream, segment_id)
+        self._buffer.append(segment, events.payloads, events.futures, events.size_bytes)
+
+    def takes_appends(self, stream: StreamName, segment_id: int) -> bool:
+        """Whether a segment is open here, and not sealed. No request."""
+        segment = self._segments.get(stream, segment_id)
+        return segment is not None and not segment.is_sealed
+
+    def is_sealed(self, stream: StreamName, segment_id: int) -> bool:
+        """Whether a segment is open here, and takes no more appends. No request."""
+        segment = self._segments.get(stream, segment_id)
+        return segment is not None and segment.is_sealed
 
     def flush(self) -> None:
         """Make everything durable that was appended before. Requests: 2 for each object, and those of its parts.
 
         Raises:
             SessionFenced: a newer session writes for this node; what is in memory will never be durable.
-            AccelError: with a note that says what is not durable; it stays in memory, and the next flush goes on.
+            AccelError: with a note that says what is not durable; it stays in memory, and is tried again: beside the
+                callers, or by the next flush where nothing is done beside them.
         """
-        with self._turn():
-            self._uploads.flush()
+        self._lifetime.check()
+        self.commits.flush_appended()
 
     def info(self, stream: StreamName, segment_id: int) -> StreamSegmentInfo:
         """Where the durable data of a segment ends, and the clock value that what lies behind will at least have.
@@ -201,23 +273,25 @@ class ObjectSegments:
         self._transactions.erase([name])
 
     def close(self) -> None:
-        """Flush, move all time indexes to objects, and write a checkpoint. It takes no more appends.
+        """Flush all writers, move all time indexes to objects, and write a checkpoint. It takes no more appends.
 
         Raises:
             What `flush` raises; closing it again goes on.
         """
         self._lifetime.check_process()
-        with self._lock:
-            if self._lifetime.is_closed:
-                return
-            self._uploads.flush()
+        if self._lifetime.is_closed:
+            return
+        self.commits.flush_all()
+        with self._turn():
             self._segments.move_times(self._segments.listed())
             self._node.close()
-            self.stop()
+            self._lifetime.close()
+        self.stop()
 
     def stop(self) -> None:
-        """Let go of threads, and write nothing: what was not flushed is lost."""
+        """Let go of threads, after the requests that are under way: what is not durable then is lost."""
         self._lifetime.close()
+        self.commits.stop()
         self._segments.close()
 
     # For workflows
@@ -238,7 +312,8 @@ class ObjectSegments:
             located = self._segments.find(stream, ids.tolist(), is_step=True)
             segments = list(located.open.values())
             self._buffer.seal(segments)
-            self._uploads.flush()
+        self.commits.flush_appended()  # nobody appends to these any more
+        with self._turn():
             self._segments.move_times(segments)
             closed = self._node.close_streams(segment.stream_id for segment in segments)
             self._segments.forget(segments)
@@ -272,7 +347,8 @@ class ObjectSegments:
         live = {segment_id: offset for segment_id, offset in cut.items() if offset > 0}
         with self._turn():
             located = self._segments.find(stream, live, is_step=True)
-            self._uploads.flush()
+        self.commits.flush_appended()
+        with self._turn():
             self._segments.move_times(located.open.values())  # they could not be restored without the data
             self._node.trim({segment.stream_id: live[segment.segment_id] for segment in located.open.values()})
         trim_streams(
@@ -290,9 +366,9 @@ class ObjectSegments:
         self._lifetime.check()
         opened = [known for segment_id in ids.tolist() if (known := self._segments.get(stream, segment_id)) is not None]
         stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in ids.tolist()}
+        self._buffer.seal(opened)
+        self.commits.flush_appended()
         with self._turn():
-            self._buffer.seal(opened)
-            self._uploads.flush()
             spans = stream_spans(self._catalog.parts, stream_ids.values())
             beside = {stream_id: span for stream_id, span in spans.items() if span.is_open_beside(self._node.node_id)}
             ends = {stream_id: span.end for stream_id, span in spans.items() if not span.is_open}
@@ -315,11 +391,11 @@ class ObjectSegments:
         """
         self._lifetime.check()
         unique_id = self._directory.unique_id(stream)
-        with self._turn():
-            self._uploads.flush()  # and with it what an earlier merge has left to do
-            for group in self._merging.groups(unique_id, transactions, self.settings.object_bytes):
+        with self._merges:
+            self.commits.flush_appended()  # and with it what an earlier merge has left to do
+            for group in self._merging.groups(unique_id, transactions, self.settings.batch_bytes):
                 segments = self._directory.segments(stream, ids)
-                self._uploads.add(self._merging.upload(stream, segments, group))
+                self.commits.carry_out(self._merging.make(stream, segments, group))
 
     def abort(self, stream: StreamName, transaction: UUID) -> None:
         """See `SegmentHost.abort`."""
@@ -340,9 +416,6 @@ class ObjectSegments:
         with self._lock:
             self._lifetime.check()
             yield
-
-    def _is_due(self) -> bool:
-        return self._buffer.is_due(self.settings.object_bytes, self.settings.object_age_seconds)
 
     def _opened(self, stream: StreamName, segment_id: int) -> OpenSegment:
         located = self._found(stream, [segment_id])

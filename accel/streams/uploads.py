@@ -1,4 +1,4 @@
-"""The uploads of a session: objects of appended batches, merges of transactions, and the order of both.
+"""The uploads of a session: objects of appended batches, and merges of transactions.
 
     1. the intent, if the object merges transactions       so that it is known later whether that happened
     2. an id is prepared, the object written
@@ -7,9 +7,8 @@
     5. records of the time indexes moved to objects
 
 Each step may fail, and an upload goes on there when it is carried out again. A commit whose outcome is unknown is
-repeated for the same object: the catalog finds out whether it had happened. Objects of one session follow one another,
-because each continues its segments where the one before ended them. So what failed comes first when it is tried again,
-and until it is done nothing more is taken from the buffer.
+repeated for the same object: the catalog finds out whether it had happened. Objects of one session are written side by
+side, and committed in their order (`group_commit`): each continues its segments where the one before ended them.
 
 Events of a transaction lie apart until it is committed:
 
@@ -31,11 +30,11 @@ Source: docs/formats.md, "Data of a transaction".
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -229,8 +228,6 @@ class TransactionObjects:
 
 # One object
 
-Answer = TypeVar("Answer")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UploadParts:
@@ -240,6 +237,7 @@ class UploadParts:
         store: where objects lie.
         layout: where in it.
         node: the session; one call at a time.
+        turn: within it the session is nobody else's.
         transactions: data of transactions.
         settings: bounds.
         backoff: pauses between attempts.
@@ -248,6 +246,7 @@ class UploadParts:
     store: ObjectStore
     layout: ObjectLayout
     node: NodeWriter
+    turn: Callable[[], AbstractContextManager[None]]
     transactions: TransactionObjects
     settings: SegmentsSettings
     backoff: Backoff
@@ -260,6 +259,11 @@ class Upload:
         parts: of the session.
         taken: batches by segment; at most 20,000 segments.
         intent: which transactions it merges.
+
+    Attributes:
+        written: the object and what it holds, once it is written.
+        is_committed: whether it is listed; then all of it is durable.
+        is_doubtful: whether a commit of it was sent whose outcome is not known.
     """
 
     def __init__(self, parts: UploadParts, taken: Taken, intent: MergeIntent | None = None) -> None:
@@ -267,67 +271,68 @@ class Upload:
         self._taken = dict(sorted(taken.items(), key=lambda item: item[0].stream_id))
         self._intent = intent
         self._is_intended = intent is None
-        self._written: tuple[ObjectRef, ObjectRanges] | None = None
-        self._is_doubtful = False
-        self._is_committed = False
+        self.written: tuple[ObjectRef, ObjectRanges] | None = None
+        self.is_doubtful = False
+        self.is_committed = False
 
     @property
     def segments(self) -> Taken:
         """Its batches by segment, ascending by stream of the object layer."""
         return self._taken
 
-    def carry_out(self) -> None:
-        """Do what is left to do. When it returns, everything is durable.
+    def put(self) -> None:
+        """Write the object, unless it is written. Requests: 1 or those of its parts; 1 more for an intent.
+
+        An id is there already as a rule: each commit prepares some. Otherwise that is one more conditional write.
 
         Raises:
             SessionFenced: a newer session writes for this node; what is not durable will never be.
-            CommitRefused: it cannot be committed any more, and whether an earlier attempt was is not known: a new
-                session of the node finds out.
-            AccelError: with a note that says what is not durable yet; carry it out again.
+            AccelError: with a note that says what is not durable yet; do it again.
         """
-        try:
+        with self.noted():
             if not self._is_intended and self._intent is not None:
                 self._parts.transactions.intend(self._intent)
                 self._is_intended = True
-            if not self._is_committed:
-                self._commit()
-        except AccelError as error:
-            error.add_note(f"not durable yet, and still in memory: {self._text()}")
-            raise
+            if self.written is None:
+                # Where another object lies, this one is written under the next id.
+                helps = (ObjectExists, AmbiguousWrite)
+                self.written = self._parts.backoff.repeat(
+                    self._write, lambda error: error.retryable or isinstance(error, helps), self._attempts
+                )
+
+    def finish(self) -> None:
+        """After the commit: data of the transactions that it merged, and the intent, are deleted."""
         if self._intent is not None:
             self._parts.transactions.finish(self._intent)
+            self._intent = None
 
-    def _commit(self) -> None:
-        try:
-            self._write_and_commit()
-        except CommitRefused:
-            if self._is_doubtful or self._written is None:
-                raise
-            self._written = None  # its deadline may have passed while it could not be committed
-            self._write_and_commit()
-
-    def _write_and_commit(self) -> None:
-        ref, ranges = self._repeatedly(self._write) if self._written is None else self._written
-        self._repeatedly(lambda: self._parts.node.commit_upload(ref, ranges), is_commit=True)
-        self._is_committed = True
+    @property
+    def _attempts(self) -> int:
+        return self._parts.settings.commit_attempts
 
     def _write(self) -> tuple[ObjectRef, ObjectRanges]:
         parts = self._parts
-        [object_id] = parts.node.prepare(deadline_seconds=parts.settings.prepared_seconds)
-        with ObjectWriter(parts.store, parts.layout, object_id, backoff=parts.backoff) as upload:
+        with ObjectWriter(parts.store, parts.layout, self._object_id(), backoff=parts.backoff) as upload:
             for segment, batches in self._taken.items():
                 upload.write(segment.stream_id, batches)
-        self._written = upload.ref, upload.ranges
-        return self._written
+        return upload.ref, upload.ranges
 
-    def _repeatedly(self, ask: Callable[[], Answer], *, is_commit: bool = False) -> Answer:
-        def may_help(error: AccelError) -> bool:
-            is_unknown = error.retryable or isinstance(error, AmbiguousWrite)
-            self._is_doubtful |= is_commit and is_unknown
-            # Where another object lies, this one is written under the next id.
-            return is_unknown or isinstance(error, ObjectExists)
+    def _object_id(self) -> int:
+        deadline_seconds = self._parts.settings.prepared_seconds
+        object_id = self._parts.node.take_prepared(deadline_seconds)
+        if object_id is None:
+            with self._parts.turn():
+                [object_id] = self._parts.node.prepare(deadline_seconds=deadline_seconds)
+        return object_id
 
-        return self._parts.backoff.repeat(ask, may_help, self._parts.settings.commit_attempts)
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Errors from within say what is not durable."""
+        try:
+            yield
+        except AccelError as error:
+            error.add_note(f"not durable yet, and still in memory: {self._text()}")
+            raise
 
     def _text(self) -> str:
         size_bytes = sum(len(batch.payload) for batch in chain(*self._taken.values()))
@@ -335,57 +340,48 @@ class Upload:
         return f"{size_bytes} bytes of {len(self._taken)} segments ({some})"
 
 
-# All objects of a session, in order
+def commit(parts: UploadParts, uploads: Sequence[Upload]) -> None:
+    """List written objects, in their order, by one conditional write. When it returns, all of them are durable.
 
-logger = logging.getLogger(__name__)
-
-
-class UploadQueue:
-    """Carries out uploads in their order. Threads: one at a time.
-
-    Args:
-        parts: of the session.
-        segments: that it writes.
-        buffer: what waits to be written.
+    Raises:
+        SessionFenced: a newer session writes for this node; what is not durable will never be.
+        CommitRefused: one cannot be committed any more, and whether an earlier attempt was is not known: a new session
+            of the node finds out.
+        AccelError: do it again, with the same objects.
+        Those that were committed say so (`is_committed`).
     """
-
-    def __init__(self, parts: UploadParts, segments: OpenSegments, buffer: AppendBuffer) -> None:
-        self._parts = parts
-        self._segments = segments
-        self._buffer = buffer
-        self._uploads: list[Upload] = []
-
-    def flush(self) -> None:
-        """Make everything durable that is in the buffer now.
-
-        Raises:
-            What `Upload.carry_out` raises; what is not durable stays here, or in the buffer.
-        """
-        self._carry_out()
-        self._uploads += [Upload(self._parts, taken) for taken in self._buffer.take(STREAMS_AN_OBJECT_MAX)]
-        self._carry_out()
-
-    def add(self, upload: Upload) -> None:
-        """Carry out one more upload, after those that are here.
-
-        Raises:
-            What `Upload.carry_out` raises; it stays here.
-        """
-        self._uploads.append(upload)
-        self._carry_out()
-
-    def _carry_out(self) -> None:
-        while self._uploads:
-            self._uploads[0].carry_out()
-            self._move_times(self._uploads.pop(0))
-
-    def _move_times(self, done: Upload) -> None:
-        least = self._parts.settings.move_records_min
-        due = [segment for segment in done.segments if segment.index.records_in_memory >= least]
+    with uploads[0].noted():
         try:
-            self._segments.move_times(due)
-        except (StoreUnavailable, WriteConflict):  # the data is durable; the records are moved with those that follow
-            logger.warning("time indexes of %d segments stay in memory for now", len(due), exc_info=True)
+            _commit_together(parts, uploads)
+        except CommitRefused:
+            if len(uploads) > 1:  # which of them is refused shows when each comes alone
+                for upload in uploads:
+                    commit(parts, [upload])
+                return
+            if uploads[0].is_doubtful:
+                raise
+            uploads[0].written = None  # its deadline may have passed while it could not be committed
+            uploads[0].put()
+            _commit_together(parts, uploads)
+
+
+def _commit_together(parts: UploadParts, uploads: Sequence[Upload]) -> None:
+    written = [upload.written for upload in uploads if upload.written is not None]
+    ids_ahead = 2 * parts.settings.uploads_at_once
+
+    def ask() -> None:
+        with parts.turn():
+            parts.node.commit_uploads(written, ids_ahead=ids_ahead)
+
+    def may_help(error: AccelError) -> bool:
+        is_unknown = error.retryable or isinstance(error, AmbiguousWrite)
+        for upload in uploads:
+            upload.is_doubtful |= is_unknown
+        return is_unknown
+
+    parts.backoff.repeat(ask, may_help, parts.settings.commit_attempts)
+    for upload in uploads:
+        upload.is_committed = True
 
 
 # Merging transactions
@@ -427,13 +423,17 @@ class Merging:
         if group:
             yield group
 
-    def upload(self, name: StreamName, segments: Segments, group: Group) -> Upload:
-        """Append the events of transactions, and take what waits for their segments as one object.
+    def make(self, name: StreamName, segments: Segments, group: Group) -> Callable[[], Upload]:
+        """Find the segments that events of transactions go to.
 
         Args:
             name: scope and stream.
             segments: that the events go to, of all keys.
             group: the transactions.
+
+        Returns:
+            What appends the events, and takes what waits for their segments as one object. It asks no store. What it
+            gives has to be the next upload of the session.
 
         Raises:
             FormatLimit: events for more segments than one object can have.
@@ -444,18 +444,24 @@ class Merging:
         ids = {segment_id for segment_id, _ in routed}
         if len(ids) > STREAMS_AN_OBJECT_MAX:
             raise FormatLimit(f"expected events for at most {STREAMS_AN_OBJECT_MAX} segments, found {len(ids)}")
-        located = self._segments.find(name, ids, is_step=True)
+        with self._parts.turn():
+            located = self._segments.find(name, ids, is_step=True)
         located.refuse_elsewhere("merge transactions into", name)
         for sealed_id in located.sealed:
             raise SegmentSealed(name, sealed_id)
-        taken = self._buffer.append_and_take([(located.open[segment_id], payloads) for segment_id, payloads in routed])
-        first = routed[0][0]
-        proof = taken[located.open[first]][-sum(segment_id == first for segment_id, _ in routed)]
-        node, names = self._parts.node, tuple((name.stream, name.transaction) for name, _ in group)
-        intent = MergeIntent(
-            node.node_id, node.session_number, proof.stream_id, proof.base_offset, proof.end_offset, names
-        )
-        return Upload(self._parts, taken, intent)
+
+        def upload() -> Upload:
+            appends = [(located.open[segment_id], payloads) for segment_id, payloads in routed]
+            taken = self._buffer.append_and_take(appends)
+            first = routed[0][0]
+            proof = taken[located.open[first]][-sum(segment_id == first for segment_id, _ in routed)]
+            node, names = self._parts.node, tuple((name.stream, name.transaction) for name, _ in group)
+            intent = MergeIntent(
+                node.node_id, node.session_number, proof.stream_id, proof.base_offset, proof.end_offset, names
+            )
+            return Upload(self._parts, taken, intent)
+
+        return upload
 
     def was_merged(self, intent: MergeIntent) -> bool:
         """Whether the batch that an intent names stands in its stream."""

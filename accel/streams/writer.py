@@ -3,11 +3,14 @@
     with ObjectSegments(catalog, store, node_id=4) as host:
         stream = StreamStore.open(store, host=host).stream("shop", "orders")
         with StreamWriter(stream, host) as writer:
-            writer.write(b"an event", key=b"order-17")
-            writer.flush()                                  durable from here on
+            future = writer.write(b"an event", key=b"order-17")
+            print(future.result())                          durable from here on: its segment and offset
+            writer.write(b"another", key=b"order-17")
+            writer.flush()                                  durable from here on, and all before it
 
-Single writes are gathered and appended together. When a segment is sealed, because the stream is scaled, the events
-that it refused go to those that follow it: the events of a key stay in their order, none is lost, none comes twice.
+`write` waits for no upload. Events gather here, by segment, until the host makes an object of what all its writers have
+(`group_commit`). When a segment is sealed, because the stream is scaled, the events that it refused go to those that
+follow it: the events of a key stay in their order, none is lost, none comes twice.
 
 Events of a transaction wait in memory until it is committed. Then they are made durable as an object of their own
 *before* it is said that the transaction shall be committed; so the process that finishes the commit finds them. They
@@ -29,14 +32,31 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from accel.errors import AccelError, IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
+from accel.errors import (
+    AccelError,
+    FormatError,
+    IllegalState,
+    InvalidArgument,
+    NotInHistory,
+    OperationNotAllowed,
+)
 from accel.history.rules.segments import Segments
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.rules.values import segment_text
 from accel.history.store import Stream
-from accel.streams.open_segments import SegmentSealed
-from accel.streams.rules.routing import KeyRouter, OpenTransactions, PendingEvents, grouped, key_position
+from accel.streams.acknowledgements import FlushPoint, WriteFuture
+from accel.streams.open_segments import SegmentSealed, check_append
+from accel.streams.rules.routing import (
+    OVERHEAD_BYTES,
+    Events,
+    KeyRouter,
+    OpenTransactions,
+    PendingEvents,
+    grouped,
+    key_position,
+    size_bytes_of,
+)
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import StreamWriterSettings
 from accel.streams.uploads import TransactionName
@@ -61,8 +81,11 @@ class StreamWriter:
     Raises:
         InvalidArgument: the stream was opened with another host.
 
-    Threads: any; calls are taken one after the other, in the order in which they come. It is of the process that opened
-    it.
+    Threads: any. Events of several threads stand in the order in which `write` took them; its lock is held for memory
+    alone. It is of the process that opened it.
+
+    Attributes:
+        pause_seconds, troubles, trouble: for `GroupCommit`, to which this is an `EventSource`.
     """
 
     def __init__(
@@ -82,11 +105,24 @@ class StreamWriter:
         self._system = host.system if system is None else system
         scope, _, name = stream.name.partition("/")
         self._name = scope, name
-        self._lock = Lock()  # around whole calls: it keeps their order
-        self._pending = PendingEvents(settings)
+        self._commits = host.commits
+        self._lock = Lock()  # guards what follows; never held over a request
+        self._pending = PendingEvents(settings.batch_events_max, settings.batch_bytes_max)
         self._transactions = OpenTransactions(settings.transactions_bytes_max)
+        self._outcomes: dict[UUID, WriteFuture] = {}
+        self._point = FlushPoint()
+        self._open_points: list[FlushPoint] = []
+        self._refused: dict[int, None] = {}
+        self._appending = Lock()  # from taking events out until they are appended; held for memory alone
+        self._looking = Lock()  # a turn at looking for segments, so that nobody routes by an epoch of before
+        self._stuck_since: float | None = None
         self._looked_seconds = self._now()
+        self.pause_seconds = settings.pause_seconds
+        self.troubles, self.trouble = 0, None
         self._adopt(stream.active_segments())
+        self._commits.know(self)
+
+    trouble: BaseException | None
 
     def __enter__(self) -> Self:
         return self
@@ -102,58 +138,75 @@ class StreamWriter:
 
     # Events
 
-    def write(self, payload: bytes, key: Key, *, transaction: UUID | None = None) -> None:
-        """Write an event; it is durable after `flush`, or when its transaction is committed.
+    def write(self, payload: bytes, key: Key, *, transaction: UUID | None = None) -> WriteFuture:
+        """Write an event; it becomes durable by itself, soon. Waits for no upload, but for room if there is none.
 
         Args:
             payload: of the event.
             key: events of one key stay in the order of writing. Text is taken as UTF-8.
             transaction: that it belongs to; None = none.
 
+        Returns:
+            Its future: the event's place once it is durable. `flush` makes sure of all events, without their futures.
+            All events of one transaction have one future, for when it is committed.
+
         Raises:
+            WriterStalled: no room came free within `room_seconds`.
             InvalidArgument: a transaction that is not open here, or no room for more of it.
             IllegalState: the stream is sealed.
+            SessionFenced, CommitRefused: an upload has failed for good; so do all calls from then on.
+            FormatLimit: an event of more than 1 GiB.
             Closed, WrongProcess: the writer is, or another process opened it.
             TypeError: an event that is not bytes.
-            What `ObjectSegments.append` raises.
+            What `ObjectSegments.flush` raises, where nothing is done beside the callers.
 
         Whatever is raised, this event was not taken; those before it still wait.
         """
-        with self._turn():
-            position = key_position(_key_bytes(key))
-            if self._is_ready([position], [payload], transaction):
-                self._pending.add(self._router.segment_at(position), [position], [payload], self._now())
+        self._lifetime.check()
+        check_append([payload])
+        position = key_position(_key_bytes(key))
+        if transaction is not None:
+            return self._add_to_transaction(transaction, [position], [payload])
+        size_bytes = len(payload) + OVERHEAD_BYTES
+        self._commits.reserve(size_bytes, self.settings.room_seconds)
+        return self._take_one(position, payload, size_bytes)
 
-    def write_many(self, events: Iterable[tuple[bytes, Key]], *, transaction: UUID | None = None) -> None:
+    def write_many(self, events: Iterable[tuple[bytes, Key]], *, transaction: UUID | None = None) -> list[WriteFuture]:
         """Write events, all or none of them. Those that go to one segment become one append, if it holds so many.
 
         Args:
             events: pairs of payload and key.
             transaction: that they belong to; None = none.
 
+        Returns:
+            The future of each.
+
         Raises:
             As `write`.
         """
-        pairs = list(events)
-        payloads = [payload for payload, _ in pairs]
-        positions = [key_position(_key_bytes(key)) for _, key in pairs]
-        with self._turn():
-            if self._is_ready(positions, payloads, transaction):
-                for segment_id, places in self._free(positions):
-                    self._add(segment_id, places, positions, payloads)
+        self._lifetime.check()
+        payloads, positions = _checked_events(events)
+        if transaction is not None:
+            return [self._add_to_transaction(transaction, positions, payloads)] * len(payloads)
+        if not payloads:
+            return []
+        size_bytes = size_bytes_of(payloads)
+        self._commits.reserve(size_bytes, self.settings.room_seconds)
+        return self._take_many(positions, payloads, size_bytes)
 
     def flush(self) -> None:
-        """Make everything durable that was written outside of transactions, by this writer and others of its host.
+        """Make everything durable that was written before outside of transactions, by this writer, and wait for it.
 
         Once in `requests_seconds` it looks for requests afterwards, as `carry_out_requests`; whatever goes wrong with
         those is logged, as the events are durable.
 
         Raises:
-            As `write`, and `ObjectSegments.flush`; what is not durable still waits.
+            As `write`, and `ObjectSegments.flush`. After an error that is retryable what is not durable still waits,
+            and is tried again; after another one the events that it is about are gone, as their futures say.
         """
-        with self._turn():
-            self._append_all()
-            self._host.flush()
+        self._lifetime.check()
+        self._flush()
+        with self._lock:
             is_due = self._now() - self._looked_seconds >= self.settings.requests_seconds
             if is_due:
                 self._looked_seconds = self._now()  # here: of several threads one looks
@@ -176,15 +229,15 @@ class StreamWriter:
     def close(self) -> None:
         """Flush, and abort the transactions that are open here."""
         self._lifetime.check_process()
+        if self._lifetime.is_closed:
+            return
+        self._flush()
+        for transaction in self._transactions.ids():
+            with suppress(IllegalState, NotInHistory):  # its time was up before
+                self._abort(transaction)
         with self._lock:
-            if self._lifetime.is_closed:
-                return
-            self._append_all()
-            self._host.flush()
-            for transaction in self._transactions.ids():
-                with suppress(IllegalState, NotInHistory):  # its time was up before
-                    self._abort(transaction)
             self._lifetime.close()
+        self._flush()  # what other threads have written meanwhile
 
     # Transactions
 
@@ -199,6 +252,7 @@ class StreamWriter:
         transaction = self._stream.transactions.begin(lease_ms=lease_ms, writer_id=writer_id)
         with self._turn():
             self._transactions.begin(transaction)
+            self._outcomes[transaction] = WriteFuture(self._commits.acks)
         return transaction
 
     def commit_transaction(self, transaction: UUID) -> None:
@@ -215,20 +269,21 @@ class StreamWriter:
                 let anybody commit or recover the stream.
             What `write` and `ObjectSegments.flush` raise.
         """
-        with self._turn():
-            self._append_all()  # what was written before comes before
-            if self._stream.transactions.status(transaction) is TransactionStatus.OPEN:
-                self._keep(transaction)
-            elif (lost := self._transactions.at_risk(transaction)) > 0:
-                self._end(transaction)  # refuses one that was aborted
-                self._transactions.drop(transaction)
-                raise IllegalState(
-                    f"expected transaction {transaction} to be open until its {lost} events are durable, found that"
-                    " another process decided to commit it before: write them again"
-                )
-            self._end(transaction)
-            self._transactions.drop(transaction)
-            self._commit(transaction)
+        self._lifetime.check()
+        self._flush()  # what was written before comes before
+        if self._stream.transactions.status(transaction) is TransactionStatus.OPEN:
+            self._keep(transaction)
+        elif (lost := self._at_risk(transaction)) > 0:
+            self._end(transaction)  # refuses one that was aborted
+            refused = IllegalState(
+                f"expected transaction {transaction} to be open until its {lost} events are durable, found that"
+                " another process decided to commit it before: write them again"
+            )
+            self._drop(transaction, refused)
+            raise refused
+        self._end(transaction)
+        self._commit(transaction)
+        self._drop(transaction, None)
 
     def abort_transaction(self, transaction: UUID) -> None:
         """Abort a transaction: its events are gone. May be repeated.
@@ -237,8 +292,8 @@ class StreamWriter:
             IllegalState: it was committed, or will be.
             NotInHistory: nobody knows it.
         """
-        with self._turn():
-            self._abort(transaction)
+        self._lifetime.check()
+        self._abort(transaction)
 
     def _look(self) -> None:
         try:
@@ -248,11 +303,107 @@ class StreamWriter:
                 "%s: requests of other processes are left to the next look", self._stream.name, exc_info=True
             )
 
-    # Inside; all of it within `_turn`
+    # For `GroupCommit`
+
+    def drain(self) -> bool:
+        """See `EventSource.drain`."""
+        while True:
+            with self._appending:
+                with self._lock:
+                    taken = self._pending.next_run(but=self._refused)
+                    if taken is None:
+                        return bool(self._refused)
+                self._append(*taken)
+
+    def settle(self) -> bool:
+        """See `EventSource.settle`: the epoch without the segments that refuse, in whose segments the events go on.
+
+        Raises:
+            OperationNotAllowed: a scale has not come to its end for `wait_seconds`.
+            AccelError: the store could not say.
+        """
+        with self._lock:
+            refused = list(self._refused)
+            if self._stuck_since is None:
+                self._stuck_since = self._now()
+        try:
+            with self._looking:
+                return self._has_found_segments(refused)
+        except AccelError as error:
+            if error.retryable:
+                raise
+            self.fail(error)
+            return True
+
+    def fail(self, error: BaseException) -> None:
+        """See `EventSource.fail`."""
+        with self._appending, self._lock:
+            runs = [run for segment_id in self._pending.segments() for run in self._pending.take(segment_id)]
+            self._refused.clear()
+            self._stuck_since = None
+        futures = [future for run in runs for future in run.futures]
+        self._commits.fail(futures, error, sum(run.size_bytes for run in runs))
+
+    def _append(self, segment_id: int, run: Events) -> None:
+        try:
+            self._host.append_open(self._name, segment_id, run)
+        except SegmentSealed:
+            with self._lock:
+                self._pending.add_run(segment_id, run, is_first=True)
+                self._refused[segment_id] = None
+        except FormatError as error:
+            self._commits.fail(run.futures, error, run.size_bytes)
+
+    def _has_found_segments(self, refused: Sequence[int]) -> bool:
+        if not self._are_sealed(refused):
+            with self._lock:
+                self._refused.clear()
+                self._stuck_since = None
+            return True
+        segments = self._stream.active_segments()
+        if set(refused).isdisjoint(segments.ids.tolist()):
+            self._host.open_segments(self._name, segments.ids.tolist())
+            self._route_anew(segments)
+            return True
+        if self._stream.state() in (StreamState.SEALING, StreamState.SEALED):
+            raise IllegalState(f"expected a stream that takes writes, found {self._stream.name} sealed")
+        self._check_waited(f"segments in the place of {segment_text(refused[0])}, which is sealed")
+        return False
+
+    def _are_sealed(self, refused: Sequence[int]) -> bool:
+        """Whether any is. One that is not open here is opened: another node may have had it."""
+        if any(self._host.is_sealed(self._name, segment_id) for segment_id in refused):
+            return True
+        self._host.open_segments(self._name, refused)
+        return not all(self._host.takes_appends(self._name, segment_id) for segment_id in refused)
+
+    def _check_waited(self, expected: str) -> None:
+        with self._lock:
+            since = self._stuck_since
+            if since is None or self._now() - since < self.settings.wait_seconds:
+                return
+            self._stuck_since = None
+        raise OperationNotAllowed(f"expected {expected}; waited {self.settings.wait_seconds} s for it: try again")
+
+    def _route_anew(self, segments: Segments) -> None:
+        """Events of segments that are gone go to those that have their keys now, before any that is written later."""
+        known = set(segments.ids.tolist())
+        with self._appending, self._lock:
+            self._router = KeyRouter(segments)
+            for waiting_id in self._pending.segments():
+                if waiting_id in known:
+                    continue
+                for run in self._pending.take(waiting_id):
+                    for new, places in grouped(self._router.route(run.positions)):
+                        self._pending.add_run(new, run.chosen(places))
+            self._refused.clear()
+            self._stuck_since = None
+
+    # Inside
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """One call after the other; WrongProcess before the lock is taken, Closed also after others had their turn."""
+        """Alone with what the lock guards; WrongProcess before it is taken, Closed also if that came meanwhile."""
         self._lifetime.check()
         with self._lock:
             self._lifetime.check()
@@ -265,78 +416,79 @@ class StreamWriter:
     def _now(self) -> float:
         return self._system.timer()
 
-    def _is_ready(self, positions: Sequence[float], payloads: Sequence[bytes], transaction: UUID | None) -> bool:
-        """Whether events are to be routed now, and there is room; those of a transaction are put to it."""
-        if not set(map(type, payloads)) <= {bytes}:
-            raise TypeError(
-                f"expected events of bytes, found {sorted({type(payload).__name__ for payload in payloads})}"
-            )
-        if transaction is not None:
-            self._transactions.add(transaction, positions, payloads)
-            return False
-        while (due := self._pending.first_due(self._now())) is not None:
-            self._append(due)
-        return True
-
-    def _free(self, positions: Sequence[float]) -> list[tuple[int, list[int]]]:
-        """Where events go, after what waits for these segments was appended: it comes before, and by itself."""
-        routed = self._routed(positions)
-        while (
-            before := next((segment_id for segment_id, _ in routed if segment_id in self._pending), None)
-        ) is not None:
-            self._append(before)
-            routed = self._routed(positions)
-        return routed
-
-    def _add(
-        self, segment_id: int, places: Iterable[int], positions: Sequence[float], payloads: Sequence[bytes]
-    ) -> None:
-        chosen = [positions[at] for at in places], [payloads[at] for at in places]
-        self._pending.add(segment_id, *chosen, self._now(), is_due=True)
-
-    def _routed(self, positions: Sequence[float]) -> list[tuple[int, list[int]]]:
-        return list(grouped(self._router.route(positions)))
-
-    def _append_all(self) -> None:
-        while (first := self._pending.first()) is not None:
-            self._append(first)
-
-    def _append(self, segment_id: int) -> None:
+    def _take_one(self, position: float, payload: bytes, size_bytes: int) -> WriteFuture:
+        """Take an event for which there is room."""
         try:
-            while segment_id in self._pending:
-                payloads = self._pending.head(segment_id)
-                self._host.append(self._name, segment_id, payloads)
-                self._pending.drop(segment_id, len(payloads))
-        except SegmentSealed:
-            self._follow(segment_id)
+            with self._turn():
+                future = WriteFuture(self._commits.acks, self._point)
+                self._pending.add(self._router.segment_at(position), position, payload, future)
+                self._point.written += 1
+        except BaseException:
+            self._commits.release(size_bytes)
+            raise
+        self._commits.add(self, size_bytes)
+        return future
 
-    def _follow(self, segment_id: int) -> None:
-        """A segment is sealed: wait for the epoch without it, and let what was refused go to its segments."""
-        waited = 0
-        while segment_id in (segments := self._stream.active_segments()).ids:
-            if self._stream.state() in (StreamState.SEALING, StreamState.SEALED):
-                raise IllegalState(f"expected a stream that takes writes, found {self._stream.name} sealed")
-            waited = self._pause(waited, f"segments in the place of {segment_text(segment_id)}, which is sealed")
-        self._adopt(segments)
-        known = set(segments.ids.tolist())
-        for waiting_id in self._pending.segments():
-            if waiting_id not in known:
-                refused = self._pending.take(waiting_id)
-                for new, places in self._routed(refused.positions):
-                    self._add(new, places, refused.positions, refused.payloads)
+    def _take_many(self, positions: Sequence[float], payloads: Sequence[bytes], size_bytes: int) -> list[WriteFuture]:
+        try:
+            with self._turn():
+                futures = [WriteFuture(self._commits.acks, self._point) for _ in payloads]
+                events = Events(list(positions), list(payloads), futures, size_bytes)
+                for segment_id, places in grouped(self._router.route(positions)):
+                    self._pending.add_run(segment_id, events.chosen(places))
+                self._point.written += len(futures)
+        except BaseException:
+            self._commits.release(size_bytes)
+            raise
+        self._commits.add(self, size_bytes)
+        return futures
+
+    def _add_to_transaction(
+        self, transaction: UUID, positions: Sequence[float], payloads: Sequence[bytes]
+    ) -> WriteFuture:
+        with self._turn():
+            self._transactions.add(transaction, positions, payloads)
+            return self._outcomes[transaction]
+
+    def _flush(self) -> None:
+        with self._lock:
+            self._open_points.append(self._point)
+            self._point = FlushPoint()
+            points = tuple(self._open_points)
+        try:
+            self._commits.flush(self, points)
+        finally:
+            with self._lock:
+                self._open_points = [
+                    point for point in self._open_points if point not in points or point.settled < point.written
+                ]
+
+    def _at_risk(self, transaction: UUID) -> int:
+        with self._lock:
+            return self._transactions.at_risk(transaction)
 
     def _keep(self, transaction: UUID) -> None:
-        events = self._transactions.events(transaction)
-        if transaction not in self._transactions:
-            raise InvalidArgument(f"expected a transaction that this writer began, found {transaction}")
+        with self._lock:
+            events = self._transactions.events(transaction)
+            if transaction not in self._transactions:
+                raise InvalidArgument(f"expected a transaction that this writer began, found {transaction}")
         self._host.keep_transaction(TransactionName(self._stream.unique_id, transaction), events)
-        self._transactions.keep(transaction)
+        with self._lock:
+            self._transactions.keep(transaction)
+
+    def _drop(self, transaction: UUID, error: BaseException | None) -> None:
+        """A transaction is ended."""
+        with self._lock:
+            self._transactions.drop(transaction)
+            outcome = self._outcomes.pop(transaction, None)
+        if outcome is not None:
+            self._commits.settle_alone(outcome, error)
 
     def _end(self, transaction: UUID) -> None:
         try:
             self._stream.transactions.seal(transaction, commit=True)
-        except (IllegalState, NotInHistory):
-            self._transactions.drop(transaction)
+        except (IllegalState, NotInHistory) as error:
+            self._drop(transaction, error)
             self._host.drop_transaction(TransactionName(self._stream.unique_id, transaction))
             raise
 
@@ -356,7 +508,7 @@ class StreamWriter:
                 self._stream.commit()
 
     def _abort(self, transaction: UUID) -> None:
-        self._transactions.drop(transaction)
+        self._drop(transaction, IllegalState(f"expected a transaction that is committed, found {transaction} aborted"))
         self._stream.transactions.seal(transaction, commit=False)
         self._stream.transactions.abort_expired()
 
@@ -366,6 +518,16 @@ class StreamWriter:
             raise OperationNotAllowed(f"expected {expected}; waited {self.settings.wait_seconds} s for it: try again")
         self._system.sleep(self.settings.pause_seconds)
         return waited + 1
+
+
+def _checked_events(events: Iterable[tuple[bytes, Key]]) -> tuple[list[bytes], list[float]]:
+    """Payloads and positions; TypeError and FormatLimit as `StreamWriter.write`."""
+    payloads, positions = [], []
+    for payload, key in events:
+        check_append([payload])
+        payloads.append(payload)
+        positions.append(key_position(_key_bytes(key)))
+    return payloads, positions
 
 
 def _key_bytes(key: Key) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accel.streams.rules.arrival_order import Lag, Standing, choose
+from accel.streams.rules.arrival_order import Lag, Orderer, Standing
 from accel.streams.rules.events import HostClock
 from accel.streams.time_index import PartCache, SegmentTimeIndex
 from loaders.store import MemoryStore, ObjectStore
@@ -174,7 +174,7 @@ def _seal(world: World, name: str) -> None:
 
 
 def _select(world: World) -> str | None:
-    chosen = choose(map(world.standing, world.cursors))
+    chosen = Orderer(map(world.standing, world.cursors)).choose()
     return None if chosen is None else chosen.segment
 
 

@@ -29,7 +29,7 @@ from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from accel.cli.lookup.read import ORDERS, StreamRead, read
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
-from accel.streams.rules.arrival_order import Standing, choose
+from accel.streams.rules.arrival_order import Orderer, Standing
 from accel.streams.rules.group_state import READERS_MAX
 from accel.streams.rules.reader_core import ReaderSettings
 from accel.streams.rules.transaction_data import SIZE_BYTES_MAX
@@ -85,7 +85,7 @@ def test_the_orderer_does_what_the_table_says() -> None:
         Standing(5, None, is_drained=True),
     ]
     chosen = []
-    while (first := choose(standings)) is not None:
+    while (first := Orderer(standings).choose()) is not None:
         chosen.append(first.segment)
         standings.remove(first)
     assert chosen == [5, 2, 3, 1]

@@ -60,6 +60,8 @@ class StreamRead:
         start: the cut to begin at; None = the stream's head.
         stop: the cut to end at; None = where the stream ends now, or nowhere if it follows.
         order: "time" or "segment".
+        reorder_wait_seconds: how long events are held back for one request of a segment that may have older ones; None
+            = as readers do by default.
         follow: whether to wait for more.
         events_max: no more events than that; 0 = all.
         skip_truncated: whether to go on at the head where the stream begins behind the start.
@@ -69,6 +71,7 @@ class StreamRead:
     start: dict[int, int] | None = None
     stop: dict[int, int] | None = None
     order: str = ORDERS[0]
+    reorder_wait_seconds: float | None = None
     follow: bool = False
     events_max: int = 0
     skip_truncated: bool = False
@@ -77,8 +80,11 @@ class StreamRead:
         """Print the events of the stream of this name."""
         # Loaded here, so that other commands start without them.
         from accel.streams.reader import Order, StreamReader  # noqa: PLC0415
+        from accel.streams.rules.reader_core import ReaderSettings  # noqa: PLC0415
         from accel.streams.segment_source import ObjectSegmentSource  # noqa: PLC0415
 
+        wait = self.reorder_wait_seconds
+        settings = ReaderSettings() if wait is None else ReaderSettings(reorder_wait_seconds=wait)
         stream = StreamChoice(ScopeChoice(reader.store, self.scope), name).open()
         store = reader.store.open()
         with (
@@ -90,6 +96,7 @@ class StreamRead:
                 to_cut=self.stop,
                 follow=self.follow,
                 order=Order(self.order),
+                settings=settings,
             ) as events,
         ):
             counted = _Printed()
@@ -170,6 +177,13 @@ def stream_read_options(command: Command) -> Command:
     @click.option("--from", "start", metavar="CUT", callback=read_by(parse_cut), help="Where to begin; else its head.")
     @click.option("--to", "stop", metavar="CUT", callback=read_by(parse_cut), help="Where to end; else its end now.")
     @click.option("--order", type=click.Choice(ORDERS), default="time", show_default=True, help="Across segments.")
+    @click.option(
+        "--reorder-wait",
+        "reorder_wait_seconds",
+        type=click.FloatRange(min=0, max=60),
+        metavar="SECONDS",
+        help="How long to hold events back for one request of a segment that may have older ones; 10 by default.",
+    )
     @click.option("--follow", is_flag=True, help="Wait for more at the end; not with --to.")
     @click.option(
         "--events", "events_max", type=click.IntRange(min=0), default=0, help="The maximum number; 0 for all."

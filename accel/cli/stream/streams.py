@@ -112,13 +112,20 @@ def configuration_options(command: Command) -> Command:
 @moment_option("--time", "When it is created; now by default.")
 @stream_options
 def create(*, segments: int | None, time: int | None, stream: StreamChoice, output: Output, **wanted: Any) -> None:
-    """Make a stream, or finish one whose creation was cut short; one that is there stays as it is."""
+    """Make a stream, or finish one whose creation was cut short; one that is there stays as it is.
+
+    One that is there with another configuration than the options say is refused; without any, it may have any.
+    """
     configuration = _configuration(wanted)
+    asked = None if configuration == StreamConfiguration() else configuration
     store = stream.scope.open()
-    made = store.create_stream(stream.scope.scope, stream.name, configuration, time, segments=segments)
-    data = described(made).data
+    made = store.create_stream(stream.scope.scope, stream.name, asked, time, segments=segments)
+    data = {**described(made).data, "created": made.is_new}
     since = moment_ms_text(data["epoch_time_ms"])
-    sentence = f"stream {stream}: {count_text(data['segments'], 'segment')} of epoch {data['epoch']}, since {since}"
+    what = "created" if made.is_new else "was there"
+    sentence = (
+        f"stream {stream} {what}: {count_text(data['segments'], 'segment')} of epoch {data['epoch']}, since {since}"
+    )
     output.show(Shown(data, (sentence,)))
 
 

@@ -112,8 +112,10 @@ class Stream:
 
     Args:
         parts: of the stream.
+        is_new: whether it was created by the call that gave it.
 
     Attributes:
+        is_new: likewise: `StreamStore.create_stream` tells it.
         parts: for other parts of this library, as groups of readers.
         workflows: single steps of the workflows, which do not tell that the stream was deleted.
         epochs: questions about epochs and segments.
@@ -123,8 +125,9 @@ class Stream:
         notes: notes of processors: which segments are cold, and who waits for the stream.
     """
 
-    def __init__(self, parts: StreamParts) -> None:
+    def __init__(self, parts: StreamParts, *, is_new: bool = False) -> None:
         self.parts = parts
+        self.is_new = is_new
         self.workflows = Workflows.of(parts)
         self._recovering = Recovering(parts, self.workflows)
         self.epochs = self._told(self.workflows.epochs)

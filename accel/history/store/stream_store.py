@@ -17,10 +17,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
+from dataclasses import fields
 
 import numpy as np
 
-from accel.errors import HostMissing, InvalidArgument, NotInHistory, OperationNotAllowed, Sought, StreamDeleted
+from accel.errors import (
+    HostMissing,
+    IllegalState,
+    InvalidArgument,
+    NotInHistory,
+    OperationNotAllowed,
+    Sought,
+    StreamDeleted,
+)
 from accel.history.rules.configuration import SEGMENTS_MAX, HistoryLayout, StreamConfiguration
 from accel.history.rules.states import NamePhase
 from accel.history.rules.values import NUMBER_MAX, Integers, checked_integer, checked_numbers, checked_time
@@ -141,7 +150,7 @@ class StreamStore:
         self,
         scope: str,
         name: str,
-        wanted: StreamConfiguration = StreamConfiguration(),  # noqa: B008 - immutable
+        wanted: StreamConfiguration | None = None,
         time_ms: int | None = None,
         *,
         segments: int | None = None,
@@ -149,14 +158,17 @@ class StreamStore:
     ) -> Stream:
         """Create a stream, or finish its creation; one that is there stays as it is, and is returned.
 
-        That holds for a sealed one, too: it is returned as it is (`Stream.state` tells), and takes no writes. One that
-        is being deleted is deleted to its end first, and another one created in its place. Of several who create a
-        stream at once the first decides on its time, its configuration and its segments.
+        `Stream.is_new` tells which of both it was. One that is there is returned if its configuration is the wanted
+        one, also if it is sealed (`Stream.state` tells), and takes no writes. One that is being deleted is deleted to
+        its end first, and another one created in its place. Of several who create a stream at once the first decides on
+        its time, its configuration and its segments; `is_new` is told to each that took part. 1 call more than
+        `stream` for one that is there, and has to be compared.
 
         Args:
             scope: its scope.
             name: its name.
-            wanted: what its owner wants.
+            wanted: what its owner wants; None = whatever a stream that is there has, `StreamConfiguration()` for a new
+                one.
             time_ms: when it is created, milliseconds since 1970; None = now.
             segments: how many it has at first; None = as many as it has at least.
             first_number: number of the first segment; higher if an earlier stream of this name had that many.
@@ -164,22 +176,26 @@ class StreamStore:
         Raises:
             NotInHistory: there is no such scope.
             InvalidArgument: not a name, or numbers out of bounds.
+            IllegalState: it is there with another configuration; nothing was changed (`Stream.configure` does).
         """
+        asked = StreamConfiguration() if wanted is None else _checked_configuration(wanted)
         wanted_stream = WantedStream(
-            wanted=_checked_configuration(wanted),
+            wanted=asked,
             time_ms=self._parts.now_ms() if time_ms is None else checked_time("the time of creation", time_ms),
             segments=checked_integer(
-                "a number of segments", wanted.min_segments if segments is None else segments, 1, SEGMENTS_MAX
+                "a number of segments", asked.min_segments if segments is None else segments, 1, SEGMENTS_MAX
             ),
             first_number=checked_integer("the number of a first segment", first_number, 0, NUMBER_MAX),
         )
         for _ in range(CREATE_ATTEMPTS_MAX):
             named = self._names.claim(scope, name, wanted_stream)
-            if named.entry.phase is NamePhase.LIVE or (
-                named.entry.phase is NamePhase.CREATING and self._created(named)
-            ):
+            is_new = named.entry.phase is NamePhase.CREATING and self._created(named)
+            if is_new or named.entry.phase is NamePhase.LIVE:
                 with suppress(NotInHistory):  # deleted meanwhile
-                    return self.stream(scope, name)
+                    stream = self._opened(scope, name, None, is_new=is_new)
+                    if wanted is not None and not (is_new and named.entry.wanted == wanted):
+                        _refuse_another(stream, wanted)
+                    return stream
             elif named.entry.phase is NamePhase.DELETING:
                 self._finish_deletion(named)
         raise OperationNotAllowed(f"expected {scope}/{name} to be created by one at a time: try again")
@@ -196,6 +212,9 @@ class StreamStore:
             NotInHistory: there is no such stream, or its creation was cut short.
             StreamDeleted: it is being deleted.
         """
+        return self._opened(scope, name, host)
+
+    def _opened(self, scope: str, name: str, host: SegmentHost | None, *, is_new: bool = False) -> Stream:
         identity = self._names.find(scope, name)
         parts = self._stream_parts(identity, HistoryLayout(), host)
         try:
@@ -204,7 +223,7 @@ class StreamStore:
             raise StreamDeleted(str(identity), str(identity.unique_id)) from error
         except DataNotFound as error:
             raise NotInHistory(f"expected a stream with a layout, found {identity} without", Sought.STREAM) from error
-        return Stream(self._stream_parts(identity, layout, host))
+        return Stream(self._stream_parts(identity, layout, host), is_new=is_new)
 
     def delete_stream(self, scope: str, name: str) -> None:
         """Delete a stream that is sealed, or was never finished; one that is not there counts as deleted.
@@ -421,3 +440,14 @@ def _checked_configuration(wanted: StreamConfiguration) -> StreamConfiguration:
     if not isinstance(wanted, StreamConfiguration):
         raise InvalidArgument(f"expected a StreamConfiguration, found {type(wanted).__name__}")
     return wanted
+
+
+def _refuse_another(stream: Stream, wanted: StreamConfiguration) -> None:
+    found = stream.configuration()
+    if found == wanted:
+        return
+    names = [each.name for each in fields(wanted) if getattr(found, each.name) != getattr(wanted, each.name)]
+    expected, there = (
+        ", ".join(f"{name} {getattr(configuration, name)!r}" for name in names) for configuration in (wanted, found)
+    )
+    raise IllegalState(f"expected {stream.name} with {expected}, found it with {there}")

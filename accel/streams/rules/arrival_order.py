@@ -1,6 +1,6 @@
-"""The order of arrival: the replies that carry clock values, and the segment whose data is next.
+"""The order of arrival: replies with clock values, the segment whose data is next, and how long others are awaited.
 
-A reader knows, of each of its segments, the value of the data that it would give next, and chooses among them:
+A reader knows, of each of its segments, the value of the data that it would give next; the `Orderer` chooses:
 
     | segment                       | standing                    | result                               |
     |-------------------------------|-----------------------------|--------------------------------------|
@@ -15,13 +15,20 @@ A reader knows, of each of its segments, the value of the data that it would giv
 A sealed segment does not wait for its turn: its successors can only be read once it is let go, and it has no value
 that would ever be the lowest.
 
+Whether the chosen data is given at once, or held back while a segment that is not ready may bring older data, is
+decided beside it (`reader_core`). At the tail of a stream the longest such wait follows the time that requests took
+(`ObservedTimes`).
+
 Source: PDP-28, "Cross Routing Key Ordering".
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from enum import Enum, unique
+from itertools import count
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,21 +112,105 @@ class Standing(NamedTuple, Generic[Id]):
         return self.is_drained or self.value is not None
 
 
-def choose(standings: Iterable[Standing[Id]]) -> Standing[Id] | None:
-    """The segment that is read, or let go, next; None if none is ready. O(segments).
+_SLACK: Final = 16
+"""So many entries that nobody needs may stand in the heap beside as many as are needed."""
+
+
+class Orderer(Generic[Id]):
+    """Chooses the segment that is read, or let go, next. Threads: one at a time.
+
+    Args:
+        standings: of segments, each once.
 
     Source: PDP-28, "the orderer to select the segment returning the lowest value"; Pravega issue 2739 for sealed ones.
     """
-    return min(filter(_is_ready, standings), key=_rank, default=None)
 
+    def __init__(self, standings: Iterable[Standing[Id]] = ()) -> None:
+        self._standings: dict[Id, Standing[Id]] = {}
+        self._heap: list[tuple[tuple[bool, int, Id], int, Standing[Id]]] = []
+        self._serials = count()  # so that standings themselves are never compared
+        for standing in standings:
+            self.put(standing)
 
-def _is_ready(standing: Standing[Id]) -> bool:
-    return standing.is_ready
+    def put(self, standing: Standing[Id]) -> None:
+        """A segment stands so now, however it stood before. Amortised O(log segments)."""
+        if not standing.is_ready:
+            self.forget(standing.segment)
+            return
+        if self._standings.get(standing.segment) == standing:
+            return
+        self._standings[standing.segment] = standing
+        heapq.heappush(self._heap, (_rank(standing), next(self._serials), standing))
+        if len(self._heap) > 2 * len(self._standings) + _SLACK:
+            self._heap = [(_rank(each), next(self._serials), each) for each in self._standings.values()]
+            heapq.heapify(self._heap)
+
+    def forget(self, segment: Id) -> None:
+        """A segment is not to be chosen; nothing if it is not here. O(1)."""
+        self._standings.pop(segment, None)
+
+    def choose(self) -> Standing[Id] | None:
+        """The segment that is read, or let go, next; it stays here. None if none is ready.
+
+        Complexity: amortised O(log segments).
+        """
+        while self._heap:
+            standing = self._heap[0][-1]
+            if self._standings.get(standing.segment) is standing:
+                return standing
+            heapq.heappop(self._heap)
+        return None
 
 
 def _rank(standing: Standing[Id]) -> tuple[bool, int, Id]:
     value = 0 if standing.is_drained or standing.value is None else standing.value
     return not standing.is_drained, value, standing.segment
+
+
+@unique
+class PassCause(Enum):
+    """Why a segment was passed over that might have had older data than what was given."""
+
+    TIMED_OUT = "timed out"
+    """Its request took longer than a reader waits. It is passed until one of its requests is in time again."""
+
+    FAILED = "failed"
+    """Its request raised an error. It is passed until one is answered."""
+
+    TAIL = "tail"
+    """It had nothing when it was last asked, and had not answered within a wait at the tail."""
+
+
+FIRST_SECONDS: Final = 0.1
+"""The wait at the tail before any request was observed."""
+
+_GAIN: Final = 1 / 8
+_DEVIATION_GAIN: Final = 1 / 4
+_DEVIATIONS: Final = 4
+
+
+class ObservedTimes:
+    """How long requests take: a smoothed mean, and a smoothed deviation from it. Threads: one at a time.
+
+    Source: RFC 6298, section 2: mean + 4 deviations, with gains of 1/8 and 1/4.
+    """
+
+    def __init__(self) -> None:
+        self._mean: float | None = None
+        self._deviation = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """A request took so long."""
+        if self._mean is None:
+            self._mean, self._deviation = seconds, seconds / 2
+            return
+        self._deviation += _DEVIATION_GAIN * (abs(seconds - self._mean) - self._deviation)
+        self._mean += _GAIN * (seconds - self._mean)
+
+    @property
+    def seconds(self) -> float:
+        """Within this time nearly all are answered; `FIRST_SECONDS` where none was observed."""
+        return FIRST_SECONDS if self._mean is None else self._mean + _DEVIATIONS * self._deviation
 
 
 class Lag:

@@ -2,20 +2,32 @@
 
     next_steps()  -> Fill(segment, offset, ...)    read events of this segment                      take_events(...)
                   -> AskEnd(segment)               nothing came: is it sealed, and what follows?    take_end(...)
+    hold_seconds() -> how long what is at hand is held back still, for segments that may have older events
     take()        -> the next events, of the segment whose next events arrived first; None if none are at hand
 
 Segments are filled ahead, each into a buffer of its own, within bounds on bytes and on requests under way. A segment
-that has nothing in its buffer is passed over, so a slow one delays no other. A segment that is read to its end is let
-go at once, because its successors wait for it.
+that is read to its end is let go at once, because its successors wait for it.
 
     | a segment                               | until         | then                                              |
     |-----------------------------------------|---------------|---------------------------------------------------|
-    | is filled                               | nothing comes | it is asked about: sealed at its end, it is done; |
-    |                                         |               | else it is idle                                   |
+    | is filled                               | nothing comes | it is asked about: sealed at its end, its         |
+    |                                         |               | successors are filled ahead; else it is idle      |
     | is idle                                 | `retry_idle`  | it is filled again                                |
-    | is done                                 |               | its successors begin when nothing older is left   |
+    | is sealed, and all of it was taken      |               | its successors begin when nothing older is left   |
     |                                         |               | at their keys (`Frontier`)                        |
     | has reached the end that was given      |               | it stays in the cut, and is not filled any more   |
+
+A segment that has nothing in its buffer may still have older events than what is at hand. What is at hand is held back
+
+    | while the segment                                                     | for so long at most                      |
+    |-----------------------------------------------------------------------|------------------------------------------|
+    | was never seen at its end: history, or a successor that begins        | `reorder_wait_seconds` a request         |
+    | was at its end, and may have got more: what is at hand was found in a | as long as requests take that bring      |
+    | newer picture of the stream (`SegmentEvents`) than its end was  | events (`ObservedTimes`)                 |
+
+and not for one that is idle, or whose last events arrived later. A request that takes longer, or fails, costs the
+segment its place: it is passed over until it answers in time again. Each segment may always have one request, so what
+is held back fills no buffer that another one needs, and every wait ends.
 
 A `Frontier` is the position: the segments that are being read, those still to come, and so a stream cut.
 
@@ -46,8 +58,7 @@ Source: PDP-28, "Orderer"; PDP-32, on stream cuts and successors.
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
@@ -59,7 +70,7 @@ from accel.errors import InvalidArgument
 from accel.history.rules.cuts import CutSpan, PlacedCut
 from accel.history.rules.segments import KeyProfile, SegmentRecord, Segments
 from accel.history.rules.values import IdMap, segment_text
-from accel.streams.rules.arrival_order import Lag
+from accel.streams.rules.arrival_order import Lag, ObservedTimes, Orderer, PassCause, Standing
 from accel.streams.rules.events import EventBatch
 from loaders.settings import MIB, check_settings
 from range_index.segment_times import NO_TOKEN
@@ -242,8 +253,9 @@ class ReaderSettings:
         buffer_bytes_max: payload in all buffers, requests under way included. Each segment may have one request of
             `fill_bytes` whatever this says, for else some would never be read.
         requests_max: requests under way at once.
-        reorder_wait_seconds: how long a reader that has events waits for segments whose first events are on their way.
-            The longer, the better the order; one that is idle is not waited for.
+        reorder_wait_seconds: how long a reader that has events waits for one request of a segment that may have older
+            ones. At the tail, where a segment had nothing a moment ago, it waits no longer than requests usually take.
+            0 = it never waits.
         idle_seconds: an idle segment is asked again after this time.
         stall_seconds: a reader that does not follow gives up when nothing has come for so long.
         retry_seconds: so long a segment is asked again by itself after errors that a repetition may help against; the
@@ -257,7 +269,7 @@ class ReaderSettings:
     fill_bytes: int = MIB
     buffer_bytes_max: int = 64 * MIB
     requests_max: int = 16
-    reorder_wait_seconds: float = 0.05
+    reorder_wait_seconds: float = 10.0
     idle_seconds: float = 0.5
     stall_seconds: float = 60.0
     retry_seconds: float = 60.0
@@ -302,11 +314,16 @@ class SegmentEvents(NamedTuple):
         batches: events from the offset on, without a gap; none if there are none yet.
         next_offset: where the next read goes on.
         token: for that one.
+        as_of: the number of a picture of the stream, later ones having higher numbers: nothing is missing here that was
+            there in it. 0 from a source that cannot tell.
+        newest: of the newest picture that any of this may come from, if that is a later one.
     """
 
     batches: tuple[EventBatch, ...]
     next_offset: int
     token: int = NO_TOKEN
+    as_of: int = 0
+    newest: int = 0
 
 
 class SegmentEnd(NamedTuple):
@@ -337,28 +354,48 @@ class Finished(NamedTuple):
 # The decisions
 
 
+_NEVER: Final = -1
+
+
 @dataclass(slots=True, eq=False)
 class _Buffer:
     """What a reader has of one segment.
 
     A segment is idle from when it gave nothing until it gives something; it may be asked again only when it is told to.
+
+    Attributes:
+        batches: what is at hand, each with the newest picture that it may come from.
+        following: the successors of one that is sealed, once all of it is here.
+        is_at_tail: whether it was seen at its end, not sealed, and gave no full answer since.
+        as_of: the newest picture in which it had no more than came from it.
+        news_as_of: the picture for whose sake it was asked anew.
+        asked_seconds: when its request was begun; before that, when it began to want one.
+        last_value: its next events have at least this value.
+        passed: why nobody waits for it.
     """
 
     offset: int
     end: int | None
-    batches: deque[EventBatch] = field(default_factory=deque)
+    batches: deque[tuple[EventBatch, int]] = field(default_factory=deque)
     size_bytes: int = 0
     token: int = NO_TOKEN
     under_way: Step | None = None
     must_ask_end: bool = False
     is_idle: bool = False
     may_ask: bool = True
+    following: tuple[SegmentRecord, ...] | None = None
+    is_at_tail: bool = False
+    as_of: int = _NEVER
+    news_as_of: int = _NEVER
+    asked_seconds: float = 0.0
+    last_value: int = 0
+    passed: PassCause | None = None
     lag: Lag = field(default_factory=Lag)
 
     @property
     def is_complete(self) -> bool:
         """Whether all that was asked for is here."""
-        return self.end is not None and self.offset >= self.end
+        return self.following is not None or (self.end is not None and self.offset >= self.end)
 
 
 class ReaderCore:
@@ -391,9 +428,13 @@ class ReaderCore:
         self._follow = follow
         self._is_member = is_member
         self._buffers: dict[int, _Buffer] = {}
+        self._ahead: dict[int, _Buffer] = {}  # of segments that have not begun
+        self._empty: set[int] = set()  # those that have nothing at hand, and are not complete
         self._askable: set[int] = set()
-        self._ready: list[tuple[int, int, int, _Buffer]] = []
-        self._serial = 0
+        self._orderer: Orderer[int] = Orderer()
+        self._times = ObservedTimes()
+        self._passes: Counter[PassCause] = Counter()
+        self._now_seconds = self._answered_seconds = 0.0
         self._finished: list[Finished] = []
         self._under_way = 0
         self._bytes = 0
@@ -405,113 +446,150 @@ class ReaderCore:
 
     # What to do
 
+    def pass_time(self, now_seconds: float) -> None:
+        """It is so late now. Without it no time passes, and what is held back is so until everything was answered."""
+        self._now_seconds = now_seconds
+
     def next_steps(self) -> list[Step]:
         """What is to be begun now; each counts as under way until it is answered. O(segments that want something).
 
-        The emptiest come first: one that has nothing holds no place in the order.
+        The emptiest come first, and those that have not begun last.
         """
+        self._let_go()
         steps: list[Step] = []
         if self._under_way >= self.settings.requests_max:
             return steps
-        for segment_id in sorted(self._askable, key=lambda number: (self._buffers[number].size_bytes, number)):
+        for segment_id in sorted(self._askable, key=self._urgency):
             if self._under_way >= self.settings.requests_max:
                 break
-            buffer = self._buffers[segment_id]
-            step = self._step(segment_id, buffer)
-            self._askable.discard(segment_id)  # one that is full is looked at again when something was taken of it
-            if step is None:
+            buffer = self._buffer_of(segment_id)
+            step = None if buffer is None else self._step(segment_id, buffer)
+            if step is not None or segment_id in self._buffers:
+                self._askable.discard(segment_id)  # one that is full is looked at again when something was taken of it
+            if buffer is None or step is None:
                 continue
-            buffer.under_way, buffer.may_ask = step, False
+            buffer.under_way, buffer.may_ask, buffer.asked_seconds = step, False, self._now_seconds
             self._bytes += _reserved(step)
             self._under_way += 1
             steps.append(step)
         return steps
 
-    def take_events(self, fill: Fill, events: SegmentEvents) -> None:
-        """Events came, or none."""
-        buffer = self._answered(fill)
+    def take_events(self, fill: Fill, events: SegmentEvents, took_seconds: float = 0.0) -> None:
+        """Events came, or none.
+
+        Args:
+            fill: what was asked for.
+            events: what came.
+            took_seconds: how long that took.
+        """
+        buffer = self._answered(fill, took_seconds)
         if buffer is None:
             return
         buffer.token = events.token
         batches = [part for batch in events.batches if len(part := batch.within(buffer.offset, buffer.end))]
+        size_bytes = sum(batch.size_bytes for batch in batches)
         if batches or events.next_offset > buffer.offset:
-            self._keep(fill.segment_id, buffer, batches)
-            buffer.offset, buffer.is_idle = max(buffer.offset, events.next_offset), False
+            self._times.observe(took_seconds)
+            self._bytes += size_bytes
+            buffer.size_bytes += size_bytes
+            newest = max(events.as_of, events.newest)
+            buffer.batches.extend((batch, newest) for batch in batches)
+            buffer.may_ask, buffer.is_idle = True, False
+            buffer.offset = max(buffer.offset, events.next_offset)
         else:
-            buffer.is_idle |= bool(buffer.batches)  # what is at hand may last for long; it is asked again meanwhile
-            buffer.must_ask_end = not buffer.batches
+            buffer.must_ask_end = True
+        if size_bytes < fill.max_bytes:
+            buffer.as_of = max(buffer.as_of, buffer.news_as_of, events.as_of)
+        else:
+            buffer.is_at_tail = False  # there is more than it could bring
         self._settle(fill.segment_id, buffer)
 
-    def take_end(self, step: AskEnd, end: SegmentEnd) -> None:
-        """A segment that gave nothing is sealed, or is not."""
-        buffer = self._answered(step)
+    def take_end(self, step: AskEnd, end: SegmentEnd, took_seconds: float = 0.0) -> None:
+        """A segment that gave nothing is sealed, or is not; arguments as of `take_events`."""
+        buffer = self._answered(step, took_seconds)
         if buffer is None:
             return
         buffer.must_ask_end = False
+        is_at_end = end.size is not None and buffer.offset >= end.size
         if end.is_stale:
             buffer.may_ask = True
-            self._settle(step.segment_id, buffer)
-            return
-        is_at_end = end.size is not None and buffer.offset >= end.size
-        if is_at_end and (end.successors or self._is_member) and buffer.end is None:
-            self._finish(step.segment_id, end.successors)
-            return
-        buffer.is_idle = True  # one that is sealed, and has more than can be seen yet, is idle too
-        if is_at_end or (end.size is None and not self._follow):
-            buffer.end = buffer.offset  # nothing follows; it stays, so that the position still is a cut
+        elif is_at_end and (end.successors or self._is_member) and buffer.end is None:
+            buffer.following = end.successors
+            self._fill_ahead(end.successors)
+        else:
+            buffer.is_idle = True  # one that is sealed, and has more than can be seen yet, is idle too
+            buffer.is_at_tail = end.size is None
+            if is_at_end or (end.size is None and not self._follow):
+                buffer.end = buffer.offset  # nothing follows; it stays, so that the position still is a cut
         self._settle(step.segment_id, buffer)
+        self._let_go()
 
     def note_failure(self, step: Step) -> None:
         """A step did not work: it is begun again."""
+        if step.segment_id in self._ahead:
+            del self._ahead[step.segment_id]  # it is asked when it begins
         buffer = self._answered(step)
         if buffer is not None:
-            buffer.may_ask = True
+            buffer.may_ask, buffer.passed = True, PassCause.FAILED
+            self._passes[PassCause.FAILED] += 1
             self._settle(step.segment_id, buffer)
 
     def retry_idle(self) -> None:
         """Ask the idle segments again."""
-        for segment_id, buffer in self._buffers.items():
-            if buffer.is_idle and not buffer.may_ask:
-                buffer.may_ask = True
-                self._settle(segment_id, buffer)
+        for buffers in (self._buffers, self._ahead):
+            for segment_id, buffer in buffers.items():
+                if buffer.is_idle and not buffer.may_ask:
+                    buffer.may_ask = True
+                    self._settle(segment_id, buffer)
 
     # What there is
 
+    def hold_seconds(self) -> float:
+        """How long the next events are to be held back still unless an answer comes; 0 = they may be taken.
+
+        Complexity: O(segments that have nothing at hand).
+        """
+        self._let_go()
+        first = self._orderer.choose()
+        if first is None or not self._by_time or not self.settings.reorder_wait_seconds:
+            return 0.0
+        batch, as_of = self._buffers[first.segment].batches[0]
+        longest = 0.0
+        for segment_id in list(self._empty):
+            buffer = self._buffers[segment_id]
+            if buffer.last_value < batch.value:
+                self._ask_of_news(segment_id, buffer, as_of)
+                longest = max(longest, self._left_seconds(buffer, as_of))
+        return longest
+
     def take(self) -> EventBatch | None:
-        """The events that are next: those of the lowest value, then of the lowest segment. O(log segments)."""
-        while self._ready:
-            _, segment_id, _, buffer = heapq.heappop(self._ready)
-            if self._buffers.get(segment_id) is not buffer:
-                continue  # the segment was given up meanwhile
-            batch = buffer.batches.popleft()
-            buffer.size_bytes -= batch.size_bytes
-            self._bytes -= batch.size_bytes
-            self._frontier.advance(segment_id, batch.next_offset)
-            self._lag.read(batch.value)
-            buffer.lag.read(batch.value)
-            if not buffer.batches and buffer.is_idle:
-                buffer.is_idle, buffer.may_ask = False, True
-            self._offer(segment_id, buffer)
-            self._settle(segment_id, buffer)
-            return batch
-        return None
+        """The next events, held back or not: those of the lowest value, then of the lowest segment. O(log segments)."""
+        self._let_go()
+        first = self._orderer.choose()
+        return None if first is None else self._take_from(first.segment)
+
+    @property
+    def passes(self) -> dict[PassCause, int]:
+        """How often a segment was passed over that might have had older events, by cause."""
+        return {cause: self._passes[cause] for cause in PassCause}
 
     @property
     def awaited(self) -> list[int]:
-        """The segments whose first events are on their way, or are about to be asked for. O(segments)."""
-        waiting = (number for number, buffer in self._buffers.items() if not (buffer.batches or buffer.is_idle))
-        return [number for number in waiting if not self._buffers[number].is_complete]
+        """The segments whose first events are on their way, or are about to be asked for, ascending. O(segments)."""
+        return sorted(number for number in self._empty if not self._buffers[number].is_idle)
 
     @property
     def is_awaited(self) -> bool:
         """Whether there are any such segments. O(segments)."""
-        return bool(self.awaited)
+        return any(not self._buffers[number].is_idle for number in self._empty)
 
     @property
     def is_finished(self) -> bool:
         """Whether all was given that was asked for; of one that follows, once the stream is sealed. O(segments)."""
         return (
-            all(buffer.is_complete and not buffer.batches for buffer in self._buffers.values()) and not self._is_member
+            not self._is_member
+            and not self._empty
+            and all(not buffer.batches and buffer.following is None for buffer in self._buffers.values())
         )
 
     @property
@@ -584,6 +662,8 @@ class ReaderCore:
         before = self._frontier.cut()
         self._frontier.skip(head)
         now = self._frontier.cut()
+        for segment_id in list(self._ahead):
+            self._drop(segment_id)
         for segment_id in list(self._buffers):
             if now.get(segment_id) != before.get(segment_id):
                 self._drop(segment_id)
@@ -592,58 +672,120 @@ class ReaderCore:
                 self._start(segment_id)
 
     def _start(self, segment_id: int) -> None:
-        buffer = _Buffer(self._frontier.offset(segment_id), self._stop.get(segment_id))
+        offset = self._frontier.offset(segment_id)
+        buffer = self._ahead.pop(segment_id, None)
+        if buffer is None or offset:
+            self._drop_buffer(buffer)
+            buffer = _Buffer(offset, self._stop.get(segment_id))
+        elif buffer.is_idle and not buffer.is_complete:
+            buffer.may_ask = True
         self._buffers[segment_id] = buffer
         self._settle(segment_id, buffer)
+
+    def _fill_ahead(self, successors: tuple[SegmentRecord, ...]) -> None:
+        """Ask for what follows before it begins; as many segments as requests at most, in the room that is left."""
+        for segment in () if self._is_member else successors:
+            is_known = segment.id in self._buffers or segment.id in self._ahead
+            if not is_known and len(self._ahead) < self.settings.requests_max:
+                self._ahead[segment.id] = buffer = _Buffer(0, self._stop.get(segment.id))
+                self._settle(segment.id, buffer)
+
+    def _buffer_of(self, segment_id: int) -> _Buffer | None:
+        return self._buffers.get(segment_id) or self._ahead.get(segment_id)
+
+    def _urgency(self, segment_id: int) -> tuple[bool, int, int]:
+        buffer = self._buffer_of(segment_id)
+        return segment_id in self._ahead, 0 if buffer is None else buffer.size_bytes, segment_id
 
     def _step(self, segment_id: int, buffer: _Buffer) -> Step | None:
         if buffer.must_ask_end:
             return AskEnd(segment_id)
         fill_bytes, most = self.settings.fill_bytes, self.settings.buffer_bytes_max
-        share = max(fill_bytes, most // len(self._buffers))
+        share = max(fill_bytes, most // max(1, len(self._buffers)))
         if share >= 4 * fill_bytes:
             fill_bytes *= 2  # fewer and longer requests, and the next ones begin sooner, where there is room for it
         is_full = buffer.size_bytes + fill_bytes > share or self._bytes + fill_bytes > most
-        if is_full and buffer.batches:
+        if is_full and (buffer.batches or segment_id in self._ahead):
             return None
         return Fill(segment_id, buffer.offset, fill_bytes, buffer.token, end=buffer.end)
 
-    def _answered(self, step: Step) -> _Buffer | None:
+    def _answered(self, step: Step, took_seconds: float = 0.0) -> _Buffer | None:
         """The buffer that waits for this; None if the segment was given up, or begun anew, meanwhile."""
         self._under_way -= 1
         self._bytes -= _reserved(step)
-        buffer = self._buffers.get(step.segment_id)
+        self._answered_seconds = self._now_seconds
+        buffer = self._buffer_of(step.segment_id)
         if buffer is None or buffer.under_way is not step:
             return None
         buffer.under_way = None
+        is_late = took_seconds > self.settings.reorder_wait_seconds
+        buffer.passed = PassCause.TIMED_OUT if is_late and self.settings.reorder_wait_seconds else None
         return buffer
 
-    def _keep(self, segment_id: int, buffer: _Buffer, batches: list[EventBatch]) -> None:
-        was_empty = not buffer.batches
-        size_bytes = sum(batch.size_bytes for batch in batches)
-        buffer.batches.extend(batches)
-        buffer.size_bytes += size_bytes
-        self._bytes += size_bytes
-        buffer.may_ask = True
-        if was_empty:
-            self._offer(segment_id, buffer)
+    def _take_from(self, segment_id: int) -> EventBatch:
+        buffer = self._buffers[segment_id]
+        batch, _ = buffer.batches.popleft()
+        buffer.size_bytes -= batch.size_bytes
+        self._bytes -= batch.size_bytes
+        buffer.last_value = max(buffer.last_value, batch.value)
+        self._frontier.advance(segment_id, batch.next_offset)
+        self._lag.read(batch.value)
+        buffer.lag.read(batch.value)
+        self._settle(segment_id, buffer)
+        return batch
 
-    def _offer(self, segment_id: int, buffer: _Buffer) -> None:
-        if buffer.batches:
-            self._serial += 1
-            value = buffer.batches[0].value if self._by_time else 0
-            heapq.heappush(self._ready, (value, segment_id, self._serial, buffer))
+    def _ask_of_news(self, segment_id: int, buffer: _Buffer, as_of: int) -> None:
+        """Ask an idle segment anew whose end was seen in an older picture than what is at hand: once a picture."""
+        if buffer.is_idle and buffer.is_at_tail and max(buffer.as_of, buffer.news_as_of) < as_of:
+            buffer.news_as_of = as_of  # so new its answer counts as, whatever that says of itself
+            buffer.is_idle, buffer.may_ask = False, True
+            self._settle(segment_id, buffer)
+
+    def _left_seconds(self, buffer: _Buffer, as_of: int) -> float:
+        """How long a segment that has nothing at hand is waited for still."""
+        if buffer.is_idle or buffer.passed is not None or (buffer.is_at_tail and buffer.as_of >= as_of):
+            return 0.0
+        most = self.settings.reorder_wait_seconds
+        most = min(most, self._times.seconds) if buffer.is_at_tail else most
+        # One that waits for its turn to be asked is late when all others are.
+        since = buffer.asked_seconds if buffer.under_way else max(buffer.asked_seconds, self._answered_seconds)
+        left = since + most - self._now_seconds
+        if left <= 0:
+            buffer.passed = PassCause.TAIL if buffer.is_at_tail else PassCause.TIMED_OUT
+            self._passes[buffer.passed] += 1
+        return max(0.0, left)
 
     def _settle(self, segment_id: int, buffer: _Buffer) -> None:
-        """After any change of a segment: may it be asked for something, and has it reached its end?"""
-        asks_end = buffer.must_ask_end and not buffer.batches
-        fills = not buffer.must_ask_end and buffer.may_ask and not buffer.is_complete
-        if buffer.under_way is None and (asks_end or fills):
+        """After any change of a segment: may it be asked for something, how does it stand, has it reached its end?"""
+        wants = buffer.must_ask_end or (buffer.may_ask and not buffer.is_complete)
+        if wants and buffer.under_way is None:
+            if segment_id not in self._askable:
+                buffer.asked_seconds = self._now_seconds
             self._askable.add(segment_id)
         else:
             self._askable.discard(segment_id)
+        if segment_id not in self._buffers:
+            return
+        if buffer.batches or buffer.is_complete:
+            self._empty.discard(segment_id)
+        else:
+            self._empty.add(segment_id)
+        self._orderer.put(self._standing(segment_id, buffer))
         if buffer.end is not None and buffer.is_complete and not buffer.batches:
             self._frontier.reach(segment_id, buffer.end)
+
+    def _standing(self, segment_id: int, buffer: _Buffer) -> Standing[int]:
+        if buffer.batches:
+            return Standing(segment_id, buffer.batches[0][0].value if self._by_time else 0)
+        return Standing(segment_id, None, is_drained=buffer.following is not None)
+
+    def _let_go(self) -> None:
+        """Let all those go that are sealed and read to their ends; their successors begin.
+
+        Not before more is wanted: until then the last events of one that goes may not all have been given.
+        """
+        while (first := self._orderer.choose()) is not None and first.is_drained:
+            self._finish(first.segment, self._buffers[first.segment].following or ())
 
     def _finish(self, segment_id: int, successors: tuple[SegmentRecord, ...]) -> None:
         if self._is_member:
@@ -654,8 +796,13 @@ class ReaderCore:
             self._start(begun)
 
     def _drop(self, segment_id: int) -> None:
-        buffer = self._buffers.pop(segment_id, None)
+        self._drop_buffer(self._buffers.pop(segment_id, None))
+        self._drop_buffer(self._ahead.pop(segment_id, None))
         self._askable.discard(segment_id)
+        self._empty.discard(segment_id)
+        self._orderer.forget(segment_id)
+
+    def _drop_buffer(self, buffer: _Buffer | None) -> None:
         if buffer is not None:
             self._bytes -= buffer.size_bytes
 

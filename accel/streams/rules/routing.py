@@ -15,11 +15,11 @@ No clock, no store. Source: docs/history.md, "Words".
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import islice
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
@@ -29,7 +29,6 @@ from accel.errors import InvalidArgument
 from accel.history.rules.segments import Keys, Segments
 from accel.history.rules.values import Integers
 from accel.streams.rules.transaction_data import EVENT_OVERHEAD_BYTES, TransactionEvents
-from accel.streams.settings import StreamWriterSettings
 
 HASH_SIZE_BYTES: Final = 8
 POSITION_BITS: Final = 53
@@ -106,118 +105,120 @@ class Events:
     Args:
         positions: of their keys.
         payloads: what the producer sent, as many.
+        futures: of those who wrote them, as many; none for events of a transaction.
         size_bytes: of all of them.
     """
 
     positions: list[float] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
+    futures: list[Any] = field(default_factory=list)
     size_bytes: int = 0
 
-    def extend(self, positions: Iterable[float], payloads: Sequence[bytes]) -> int:
+    def extend(self, positions: Iterable[float], payloads: Sequence[bytes], futures: Iterable[Any] = ()) -> int:
         """Add events; gives how many bytes these are."""
         self.positions.extend(positions)
         self.payloads.extend(payloads)
+        self.futures.extend(futures)
         added = size_bytes_of(payloads)
         self.size_bytes += added
         return added
 
-    def drop(self, count: int) -> int:
-        """Let the first ones go; gives how many bytes these were."""
-        dropped = size_bytes_of(islice(self.payloads, count))
-        del self.positions[:count], self.payloads[:count]
-        self.size_bytes -= dropped
-        return dropped
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting(Events):
-    since: float = 0.0
+    def chosen(self, places: Iterable[int]) -> Events:
+        """Those that stand at these places."""
+        found = Events()
+        for at in places:
+            found.positions.append(self.positions[at])
+            found.payloads.append(self.payloads[at])
+            found.futures.append(self.futures[at])
+        found.size_bytes = size_bytes_of(found.payloads)
+        return found
 
 
 class PendingEvents:
-    """Events that wait to be appended, by segment.
+    """Events that wait to be appended, by segment. Threads: one at a time.
+
+    Single writes gather in runs, of which each becomes one append. What was written at once is a run of its own, or
+    several, where it is longer than an append may be.
 
     Args:
-        settings: when they are due.
+        events_max: how many events a run of single writes has at most;
+        bytes_max: or how many bytes. One event may have more.
     """
 
-    def __init__(self, settings: StreamWriterSettings) -> None:
-        self._settings = settings
-        self._waiting: dict[int, _Waiting] = {}  # the first of them waits the longest
-        self._due: dict[int, None] = {}
-        self.size_bytes = 0
+    def __init__(self, events_max: int, bytes_max: int) -> None:
+        self._events_max = events_max
+        self._bytes_max = bytes_max
+        self._runs: dict[int, deque[Events]] = {}  # the first of them waits the longest
+        self._is_open: dict[int, bool] = {}  # whether single writes may join the last run
 
     def __len__(self) -> int:
-        return sum(len(events.payloads) for events in self._waiting.values())
+        return sum(len(run.payloads) for runs in self._runs.values() for run in runs)
 
-    def __contains__(self, segment_id: int) -> bool:
-        return segment_id in self._waiting
+    def add(self, segment_id: int, position: float, payload: bytes, future: Any) -> None:
+        """Add a single write. O(1)."""
+        runs = self._runs.get(segment_id)
+        size_bytes = len(payload) + OVERHEAD_BYTES
+        if runs is None:
+            runs = self._runs[segment_id] = deque()
+        if not (runs and self._is_open.get(segment_id) and self._has_room(runs[-1], size_bytes)):
+            runs.append(Events())
+            self._is_open[segment_id] = True
+        run = runs[-1]
+        run.positions.append(position)
+        run.payloads.append(payload)
+        run.futures.append(future)
+        run.size_bytes += size_bytes
 
-    def add(
-        self,
-        segment_id: int,
-        positions: Sequence[float],
-        payloads: Sequence[bytes],
-        now: float,
-        *,
-        is_due: bool = False,
-    ) -> None:
-        """Add events of a segment.
+    def add_run(self, segment_id: int, events: Events, *, is_first: bool = False) -> None:
+        """Add what is to be appended together, behind what waits or before it. O(events)."""
+        runs = self._runs.setdefault(segment_id, deque())
+        if is_first:
+            runs.appendleft(events)
+            return
+        start, count = 0, len(events.payloads)
+        while start < count:
+            stop = self._append_end(events.payloads, start)
+            runs.append(events if stop - start == count else events.chosen(range(start, stop)))
+            start = stop
+        self._is_open[segment_id] = False
+
+    def next_run(self, but: Collection[int] = ()) -> tuple[int, Events] | None:
+        """The events of a segment that make the next append, taken out; None if there are none.
 
         Args:
-            segment_id: the segment.
-            positions: of their keys.
-            payloads: of each.
-            now: seconds from any start.
-            is_due: whether they are to be appended without waiting for more.
+            but: segments that are passed over.
         """
-        waiting = self._waiting.setdefault(segment_id, _Waiting(since=now))
-        self.size_bytes += waiting.extend(positions, payloads)
-        is_full = len(waiting.payloads) >= self._settings.batch_events_max
-        if is_due or is_full or waiting.size_bytes >= self._settings.batch_bytes_max:
-            self._due[segment_id] = None
+        segment_id = next((segment_id for segment_id in self._runs if segment_id not in but), None)
+        if segment_id is None:
+            return None
+        runs = self._runs[segment_id]
+        run = runs.popleft()
+        if not runs:
+            del self._runs[segment_id]
+            self._is_open.pop(segment_id, None)
+        return segment_id, run
 
-    def first_due(self, now: float) -> int | None:
-        """A segment whose events are to be appended now; None if there is none."""
-        for segment_id in self._due:
-            return segment_id
-        for segment_id, waiting in self._waiting.items():
-            is_old = now - waiting.since >= self._settings.batch_age_seconds
-            return segment_id if is_old or self.size_bytes >= self._settings.buffer_bytes_max else None
-        return None
-
-    def first(self) -> int | None:
-        """The segment whose events wait the longest."""
-        return next(iter(self._waiting), None)
-
-    def head(self, segment_id: int) -> list[bytes]:
-        """The next events of a segment that make one append."""
-        chosen: list[bytes] = []
-        room_bytes = self._settings.batch_bytes_max
-        for payload in islice(self._waiting[segment_id].payloads, self._settings.batch_events_max):
-            room_bytes -= len(payload) + OVERHEAD_BYTES
-            if chosen and room_bytes < 0:
-                break
-            chosen.append(payload)
-        return chosen
-
-    def drop(self, segment_id: int, count: int) -> None:
-        """The first events of a segment are appended."""
-        waiting = self._waiting[segment_id]
-        self.size_bytes -= waiting.drop(count)
-        if not waiting.payloads:
-            self.take(segment_id)
-
-    def take(self, segment_id: int) -> Events:
+    def take(self, segment_id: int) -> list[Events]:
         """All events of a segment; they are not here any more."""
-        self._due.pop(segment_id, None)
-        taken = self._waiting.pop(segment_id)
-        self.size_bytes -= taken.size_bytes
-        return taken
+        self._is_open.pop(segment_id, None)
+        return list(self._runs.pop(segment_id, ()))
 
     def segments(self) -> list[int]:
         """The segments whose events wait."""
-        return list(self._waiting)
+        return list(self._runs)
+
+    def _has_room(self, run: Events, size_bytes: int) -> bool:
+        return len(run.payloads) < self._events_max and run.size_bytes + size_bytes <= self._bytes_max
+
+    def _append_end(self, payloads: Sequence[bytes], start: int) -> int:
+        """Where an append ends that begins with one of these."""
+        room_bytes = self._bytes_max
+        stop = min(len(payloads), start + self._events_max)
+        for at in range(start, stop):
+            room_bytes -= len(payloads[at]) + OVERHEAD_BYTES
+            if at > start and room_bytes < 0:
+                return at
+        return stop
 
 
 class OpenTransactions:

@@ -133,7 +133,7 @@ def test_a_created_stream_is_described_and_listed(empty: Shop) -> None:
     empty.done("scope create")
     wanted = "--min-segments 2 --segments 3 --keep 7d --keep-max 8d --scale-events 100 --unit bytes --tag b --tag a"
     made = empty.json(f"stream create --time 1000 {wanted}")
-    assert made == empty.json("stream describe")
+    assert made == empty.json("stream describe") | {"created": True}
     assert (made["stream"], made["state"], made["epoch"], made["segments"]) == ("shop/orders", "ACTIVE", 0, 3)
     assert made["configuration"] == {
         "min_segments": 2,
@@ -147,7 +147,11 @@ def test_a_created_stream_is_described_and_listed(empty: Shop) -> None:
 
 def test_a_stream_that_is_there_stays_as_it_is(shop: Shop) -> None:
     before = shop.json("stream describe")
-    assert shop.json("stream create --min-segments 7") == before
+    for again in ("stream create", "stream create --min-segments 2"):
+        assert shop.json(again) == before | {"created": False}
+    assert "was there" in shop.done("stream create")
+    assert shop.refusal("stream create --min-segments 7") == (1, "IllegalState")
+    assert shop.json("stream describe") == before
 
 
 def test_a_description_says_where_the_stream_begins(shop: Shop) -> None:

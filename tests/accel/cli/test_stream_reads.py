@@ -138,6 +138,13 @@ def test_events_of_a_key_keep_their_order_in_either_order_of_segments(orders: Re
         assert by_key(orders.rows("--order", order)[0]) == orders.shop.written
 
 
+def test_events_come_in_the_order_of_time_unless_nobody_waits_for_it(orders: Reading) -> None:
+    for args in ((), ("--reorder-wait", "30")):
+        times = [row["time_ms"] for row in orders.rows(*args)[0]]
+        assert times == sorted(times)
+    assert by_key(orders.rows("--reorder-wait", "0")[0]) == orders.shop.written
+
+
 def test_oldest_segments_come_first_if_that_is_wanted(orders: Reading) -> None:
     rows, _ = orders.rows("--order", "segment")
     epochs = [parse_segment(each["segment"]) >> 32 for each in rows]
@@ -311,6 +318,8 @@ def test_the_store_may_be_an_argument_an_option_or_a_variable(orders: Reading) -
         ("--from", "0@0=1 0@0=2"),
         ("--to", "0@0=x"),
         ("--order", "size"),
+        ("--reorder-wait", "-1"),
+        ("--reorder-wait", "soon"),
         ("--events", "-1"),
         ("--payload", "xml"),
     ],

@@ -148,7 +148,7 @@ STORE_EDGES: dict[str, tuple[tuple[object, ...], OnStore]] = {
     "streams": (NO_NAMES, lambda streams, bad: list(streams.streams(bad))),
     "create_stream": (NO_NAMES, lambda streams, bad: streams.create_stream(SCOPE, bad)),
     "create_stream, scope": (NO_NAMES, lambda streams, bad: streams.create_stream(bad, "new")),
-    "create_stream, wanted": ((5, None, {}), lambda streams, bad: streams.create_stream(SCOPE, "new", bad)),
+    "create_stream, wanted": ((5, "", {}), lambda streams, bad: streams.create_stream(SCOPE, "new", bad)),
     "create_stream, time": (NO_TIMES, lambda streams, bad: streams.create_stream(SCOPE, "new", time_ms=bad)),
     "create_stream, segments": (NO_COUNTS, lambda streams, bad: streams.create_stream(SCOPE, "new", segments=bad)),
     "create_stream, number": (

@@ -110,7 +110,11 @@ def test_of_several_creations_the_first_decides_on_everything() -> None:
     """A creation that died is gone on with by one that wants something else."""
     for number, bench in crashed("create"):
         other = StreamConfiguration(min_segments=5)
-        stream = bench.streams().create_stream(SCOPE, STREAM, other, START_MS + 7, segments=6)
+        if number:
+            with pytest.raises(IllegalState, match="min_segments"):
+                bench.streams().create_stream(SCOPE, STREAM, other, START_MS + 7, segments=6)
+        stream = bench.streams().create_stream(SCOPE, STREAM, None if number else other, START_MS + 7, segments=6)
+        assert stream.is_new is (number == 0)
         found = len(stream.active_segments()), stream.configuration().min_segments, stream.creation_time_ms()
         assert found == ((6, 5, START_MS + 7) if number == 0 else (2, 2, bench.now_ms))
         assert bench.host.ids(NAME) == stream.active_segments().ids.tolist()
@@ -120,7 +124,7 @@ def test_a_sealed_stream_is_what_a_creation_over_it_returns() -> None:
     bench = Bench()
     made = bench.create()
     made.seal()
-    again = bench.streams().create_stream(SCOPE, STREAM, StreamConfiguration(min_segments=7))
+    again = bench.streams().create_stream(SCOPE, STREAM, made.configuration())
     assert (again.unique_id, again.state()) == (made.unique_id, StreamState.SEALED)
 
 

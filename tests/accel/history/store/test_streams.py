@@ -10,7 +10,7 @@ from accel.errors import (
     NotInHistory,
     StreamDeleted,
 )
-from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.configuration import ScalingKind, ScalingPolicy, StreamConfiguration
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.testing import Crash, CrashStore
@@ -84,9 +84,23 @@ def test_a_stream_of_no_scope_is_refused() -> None:
 
 def test_who_creates_a_stream_again_gets_the_one_that_is_there(bench: Bench) -> None:
     known = bench.stream()
-    again = bench.streams().create_stream(SCOPE, STREAM, StreamConfiguration(min_segments=9), START_MS + 5)
+    again = bench.streams().create_stream(SCOPE, STREAM, None, START_MS + 5, segments=7)
+    assert (known.is_new, again.is_new) == (False, False)
     assert (again.unique_id, again.creation_time_ms()) == (known.unique_id, START_MS)
     assert again.configuration().min_segments == 1
+    assert bench.streams().create_stream(SCOPE, STREAM, known.configuration()).unique_id == known.unique_id
+
+
+def test_who_creates_a_stream_is_told_so_and_another_configuration_is_refused() -> None:
+    bench = Bench()
+    streams = bench.streams()
+    streams.create_scope(SCOPE)
+    policy = ScalingPolicy(ScalingKind.EVENTS, 100, 2)
+    assert streams.create_stream(SCOPE, STREAM, StreamConfiguration(scaling=policy)).is_new
+    differs = "expected scope/stream with min_segments 2, found it with min_segments 1"
+    with pytest.raises(IllegalState, match=differs):
+        streams.create_stream(SCOPE, STREAM, StreamConfiguration(min_segments=2, scaling=policy))
+    assert streams.stream(SCOPE, STREAM).configuration() == StreamConfiguration(scaling=policy)
 
 
 def test_a_stream_that_is_created_again_and_again_goes_on_with_its_numbers() -> None:

@@ -8,9 +8,11 @@ from functools import cache
 from typing import TypeAlias
 
 from accel.streams.groups import ReaderGroup
-from accel.streams.rules.group_state import GroupState
+from accel.streams.rules.group_state import GroupState, Lease
 from loaders.store import ObjectStore
 from tests.accel.history.store.bench import Bench, cut, ids
+
+LEASE = Lease(session=7, milliseconds=10_000)
 
 Act: TypeAlias = Callable[[Bench, ObjectStore], object]
 
@@ -58,6 +60,14 @@ def shared(bench: Bench) -> None:
     for name in "aabb":
         made.rebalance(name, {}, 0)
     bench.stream().scale(ids("1@0", "2@0"), [(0.25, 0.75)], bench.tick())
+
+
+def leased(bench: Bench) -> None:
+    """One reader has everything, and a lease; another one has just come."""
+    made = group(bench, bench.store)
+    made.join("a", LEASE)
+    made.rebalance("a", {}, 0, lease=LEASE)
+    made.join("b")
 
 
 def truncated(bench: Bench) -> None:
@@ -109,6 +119,26 @@ def buries(name: str) -> Act:
     return lambda bench, store: group(bench, store).reader_offline(name)
 
 
+def renews(bench: Bench, store: ObjectStore) -> object:
+    """Show that it lives."""
+    return group(bench, store).rebalance("a", cut(s0_0=5, s1_0=5), 0, lease=LEASE, renews=True)
+
+
+def misses(bench: Bench, store: ObjectStore) -> object:
+    """Take the other one for dead, which has not renewed since."""
+    return group(bench, store).rebalance("b", {}, 0, silent={"a": LEASE})
+
+
+def resets(bench: Bench, store: ObjectStore) -> object:
+    """Go elsewhere, whoever reads."""
+    return group(bench, store).reset(cut(s0_0=1, s1_0=2, s2_0=3, s3_0=4), evict=True)
+
+
+def resets_if_empty(bench: Bench, store: ObjectStore) -> object:
+    """Go elsewhere, unless somebody reads."""
+    return group(bench, store).reset(cut(s0_0=1, s1_0=2, s2_0=3, s3_0=4))
+
+
 def skips(bench: Bench, store: ObjectStore) -> object:
     """Go on at the head."""
     return group(bench, store).skip_to_head()
@@ -147,5 +177,8 @@ MEETINGS = {
     "one finishes, and is declared offline": Meeting(shared, (finishes("a", "1@0"), buries("a"))),
     "one tells, one skips": Meeting(truncated, (TELLS, skips)),
     "one finishes, one skips": Meeting(truncated, (finishes("a", "1@0"), skips)),
+    "one renews, one misses it": Meeting(leased, (renews, misses)),
+    "one tells, one resets": Meeting(uneven, (TELLS, resets)),
+    "one joins, one resets": Meeting(empty, (joins("a"), resets_if_empty)),
     "three": Meeting(uneven, (GIVES_UP, rebalances("b", {}), joins("c"))),
 }

@@ -15,7 +15,9 @@ from accel.system import SYSTEM, Components
 from tests.accel.streams.reader.streams import QUICK, Shop
 
 WAIT_SECONDS = 0.002
-ROUNDS_MAX = 5_000
+ASKED_IN_VAIN_MAX = 15_000
+"""Half a minute at least; nobody waits longer for an image, a retry or a share."""
+
 OFTEN_SECONDS = 0.001
 NEVER_SECONDS = 3600.0
 
@@ -86,12 +88,27 @@ class Team:
 
     def until(self, is_enough: Callable[[], bool]) -> None:
         """Ask one after the other until it is enough."""
-        for _ in range(ROUNDS_MAX):
+        in_vain = 0
+        while in_vain <= ASKED_IN_VAIN_MAX:
             if is_enough():
                 return
+            in_vain += max(1, len(self.members))
             for name in list(self.members):
-                self.ask(name)
-        raise AssertionError(f"not enough after {ROUNDS_MAX} rounds; {len(self.given)} of {self.shop.count} events")
+                in_vain = 0 if self.ask(name) else in_vain
+        raise AssertionError(f"asked {in_vain} times in vain\n{self.describe()}")
+
+    def describe(self) -> str:
+        """How everybody stands."""
+        core = {name: member._core for name, member in self.members.items()}
+        return "\n".join(
+            [
+                f"{len(self.given)} of {self.shop.count} events given; image {self.shop.accelerator.image_version}",
+                f"the newest image has version {self.shop.catalog.refresh().version}",
+                f"the group: {self.group.state()}",
+                *(f"{name}: {member.position()}, {member._member}" for name, member in self.members.items()),
+                *(f"{name}: {each._buffers}, {each._under_way} under way" for name, each in core.items()),
+            ]
+        )
 
     def read(self, count: int) -> None:
         """Until so many events more were given."""

@@ -1,4 +1,7 @@
-"""Readers come, go, die and come back while a stream scales and is truncated: each record is given once."""
+"""Readers come, go, pause, die and come back while a stream scales and is truncated: each record is given once.
+
+What a reader gave and had not told when its lease was over does not count: it is given again.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from accel.errors import IllegalState
 from accel.streams.rules.reader_core import Frontier
-from tests.accel.streams.groups.players import Play
+from tests.accel.streams.groups.players import LEASE_SECONDS, Play
 from tests.examples import examples
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
@@ -91,11 +94,21 @@ class Members(RuleBasedStateMachine):
     def bury(self, at: int) -> None:
         self.play.declare_offline(self.pick(self.play.dead, at))
 
+    @rule(seconds=st.sampled_from([1, 3, 11]), rounds=SMALL, awake=st.sets(NAMES, min_size=1))
+    def time_passes(self, seconds: int, rounds: int, awake: set[str]) -> None:
+        """Some are asked for events meanwhile; the others are paused. Who is dead or silent is found out by those."""
+        for _ in range(rounds):
+            self.play.now += seconds
+            for name in sorted(awake & self.play.players.keys()):
+                self.play.rebalance(name)
+
     @has_players
     @rule(at=PICKS)
     def bury_alive(self, at: int) -> None:
         name = self.pick(self.play.players, at)
         positions = dict(self.play.players[name].positions)
+        if self.play.players[name].is_expired:
+            return
         self.play.declare_offline(name)
         with pytest.raises(IllegalState, match="declared offline"):
             self.play.group.rebalance(name, positions, 0)
@@ -130,9 +143,12 @@ class Members(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "play"):
             return
-        for name in list(self.play.dead):
-            self.play.declare_offline(name)
         self.play.join("last")
+        for _ in range(7):  # nobody declares the dead offline: their leases are over
+            self.play.now += LEASE_SECONDS / 3
+            for name in list(self.play.players):
+                self.play.rebalance(name)
+        assert not self.play.dead
         self.play.settle()
         self.play.drain()
         self.play.stream.seal()

@@ -23,7 +23,7 @@ from loaders.store import ObjectStore
 NODE = 4
 SCOPE, NAME = "shop", "orders"
 KEYS = 12
-QUICK = ReaderSettings(idle_seconds=0.005, reorder_wait_seconds=0.02)
+QUICK = ReaderSettings(idle_seconds=0.005)
 
 
 @dataclass

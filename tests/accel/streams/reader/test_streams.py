@@ -138,15 +138,38 @@ def test_from_every_position_a_reader_gives_the_same_rest(unit: OffsetUnit) -> N
             assert rest == by_key(whole[at:]), at
 
 
-def test_who_waits_long_enough_gets_events_in_the_order_of_time(orders: Shop) -> None:
+def test_events_come_in_the_order_of_time(orders: Shop) -> None:
     with StreamWriter(orders.stream, orders.host) as writer:
         for _ in range(5):
             orders.write(writer, 24)
-    patient = ReaderSettings(reorder_wait_seconds=TIMEOUT_SECONDS)
-    with StreamReader(orders.stream, orders.source(), settings=patient) as reader:
+    with StreamReader(orders.stream, orders.source()) as reader:
         values = [event.value for event in reader]
     assert len(values) == orders.count
     assert values == sorted(values)
+
+
+def test_a_reader_with_the_defaults_tells_that_it_passed_nothing_over(orders: Shop) -> None:
+    busy_life(orders)
+    with StreamReader(orders.stream, orders.source()) as reader:
+        values = [event.value for event in reader]
+        stats = reader.stats()
+    assert values == sorted(values)
+    assert stats.passes == {"timed out": 0, "failed": 0, "tail": 0}
+    assert stats.held_seconds >= 0
+
+
+def test_an_answer_tells_for_which_image_it_is_complete(orders: Shop) -> None:
+    segment_id = orders.stream.active_segments()[0].id
+    source = orders.source()
+    pictures = []
+    with StreamWriter(orders.stream, orders.host) as writer:
+        for _ in range(3):
+            orders.write(writer, 24)
+            orders.accelerator.refresh()
+            found = source.fill(Fill(segment_id, 0, 1 << 20))
+            assert found.newest >= found.as_of
+            pictures.append(found.as_of)
+    assert pictures == sorted(set(pictures))
 
 
 def test_values_are_those_of_the_time_index_where_it_has_moved(orders: Shop) -> None:

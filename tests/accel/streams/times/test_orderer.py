@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel.streams.rules.arrival_order import Lag, SegmentRead, Standing, StreamSegmentInfo, choose
+from accel.streams.rules.arrival_order import Lag, ObservedTimes, Orderer, SegmentRead, Standing, StreamSegmentInfo
 from range_index.segment_times import NO_TOKEN, TimesRead
 
 standings = st.lists(
@@ -31,7 +31,7 @@ def naive(given_standings: list[Standing[int]]) -> Standing[int] | None:
 
 @given(standings)
 def test_the_choice_is_the_lowest_value_then_the_lowest_id_but_drained_ones_first(each: list[Standing[int]]) -> None:
-    assert choose(each) == naive(each)
+    assert Orderer(each).choose() == naive(each)
 
 
 @given(standings, st.randoms(use_true_random=False))
@@ -40,17 +40,44 @@ def test_the_choice_does_not_depend_on_the_order_in_which_segments_are_told(
 ) -> None:
     shuffled = list(each)
     rng.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis does not name its type
-    assert choose(shuffled) == choose(each)
+    assert Orderer(shuffled).choose() == Orderer(each).choose()
 
 
 @pytest.mark.parametrize("value", [0, 1, None])
 def test_a_segment_that_is_not_ready_blocks_nobody(value: int | None) -> None:
-    chosen = choose([Standing("idle", None), Standing("other", value)])
+    chosen = Orderer([Standing("idle", None), Standing("other", value)]).choose()
     assert chosen == (None if value is None else Standing("other", value))
 
 
 def test_no_segment_at_all_is_none_to_read() -> None:
-    assert choose(iter(())) is None
+    assert Orderer(iter(())).choose() is None
+
+
+@given(st.lists(standings, max_size=6))
+def test_it_is_how_a_segment_stands_last_that_counts(changes: list[list[Standing[int]]]) -> None:
+    orderer: Orderer[int] = Orderer()
+    now: dict[int, Standing[int]] = {}
+    for change in changes:
+        for standing in change:
+            orderer.put(standing)
+            now[standing.segment] = standing
+        assert orderer.choose() == naive(list(now.values()))
+        if (chosen := orderer.choose()) is not None:
+            orderer.forget(chosen.segment)
+            del now[chosen.segment]
+    assert orderer.choose() == naive(list(now.values()))
+
+
+def test_the_wait_follows_requests_and_their_deviation() -> None:
+    times = ObservedTimes()
+    first = times.seconds
+    for _ in range(100):
+        times.observe(0.04)
+    assert times.seconds == pytest.approx(0.04, rel=0.01)
+    for seconds in (0.02, 0.06) * 50:
+        times.observe(seconds)
+    assert 0.06 < times.seconds < 0.16
+    assert first == ObservedTimes().seconds
 
 
 def test_lag_is_0_before_the_first_read_and_never_negative() -> None:

@@ -15,7 +15,7 @@ from tests.examples import examples
 
 KEYS = 7
 SETTINGS = StreamWriterSettings(batch_events_max=4, batch_bytes_max=60)
-BOUNDS = SegmentsSettings(object_bytes=300, move_records_min=3, moved_records_max=2)
+BOUNDS = SegmentsSettings(batch_bytes=300, move_records_min=3, moved_records_max=2)
 
 
 class Life:

@@ -185,7 +185,7 @@ def test_another_process_finishes_a_commit() -> None:
 def test_several_transactions_are_merged_in_their_order_by_objects_of_bounded_size() -> None:
     world = World()
     world.create(segments=1)
-    with world.process(settings=SegmentsSettings(object_bytes=1000)) as process:
+    with world.process(settings=SegmentsSettings(batch_bytes=1000)) as process:
         writer, stream = process.writer(), process.stream()
         ids = [writer.begin_transaction() for _ in range(6)]
         for at, each in enumerate(ids):

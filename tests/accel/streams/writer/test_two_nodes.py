@@ -99,9 +99,8 @@ def test_a_commit_decided_before_a_crash_is_made_by_the_next_process_that_looks(
         writer = process.writer()
         transaction = writer.begin_transaction()
         writer.write_many(numbered(9), transaction=transaction)
-        with writer._turn():  # dies between 'shall be committed' and the merge
-            writer._keep(transaction)
-            writer._end(transaction)
+        writer._keep(transaction)
+        writer._end(transaction)  # dies between 'shall be committed' and the merge
     assert asking(world).recover() == []
     assert asking(world).transactions.status(transaction) is TransactionStatus.COMMITTING
     with world.process() as process:
@@ -178,9 +177,8 @@ def test_a_commit_into_segments_of_another_node_is_left_to_it(world: World, node
     with owner.writer() as writer:
         transaction = writer.begin_transaction()
         writer.write_many(numbered(9), transaction=transaction)
-        with writer._turn():
-            writer._keep(transaction)
-            writer._end(transaction)
+        writer._keep(transaction)
+        writer._end(transaction)
         with pytest.raises(SegmentsElsewhere):
             other.stream().commit()
         assert asking(world).transactions.status(transaction) is TransactionStatus.COMMITTING

@@ -197,7 +197,7 @@ def test_writing_goes_on_through_scales_in_order_of_each_key() -> None:
 def test_many_threads_write_while_the_stream_is_scaled() -> None:
     world = World()
     world.create()
-    bounds = SegmentsSettings(object_bytes=400, move_records_min=2)
+    bounds = SegmentsSettings(batch_bytes=400, move_records_min=2)
     with world.process(settings=bounds) as process, ThreadPoolExecutor(3) as threads:
         settings = StreamWriterSettings(batch_events_max=3, wait_seconds=1e9)
 
@@ -340,9 +340,9 @@ def test_memory_is_bounded_by_flushing_and_a_store_that_fails_stops_the_writer()
     world = World()
     world.create(segments=1)
     faults = FaultStore(world.store)
-    bounds = SegmentsSettings(object_bytes=1000, commit_attempts=1)
+    bounds = SegmentsSettings(batch_bytes=1000, commit_attempts=1)
     with world.process(faults, bounds) as process:
-        writer = process.writer(StreamWriterSettings(batch_bytes_max=100, buffer_bytes_max=200))
+        writer = process.writer(StreamWriterSettings(batch_bytes_max=100))
         for number in range(100):
             writer.write(b"%090d" % number, b"a")
             assert process.host.waiting_bytes < 1000 + 200
@@ -394,15 +394,15 @@ def test_with_any_faults_each_event_is_there_once_when_a_flush_has_come_through(
 def test_old_events_are_sent_on_by_those_that_follow() -> None:
     world = World()
     world.create(segments=1)
-    with world.process(settings=SegmentsSettings(object_age_seconds=2)) as process:
-        writer = process.writer(StreamWriterSettings(batch_age_seconds=1))
+    with world.process(settings=SegmentsSettings(linger_seconds=2)) as process:
+        writer = process.writer()
         writer.write(b"0", b"a")
         world.seconds += 1
         writer.write(b"1", b"a")
         assert process.host.waiting_bytes > 0
         world.seconds += 2
         writer.write(b"2", b"a")
-        assert world.payloads() == [b"0"]
+        assert world.payloads() == [b"0", b"1"]
 
 
 def test_a_stream_opened_with_another_host_is_refused() -> None:

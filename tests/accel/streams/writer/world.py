@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 
 from accel import ReadAccelerator
@@ -17,7 +18,7 @@ from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.streams.time_index import SegmentTimeIndex
 from accel.streams.writer import StreamWriter
-from accel.system import Components
+from accel.system import SYSTEM, Components
 from loaders.store import MemoryStore, ObjectStore
 from loaders.tables import FormatRecord
 
@@ -26,7 +27,10 @@ NAME: StreamName = ("shop", "orders")
 FORMAT = FormatRecord(namespace="test", stream_buckets=4)
 CATALOG = CatalogSettings(parallel_requests=2, ids_block=64)
 HISTORY = HistorySettings(ids_block=4)
-SMALL = SegmentsSettings(move_records_min=3, moved_records_max=2)
+QUICK_SECONDS = 0.0005
+"""Pauses of processes that work beside their callers."""
+SMALL = SegmentsSettings(linger_seconds=5.0, move_records_min=3, moved_records_max=2)
+BESIDE = SegmentsSettings(move_records_min=3, moved_records_max=2)
 
 
 class Process:
@@ -66,6 +70,7 @@ class World:
     def __init__(self, store: ObjectStore | None = None) -> None:
         self.store: ObjectStore = MemoryStore() if store is None else store
         self.seconds = 1_000.0
+        self.settings = SMALL
         self.on_sleep: Callable[[], object] = lambda: None
         numbers = count(1)
         self.system = Components(
@@ -78,20 +83,31 @@ class World:
         )
         ObjectCatalog.init(self.store, FORMAT, settings=CATALOG, system=self.system)
 
+    def work_beside(self) -> None:
+        """From now on time goes by itself, quickly, and processes have threads that do their work beside them."""
+        self.settings = BESIDE
+        self.system = replace(
+            self.system,
+            timer=SYSTEM.timer,
+            sleep=lambda seconds: SYSTEM.sleep(min(seconds, QUICK_SECONDS)),
+            clock=SYSTEM.clock,
+            wait=lambda event, seconds: event.wait(min(seconds, QUICK_SECONDS)),
+        )
+
     def sleep(self, seconds: float) -> None:
         """Time goes by, and something happens meanwhile."""
         self.seconds += seconds
         self.on_sleep()
 
     def start(
-        self, store: ObjectStore | None = None, settings: SegmentsSettings = SMALL, node_id: int = NODE
+        self, store: ObjectStore | None = None, settings: SegmentsSettings | None = None, node_id: int = NODE
     ) -> Process:
         """A new process, on this store or on one around it."""
-        return Process(self, self.store if store is None else store, settings, node_id)
+        return Process(self, store or self.store, settings or self.settings, node_id)
 
     @contextmanager
     def process(
-        self, store: ObjectStore | None = None, settings: SegmentsSettings = SMALL, node_id: int = NODE
+        self, store: ObjectStore | None = None, settings: SegmentsSettings | None = None, node_id: int = NODE
     ) -> Iterator[Process]:
         """A new process, which dies in the end."""
         started = self.start(store, settings, node_id)

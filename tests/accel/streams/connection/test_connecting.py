@@ -1,0 +1,263 @@
+"""`accel.connect`: one call gives streams, writers and readers, whose parts are opened when needed, closed together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Barrier
+from uuid import uuid4
+
+import pytest
+
+import accel
+from accel import CatalogSettings, Connection, ConnectionSettings, Event, FormatRecord, ReaderSettings
+from accel.errors import CatalogMissing, Closed, CommitRefused, SessionFenced, WrongProcess
+from accel.streams.owners import OwnersTable
+from accel.streams.settings import SegmentsSettings
+from accel.system import SYSTEM
+from loaders.store import CountingStore, MemoryStore, S3Settings
+from tests.servers.fixtures import Endpoint, new_bucket
+
+FORMAT = FormatRecord(namespace="test", stream_buckets=2)
+QUICK = ReaderSettings(idle_seconds=0.005, reorder_wait_seconds=0.02)
+SMALL = ConnectionSettings(catalog=CatalogSettings(parallel_requests=2), segments=SegmentsSettings())
+KEYS = ("anna", "carl", "dora")
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def connected(store: MemoryStore | CountingStore, node_id: int | None = None) -> Connection:
+    """A connection to a catalog of two buckets, which is made if it is not there."""
+    return accel.connect(store, node_id=node_id, create=FORMAT, settings=SMALL)
+
+
+def written(connection: Connection, *payloads: bytes) -> None:
+    """Write events of three keys to a stream, made if it is not there, and close the writer."""
+    connection.create_scope("shop")
+    connection.create_stream("shop", "orders", segments=2)
+    with connection.writer("shop", "orders") as writer:
+        for at, payload in enumerate(payloads):
+            writer.write(payload, key=KEYS[at % len(KEYS)])
+
+
+def payloads(events: Iterator[Event]) -> list[bytes]:
+    """Of all events, sorted."""
+    return sorted(event.payload for event in events)
+
+
+def test_one_call_is_enough_to_write_and_to_read() -> None:
+    with accel.connect(f"memory://{uuid4().hex}/some/prefix", create=True) as streams:
+        written(streams, b"1", b"2", b"3")
+        with streams.reader("shop", "orders", settings=QUICK) as reader:
+            assert payloads(reader) == [b"1", b"2", b"3"]
+
+
+def test_another_process_goes_on_where_a_reader_was(store: MemoryStore) -> None:
+    with connected(store) as streams:
+        written(streams, b"1")
+        with streams.reader("shop", "orders", settings=QUICK) as reader:
+            assert payloads(reader) == [b"1"]
+            cut = reader.position()
+        written(streams, b"2")
+    with connected(store) as streams, streams.reader("shop", "orders", from_cut=cut, settings=QUICK) as reader:
+        assert payloads(reader) == [b"2"]
+
+
+def test_readers_of_a_group_share_a_stream(store: MemoryStore) -> None:
+    with connected(store) as streams:
+        written(streams, b"1", b"2", b"3")
+        with streams.group_reader("shop", "orders", "billing", "one", follow=False, settings=QUICK) as reader:
+            assert payloads(reader) == [b"1", b"2", b"3"]
+        assert sum(streams.group("shop", "orders", "billing").position().values()) == 3
+
+
+def test_under_asyncio_the_same_streams_are_read(store: MemoryStore) -> None:
+    async def run() -> tuple[list[bytes], list[bytes]]:
+        async with connected(store) as streams:
+            assert await streams.create_scope("shop")
+            stream = await streams.create_stream("shop", "orders", segments=2)
+            assert (await streams.stream("shop", "orders")).unique_id == stream.unique_id
+            await asyncio.to_thread(written, streams.connection, b"1", b"2")
+            async with streams.reader("shop", "orders", settings=QUICK) as reader:
+                entered = sorted([event.payload async for event in reader])
+            awaited = await streams.reader("shop", "orders", settings=QUICK)
+            found = sorted([event.payload async for event in awaited])
+            assert (await streams.group("shop", "orders", "billing")).name == "billing"
+        with pytest.raises(Closed):
+            await streams.create_scope("shop")
+        return entered, found
+
+    assert asyncio.run(run()) == ([b"1", b"2"], [b"1", b"2"])
+
+
+# What is opened, and when
+
+
+def test_connecting_sends_nothing_and_a_reader_opens_no_session(store: MemoryStore) -> None:
+    with connected(store) as streams:
+        written(streams, b"1")
+    counting = CountingStore(store)
+    streams = accel.connect(counting, settings=SMALL)
+    assert counting.reset().total.requests == 0
+    with streams, streams.reader("shop", "orders", settings=QUICK) as reader:
+        assert payloads(reader) == [b"1"]
+    assert {name for name in counting.snapshot().by_operation if name.startswith("put")} == set()
+
+
+def test_entering_is_one_request(store: MemoryStore) -> None:
+    with connected(store):
+        pass
+    counting = CountingStore(store)
+    with accel.connect(counting, settings=SMALL):
+        assert counting.reset().total.requests == 1
+
+
+def test_threads_that_ask_for_a_part_at_once_share_it(store: MemoryStore) -> None:
+    begun = Barrier(4)
+    with connected(store) as streams, ThreadPoolExecutor(4) as threads:
+
+        def asked(_: int) -> object:
+            begun.wait(timeout=30)
+            return streams.host
+
+        assert len(set(map(id, threads.map(asked, range(4))))) == 1
+
+
+def test_the_parts_are_at_hand(store: MemoryStore) -> None:
+    with connected(store, node_id=7) as streams:
+        written(streams, b"1")
+        assert streams.store is store
+        assert streams.node_id == 7
+        assert streams.catalog.format.namespace == "test"
+        assert list(streams.stream_store.streams("shop")) == ["orders"]
+        assert streams.host.waiting_bytes == 0
+        stream = streams.stream("shop", "orders")
+        tail = streams.host.tails(("shop", "orders"), stream.active_segments().ids)
+        assert sum(tail.values()) == 1
+        assert len(streams.accelerator.get_objects(stream.segment_stream(0), 0, 1).objects) <= 1
+        assert streams.registration.owner.node_id == 7
+
+
+# Node ids
+
+
+def test_a_node_id_is_drawn_for_each_process_that_writes(store: MemoryStore) -> None:
+    with connected(store) as one, connected(store) as other:
+        _ = one.host, other.host
+        assert one.node_id != other.node_id
+        one.host.flush()  # is not fenced
+
+
+def test_a_drawn_node_id_is_used_again_by_those_who_come_later(store: MemoryStore) -> None:
+    drawn = set()
+    for _ in range(3):
+        with connected(store) as streams:
+            written(streams, b"1")
+            drawn.add(streams.node_id)
+    assert len(drawn) == 1
+    with connected(store) as streams:
+        assert len(OwnersTable(streams.catalog).owners()) == 1
+
+
+def test_a_node_id_that_is_given_is_that_of_the_process_before(store: MemoryStore) -> None:
+    with connected(store, node_id=4) as one:
+        written(one, b"1")
+        with connected(store, node_id=4) as other:
+            written(other, b"2")
+            with pytest.raises(SessionFenced):
+                written(one, b"3")
+        one.stop()
+
+
+# Workflows
+
+
+def test_a_stream_is_scaled_by_the_session_that_is_opened_for_it(store: MemoryStore) -> None:
+    with connected(store) as streams:
+        streams.create_scope("shop")
+        stream = streams.create_stream("shop", "orders")
+        assert stream.scale([0], [(0.0, 0.5), (0.5, 1.0)]).epoch == 1
+        written(streams, b"1", b"2")
+        stream.truncate(stream.segments_at(stream.current_epoch().creation_time_ms))
+        stream.seal()
+        streams.stream_store.delete_stream("shop", "orders")
+        assert list(streams.stream_store.streams("shop")) == []
+
+
+# Where there is no catalog
+
+
+def test_no_catalog_is_made_unless_it_is_asked_for(store: MemoryStore) -> None:
+    with pytest.raises(CatalogMissing), accel.connect(store):
+        pass
+    with accel.connect(store, create=True) as streams:
+        assert streams.catalog.format.namespace == "accel"
+    with accel.connect(store) as streams:
+        assert streams.catalog.format.namespace == "accel"
+
+
+def test_any_catalog_will_do_unless_one_is_named(store: MemoryStore) -> None:
+    with connected(store):
+        pass
+    with accel.connect(store, create=True) as streams:
+        assert streams.catalog.format.namespace == "test"
+    with (
+        pytest.raises(CommitRefused),
+        accel.connect(store, create=FormatRecord(namespace="other", stream_buckets=2)),
+    ):
+        pass
+
+
+# The end
+
+
+def test_what_was_given_out_is_closed_with_the_connection(store: MemoryStore) -> None:
+    with connected(store) as streams:
+        written(streams)
+        writer = streams.writer("shop", "orders")
+        writer.write(b"1", key="anna")
+        reader = streams.reader("shop", "orders", follow=True, settings=QUICK)
+    for ended in (lambda: writer.write(b"2", key="anna"), reader.next_batch, lambda: streams.catalog):
+        with pytest.raises(Closed):
+            ended()
+    with connected(store) as streams, streams.reader("shop", "orders", settings=QUICK) as reader:
+        assert payloads(reader) == [b"1"]
+    streams.close()  # does nothing a second time
+
+
+def test_after_an_error_nothing_is_made_durable(store: MemoryStore) -> None:
+    def fail() -> None:
+        with connected(store) as streams:
+            written(streams)
+            writer = streams.writer("shop", "orders")
+            writer.write(b"1", key="anna")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with connected(store) as streams, streams.reader("shop", "orders", settings=QUICK) as reader:
+        assert payloads(reader) == []
+
+
+def test_another_process_is_refused(store: MemoryStore) -> None:
+    ids = [os.getpid()]
+    streams = accel.connect(store, create=FORMAT, system=replace(SYSTEM, process_id=lambda: ids[-1]))
+    with streams:
+        ids.append(0)
+        with pytest.raises(WrongProcess):
+            streams.create_scope("shop")
+        ids.pop()
+
+
+def test_it_connects_to_an_endpoint(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:  # noqa: ARG001 - sets credentials
+    url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
+    with accel.connect(url, create=FORMAT, s3=S3Settings(endpoint_url=moto_endpoint.url)) as streams:
+        written(streams, b"1", b"2")
+        with streams.reader("shop", "orders", settings=QUICK) as reader:
+            assert payloads(reader) == [b"1", b"2"]

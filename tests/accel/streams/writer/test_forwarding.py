@@ -1,0 +1,467 @@
+"""A stream whose segments two processes own: each writes all keys, and each event comes once, in its key's order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from accel.errors import ForwardInDoubt, InvalidArgument, OwnerUnreachable, StoreError
+from accel.history.rules.states import StreamState
+from accel.streams.forwarding import (
+    CARRY_OUT_PATH,
+    PATH,
+    AppendReply,
+    AppendRequest,
+    CarryOutRequest,
+    ForwardingClient,
+    SegmentService,
+    SharedStreamWriter,
+    Status,
+    forwarding_app,
+)
+from accel.streams.owners import OwnersTable, Registration
+from accel.streams.settings import ForwardingSettings
+from accel.testing import Fault, FaultStore
+from tests.accel.streams.writer.world import NAME, Process, World, ids_of
+from tests.examples import examples
+
+SECRET = "a secret of the shop"  # noqa: S105 - of tests
+NODES = (4, 5)
+HALVES = [(0.0, 0.25), (0.25, 0.5)]
+SMALL = ForwardingSettings(events_max=3, wait_seconds=5.0)
+Trouble = Callable[[str], None]
+
+
+class Peer:
+    """A process that owns segments, takes events of others, and writes."""
+
+    def __init__(self, world: World, node_id: int, network: Network, store: FaultStore | None = None) -> None:
+        self.world, self.network = world, network
+        self.process: Process = world.start(store, node_id=node_id)
+        self.owners = OwnersTable(self.process.catalog)
+        self.registration: Registration = self.owners.register(node_id, address=f"http://node-{node_id}")
+        token, streams = self.registration.owner.token, self.process.streams
+        self.service = SegmentService(self.process.host, token, streams, settings=SMALL)
+        network.services[self.registration.owner.address] = self.service
+
+    def writer(self, client: ForwardingClient | None = None) -> SharedStreamWriter:
+        host = self.process.host
+        client = client or self.network.client()
+        return SharedStreamWriter(self.process.stream(), host, self.owners, client, settings=SMALL)
+
+    def die(self) -> None:
+        self.network.services.pop(self.registration.owner.address, None)
+        self.process.die()
+
+
+class Network:
+    """Hands requests to services; `before` and `after` may lose them."""
+
+    def __init__(self) -> None:
+        self.services: dict[str, SegmentService] = {}
+        self.before: Trouble = lambda _: None
+        self.after: Trouble = lambda _: None
+        self.requests: list[AppendRequest] = []
+
+    def send(self, url: str, body: bytes, headers: dict[str, str], timeout_seconds: float) -> tuple[int, bytes]:
+        assert headers["Authorization"] == f"Bearer {SECRET}"
+        assert timeout_seconds > 0
+        service = self.services.get(url.removesuffix(PATH).removesuffix(CARRY_OUT_PATH))
+        if service is None:
+            raise ConnectionRefusedError(url)
+        if url.endswith(CARRY_OUT_PATH):
+            return 200, msgspec.msgpack.encode(service.carry_out(msgspec.msgpack.decode(body, type=CarryOutRequest)))
+        request = msgspec.msgpack.decode(body, type=AppendRequest)
+        self.before(url)
+        self.requests.append(request)
+        try:
+            reply = service.take(request)
+        except StoreError as error:
+            return 500, str(error).encode()
+        self.after(url)
+        return 200, msgspec.msgpack.encode(reply)
+
+    def client(self, *addresses: str) -> ForwardingClient:
+        known = addresses or tuple(f"http://node-{node_id}" for node_id in NODES)
+        return ForwardingClient(known, SECRET, settings=SMALL, send=self.send)
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.create(segments=4)
+    return made
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network()
+
+
+@pytest.fixture
+def peers(world: World, network: Network) -> Iterator[tuple[Peer, Peer]]:
+    """Two processes, each of which has opened two of the four segments."""
+    first, second = (Peer(world, node_id, network) for node_id in NODES)
+    first.process.host.open_segments(NAME, ids_of("0@0", "1@0"))
+    second.process.host.open_segments(NAME, ids_of("2@0", "3@0"))
+    yield first, second
+    first.die()
+    second.die()
+
+
+def write(writer: SharedStreamWriter, numbers: range, word: str = "e") -> None:
+    for number in numbers:
+        for key in range(6):
+            writer.write(f"{word}/{key}/{number}".encode(), f"key-{key}")
+
+
+def of_keys(world: World, word: str = "e") -> dict[str, list[int]]:
+    """The numbers of each key's events, in the order in which segments and epochs give them."""
+    found: dict[str, list[int]] = {}
+    for payload in world.payloads():
+        said, key, number = payload.decode().split("/")
+        if said == word:
+            found.setdefault(key, []).append(int(number))
+    return found
+
+
+def all_once(world: World, numbers: range, word: str = "e") -> bool:
+    return of_keys(world, word) == {str(key): list(numbers) for key in range(6)}
+
+
+def test_each_process_writes_all_keys_and_no_segment_changes_its_owner(world: World, peers: tuple[Peer, Peer]) -> None:
+    for word, peer in zip("ab", peers, strict=True):
+        with peer.writer() as writer:
+            write(writer, range(5), word)
+    assert all_once(world, range(5), "a")
+    assert all_once(world, range(5), "b")
+    owners = [peers[0].process.host.node_of(NAME, segment_id) for segment_id in ids_of("0@0", "1@0", "2@0", "3@0")]
+    assert owners == [4, 4, 5, 5]
+
+
+def test_without_an_address_that_may_be_asked_the_error_names_the_owner(peers: tuple[Peer, Peer]) -> None:
+    first, _ = peers
+    for client in (None, first.network.client("http://elsewhere")):
+        writer = SharedStreamWriter(first.process.stream(), first.process.host, first.owners, client)
+        write(writer, range(1))
+        with pytest.raises(OwnerUnreachable, match="node 5 at http://node-5") as raised:
+            writer.flush()
+        assert raised.value.node_id == 5
+    assert first.network.requests == []
+
+
+def test_a_segment_is_taken_over_when_its_owners_lease_is_over(world: World, peers: tuple[Peer, Peer]) -> None:
+    first, second = peers
+    with first.writer() as writer:
+        write(writer, range(3))
+        writer.flush()
+        second.die()
+        write(writer, range(3, 5))
+        with pytest.raises(OwnerUnreachable, match="node 5"):
+            writer.flush()
+        world.seconds += 16
+        write(writer, range(5, 6))
+    assert all_once(world, range(6))
+    assert first.process.host.node_of(NAME, 2) == 4
+
+
+def test_an_owner_that_lives_and_was_taken_for_dead_forwards_from_then_on(
+    world: World, peers: tuple[Peer, Peer]
+) -> None:
+    first, second = peers
+    with second.writer() as other:
+        write(other, range(2), "b")
+    world.seconds += 16
+    first.registration.renew()
+    with first.writer() as writer:
+        write(writer, range(3))  # node 5 has not renewed its lease
+        writer.flush()
+        assert first.process.host.node_of(NAME, 2) == 4
+    second.die()
+    again = Peer(world, 5, first.network)  # and its process is started again
+    with again.writer() as other:
+        write(other, range(2, 4), "b")
+    again.die()
+    assert all_once(world, range(3))
+    assert all_once(world, range(4), "b")
+
+
+def test_a_reply_that_is_lost_brings_nothing_twice(world: World, peers: tuple[Peer, Peer]) -> None:
+    first, _ = peers
+    left = [2]
+
+    def lose(_: str) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise TimeoutError
+
+    first.network.after = lose
+    with first.writer() as writer:
+        write(writer, range(4))
+    assert not left[0]
+    assert all_once(world, range(4))
+
+
+def test_what_an_owner_that_died_may_have_taken_is_in_doubt_and_not_sent_again(
+    world: World, peers: tuple[Peer, Peer]
+) -> None:
+    first, second = peers
+
+    def die(_: str) -> None:
+        first.network.services.clear()
+        raise ConnectionResetError
+
+    first.network.after = die
+    writer = first.writer()
+    write(writer, range(2))
+    for _ in range(2):
+        with pytest.raises(ForwardInDoubt, match="node 5"):
+            writer.flush()
+    world.seconds += 16
+    with pytest.raises(ForwardInDoubt, match="node 5"):
+        writer.flush()
+    second.die()
+    assert [sorted(set(numbers)) == numbers for numbers in of_keys(world).values()]
+
+
+def test_a_scale_at_the_owner_is_followed(world: World, peers: tuple[Peer, Peer]) -> None:
+    first, second = peers
+    with second.writer() as writer:
+        write(writer, range(3))
+        writer.flush()
+        first.process.stream().scale(ids_of("0@0", "1@0"), HALVES)
+        write(writer, range(3, 6))
+    assert all_once(world, range(6))
+
+
+@pytest.mark.parametrize("asked_by", [0, 1])
+def test_a_scale_of_segments_of_several_owners_ends_whichever_process_asks(
+    world: World, peers: tuple[Peer, Peer], asked_by: int
+) -> None:
+    stream = peers[asked_by].process.stream()
+    with peers[0].writer() as first, peers[1].writer() as second:
+        write(first, range(3), "a")
+        write(second, range(3), "b")
+        first.flush()
+        second.flush()
+        wanted = [(0.25, 0.75)]
+        (first, second)[asked_by].carry_through(lambda: stream.scale(ids_of("1@0", "2@0"), wanted))
+        assert stream.state() is StreamState.ACTIVE
+        assert set(stream.active_segments().ids.tolist()) == {*ids_of("0@0", "3@0"), *ids_of("4@1")}
+        write(first, range(3, 5), "a")
+        write(second, range(3, 5), "b")
+    assert all_once(world, range(5), "a")
+    assert all_once(world, range(5), "b")
+
+
+def test_a_scale_goes_on_without_an_owner_that_died(world: World, peers: tuple[Peer, Peer]) -> None:
+    first, second = peers
+    with first.writer() as writer:
+        write(writer, range(3))
+        writer.flush()
+        second.die()
+        stream = first.process.stream()
+        with pytest.raises(OwnerUnreachable, match="node 5"):
+            writer.carry_through(lambda: stream.scale(ids_of("1@0", "2@0"), [(0.25, 0.75)]))
+        world.seconds += 16
+        write(writer, range(3, 5))
+        writer.carry_through(lambda: stream.scale(ids_of("1@0", "2@0"), [(0.25, 0.75)]))
+        assert stream.state() is StreamState.ACTIVE
+    assert all_once(world, range(5))
+
+
+def test_a_flush_looks_for_what_other_processes_asked_for(world: World, peers: tuple[Peer, Peer]) -> None:
+    first, second = peers
+    with first.writer() as writer:
+        request = second.process.stream().request_scale(ids_of("0@0"), [(0.0, 0.125), (0.125, 0.25)])
+        world.seconds += 31
+        write(writer, range(1))
+        first.registration.renew()
+        second.registration.renew()
+        writer.flush()
+        assert first.process.stream().scale_status(request).has_ended
+    assert all_once(world, range(1))
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_fault_of_the_owners_store_loses_and_doubles_nothing(world: World, network: Network, number: int) -> None:
+    faults = FaultStore(world.store)
+    first, second = Peer(world, 4, network), Peer(world, 5, network, faults)
+    second.process.host.open_segments(NAME, ids_of("0@0", "1@0", "2@0", "3@0"))
+    writer = first.writer()
+    for at in range(3):
+        write(writer, range(at, at + 1))
+        faults.schedule(*[None] * number, Fault.TIMEOUT, Fault.TIMEOUT)
+        for _ in range(5):
+            with suppress(ForwardInDoubt, OwnerUnreachable):
+                writer.flush()
+                break
+        faults.clear()
+    writer.close()
+    assert all_once(world, range(3))
+    first.die()
+    second.die()
+
+
+@pytest.mark.parametrize("seed", range(examples(6)))
+def test_writers_takers_and_a_bad_network_keep_each_key_in_order(seed: int) -> None:
+    random, world, network = Random(seed), World(), Network()
+    world.create(segments=3)
+
+    def trouble(_: str) -> None:
+        if random.random() < 0.15:
+            raise TimeoutError
+
+    peers = [Peer(world, node_id, network) for node_id in NODES]
+    writers = [peer.writer() for peer in peers]
+    written = [0, 0]
+
+    def more(at: int) -> None:
+        write(writers[at], range(written[at], written[at] + 1), "ab"[at])
+        written[at] += 1
+
+    for _ in range(25):
+        at = random.randrange(2)
+        if random.random() < 0.85:
+            network.before = network.after = trouble
+            more(at)
+            with suppress(ForwardInDoubt, OwnerUnreachable):
+                writers[at].flush()
+        else:
+            network.before = network.after = lambda _: None
+            for writer in writers:
+                writer.flush()
+            peers[at].die()
+            world.seconds += random.choice([0, 16])
+            peers[1 - at].registration.renew()
+            more(1 - at)
+            with suppress(OwnerUnreachable):
+                writers[1 - at].flush()
+            peers[at] = Peer(world, NODES[at], network)
+            writers[at] = peers[at].writer()
+            more(1 - at)
+            writers[1 - at].flush()  # and learns that it is another process: what is lost on the way to it is in doubt
+        peers[0].registration.renew()
+        peers[1].registration.renew()
+    network.before = network.after = lambda _: None
+    for writer, peer in zip(writers, peers, strict=True):
+        writer.close()
+        peer.registration.end()
+    assert [all_once(world, range(count), word) for count, word in zip(written, "ab", strict=True)] == [True, True]
+    for peer in peers:
+        peer.die()
+
+
+# The service and its route
+
+
+def request_of(peer: Peer, number: int, *payloads: bytes, **other: Any) -> AppendRequest:
+    token = peer.registration.owner.token
+    made = AppendRequest(*NAME, 2, token, bytes(16), number, is_repeat=False, payloads=list(payloads))
+    return msgspec.structs.replace(made, **other)
+
+
+def test_a_service_leaves_out_what_it_has_and_tells_other_owners(world: World, peers: tuple[Peer, Peer]) -> None:
+    _, second = peers
+    take = second.service.take
+    assert take(request_of(second, 0, b"a", is_repeat=True)) == AppendReply(Status.UNKNOWN)
+    assert take(request_of(second, 0, b"a", owner_token=b"other")) == AppendReply(Status.OTHER_OWNER)
+    assert take(request_of(second, 0, b"a", b"b")) == AppendReply(Status.DURABLE, 2)
+    assert take(request_of(second, 1, b"b", b"c", is_repeat=True)) == AppendReply(Status.DURABLE, 3)
+    assert take(request_of(second, 0, b"a")) == AppendReply(Status.DURABLE, 3)
+    assert take(request_of(second, 0, b"a", segment_id=0)).status is Status.ELSEWHERE
+    assert world.payloads() == [b"a", b"b", b"c"]
+
+
+def test_a_service_forgets_the_idle_and_says_so(peers: tuple[Peer, Peer]) -> None:
+    _, second = peers
+    settings = ForwardingSettings(writers_max=1)
+    service = SegmentService(second.process.host, second.registration.owner.token, settings=settings)
+    service.take(request_of(second, 0, b"a"))
+    service.take(request_of(second, 0, b"b", writer_id=b"1" * 16))
+    assert service.take(request_of(second, 0, b"a", is_repeat=True)) == AppendReply(Status.OTHER_OWNER)
+
+
+def test_a_copy_that_comes_after_a_refusal_is_left_out(world: World, peers: tuple[Peer, Peer]) -> None:
+    first, second = peers
+    second.service.take(request_of(second, 0, b"a"))
+    first.process.host.take_over(NAME, {2: 5})
+    late = request_of(second, 1, b"b")
+    assert second.service.take(late) == AppendReply(Status.ELSEWHERE, 1)
+    second.die()
+    again = world.start(node_id=5)
+    again.host.take_over(NAME, {2: 4})
+    again.die()
+    assert world.payloads() == [b"a"]
+
+
+def ask(app: Any, body: bytes, secret: str = SECRET, method: str = "POST", path: str = PATH) -> tuple[int, bytes]:
+    """One request to an ASGI application."""
+    sent: list[dict[str, Any]] = []
+    parts = [body[at : at + 1000] for at in range(0, len(body), 1000)] or [b""]
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"authorization", f"Bearer {secret}".encode())],
+        "http_version": "1.1",
+        "scheme": "http",
+        "root_path": "",
+    }
+    asyncio.run(app(scope, receive, send))
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def test_the_route_takes_events_of_those_who_have_the_secret(world: World, peers: tuple[Peer, Peer]) -> None:
+    _, second = peers
+    settings = ForwardingSettings(events_max=3, body_bytes_max=5_000)
+    service = SegmentService(second.process.host, second.registration.owner.token, settings=settings)
+    app = forwarding_app(service, SECRET)
+    body = msgspec.msgpack.encode(request_of(second, 0, b"a"))
+    assert ask(app, body, "another")[0] == 401
+    assert ask(app, body, "")[0] == 401
+    assert ask(app, body, method="GET")[0] == 405
+    assert ask(app, b"nonsense")[0] == 400
+    assert ask(app, msgspec.msgpack.encode(request_of(second, 0)))[0] == 400
+    assert ask(app, msgspec.msgpack.encode(request_of(second, 0, *[b"x"] * 4)))[0] == 413
+    assert ask(app, msgspec.msgpack.encode(request_of(second, 0, b"x" * 6_000)))[0] == 413
+    assert world.payloads() == []
+    status, told = ask(app, body)
+    assert (status, msgspec.msgpack.decode(told, type=AppendReply)) == (200, AppendReply(Status.DURABLE, 1))
+    assert world.payloads() == [b"a"]
+
+
+def test_the_route_of_workflows_wants_the_secret_and_the_right_owner(peers: tuple[Peer, Peer]) -> None:
+    _, second = peers
+    token = second.registration.owner.token
+    for streams, expected in ((second.process.streams, Status.DURABLE), (None, Status.OTHER_OWNER)):
+        app = forwarding_app(SegmentService(second.process.host, token, streams), SECRET)
+        body = msgspec.msgpack.encode(CarryOutRequest(*NAME, token))
+        assert ask(app, body, "another", path=CARRY_OUT_PATH)[0] == 401
+        status, told = ask(app, body, path=CARRY_OUT_PATH)
+        assert (status, msgspec.msgpack.decode(told, type=AppendReply).status) == (200, expected)
+    other = msgspec.msgpack.encode(CarryOutRequest(*NAME, b"other"))
+    assert second.service.carry_out(msgspec.msgpack.decode(other, type=CarryOutRequest)).status is Status.OTHER_OWNER
+
+
+def test_secrets_and_addresses_are_checked() -> None:
+    with pytest.raises(InvalidArgument, match="16 characters"):
+        ForwardingClient([], "short")
+    for address in ("ftp://a", "http://", "http://a/path", "a:80", "http://a?b"):
+        with pytest.raises(InvalidArgument, match="expected an address"):
+            ForwardingClient([address], SECRET)

@@ -1,0 +1,464 @@
+"""Uploads beside those who write: futures tell what is so, order stays, memory is bounded, no thread is left."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+
+import pytest
+
+from accel.errors import (
+    AccelError,
+    Closed,
+    CommitRefused,
+    IllegalState,
+    SessionFenced,
+    StoreUnavailable,
+    WriterStalled,
+)
+from accel.history.rules.configuration import OffsetUnit
+from accel.streams.acknowledgements import EventPlace, WriteFuture
+from accel.streams.settings import SegmentsSettings, StreamWriterSettings
+from accel.testing import Crash, CrashStore, Fault, FaultStore
+from loaders.store import CountingStore, MemoryStore, ObjectStore
+from loaders.store.decorated import DecoratedStore, StoreCall
+from tests.accel.streams.writer.world import World, ids_of
+from tests.examples import examples
+
+LONG = 20.0
+"""Longer than anything here takes, in seconds."""
+
+Answer = TypeVar("Answer")
+
+
+class HeldStore(DecoratedStore):
+    """Holds puts of objects until they are let go; counts those that it holds."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.changed = threading.Condition()
+        self.is_holding = False
+        self.held = 0
+
+    def hold(self) -> None:
+        self.is_holding = True
+
+    def let_go(self) -> None:
+        with self.changed:
+            self.is_holding = False
+            self.changed.notify_all()
+
+    def wait_held(self, count: int) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.held >= count, LONG)
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if call.operation == "put" and not call.key.startswith("accel/"):
+            with self.changed:
+                self.held += 1
+                self.changed.notify_all()
+                assert self.changed.wait_for(lambda: not self.is_holding, LONG)
+                self.held -= 1
+        return send()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A bucket whose processes work beside their callers; they leave no thread behind."""
+    made = World()
+    made.create()
+    made.work_beside()
+    yield made
+    names = [thread.name for thread in threading.enumerate()]
+    assert [name for name in names if name.startswith("accel-uploads")] == []
+
+
+def numbered(start: int, stop: int) -> list[bytes]:
+    return [b"%d" % number for number in range(start, stop)]
+
+
+def places(world: World) -> dict[bytes, EventPlace]:
+    """Where each durable event stands."""
+    found = {}
+    for segment_id, batches in world.batches().items():
+        for event in (event for batch in batches for event in batch):
+            found[event.payload] = EventPlace(segment_id, event.offset)
+    return found
+
+
+# What a future says
+
+
+@pytest.mark.parametrize("unit", OffsetUnit)
+def test_a_future_gives_the_place_of_its_event_without_a_flush(unit: OffsetUnit) -> None:
+    world = World()
+    world.create(unit=unit)
+    world.work_beside()
+    with world.process() as process:
+        writer = process.writer(StreamWriterSettings(batch_events_max=3))
+        futures = {each: writer.write(each, b"key-" + each) for each in numbered(0, 50)}
+        many = [(b"many-%d" % number, b"%d" % number) for number in range(20)]
+        futures |= dict(zip([each for each, _ in many], writer.write_many(many), strict=True))
+        told = {payload: future.result(LONG) for payload, future in futures.items()}
+        assert told == places(world)
+        assert all(future.done() and future.exception() is None for future in futures.values())
+
+
+def test_a_future_is_resolved_by_those_who_ask_for_it_where_nobody_works_beside_them() -> None:
+    world = World()
+    world.create(segments=1)
+    with world.process() as process:
+        writer = process.writer()
+        futures = [writer.write(each, b"a") for each in numbered(0, 5)]
+        assert not any(each.done() for each in futures)
+        assert futures[2].result() == EventPlace(0, 2)
+        assert all(each.done() for each in futures)
+
+
+def test_a_write_waits_for_no_upload_and_events_gather_meanwhile(world: World) -> None:
+    held = HeldStore(world.store)
+    with world.process(held) as process:
+        writer = process.writer()
+        writer.write(b"-1", b"key-4").result(LONG)
+        held.hold()
+        futures = [writer.write(each, b"key-%d" % (int(each) % 5)) for each in numbered(0, 200)]
+        held.wait_held(1)
+        assert not any(each.done() for each in futures)
+        with pytest.raises(TimeoutError, match="on its way"):
+            futures[-1].result(0.001)
+        held.let_go()
+        writer.flush()
+        assert all(each.done() for each in futures)
+        assert [each.result() for each in futures] == [places(world)[each] for each in numbered(0, 200)]
+    check_order(world)
+
+
+def test_objects_are_written_side_by_side_and_listed_in_their_order_by_few_writes(world: World) -> None:
+    held, counted = HeldStore(world.store), CountingStore(world.store)
+    held._store = counted
+    bounds = SegmentsSettings(linger_seconds=0, uploads_at_once=3)
+    with world.process(held, bounds) as process:
+        writer = process.writer()
+        for _ in range(2):
+            writer.write(b"0", b"a").result(LONG)  # from here on ids are there
+        before = len(process.catalog.refresh().nodes[4].refs)
+        held.hold()
+        futures = []
+        for number in range(3):
+            futures.append(writer.write(b"%d" % number, b"a"))
+            held.wait_held(number + 1)
+        counted.reset()
+        held.let_go()
+        offsets = [place.offset for each in futures if (place := each.result(LONG)) is not None]
+        assert offsets == [2, 3, 4]
+        writes = counted.snapshot().of("put").requests
+        assert 3 + 1 <= writes <= 3 + 3
+        assert len(process.catalog.refresh().nodes[4].refs) == before + 3
+
+
+def test_a_flush_waits_for_what_was_written_before_it_only(world: World) -> None:
+    held = HeldStore(world.store)
+    with world.process(held, SegmentsSettings(linger_seconds=0)) as process, ThreadPoolExecutor(1) as other:
+        writer = process.writer()
+        first = writer.write(b"0", b"a")
+        writer.flush()
+        assert first.done()
+        held.hold()
+        second = writer.write(b"1", b"a")
+        held.wait_held(1)
+        flushing = other.submit(writer.flush)
+        third = process.writer().write(b"2", b"a")  # another writer of the same host
+        held.let_go()
+        flushing.result(LONG)
+        assert second.done()
+        assert third.result(LONG) is not None
+
+
+def test_callbacks_are_called_once_and_one_that_fails_stops_nobody(world: World) -> None:
+    told: list[WriteFuture] = []
+    both = threading.Barrier(2)
+    with world.process() as process:
+        writer = process.writer()
+        future = writer.write(b"0", b"a")
+        future.add_done_callback(lambda _: 1 / 0)
+        future.add_done_callback(told.append)
+        future.add_done_callback(lambda _: both.wait(LONG))
+        both.wait(LONG)
+        with suppress(ZeroDivisionError):
+            future.add_done_callback(lambda _: 1 / 0)  # at once, in this thread
+        assert told == [future]
+
+
+# asyncio
+
+
+def test_a_future_can_be_awaited_and_who_is_cancelled_while_waiting_loses_no_event(world: World) -> None:
+    held = HeldStore(world.store)
+
+    async def run() -> None:
+        with world.process(held) as process:
+            writer = process.writer()
+            await writer.write(b"0", b"a")
+            held.hold()
+            future = writer.write(b"1", b"a")
+
+            async def wait() -> object:
+                return await future
+
+            waiting = asyncio.ensure_future(wait())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            held.let_go()
+            assert await future == places(world)[b"1"]
+            assert await future == future.result()
+
+    asyncio.run(run())
+    assert sorted(world.payloads()) == [b"0", b"1"]
+
+
+# What goes wrong
+
+
+def test_a_session_that_is_fenced_fails_all_futures_and_all_later_calls(world: World) -> None:
+    held = HeldStore(world.store)
+    with world.process(held) as old:
+        writer = old.writer()
+        safe = writer.write(b"0", b"a")
+        safe.result(LONG)
+        held.hold()
+        lost = [writer.write(each, b"a") for each in numbered(1, 40)]
+        held.wait_held(1)
+        with world.process() as new, new.writer() as other:
+            other.write(b"after", b"a").result(LONG)
+        held.let_go()
+        for each in lost:
+            with pytest.raises(SessionFenced):
+                each.result(LONG)
+        assert isinstance(lost[0].exception(), SessionFenced)
+        for call in (writer.flush, old.host.flush, lambda: writer.write(b"x", b"a")):
+            with pytest.raises(SessionFenced):
+                call()
+        assert safe.result() is not None
+    assert sorted(world.payloads()) == [b"0", b"after"]
+
+
+def test_an_outage_is_told_to_who_flushes_and_ends_by_itself(world: World) -> None:
+    faults = FaultStore(world.store)
+    with world.process(faults, SegmentsSettings(commit_attempts=1)) as process:
+        writer = process.writer()
+        writer.write(b"0", b"a").result(LONG)
+        faults.schedule(*[Fault.SLOW_DOWN] * 10_000)
+        future = writer.write(b"1", b"a")
+        with pytest.raises(StoreUnavailable) as refused:
+            writer.flush()
+        assert "not durable" in refused.value.__notes__[0]
+        assert not future.done()
+        faults.clear()
+        assert future.result(LONG) is not None
+        writer.flush()
+    assert sorted(world.payloads()) == [b"0", b"1"]
+
+
+def test_memory_is_bounded_and_a_write_waits_for_room_only_so_long(world: World) -> None:
+    held = HeldStore(world.store)
+    bounds = SegmentsSettings(waiting_bytes_max=1000)
+    with world.process(held, bounds) as process:
+        writer = process.writer(StreamWriterSettings(room_seconds=0.01))
+        writer.write(bytes(5000), b"a").result(LONG)  # one that is larger than the bound goes alone
+        held.hold()
+        taken = [writer.write(bytes(88), b"a") for _ in range(10)]
+        with pytest.raises(WriterStalled, match="found 1000 taken"):
+            writer.write(bytes(88), b"a")
+        held.let_go()
+        taken[-1].result(LONG)
+        writer.write(bytes(88), b"a").result(LONG)
+    assert len(world.payloads()) == 12
+
+
+def test_threads_that_wait_for_room_go_on_when_there_is_some(world: World) -> None:
+    with world.process(settings=SegmentsSettings(waiting_bytes_max=300)) as process, ThreadPoolExecutor(4) as threads:
+        writer = process.writer()
+
+        def write(thread: int) -> list[WriteFuture]:
+            return [writer.write(b"%d" % (thread + 4 * number), b"%d" % thread) for number in range(40)]
+
+        futures = [each for written in threads.map(write, range(4)) for each in written]
+        assert {each.result(LONG) is None for each in futures} == {False}
+    assert sorted(map(int, world.payloads())) == list(range(160))
+
+
+def test_a_sealed_stream_fails_what_was_written_and_the_writer_can_be_closed(world: World) -> None:
+    with world.process() as process:
+        writer = process.writer()
+        writer.write(b"0", b"a").result(LONG)
+        process.stream().seal()
+        late = writer.write(b"1", b"a")
+        with pytest.raises(IllegalState, match="sealed"):
+            late.result(LONG)
+        with pytest.raises(IllegalState, match="sealed"):
+            writer.write(b"2", b"a").result(LONG)
+        with suppress(IllegalState):
+            writer.flush()
+        writer.close()
+        process.host.close()
+    assert world.payloads() == [b"0"]
+
+
+def test_a_host_that_stops_fails_what_is_not_durable(world: World) -> None:
+    held = HeldStore(world.store)
+    process = world.start(held)
+    writer = process.writer()
+    writer.write(b"0", b"a").result(LONG)
+    held.hold()
+    future = writer.write(b"1", b"a")
+    held.wait_held(1)
+    with ThreadPoolExecutor(1) as other:
+        stopping = other.submit(process.die)
+        with pytest.raises(Closed):
+            future.result(LONG)
+        held.let_go()
+        stopping.result(LONG)
+    with pytest.raises(Closed):
+        writer.write(b"2", b"a")
+    assert world.payloads() == [b"0"]
+
+
+# Scaling, and transactions, beside uploads
+
+
+def test_keys_stay_in_order_through_scales_while_threads_write(world: World) -> None:
+    with world.process() as process, ThreadPoolExecutor(4) as threads:
+        writer = process.writer(StreamWriterSettings(batch_events_max=7))
+        stop = threading.Event()
+
+        def write(thread: int) -> list[WriteFuture]:
+            futures, number = [], 0
+            while not stop.is_set() and number < 3000:
+                futures.append(writer.write(b"%d:%d" % (thread, number), b"key-%d" % thread))
+                number += 1
+                if number % 50 == 0:
+                    futures[-1].result(LONG)
+            return futures
+
+        writing = [threads.submit(write, thread) for thread in range(4)]
+        for _ in range(3):
+            segments = process.stream().active_segments()
+            middle = (segments[0].key_start + segments[0].key_end) / 2
+            process.stream().scale([segments[0].id], [(segments[0].key_start, middle), (middle, segments[0].key_end)])
+        stop.set()
+        futures = [each.result(LONG) for each in writing]
+        for written in futures:
+            for future in written:
+                assert future.result(LONG) is not None
+        writer.close()
+        process.host.close()
+    found = defaultdict(list)
+    for _, batches in sorted(world.batches().items()):
+        for event in (event for batch in batches for event in batch):
+            thread, number = map(int, event.payload.split(b":"))
+            found[thread].append(number)
+    assert dict(found) == {thread: list(range(len(written))) for thread, written in enumerate(futures)}
+    world.check_times()
+
+
+def test_the_future_of_a_transaction_says_that_it_is_committed_or_why_not(world: World) -> None:
+    with world.process() as process:
+        writer = process.writer()
+        kept, gone = writer.begin_transaction(), writer.begin_transaction()
+        first = writer.write(b"0", b"a", transaction=kept)
+        assert writer.write_many([(b"1", b"b")], transaction=kept) == [first]
+        aborted = writer.write(b"2", b"a", transaction=gone)
+        assert not first.done()
+        writer.commit_transaction(kept)
+        writer.abort_transaction(gone)
+        assert first.result() is None
+        with pytest.raises(IllegalState, match="aborted"):
+            aborted.result()
+    assert sorted(world.payloads()) == [b"0", b"1"]
+
+
+# Faults, and crashes before any write
+
+
+def check_order(world: World) -> None:
+    """Events of one key, of five, stand in the order of their numbers, each once."""
+    seen: dict[int, list[int]] = defaultdict(list)
+    for _, batches in sorted(world.batches().items()):
+        for event in (event for batch in batches for event in batch):
+            seen[int(event.payload) % 5].append(int(event.payload))
+    for numbers in seen.values():
+        assert numbers == sorted(set(numbers))
+
+
+@pytest.mark.parametrize("seed", range(examples(10)))
+def test_with_any_faults_each_event_is_there_once_in_order_and_each_future_tells_its_place(seed: int) -> None:
+    world = World()
+    world.create()
+    world.work_beside()
+    broken = FaultStore(world.store, rng=random.Random(seed), probabilities=dict.fromkeys(Fault, 0.03))
+    passing = [None] * 100_000
+    broken.schedule(*passing)
+    bounds = SegmentsSettings(commit_attempts=2, move_records_min=2, uploads_at_once=3, linger_seconds=0)
+    with world.process(broken, bounds) as process:
+        writer = process.writer()
+        broken.clear()
+        futures = []
+        for number in range(60):
+            futures.append(writer.write(b"%d" % number, b"key-%d" % (number % 5)))
+            if number % 6 == 0:
+                with suppress(AccelError):
+                    writer.flush()
+        told = {b"%d" % number: future.result(LONG) for number, future in enumerate(futures)}
+        broken.schedule(*passing)
+        assert told == places(world)
+    check_order(world)
+
+
+def test_nothing_acknowledged_is_lost_wherever_a_process_dies_beside_its_callers() -> None:
+    def run(around: ObjectStore, world: World) -> dict[bytes, WriteFuture]:
+        futures: dict[bytes, WriteFuture] = {}
+        with suppress(Crash, CommitRefused), world.process(around) as process:
+            writer = process.writer(StreamWriterSettings(batch_events_max=4))
+            for number in range(30):
+                futures[b"%d" % number] = writer.write(b"%d" % number, b"key-%d" % (number % 5))
+                if number == 15:
+                    process.stream().scale(ids_of("0@0"), [(0.0, 0.25), (0.25, 0.5)])
+                if number % 5 == 4:
+                    writer.flush()
+            writer.close()
+            process.host.close()
+        return futures
+
+    def made() -> World:
+        fresh = World(MemoryStore())
+        fresh.create()
+        fresh.work_beside()
+        return fresh
+
+    whole = made()
+    counted = CrashStore(whole.store, None)
+    assert len(run(counted, whole)) == 30
+    assert counted.writes > 20
+    for number in range(0, counted.writes, max(1, round(counted.writes / examples(8)))):
+        world = made()
+        futures = run(CrashStore(world.store, number), world)
+        acknowledged = {payload for payload, each in futures.items() if each.done() and each.exception() is None}
+        with world.process() as process:
+            process.stream().recover()
+            with process.writer() as writer:
+                writer.write(b"99", b"key-4").result(LONG)
+            process.host.close()
+        found = places(world)
+        assert acknowledged <= set(found), number
+        assert {payload: futures[payload].result() for payload in acknowledged} == {
+            payload: found[payload] for payload in acknowledged
+        }
+        check_order(world)
