@@ -104,7 +104,11 @@ class Seen:
 
 def slow(store: ObjectStore, seed: int) -> LatencyStore:
     """The same store, as slow as S3."""
-    return LatencyStore(store, random.Random(seed), SYSTEM.sleep)
+    return LatencyStore(store, random.Random(seed), _sleep)
+
+
+def _sleep(seconds: float) -> None:
+    SYSTEM.sleep(seconds)
 
 
 @contextmanager
@@ -241,10 +245,10 @@ def run_restart(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - requests
     """Ranged GETs of a cold reader at the tail."""
     writing = Writing(RESTART_SEGMENTS)
     try:
-        for number in range(RESTART_FLUSHES):
-            if number == RESTART_FLUSHES - 1:
-                position = _restart(writing, None, Settings())[1]
+        for number in range(RESTART_FLUSHES - 1):
             writing.flush(b"%d" % number, keys=8 * RESTART_SEGMENTS)
+        position = _restart(writing, None, Settings())[1]
+        writing.flush(b"the last", keys=8 * RESTART_SEGMENTS)
     finally:
         writing.close()
     (ours, at), (peer, same) = (

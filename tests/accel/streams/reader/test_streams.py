@@ -427,7 +427,8 @@ class Failing:
 
 def read_in_spite_of_errors(reader: StreamReader) -> tuple[list[Event], int]:
     """All events, and how many errors were raised in between."""
-    events, errors = [], 0
+    events: list[Event] = []
+    errors = 0
     while True:
         try:
             event = next(reader, None)
