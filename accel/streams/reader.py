@@ -69,9 +69,9 @@ class ReaderStats:
 
     Args:
         held_seconds: for how long events at hand were held back for others that might be older.
-        passes: how often a segment was passed over that might have had older events: ``"timed out"``, its request took
-            longer than `ReaderSettings.reorder_wait_seconds`; ``"failed"``, it raised an error; ``"tail"``, at the
-            stream's tail it did not answer as quickly as requests do.
+        passes: how many requests were passed over that might have brought older events: ``"timed out"``, of a segment
+            with one that took longer than `ReaderSettings.reorder_wait_seconds`; ``"failed"``, of one whose last
+            request raised an error; ``"tail"``, at the stream's tail it was not answered as quickly as others are.
     """
 
     held_seconds: float

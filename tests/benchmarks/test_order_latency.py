@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from accel import ObjectCatalog, ObjectSegmentSource, ReadAccelerator
+from accel.history.store import StreamStore
 from accel.streams.reader import Order
+from accel.streams.rules.reader_core import AskEnd, Fill, Step
+from accel.system import SYSTEM
 from benchmarks.order_latency import Given, read_history, read_tail, write_history
+from benchmarks.time_order import FIRST_REQUESTS, POLL_REQUESTS, POLL_SECONDS, READ_REQUESTS, SEALED_REQUESTS
+from loaders.store import CountingStore
 
-EVENTS = 4_000
+EVENTS = 2_000
 
 
 def test_history_comes_whole_and_in_the_order_of_time() -> None:
@@ -16,7 +24,42 @@ def test_history_comes_whole_and_in_the_order_of_time() -> None:
         given = read_history(bucket, 1, Order.TIME, events=EVENTS, follow=follow)
         assert len(given.out_of_order_ms) == EVENTS
         assert given.out_of_order_ms.max() == 0
-    assert len(read_history(bucket, 1, Order.SEGMENT, events=EVENTS).out_of_order_ms) == EVENTS
+
+
+def test_the_simulation_makes_as_many_requests_as_a_source_of_objects() -> None:
+    store, now = CountingStore(write_history(EVENTS).store), [0.0]
+    system = replace(SYSTEM, timer=lambda: now[0])
+    with (
+        ObjectCatalog.open(store, system=system) as catalog,
+        ReadAccelerator(catalog.images(), store, system=system) as accelerator,
+    ):
+        stream = StreamStore.open(store).stream("bench", "order")
+        source = ObjectSegmentSource(stream, accelerator, store, system=system)
+        sealed, *_, other, active = stream.epochs.epoch(0).segments.ids.tolist()
+
+        def asked(step: Step) -> tuple[int, int]:
+            before = store.snapshot()
+            end = 0
+            if isinstance(step, Fill):
+                end = source.fill(step).next_offset
+            else:
+                source.ask_end(step)
+            after = store.snapshot()
+            return sum(each.requests for each in after.by_operation.values()) - sum(
+                each.requests for each in before.by_operation.values()
+            ), end
+
+        asked(Fill(other, 0, 1 << 20))  # the first one fetches what the segments share
+        requests, end = asked(Fill(active, 0, 1 << 20))
+        assert requests == FIRST_REQUESTS + READ_REQUESTS - 1  # the bytes are there already
+        assert asked(Fill(active, end, 1 << 20))[0] == 0
+        now[0] += 1
+        asked(AskEnd(active))
+        asked(Fill(sealed, 0, 1 << 20))
+        assert asked(AskEnd(sealed))[0] == SEALED_REQUESTS
+        assert asked(AskEnd(active))[0] == 0
+        now[0] += 2 * POLL_SECONDS
+        assert asked(AskEnd(active))[0] == POLL_REQUESTS
 
 
 def test_both_readers_of_the_tail_get_the_same_events() -> None:

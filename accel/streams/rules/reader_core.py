@@ -6,7 +6,7 @@
     take()        -> the next events, of the segment whose next events arrived first; None if none are at hand
 
 Segments are filled ahead, each into a buffer of its own, within bounds on bytes and on requests under way. A segment
-that is read to its end is let go at once, because its successors wait for it.
+that is read to its end is let go at once: its successors wait for it.
 
     | a segment                               | until         | then                                              |
     |-----------------------------------------|---------------|---------------------------------------------------|
@@ -77,7 +77,8 @@ from range_index.segment_times import NO_TOKEN
 
 # The later of two positions
 
-_FUTURE: Final = -1
+FUTURE: Final = -1
+"""As the offset of a segment that has not begun yet, in cuts as here."""
 
 
 def place_offsets(segments: Segments, offsets: IdMap) -> PlacedCut:
@@ -92,7 +93,7 @@ def later(one: PlacedCut, other: PlacedCut) -> PlacedCut:
     """The later of two cuts at each key. Which way round they are given does not matter. O(n log n) in both."""
     parts = [one.segments.where(_is_kept(one, other)), other.segments.where(_is_kept(other, one))]
     segments = Segments.join(parts).ascending()
-    offsets = np.maximum(one.cut.get_many(segments.ids, _FUTURE), other.cut.get_many(segments.ids, _FUTURE))
+    offsets = np.maximum(one.cut.get_many(segments.ids, FUTURE), other.cut.get_many(segments.ids, FUTURE))
     return place_offsets(segments, IdMap(segments.ids, offsets))
 
 
@@ -101,9 +102,6 @@ def _is_kept(cut: PlacedCut, other: PlacedCut) -> NDArray[np.bool_]:
 
 
 # The position of a reader
-
-FUTURE: Final = -1
-"""As the offset of a segment that has not begun yet, in cuts as here."""
 
 
 class Frontier:
@@ -371,7 +369,8 @@ class _Buffer:
         news_as_of: the picture for whose sake it was asked anew.
         asked_seconds: when its request was begun; before that, when it began to want one.
         last_value: its next events have at least this value.
-        passed: why nobody waits for it.
+        passed: why nobody waits for it;
+        is_counted: and whether that was counted of its request.
     """
 
     offset: int
@@ -390,6 +389,7 @@ class _Buffer:
     asked_seconds: float = 0.0
     last_value: int = 0
     passed: PassCause | None = None
+    is_counted: bool = False
     lag: Lag = field(default_factory=Lag)
 
     @property
@@ -469,7 +469,7 @@ class ReaderCore:
             if buffer is None or step is None:
                 continue
             buffer.under_way, buffer.may_ask, buffer.asked_seconds = step, False, self._now_seconds
-            self._bytes += _reserved(step)
+            self._bytes += step.max_bytes if isinstance(step, Fill) else 0
             self._under_way += 1
             steps.append(step)
         return steps
@@ -531,16 +531,14 @@ class ReaderCore:
         buffer = self._answered(step)
         if buffer is not None:
             buffer.may_ask, buffer.passed = True, PassCause.FAILED
-            self._passes[PassCause.FAILED] += 1
             self._settle(step.segment_id, buffer)
 
     def retry_idle(self) -> None:
         """Ask the idle segments again."""
-        for buffers in (self._buffers, self._ahead):
-            for segment_id, buffer in buffers.items():
-                if buffer.is_idle and not buffer.may_ask:
-                    buffer.may_ask = True
-                    self._settle(segment_id, buffer)
+        for segment_id, buffer in (*self._buffers.items(), *self._ahead.items()):
+            if buffer.is_idle and not buffer.may_ask:
+                buffer.may_ask = True
+                self._settle(segment_id, buffer)
 
     # What there is
 
@@ -570,7 +568,7 @@ class ReaderCore:
 
     @property
     def passes(self) -> dict[PassCause, int]:
-        """How often a segment was passed over that might have had older events, by cause."""
+        """How many requests were passed over that might have brought older events, by cause."""
         return {cause: self._passes[cause] for cause in PassCause}
 
     @property
@@ -685,8 +683,7 @@ class ReaderCore:
     def _fill_ahead(self, successors: tuple[SegmentRecord, ...]) -> None:
         """Ask for what follows before it begins; as many segments as requests at most, in the room that is left."""
         for segment in () if self._is_member else successors:
-            is_known = segment.id in self._buffers or segment.id in self._ahead
-            if not is_known and len(self._ahead) < self.settings.requests_max:
+            if self._buffer_of(segment.id) is None and len(self._ahead) < self.settings.requests_max:
                 self._ahead[segment.id] = buffer = _Buffer(0, self._stop.get(segment.id))
                 self._settle(segment.id, buffer)
 
@@ -712,12 +709,12 @@ class ReaderCore:
     def _answered(self, step: Step, took_seconds: float = 0.0) -> _Buffer | None:
         """The buffer that waits for this; None if the segment was given up, or begun anew, meanwhile."""
         self._under_way -= 1
-        self._bytes -= _reserved(step)
+        self._bytes -= step.max_bytes if isinstance(step, Fill) else 0
         self._answered_seconds = self._now_seconds
         buffer = self._buffer_of(step.segment_id)
         if buffer is None or buffer.under_way is not step:
             return None
-        buffer.under_way = None
+        buffer.under_way, buffer.is_counted = None, False
         is_late = took_seconds > self.settings.reorder_wait_seconds
         buffer.passed = PassCause.TIMED_OUT if is_late and self.settings.reorder_wait_seconds else None
         return buffer
@@ -743,7 +740,10 @@ class ReaderCore:
 
     def _left_seconds(self, buffer: _Buffer, as_of: int) -> float:
         """How long a segment that has nothing at hand is waited for still."""
-        if buffer.is_idle or buffer.passed is not None or (buffer.is_at_tail and buffer.as_of >= as_of):
+        if buffer.is_idle or (buffer.is_at_tail and buffer.as_of >= as_of):
+            return 0.0
+        if buffer.passed is not None:
+            self._count_pass(buffer, buffer.passed)
             return 0.0
         most = self.settings.reorder_wait_seconds
         most = min(most, self._times.seconds) if buffer.is_at_tail else most
@@ -751,9 +751,14 @@ class ReaderCore:
         since = buffer.asked_seconds if buffer.under_way else max(buffer.asked_seconds, self._answered_seconds)
         left = since + most - self._now_seconds
         if left <= 0:
-            buffer.passed = PassCause.TAIL if buffer.is_at_tail else PassCause.TIMED_OUT
-            self._passes[buffer.passed] += 1
+            self._count_pass(buffer, PassCause.TAIL if buffer.is_at_tail else PassCause.TIMED_OUT)
         return max(0.0, left)
+
+    def _count_pass(self, buffer: _Buffer, cause: PassCause) -> None:
+        """Once a request."""
+        if not buffer.is_counted:
+            buffer.passed, buffer.is_counted = cause, True
+            self._passes[cause] += 1
 
     def _settle(self, segment_id: int, buffer: _Buffer) -> None:
         """After any change of a segment: may it be asked for something, how does it stand, has it reached its end?"""
@@ -803,9 +808,4 @@ class ReaderCore:
         self._orderer.forget(segment_id)
 
     def _drop_buffer(self, buffer: _Buffer | None) -> None:
-        if buffer is not None:
-            self._bytes -= buffer.size_bytes
-
-
-def _reserved(step: Step) -> int:
-    return step.max_bytes if isinstance(step, Fill) else 0
+        self._bytes -= 0 if buffer is None else buffer.size_bytes
