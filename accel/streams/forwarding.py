@@ -73,6 +73,7 @@ from accel.errors import (
 from accel.history.rules.states import StreamState
 from accel.history.rules.values import segment_text
 from accel.history.store import Stream, StreamStore
+from accel.streams.acknowledgements import WriteFuture
 from accel.streams.open_segments import SegmentSealed
 from accel.streams.owners import Owner, OwnersTable
 from accel.streams.rules.routing import KeyRouter, grouped, key_position
@@ -157,11 +158,12 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Progress:
-    """Of one writer and segment: `appended` and `durable` are the numbers of the next event."""
+    """Of one writer and segment: `appended` and `durable` are the numbers of the next event; of the last append."""
 
     appended: int
     durable: int
     is_busy: bool = True
+    future: WriteFuture | None = None
 
 
 class SegmentService:
@@ -232,6 +234,8 @@ class SegmentService:
             status = self._append(place, request, progress)
             if progress.appended > progress.durable:
                 self._host.flush()
+                if progress.future is not None:
+                    progress.future.result()
             progress.durable = progress.appended
         except StreamsReleased:  # what was appended will never be durable
             status = Status.ELSEWHERE
@@ -262,7 +266,7 @@ class SegmentService:
         new = request.payloads[progress.appended - request.number :]
         if new:
             try:
-                self._host.append(place.name, place.segment_id, new)
+                progress.future = self._host.append(place.name, place.segment_id, new)
             except SegmentSealed:
                 return Status.SEALED
             except CommitRefused:
@@ -512,6 +516,7 @@ class SharedStreamWriter:
         self._writer_id = host.system.nonce()
         self._busy = Lock()
         self._waiting: deque[_Waiting] = deque()
+        self._own: list[WriteFuture] = []
         self._waiting_bytes = 0
         self._doubt: _Doubt | None = None
         self._remote: dict[int, Owner] = {}
@@ -569,6 +574,9 @@ class SharedStreamWriter:
                 if not (self._settle_doubt() if self._doubt is not None else self._send_all()):
                     waited = self._pause(waited)
             self._host.flush()
+            own, self._own = self._own, []
+            for appended in own:
+                appended.result()
             is_due = self._host.system.timer() - self._looked_seconds >= self.settings.requests_seconds
             if is_due:
                 self._looked_seconds = self._host.system.timer()
@@ -688,7 +696,7 @@ class SharedStreamWriter:
 
     def _append_here(self, segment_id: int, payloads: Sequence[bytes]) -> int:
         try:
-            self._host.append(self._name, segment_id, payloads)
+            self._own.append(self._host.append(self._name, segment_id, payloads))
         except SegmentSealed:
             self._follow(segment_id)
         except CommitRefused:
