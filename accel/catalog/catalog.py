@@ -385,7 +385,7 @@ class ObjectCatalog:
                 continue
             if last.node_id not in recovered:
                 node_list = state.lists[last.node_id].value
-                recovered[last.node_id] = recover_ends(self._parts, node_list, shards)[0]
+                recovered[last.node_id] = recover_ends(self._parts, node_list, shards).ends
             ends[stream_id] = recovered[last.node_id].end(stream_id) or 0
         return ends
 

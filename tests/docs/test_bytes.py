@@ -48,6 +48,7 @@ KINDS = {
     "stream end": records.STREAM_END,
     "sketch": records.SKETCH,
     "released range": records.RELEASED,
+    "time record": records.TIME_RECORD,
     "read object": records.READ_OBJECT,
     "read range": records.READ_RANGE,
 }
