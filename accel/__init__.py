@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from accel.streams.rules.reader_core import ReaderSettings
     from accel.streams.segment_source import ObjectSegmentSource
     from accel.streams.segments_host import ObjectSegments
-    from accel.streams.writer import StreamWriter
+    from accel.streams.writer import AsyncStreamWriter, StreamWriter
     from loaders.store import S3Settings, open_store
     from loaders.tables import FormatRecord
 
@@ -65,6 +65,7 @@ __all__ = [
     "AsyncGroupReader",
     "AsyncReadAccelerator",
     "AsyncStreamReader",
+    "AsyncStreamWriter",
     "CatalogSettings",
     "CommitRefused",
     "Connection",
@@ -123,6 +124,7 @@ _LOADED_WHEN_ASKED_FOR = {
     "AsyncGroupReader": "accel.streams.groups",
     "AsyncReadAccelerator": "accel.lookup.async_accelerator",
     "AsyncStreamReader": "accel.streams.reader",
+    "AsyncStreamWriter": "accel.streams.writer",
     "CatalogSettings": "accel.catalog",
     "Connection": "accel.streams.connection",
     "ConnectionSettings": "accel.streams.connection",

@@ -524,7 +524,7 @@ class ImageRefused(AccelError, ValueError):
 
 
 class InvalidRequest(AccelError, ValueError):
-    """The arguments of a lookup are out of bounds for this image: unknown stream, trimmed offset, negative limit."""
+    """The arguments of a lookup are no numbers, or out of bounds: unknown stream, trimmed offset, negative limit."""
 
     advice = "ask for a stream that the image has, and for offsets from its first kept one on"
 

@@ -91,7 +91,9 @@ def sketched(node: Node, streams: int, neighbours: int) -> tuple[Node, float]:
     told = replace(plain, sketches=sketch_rows(built))
     more_bytes = len(NODE_LIST.encode(told)) - len(NODE_LIST.encode(plain))
     image = node.image
-    nodes_told = {NODE_ID: replace(image.nodes[NODE_ID], facts=NodeFacts(told))}
+    ends = image.nodes[NODE_ID].facts  # told with sketches and without
+    end_of = None if ends is None else ends.end_of
+    nodes_told = {NODE_ID: replace(image.nodes[NODE_ID], facts=NodeFacts(told, end_of))}
     told_image = MetadataImage(image.version, image.namespace, image.streams, nodes_told)
     return replace(node, image=told_image), more_bytes / node.objects
 

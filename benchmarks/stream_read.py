@@ -42,6 +42,7 @@ from accel import (
     open_store,
 )
 from accel.cli.demo.embedded_s3 import embedded_s3
+from accel.streams.settings import SegmentsSettings
 from accel.system import SYSTEM
 from benchmarks.harness import Comparison, interleave
 from loaders.store import ObjectStore
@@ -54,6 +55,7 @@ KEYS_STEP: Final = 7919
 SPAN_BYTES: Final = 4 * MEBIBYTE
 AT_ONCE: Final = 8
 NODE: Final = 4
+LARGE: Final = SegmentsSettings(linger_seconds=5.0)
 GOAL: Final = 0.5
 SCOPE, NAME, BUCKET = "bench", "events", "bench"
 KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -128,7 +130,7 @@ def write(endpoint: str) -> Written:
     ObjectCatalog.init(store, FormatRecord(namespace="bench", stream_buckets=4))
     random_bytes = random.Random(1).randbytes
     payloads = [random_bytes(EVENT_BYTES) for _ in range(64)]
-    with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, NODE) as host:
+    with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, NODE, settings=LARGE) as host:
         streams = StreamStore.open(store, host=host)
         streams.create_scope(SCOPE)
         wanted = StreamConfiguration(min_segments=1)

@@ -373,7 +373,7 @@ class SegmentTimes:
         self._first_record = first_record
         self._start_offset = start_offset
         self._end_offset = start_offset
-        self._value = value
+        self._start_value = self._value = value
 
     def __len__(self) -> int:
         """How many records are here."""
@@ -393,6 +393,11 @@ class SegmentTimes:
     def last_value(self) -> int:
         """The highest clock value so far; 0 before the first record."""
         return self._value
+
+    @property
+    def start_value(self) -> int:
+        """The clock value of the record before the first one here; no record may have a lower one."""
+        return self._start_value
 
     def append(self, end_offset: int, value: int) -> None:
         """Add the record of one append: the segment ends at `end_offset` now. Amortised O(1).
@@ -458,7 +463,7 @@ class SegmentTimes:
         if not 0 <= records <= self._count:
             raise ValueError(f"expected 0 to {self._count} records to be dropped, found {records}")
         if records:
-            self._start_offset = int(self._rows[records - 1, 0])
+            self._start_offset, self._start_value = map(int, self._rows[records - 1])
             self._first_record += records
             self._count -= records
             # Copied, as a shorter view of the same memory would keep all of it.

@@ -73,8 +73,9 @@ class ObjectCatalog:
     def init(
         cls,
         store: ObjectStore,
-        wanted: FormatRecord,
+        wanted: FormatRecord | None = None,
         *,
+        namespace: str | None = None,
         settings: CatalogSettings | None = None,
         system: Components = SYSTEM,
     ) -> None:
@@ -85,6 +86,7 @@ class ObjectCatalog:
         Args:
             store: where.
             wanted: its namespace, and the times that all users agree on.
+            namespace: instead of ``wanted``: this namespace, and the defaults of all else.
             settings: choices of this process.
             system: clock, sleep and chance.
 
@@ -92,7 +94,13 @@ class ObjectCatalog:
             CommitRefused: a catalog made with other choices lies there, or was begun.
             CatalogDamaged: a catalog lies there without its format record, and more of it is gone.
             RequestRefused: the endpoint does not keep its word on conditional writes.
+            TypeError: neither or both of ``wanted`` and ``namespace``, or a ``wanted`` that is no format record.
         """
+        if wanted is None and namespace is not None:
+            wanted = FormatRecord(namespace=namespace)
+        elif not isinstance(wanted, FormatRecord) or namespace is not None:
+            found = "both" if wanted is not None and namespace is not None else repr(wanted)
+            raise TypeError(f"expected a FormatRecord, or namespace= and a name, found {found}")
         make_catalog(store, wanted, settings or CatalogSettings(), system)
 
     @classmethod
@@ -377,7 +385,7 @@ class ObjectCatalog:
                 continue
             if last.node_id not in recovered:
                 node_list = state.lists[last.node_id].value
-                recovered[last.node_id] = recover_ends(self._parts, node_list, shards)[0]
+                recovered[last.node_id] = recover_ends(self._parts, node_list, shards).ends
             ends[stream_id] = recovered[last.node_id].end(stream_id) or 0
         return ends
 

@@ -94,6 +94,10 @@ from loaders.object_ref import UNKNOWN
 PREPARED_MAX = 10_000
 """Ids that may be prepared at one time in one list."""
 
+TIMES_MAX = 32_768
+"""Time records that wait in a list for a checkpoint, some 5 bytes each; those of a commit that would be more are left
+out, and are made again from the data if they are needed."""
+
 STREAM_OBJECTS_A_COMMIT_MAX = 10_000
 """As in the production system: a larger commit once stopped its controllers."""
 
@@ -321,7 +325,19 @@ def _with_commit(
         prepared=now.prepared[~np.isin(now.prepared["object_id"], ids)],
         stream_objects=waiting,
         sketches=sketches_of(live, *new, now.sketches),
+        times=_times_after(now, added),
     )
+
+
+def _times_after(now: NodeList, added: ObjectFacts | None) -> Rows:
+    if added is None or added.times is None:
+        return now.times
+    waiting = now.times[now.times["commit"] > added.counted]
+    if len(waiting) + len(added.times) > TIMES_MAX:
+        return waiting
+    rows = join_rows(waiting, added.times)
+    rows["commit"][len(waiting) :] = now.next_order_id
+    return rows
 
 
 def _live_row(added: ObjectFacts, order_id: int) -> Rows:

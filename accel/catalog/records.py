@@ -11,6 +11,7 @@ Rows are structured arrays of 64-bit integers, one type for each kind of thing t
     RETIRED_STREAM_OBJECT    one that was replaced, trimmed or withdrawn      ascending by (stream id, object id)
     STREAM_END               where a stream ended                             ascending by stream id
     SKETCH                   which streams an object certainly does not hold  ascending by object id
+    TIME_RECORD              when an append to a stream arrived               each stream's ascending by record
     RELEASED                 a range of a stream that another node takes over ascending by stream id
 
 Every commit to a node's list has a number: the list's counter shows it beforehand and one more afterwards. An uploaded
@@ -105,6 +106,7 @@ STREAM_OBJECT: Final = _dtype(*_STREAM_OBJECT)
 RETIRED_STREAM_OBJECT: Final = _dtype(*_STREAM_OBJECT, "retired_at_ms", "doomed")
 STREAM_END: Final = _dtype("stream_id", "end")
 SKETCH: Final = _dtype("object_id", "form", "low", "rest")
+TIME_RECORD: Final = _dtype("stream_id", "record", "end", "value", "commit")
 RELEASED: Final = _dtype("stream_id", "range_index")
 
 
@@ -120,6 +122,9 @@ class ObjectFacts:
         attributes: kind and placement bits, -1 where they are not set.
         tail_checksum: as of `loaders.format.tail_checksum`; -1 where nobody has computed it.
         sketch: of the streams that it holds; None where nobody has told them.
+        times: TIME_RECORD rows of the appends in it, of which the list fills in the commit; None = the rows of the list
+            stay as they are.
+        counted: rows of commits up to this one are in the node's checkpoint, and leave the list.
     """
 
     object_id: int
@@ -129,6 +134,8 @@ class ObjectFacts:
     attributes: int = UNKNOWN
     tail_checksum: int = UNKNOWN
     sketch: StreamSketch | None = None
+    times: Rows | None = field(default=None, compare=False)
+    counted: int = field(default=-1, compare=False)
 
     def checked(self) -> ObjectFacts:
         """The same, if every number can be true.
@@ -436,6 +443,8 @@ class NodeList:
             is of the live object of its id, and so of its size. Releases that do not know them leave them all out.
         released: RELEASED rows, ascending by stream id: streams that the newest session may not commit, because another
             node takes over their range of this index. A new session begins without any.
+        times: TIME_RECORD rows of the commits since the node's checkpoint, ascending by commit; some may be missing.
+            Releases that do not know them leave them all out.
 
     Raises:
         ValueError: rows of the wrong type or out of order, or a number below 0.
@@ -451,6 +460,7 @@ class NodeList:
     withdrawn_commits: Annotated[tuple[int, ...], Meta(max_length=ROWS_MAX)] = ()
     sketches: Annotated[Rows, Columns(SKETCH)] = field(default_factory=lambda: no_rows(SKETCH))
     released: Annotated[Rows, Columns(RELEASED)] = field(default_factory=lambda: no_rows(RELEASED))
+    times: Annotated[Rows, Columns(TIME_RECORD)] = field(default_factory=lambda: no_rows(TIME_RECORD))
 
     @property
     def where(self) -> str:
@@ -462,6 +472,7 @@ class NodeList:
         _check_least(where, 0, node_id=self.node_id, epoch=self.epoch, next_order_id=self.next_order_id)
         _take_over(where, live=(self.live, LIVE), prepared=(self.prepared, PREPARED), retired=(self.retired, RETIRED))
         _take_over(where, stream_objects=(self.stream_objects, STREAM_OBJECT), sketches=(self.sketches, SKETCH))
+        _take_over(where, times=(self.times, TIME_RECORD))
         _take_over(where, released=(self.released, RELEASED))
         _check_order(f"{where}, sketches", self.sketches["object_id"])
         _check_order(f"{where}, released", self.released["stream_id"])
@@ -541,6 +552,8 @@ class Checkpoint:
         node_id: the node.
         order_id: all objects whose last order id is at most this are in it; -1 = none is.
         ends: STREAM_END rows, ascending by stream id.
+        times: TIME_RECORD rows, ascending by (stream id, record): of the appends to a stream those that have not moved
+            to a part of its time index, and the last one that has; none of streams that keep no times.
 
     Raises:
         ValueError: rows of the wrong type or out of order, or an order id below -1.
@@ -549,13 +562,15 @@ class Checkpoint:
     node_id: int
     order_id: int
     ends: Annotated[Rows, Columns(STREAM_END)] = field(default_factory=lambda: no_rows(STREAM_END))
+    times: Annotated[Rows, Columns(TIME_RECORD)] = field(default_factory=lambda: no_rows(TIME_RECORD))
 
     def __post_init__(self) -> None:
         where = f"checkpoint of node {self.node_id}"
         _check_least(where, 0, node_id=self.node_id)
         _check_least(where, -1, order_id=self.order_id)
-        _take_over(where, ends=(self.ends, STREAM_END))
+        _take_over(where, ends=(self.ends, STREAM_END), times=(self.times, TIME_RECORD))
         _check_order(f"{where}, ends", self.ends["stream_id"])
+        _check_stream_order(f"{where}, times", self.times, "record")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -698,13 +713,18 @@ class ImportRun:
             raise ValueError(f"expected a counter that rises, found {self.counter_before} to {self.raised_to}")
 
 
-_ADDED_TO_LISTS: Final = {"sketches": pack_columns(no_rows(SKETCH)), "released": pack_columns(no_rows(RELEASED))}
+_NO_TIMES: Final = pack_columns(no_rows(TIME_RECORD))
+_ADDED_TO_LISTS: Final = {
+    "sketches": pack_columns(no_rows(SKETCH)),
+    "released": pack_columns(no_rows(RELEASED)),
+    "times": _NO_TIMES,
+}
 _STORED_LIST: Final = Nested(NodeList, added=_ADDED_TO_LISTS)
 
 NODE_LIST: Final = RecordForm("node-list", 1, _STORED_LIST)
 LIST_VERSION: Final = RecordForm("list-version", 1, Nested(ListVersion, {NodeList: _STORED_LIST}))
 STREAM_SHARD: Final = RecordForm("stream-bucket", 1, StreamShard)
-CHECKPOINT: Final = RecordForm("node-checkpoint", 1, Checkpoint)
+CHECKPOINT: Final = RecordForm("node-checkpoint", 1, Nested(Checkpoint, added={"times": _NO_TIMES}))
 NODE_DIRECTORY: Final = RecordForm("node-directory", 1, NodeDirectory)
 OBJECT_ID_COUNTER: Final = RecordForm("object-id-counter", 1, OneField("next_object_id", Bounded("next_object_id")))
 IMPORT_BATCH: Final = RecordForm("import-batch", 1, ReadBatch)

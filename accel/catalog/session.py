@@ -35,6 +35,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,13 +46,17 @@ from accel.catalog.parts import CatalogParts
 from accel.catalog.records import (
     OPEN,
     STREAMS_AN_OBJECT_MAX,
+    TIME_RECORD,
     NodeDirectory,
     NodeList,
     ObjectFacts,
     Rows,
     StreamShard,
+    by_stream,
     facts_of,
     highest_id,
+    join_rows,
+    no_rows,
     refs_of,
     some,
     stream_object_rows,
@@ -62,6 +67,7 @@ from accel.errors import AccelError, CatalogDamaged, CommitRefused
 from accel.image import StreamObject
 from loaders.object_ref import ObjectRef
 from loaders.parallel import map_bounded
+from loaders.tables.columns import ROWS_MAX
 from loaders.versions import Versioned
 from range_index import ObjectRanges
 
@@ -236,10 +242,116 @@ def make_claims(
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownTimes:
+    """When appends to the node's streams arrived, as its checkpoint and its list have it. Threads: immutable, any.
+
+    Args:
+        covered: the commit that the checkpoint goes up to.
+        checkpoint: TIME_RECORD rows of the checkpoint.
+        since: those of the list, of commits behind it.
+    """
+
+    covered: int = -1
+    checkpoint: Rows = field(default_factory=lambda: no_rows(TIME_RECORD))
+    since: Rows = field(default_factory=lambda: no_rows(TIME_RECORD))
+
+    def of(self, stream_id: int) -> Rows:
+        """TIME_RECORD rows of a stream, with records that follow one another, as far as they do.
+
+        The first one is record 0, or the last of those that have moved to parts of the time index. Rows that do not go
+        on there come behind appends that nobody has told the list of, and count for nothing. O(rows).
+        """
+        first, after = np.searchsorted(self.checkpoint["stream_id"], [stream_id, stream_id + 1])
+        rows = join_rows(self.checkpoint[first:after], self.since[self.since["stream_id"] == stream_id])
+        if first == after and len(rows) and rows["record"][0] != 0:
+            return no_rows(TIME_RECORD)
+        follows = (np.diff(rows["record"]) == 1) & (np.diff(rows["end"]) > 0) & (np.diff(rows["value"]) >= 0)
+        breaks = np.flatnonzero(~follows)
+        return rows[: breaks[0] + 1] if len(breaks) else rows
+
+    def without(self, stream_ids: NDArray[np.int64]) -> Rows:
+        """Those of all streams but these, ascending by (stream id, record)."""
+        others = np.unique(np.concatenate((self.checkpoint["stream_id"], self.since["stream_id"])))
+        others = others[~np.isin(others, stream_ids)]
+        pieces = [self.of(stream_id) for stream_id in others.tolist()]
+        return by_stream(np.concatenate([no_rows(TIME_RECORD), *pieces]), "record")
+
+
+class TimeLog(Protocol):
+    """Has when appends to streams arrived, whoever writes these streams with times. Threads: any."""
+
+    def appended(self, stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Rows:
+        """TIME_RECORD rows of appends within these ranges, without their commit; no stream is asked for twice."""
+        ...
+
+    def kept(self, ends: StreamEnds) -> Rows:
+        """Rows of the streams that it has, up to these ends, as in `Checkpoint.times`."""
+        ...
+
+    def stream_ids(self) -> NDArray[np.int64]:
+        """The streams that it has."""
+        ...
+
+
+class SessionTimes:
+    """When appends arrived: what a session found, and what it is told. Threads: any; its session sets it.
+
+    Args:
+        known: what it found.
+
+    Attributes:
+        log: tells of what is appended; None = nobody does.
+        counted: the commit that the newest checkpoint goes up to.
+    """
+
+    def __init__(self, known: KnownTimes) -> None:
+        self.known = known
+        self.log: TimeLog | None = None
+        self.counted = known.covered
+
+    def added_to(self, claims: Claims) -> Claims:
+        """The same with times, for the list."""
+        if claims.facts is None:
+            return claims
+        columns = (claims.stream_ids, claims.starts, claims.ends)
+        rows = no_rows(TIME_RECORD) if self.log is None else self.log.appended(*columns)
+        return replace(claims, facts=replace(claims.facts, times=rows, counted=self.counted))
+
+    def kept(self, ends: StreamEnds) -> Rows:
+        """For a checkpoint: those of all streams that end here; none at all if they were too many."""
+        rows = no_rows(TIME_RECORD) if self.log is None else self.log.kept(ends)
+        others = self.known.without(self._logged())
+        rows = join_rows(rows, others[np.isin(others["stream_id"], ends.stream_ids)])
+        return by_stream(rows, "record") if len(rows) <= ROWS_MAX else no_rows(TIME_RECORD)
+
+    def counts(self, commit: int, rows: Rows) -> None:
+        """A checkpoint is written, with these rows."""
+        self.known = KnownTimes(commit, rows[~np.isin(rows["stream_id"], self._logged())])
+        self.counted = commit
+
+    def _logged(self) -> NDArray[np.int64]:
+        return _no_ids() if self.log is None else self.log.stream_ids()
+
+
+class Recovered(NamedTuple):
+    """What a new session knows of a node's streams.
+
+    Args:
+        ends: of those that it has open.
+        opened: how many objects had to be opened to learn that.
+        times: when appends to them arrived.
+    """
+
+    ends: StreamEnds
+    opened: int
+    times: KnownTimes
+
+
 # Opening
 
 
-def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList], StreamEnds, int]:
+def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList], Recovered]:
     """Fence older sessions of a node; gives its list, and what `recover_ends` gives.
 
     Requests: two for the list, two or three for the directory, one for the counter, one or two a shard, one for the
@@ -257,7 +369,7 @@ def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList]
     adopt = partial(_adopt, parts, node_id, seen.value.epoch)
     shards = [seen_shard.value for seen_shard in map_bounded(parts.executor, adopt, range(parts.format.stream_buckets))]
     parts.ids.note(highest_id(*shards))
-    return seen, *recover_ends(parts, seen.value, shards)
+    return seen, recover_ends(parts, seen.value, shards)
 
 
 def with_session_number(shard: StreamShard, node_id: int, session_number: int) -> StreamShard | None:
@@ -334,8 +446,8 @@ def _shard(parts: CatalogParts, number: int) -> Versioned[StreamShard]:
 # Recovering the ends
 
 
-def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[StreamShard]) -> tuple[StreamEnds, int]:
-    """Where the node's open streams end, and how many indexes had to be opened to learn it.
+def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[StreamShard]) -> Recovered:
+    """Where the node's open streams end, how many indexes had to be opened to learn it, and times of appends.
 
     Requests: one for the checkpoint, and one an object committed since (two if its index is large).
 
@@ -353,9 +465,9 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
     owned, starts = _open_streams(node_id, shards)
     ends = StreamEnds.of(owned, starts)
     checkpoint = parts.keys.checkpoint(node_id).read()
-    covered = -1
+    covered, times = -1, no_rows(TIME_RECORD)
     if checkpoint is not None:
-        covered = checkpoint.value.order_id
+        covered, times = checkpoint.value.order_id, checkpoint.value.times
         refuse_behind(parts, node_list, covered, "its checkpoint")
         _refuse_strangers(parts, known, checkpoint.value.ends["stream_id"], f"the checkpoint of node {node_id}")
         ends = ends.with_higher_ends(checkpoint.value.ends["stream_id"], checkpoint.value.ends["end"])
@@ -368,7 +480,8 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
         ends = ends.with_higher_ends(rows["stream_id"], rows["end"])
     for shard in shards:
         ends = ends.with_higher_ends(shard.streams["stream_id"], shard.streams["start_offset"])
-    return ends.without_others(owned), len(since)
+    known_times = KnownTimes(covered, times, node_list.times[node_list.times["commit"] > covered])
+    return Recovered(ends.without_others(owned), len(since), known_times)
 
 
 def refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:

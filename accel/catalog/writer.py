@@ -48,7 +48,7 @@ import numpy as np
 from xxhash import xxh3_128
 
 from accel.catalog.keys import require
-from accel.catalog.node_list import refuse_released, with_prepared, with_upload, without_released
+from accel.catalog.node_list import TIMES_MAX, refuse_released, with_prepared, with_upload, without_released
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import (
     STREAM_END,
@@ -60,7 +60,7 @@ from accel.catalog.records import (
     ids_of,
     make_rows,
 )
-from accel.catalog.session import Claims, StreamEnds, make_claims
+from accel.catalog.session import Claims, Recovered, SessionTimes, StreamEnds, TimeLog, make_claims
 from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_ranges, trim_streams
 from accel.catalog.survey import list_node_ids
 from accel.catalog.takeover import SessionReleases, move_streams
@@ -95,18 +95,19 @@ class NodeWriter:
     one another, because each continues its streams where the one before ended them.
     """
 
-    def __init__(self, parts: CatalogParts, seen: Versioned[NodeList], ends: StreamEnds, opened: int) -> None:
+    def __init__(self, parts: CatalogParts, seen: Versioned[NodeList], recovered: Recovered) -> None:
         self._lifetime = Lifetime(f"a session of node {seen.value.node_id}", parts.system.process_id)
         self._parts = parts
         self._seen = seen
-        self._ends = ends
+        self._ends = recovered.ends
+        self._times = SessionTimes(recovered.times)
         self._key = parts.keys.node_list(seen.value.node_id)
         self._busy = threading.Lock()
         self._ready: deque[tuple[int, int]] = deque()  # ids and their deadlines; each operation on it is one step
         self._doubtful: list[Claims] = []
         self._unsettled: Unsettled | None = None
         self._backoff = Backoff(DEFAULT_RETRY, parts.system.sleep, parts.system.jitter)
-        self._commits_since_checkpoint = opened
+        self._commits_since_checkpoint = recovered.opened
         self._releases = SessionReleases(seen.value.node_id, seen.value.epoch)
         self.node_id = seen.value.node_id
         self.session_number = seen.value.epoch
@@ -133,6 +134,15 @@ class NodeWriter:
         """Where the next upload of a stream has to start; None if the stream is not open on this node."""
         self._lifetime.check()
         return self._ends.end(stream_id)
+
+    def times(self, stream_id: int) -> Rows:
+        """When appends to a stream arrived, as the session found it: see `KnownTimes.of`. No request."""
+        self._lifetime.check()
+        return self._times.known.of(stream_id)
+
+    def log_times(self, log: TimeLog) -> None:
+        """Let commits and checkpoints tell when appends arrived, so that the next session need not read data."""
+        self._times.log = log
 
     def prepare(self, count: int = 1, deadline_seconds: float = 3600.0) -> list[int]:
         """Prepare ids for objects that are about to be written. No request while ids of earlier commits suffice.
@@ -207,7 +217,7 @@ class NodeWriter:
                 refuse_discontinuous(wanted, self._ends)
                 uploaded = self._write(wanted, deadline_seconds)
                 time_ms = self._parts.now_ms() if data_time_seconds is None else int(data_time_seconds * MILLISECONDS)
-                claims = make_claims(uploaded.ref, uploaded.ranges, {}, self.node_id, time_ms)
+                claims = self._times.added_to(make_claims(uploaded.ref, uploaded.ranges, {}, self.node_id, time_ms))
                 before = Unsettled(uploaded, claims, digest_of(wanted))
             self._unsettled = None
             try:
@@ -253,7 +263,7 @@ class NodeWriter:
         )
         claims = make_claims(ref, ObjectRanges.of(ranges), own, self.node_id, time_ms, unproven)
         with self._turn():
-            self._commit([claims])
+            self._commit([self._times.added_to(claims)])
 
     def commit_uploads(
         self, uploads: Sequence[tuple[ObjectRef, ObjectRanges]], *, ids_ahead: int | None = None
@@ -273,7 +283,7 @@ class NodeWriter:
         claims = []
         for ref, ranges in uploads:
             unproven = first_unproven(self._parts, [ref])
-            claims.append(make_claims(ref, ranges, {}, self.node_id, time_ms, unproven))
+            claims.append(self._times.added_to(make_claims(ref, ranges, {}, self.node_id, time_ms, unproven)))
         with self._turn():
             self._commit(claims, ids_ahead)
 
@@ -487,7 +497,8 @@ class NodeWriter:
                 self._seen = move_stream_objects(self._parts, self.node_id)
             except AccelError:
                 logger.warning("node %d: stream objects stay in the list for now", self.node_id, exc_info=True)
-        if self._commits_since_checkpoint >= self._parts.settings.checkpoint_commits:
+        are_many = self._commits_since_checkpoint >= self._parts.settings.checkpoint_commits
+        if are_many or len(self._seen.value.times) >= TIMES_MAX // 2:
             self._try_checkpoint()
 
     def _settle(self) -> None:
@@ -573,14 +584,17 @@ class NodeWriter:
         released = self._releases.ends  # while the move is not made, the next taker may rely on these
         known = self._ends.with_higher_ends(released.stream_ids, released.ends)
         ends = make_rows(STREAM_END, stream_id=known.stream_ids, end=known.ends)
-        checkpoint = Checkpoint(self.node_id, self._seen.value.next_order_id - 1, ends)
+        times = self._times.kept(self._ends)
+        checkpoint = Checkpoint(self.node_id, self._seen.value.next_order_id - 1, ends, times)
 
         def change(now: Checkpoint | None) -> Checkpoint | None:
-            is_older = now is None or now.order_id < checkpoint.order_id
-            return checkpoint if is_older else None
+            if now is None or (now.order_id, len(now.times)) < (checkpoint.order_id, len(times)):
+                return checkpoint
+            return None
 
         self._parts.keys.checkpoint(self.node_id).change(change)
         self._commits_since_checkpoint = 0
+        self._times.counts(checkpoint.order_id, times)
 
 
 def _is_prepared(node_list: NodeList, object_id: int) -> bool:

@@ -40,7 +40,7 @@ from accel.errors import AccelError, CatalogMissing, ImageRefused, MissingExtra,
 from accel.image import MetadataImage
 from accel.image_source import ImageSource, StaticImages, read_image
 from accel.lookup.accelerator import ReadAccelerator
-from accel.rendering import Output, printable
+from accel.rendering import Output, Shown, printable
 from accel.settings import Settings
 from accel.system import SYSTEM
 from accel.units import parse_size, parse_time, size_text, time_text
@@ -380,6 +380,22 @@ def reader_options(command: Command) -> Command:
         return command(*args, reader=ReaderChoice(image, store, policy), **others)
 
     return wrapped  # type: ignore[return-value]  # likewise
+
+
+def slow_log_option(command: Command) -> Command:
+    """`--slow-log` -> ``slow_log``, in seconds; None = no log."""
+    text = "Tell on stderr of lookups that took so long, with how they went."
+    return click.option("--slow-log", type=TIME, metavar="TIME", help=text)(command)
+
+
+@contextmanager
+def telling_slow(accelerator: ReadAccelerator, output: Output) -> Iterator[None]:
+    """Tells at the end, also of a command that fails, of the slow lookups that were kept: the last 32."""
+    try:
+        yield
+    finally:
+        for slow in accelerator.slow_lookups():
+            output.summary(Shown(slow.to_dict(), slow.text().splitlines()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from accel.errors import AccelError, Closed, InvalidRequest, LookupTimedOut, UnknownStream
 from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef
 from accel.image_source import ImageSource
-from accel.lookup.answer import Answer, Request
+from accel.lookup.answer import Answer, Request, check_seconds
 from accel.lookup.engine import Engine
+from accel.lookup.following import Asked
 from accel.lookup.lookup import Asking
 from accel.lookup.reading import BYTES_MAX, Ranges
 from accel.lookup.scripts import (
@@ -159,6 +160,21 @@ class AcceleratorBase:
         """
         return self._engine.images.follow()
 
+    def next_image(self, version: ImageVersion, timeout_seconds: float) -> Asked:
+        """Wait beside the caller for an image newer than this version; does not block.
+
+        For whoever follows: the source is asked as often as it is for a fetch that waits, and at once when it is told
+        of a change (`image_changed`). All who wait share one question.
+
+        Args:
+            version: of the image that is known.
+            timeout_seconds: how long to wait; at most 5 seconds.
+
+        Returns:
+            A future: the image; None = there was none in time; `RefreshFailed` = nobody knows. It raises as `refresh`.
+        """
+        return self._engine.images.ask_next(version, timeout_seconds)
+
     @property
     def image_age_seconds(self) -> float:
         """How long ago the image at hand was known to be the newest."""
@@ -189,7 +205,8 @@ class AcceleratorBase:
     def slow_lookups(self) -> tuple[SlowLookup, ...]:
         """The last lookups that took `Settings.slow_lookup_seconds` or longer, the latest one last; () without it.
 
-        Those of `get_objects`, `explain` and `fetch`, with failed ones, and ones that their callers gave up.
+        Those of `get_objects`, `explain`, `fetch` and `read`, with failed ones, and ones that their callers gave up. A
+        read makes several, one after the other; the time that it rests between two batches is not theirs.
         """
         slow = self._engines().slow_lookups
         return () if slow is None else slow.recent()
@@ -369,11 +386,13 @@ class ReadAccelerator(AcceleratorBase):
             start: the first offset wanted; the first object may begin before it.
             end: one past the last offset wanted; -1 for as far as there is data.
             limit: at most so many objects; 4 by default, as the production system asks.
-            deadline_seconds: give what is found by then, marked partial; None to wait as long as it takes.
+            deadline_seconds: give what is found by then, marked partial; 0 for what memory proves, None to wait as
+                long as it takes.
             max_fill_rounds: once the first object is found, at most so many rounds of loading for the others.
 
         Raises:
-            InvalidRequest: trimmed start, negative limit, end before start.
+            InvalidRequest: trimmed start, negative limit, number of rounds or deadline, end before start, or what is no
+                whole number.
             UnknownStream: the image does not have it; retryable unless that is the newest one.
             ObjectLost: an object that the newest image lists does not exist.
             InconsistentAnswer: the metadata is wrong.
@@ -382,6 +401,7 @@ class ReadAccelerator(AcceleratorBase):
 
         Complexity: known objects cost no request and O(limit log entries); docs/how-it-works.md has the rest.
         """
+        check_seconds("deadline_seconds", deadline_seconds)
         request = Request(stream_id, start, end, limit, max_fill_rounds)
         begun = self._begin(request)
         if isinstance(begun, Answer):
@@ -397,8 +417,9 @@ class ReadAccelerator(AcceleratorBase):
             For each request, in order, its answer, or the error that it failed with: one never fails the others.
 
         Raises:
-            InvalidRequest: more than 10,000 requests.
+            InvalidRequest: more than 10,000 requests, or a negative deadline.
         """
+        check_seconds("deadline_seconds", deadline_seconds)
         asked = checked_requests(requests)
         outcomes, rest = self._begin_many(asked)
         if rest:
@@ -425,8 +446,9 @@ class ReadAccelerator(AcceleratorBase):
         instead of being raised.
 
         Raises:
-            InvalidRequest: unknown stream, trimmed start, negative limit, end before start.
+            InvalidRequest: as `get_objects`; unknown stream.
         """
+        check_seconds("deadline_seconds", deadline_seconds)
         request = Request(stream_id, start, end, limit, max_fill_rounds)
         return self._run(self._explain(request, deadline_seconds))
 
@@ -442,8 +464,9 @@ class ReadAccelerator(AcceleratorBase):
 
         Raises:
             StillPending: the newest image still has a hole when the time is over.
-            As `get_objects` besides.
+            As `get_objects` besides; InvalidRequest for a negative time.
         """
+        check_seconds("timeout_seconds", timeout_seconds)
         return self._run(self._fetch(Request(stream_id, start, end, limit), timeout_seconds))
 
     def read(
@@ -465,13 +488,13 @@ class ReadAccelerator(AcceleratorBase):
             ranges: where the bytes of blocks come from, as `loaders.shared_loads.SharedChunks`; None = the store.
 
         Batches are whole: the first may begin before ``start``, the last may end after ``end``. The read stops after
-        the batch that brings the payload to ``max_bytes``, at the end, or at a hole; `Reading.ending` says which.
+        the batch that brings the payload to ``max_bytes``, at the end, or at a hole; `Reading.ending` says which. Where
+        ``end`` is ``start`` there is nothing to read: no batch is given, and nothing opened.
 
         Raises:
             As `get_objects`, while iterating; and again whenever a read that failed is asked for more.
         """
-        engine = self._engine
-        return Reading(engine, engine.start_read(stream_id, start, end, max_bytes), start, ranges)
+        return Reading(self._engine, stream_id, start, end, max_bytes, ranges)
 
     def _run(self, script: Script[T]) -> T:
         try:

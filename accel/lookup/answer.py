@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
@@ -121,12 +123,18 @@ def check_request(request: Request, image: MetadataImage) -> StreamImage:
     Not refused: an empty range (it gives the covering object), a start past the data (it gives nothing), a limit of 0.
 
     Raises:
-        InvalidRequest: negative stream, limit or start, an end before the start that is not -1, or a start below the
-            stream's first kept offset.
+        InvalidRequest: what is no whole number; negative stream, limit, start or number of rounds, an end before the
+            start that is not -1, or a start below the stream's first kept offset.
         UnknownStream: a stream that the image does not have.
     """
+    try:
+        _ = request.stream_id | request.start | request.end | request.limit  # which only whole numbers have
+    except TypeError:
+        raise _no_number(request) from None
     if request.limit < 0:
         raise InvalidRequest(f"expected a limit of at least 0, found {request.limit}")
+    if request.max_fill_rounds is not None:
+        _check_rounds(request.max_fill_rounds)
     if request.end != OPEN_END and request.start > request.end:
         raise InvalidRequest(f"expected an end of at least {request.start}, or -1 for an open one, found {request.end}")
     stream = image.streams.get(request.stream_id)
@@ -138,6 +146,39 @@ def check_request(request: Request, image: MetadataImage) -> StreamImage:
             f"found {request.start}"
         )
     return stream
+
+
+def _no_number(request: Request) -> InvalidRequest:
+    """What is wrong with a request of which not all are whole numbers."""
+    for name in ("stream_id", "start", "end", "limit"):
+        value = getattr(request, name)
+        try:
+            operator.index(value)
+        except TypeError:
+            hint = "; -1 is an open end" if name == "end" else ""
+            return InvalidRequest(f"expected a whole number as {name}, found {value!r}{hint}")
+    return InvalidRequest(f"expected whole numbers, found {request}")
+
+
+def _check_rounds(rounds: object) -> None:
+    if not isinstance(rounds, Integral) or rounds < 0:
+        raise InvalidRequest(f"expected max_fill_rounds of at least 0, or None for no bound, found {rounds!r}")
+
+
+def check_seconds(name: str, seconds: object) -> None:
+    """That a call may take so long.
+
+    Args:
+        name: of the argument, for the error.
+        seconds: a number, 0 for what memory proves; None for no bound.
+
+    Raises:
+        InvalidRequest: a negative time, or what is no number.
+    """
+    if seconds is None:
+        return
+    if not isinstance(seconds, Real) or not float(seconds) >= 0:
+        raise InvalidRequest(f"expected {name} of at least 0, found {seconds!r}")
 
 
 class Span(Protocol):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from accel.errors import AccelError
 from accel.image import OPEN_END
 from accel.lookup.accelerator import AcceleratorBase
-from accel.lookup.answer import Answer, Request
+from accel.lookup.answer import Answer, Request, check_seconds
 from accel.lookup.engine import Engine
 from accel.lookup.reading import BYTES_MAX, Ranges
 from accel.lookup.scripts import AT_ONCE_MAX, ReadingBase, Script, Wait, Waiting, checked_requests
@@ -67,6 +67,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         max_fill_rounds: int | None = None,
     ) -> Answer:
         """Which objects hold offsets [start, end) of a stream; see `ReadAccelerator.get_objects`."""
+        check_seconds("deadline_seconds", deadline_seconds)
         request = Request(stream_id, start, end, limit, max_fill_rounds)
         begun = self._begin(request)
         if isinstance(begun, Answer):
@@ -77,6 +78,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         self, requests: Iterable[Request], *, deadline_seconds: float | None = None
     ) -> list[Answer | AccelError]:
         """As `get_objects`, of many requests, whose loads share rounds; see `ReadAccelerator.get_objects_many`."""
+        check_seconds("deadline_seconds", deadline_seconds)
         places = asyncio.Semaphore(AT_ONCE_MAX)
         asked = checked_requests(requests)
         outcomes, rest = self._begin_many(asked)
@@ -104,6 +106,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         max_fill_rounds: int | None = None,
     ) -> Explanation:
         """The same lookup with its trace; see `ReadAccelerator.explain`."""
+        check_seconds("deadline_seconds", deadline_seconds)
         request = Request(stream_id, start, end, limit, max_fill_rounds)
         return await self._run(self._explain(request, deadline_seconds))
 
@@ -111,6 +114,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         self, stream_id: int, start: int, end: int = OPEN_END, limit: int = 4, *, timeout_seconds: float
     ) -> Answer:
         """Wait for newer images while there is a hole; see `ReadAccelerator.fetch`."""
+        check_seconds("timeout_seconds", timeout_seconds)
         return await self._run(self._fetch(Request(stream_id, start, end, limit), timeout_seconds))
 
     def read(
@@ -123,8 +127,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         ranges: Ranges | None = None,
     ) -> AsyncReading:
         """The record batches of offsets [start, end), for ``async for``; see `ReadAccelerator.read`."""
-        steps = self._engine.start_read(stream_id, start, end, max_bytes)
-        return AsyncReading(self._engine, steps, start, ranges)
+        return AsyncReading(self._engine, stream_id, start, end, max_bytes, ranges)
 
     async def _run(self, script: Script[T]) -> T:
         engine = self._engine

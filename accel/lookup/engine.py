@@ -19,7 +19,7 @@ from accel.lookup.following import ImageFollower
 from accel.lookup.hints import HintLoad, HintLoader, HintStore
 from accel.lookup.index_cache import EmptyIndexCache, SharedIndexCache
 from accel.lookup.lookup import Asking, begin
-from accel.lookup.reading import Ranges, ReadSteps, read_range
+from accel.lookup.reading import Ranges, ReadSteps, Watch, read_range
 from accel.lookup.stats import AcceleratorStats, Counters, LookupStats, NodeHint, count_answer
 from accel.lookup.steps import (
     AwaitMore,
@@ -193,8 +193,8 @@ class Engine:
         """The answer of a lookup that begins with this image, if memory proves all of it; else the steps left."""
         return begin(request, image, self._inputs, trace)
 
-    def start_read(self, stream_id: int, start: int, end: int, max_bytes: int) -> ReadSteps:
-        """The steps of a read."""
+    def start_read(self, stream_id: int, start: int, end: int, max_bytes: int, watch: Watch | None = None) -> ReadSteps:
+        """The steps of a read; its lookups are told to ``watch``."""
         return read_range(
             stream_id,
             start,
@@ -204,6 +204,7 @@ class Engine:
             span_size_bytes_max=self.settings.read_ahead_size_bytes,
             window_size_bytes=self.settings.read_window_size_bytes,
             blocks=None if self._inputs.hints is None else self.hints,
+            watch=watch,
         )
 
     def read_hint(self, step: OpenObjects) -> HintLoad | None:

@@ -47,7 +47,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.errors import AccelError
+from accel.errors import AccelError, LookupTimedOut
 from accel.image import OPEN_END, ImageVersion, NodeImage, OwnershipRange, version_number
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request
 from accel.lookup.known_ranges import KnownRanges, SnapshotFacts, covered_objects
@@ -749,7 +749,47 @@ class SlowLookups:
                 times,
             )
 
+    def watch(self) -> ReadWatch:
+        """What a read is to tell of its lookups."""
+        return ReadWatch(self)
+
     def recent(self) -> tuple[SlowLookup, ...]:
         """What is kept, the latest one last."""
         with self._lock:
             return tuple(self._kept)
+
+
+class ReadWatch:
+    """The lookups of one read, one after the other: what each did, and how long the read waited for it.
+
+    Args:
+        slow: keeps those that took long.
+
+    Threads: one at a time.
+    """
+
+    def __init__(self, slow: SlowLookups) -> None:
+        self._slow = slow
+        self._request: Request | None = None
+        self._seconds = 0.0
+        self.trace = Trace()
+
+    def begin(self, request: Request) -> Trace:
+        """A lookup begins; one that is not over yet was left."""
+        self.leave("the read began it again with the newest image")
+        self._request, self._seconds, self.trace = request, 0.0, self._slow.new_trace()
+        return self.trace
+
+    def waited(self, seconds: float) -> None:
+        """The read waited so long for it."""
+        self._seconds += seconds
+
+    def end(self, outcome: Answer | AccelError) -> None:
+        """It is over; nothing if there is none."""
+        if self._request is not None:
+            self._slow.note(self._request, outcome, self.trace, self._seconds)
+            self._request = None
+
+    def leave(self, reason: str = "the read gave the lookup up") -> None:
+        """The read goes on without its answer, or is over."""
+        self.end(LookupTimedOut(reason))

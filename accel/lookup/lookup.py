@@ -159,7 +159,7 @@ def _go_on(
                 image = newer or image
             continue
         except UnknownStream as error:
-            newer = yield from _newer_than_unknown(error, image, inputs, looked_again=looked_again)
+            newer = yield from newer_than_unknown(error, image, inputs, looked_again=looked_again)
             looked_again, image, begun = True, newer, None
             continue
         if answer.ending is not Ending.HOLE or looked_again or not inputs.may_refresh():
@@ -182,7 +182,7 @@ def lost(object_id: int, node_id: int, inputs: Inputs, failed: RefreshFailed | N
     return ObjectLost(object_id, inputs.key_of(object_id), node_id, *unconfirmed)
 
 
-def _newer_than_unknown(
+def newer_than_unknown(
     error: UnknownStream, image: MetadataImage, inputs: Inputs, *, looked_again: bool
 ) -> Asking[MetadataImage]:
     """An image that may have a stream which this one does not have.

@@ -22,12 +22,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from accel.errors import AccelError, AccessDenied, CorruptObject, KeyMissing, RangeInvalid
+from accel.errors import AccelError, AccessDenied, CorruptObject, KeyMissing, RangeInvalid, UnknownStream
 from accel.image import OPEN_END, ImageVersion, MetadataImage
-from accel.lookup.answer import Answer, Ending, FoundObject, Request
-from accel.lookup.lookup import Asking, Picks, lookup, lost
+from accel.lookup.answer import Answer, Ending, FoundObject, Request, check_request
+from accel.lookup.lookup import Asking, Picks, lookup, lost, newer_than_unknown
 from accel.lookup.steps import (
     AwaitAny,
     Begin,
@@ -48,6 +48,9 @@ from loaders.format import BatchColumns, BlockRow, decode_block_columns, find
 from loaders.format.spans import block_spans
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
+
+if TYPE_CHECKING:
+    from accel.lookup.explain import Trace
 
 LOOKUP_LIMIT = 4
 """Objects asked for in the first lookup of a read, as a fetch of the production system does."""
@@ -111,10 +114,22 @@ class Ranges(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """Is told of the lookups of a read, and has them taken down."""
+
+    def begin(self, request: Request) -> Trace:
+        """A lookup begins; one that is not over yet was left. Gives what it is to take down."""
+        ...
+
+    def end(self, outcome: Answer | AccelError) -> None:
+        """It is over."""
+        ...
+
+
 ReadSteps = Generator[Step | Batches, ReadSent, ReadEnd]
 
 
-def read_range(
+def read_range(  # noqa: PLR0913 - what is read, and how, stands side by side
     stream_id: int,
     start: int,
     end: int,
@@ -124,12 +139,14 @@ def read_range(
     span_size_bytes_max: int,
     window_size_bytes: int,
     blocks: Blocks | None = None,
+    watch: Watch | None = None,
 ) -> ReadSteps:
     """The record batches of offsets [start, end), in order.
 
     Batches are whole: the first may begin before ``start``, the last may end after ``end``. The read stops after the
-    batch that brings the payload to ``max_bytes``, so it gives at least one if there is one. Each of its lookups takes
-    the image of its time: a read may last longer than an image may be served from.
+    batch that brings the payload to ``max_bytes``, so it gives at least one if there is one. A range of no offsets
+    holds no records, wherever it lies: it is checked as any other, and nothing is opened for it. Each lookup of a read
+    takes the image of its time: a read may last longer than an image may be served from.
 
     Raises (from the generator):
         ValueError: a budget below 1.
@@ -139,7 +156,7 @@ def read_range(
         raise ValueError(f"expected max_bytes of at least 1, found {max_bytes}")
     budget = min(max_bytes, BYTES_MAX)
     sizes = _Sizes(span_size_bytes_max, window_size_bytes)
-    return _Reader(stream_id, start, end, budget, inputs, sizes=sizes, blocks=blocks).run()
+    return _Reader(stream_id, start, end, budget, inputs, sizes=sizes, blocks=blocks, watch=watch).run()
 
 
 class _Gone(Exception):
@@ -195,10 +212,11 @@ class _Finder:
     One thread at a time.
     """
 
-    def __init__(self, stream_id: int, start: int, end: int, inputs: Inputs) -> None:
+    def __init__(self, stream_id: int, start: int, end: int, inputs: Inputs, watch: Watch | None) -> None:
         self.stream_id = stream_id
         self.end = end
         self.inputs = inputs
+        self.watch = watch
         self.limit = LOOKUP_LIMIT
         self.next = start
         self.step: LookupStep | None = None
@@ -227,7 +245,8 @@ class _Finder:
         """Begin the next lookup, and take its first step."""
         self._picks, self.image_version = Picks(), image.version
         request = Request(self.stream_id, self.next, self.end, self.limit)
-        self._steps = lookup(request, image, self.inputs, picks=self._picks)
+        trace = None if self.watch is None else self.watch.begin(request)
+        self._steps = lookup(request, image, self.inputs, trace, self._picks)
         self.limit = LOOKUP_LIMIT_MAX
         self.go_on(None)
 
@@ -241,14 +260,19 @@ class _Finder:
             self.step = self._steps.send(sent)
         except StopIteration as stop:
             answer: Answer = stop.value
-            self._steps = self.step = None
+            self._end(answer)
             if answer.ending is Ending.HOLE or not answer.objects:
                 self.ending = answer.ending
             elif answer.ending is Ending.END:
                 self.ending = Ending.END
         except AccelError as error:
-            self._steps = self.step = None
+            self._end(error)
             self.error = error
+
+    def _end(self, outcome: Answer | AccelError) -> None:
+        self._steps = self.step = None
+        if self.watch is not None:
+            self.watch.end(outcome)
 
     def leave(self) -> None:
         """Leave the lookup, and what it found and nobody took: the next one goes on there, with the image of then."""
@@ -281,6 +305,7 @@ class _Reader:
         *,
         sizes: _Sizes,
         blocks: Blocks | None,
+        watch: Watch | None,
     ) -> None:
         self.stream_id = stream_id
         self.next = start
@@ -289,6 +314,7 @@ class _Reader:
         self.sizes = sizes
         self.inputs = inputs
         self.blocks = blocks
+        self.watch = watch
         self.key_of = inputs.key_of
         self.has_budget = max_bytes < BYTES_MAX
         self.is_wanted_on = self.has_budget or end != OPEN_END
@@ -297,13 +323,15 @@ class _Reader:
         self._start_over(start)
 
     def _start_over(self, offset: int) -> None:
-        self.finder = _Finder(self.stream_id, offset, self.end, self.inputs)
+        self.finder = _Finder(self.stream_id, offset, self.end, self.inputs, self.watch)
         self.slots: deque[_Slot] = deque()
         self.tickets: dict[int, _Slot | _Piece] = {}
         self.requests_under_way = self.bytes_ahead = 0
         self.planned_next, self.planned_left = offset, self.bytes_left
 
     def run(self) -> ReadSteps:
+        if self.next == self.end:
+            return (yield from self._end_at_once())
         retried_at = -1
         refreshed: ReadSent = None
         while True:
@@ -319,6 +347,19 @@ class _Reader:
                 retried_at = self.next
                 self._start_over(self.next)
                 refreshed = yield NeedImage(gone.slot.image_version)  # what comes of it is the current image then
+
+    def _end_at_once(self) -> Working[ReadEnd]:
+        """The end of a read of no offsets: only its question is checked."""
+        request = Request(self.stream_id, self.next, self.end)
+        image = yield CurrentImage()
+        if not isinstance(image, MetadataImage):
+            raise TypeError(f"expected an image, found {type(image).__name__}")
+        try:
+            check_request(request, image)
+        except UnknownStream as error:
+            newer = yield from newer_than_unknown(error, image, self.inputs, looked_again=False)
+            check_request(request, newer)
+        return ReadEnd(Ending.END, self.next)
 
     def _lost(self, gone: _Gone, refreshed: ReadSent) -> AccelError:
         if isinstance(gone.error, AccessDenied):

@@ -55,7 +55,7 @@ from loaders.lifetime import unpickled
 from loaders.parallel import Arrivals
 
 if TYPE_CHECKING:
-    from accel.lookup.explain import Trace
+    from accel.lookup.explain import ReadWatch, Trace
 
 
 T = TypeVar("T")
@@ -126,9 +126,14 @@ class ReadingBase:
 
     __reduce__ = unpickled("a read")
 
-    def __init__(self, engine: Engine, steps: ReadSteps, start: int, ranges: Ranges | None) -> None:
+    def __init__(
+        self, engine: Engine, stream_id: int, start: int, end: int, max_bytes: int, ranges: Ranges | None
+    ) -> None:
         self._engine = engine
-        self._script = _read(engine, steps, ranges)
+        slow = engine.slow_lookups
+        watch = None if slow is None else slow.watch()
+        steps = engine.start_read(stream_id, start, end, max_bytes, watch)
+        self._script = _read(engine, steps, ranges, watch)
         self._resume: Callable[[], Waiting | Batches] = partial(next, self._script)
         self._waiting: Waiting | None = None
         self._ready: list[RecordBatch] = []
@@ -210,13 +215,16 @@ class _ReadFetcher:
     Args:
         engine: does the loading.
         ranges: where the bytes of blocks come from; None = the store.
+        watch: has what lookups cost taken down; None where nobody asks for slow ones.
     """
 
-    def __init__(self, engine: Engine, ranges: Ranges | None) -> None:
+    def __init__(self, engine: Engine, ranges: Ranges | None, watch: ReadWatch | None) -> None:
         self._engine = engine
         self._ranges = ranges
+        self._watch = watch
         self._lookups = Fetcher(engine, Deadline(engine.system.timer, None), None)
         self._looking: OpenObjects | None = None
+        self._step_started = self._step_seconds = 0.0
         self._image_due_seconds = engine.system.timer() + IMAGE_HELD_SECONDS
         self._begun: dict[int, Future[Any]] = {}
         self._arrivals: Arrivals[int] = Arrivals()
@@ -228,15 +236,28 @@ class _ReadFetcher:
             return (yield from current_image(self._engine, Deadline(self._engine.system.timer, None)))
         if isinstance(step, Begin):
             return self._begin(step)
-        if isinstance(step, AwaitAny):
+        if isinstance(step, AwaitAny) and step.lookup is None:
             return (yield from self._await(step))
-        return (yield from self._lookups.answer(step))
+        timer = self._engine.system.timer
+        self._step_started = timer()
+        try:
+            return (yield from (self._await(step) if isinstance(step, AwaitAny) else self._lookups.answer(step)))
+        finally:
+            self._waited(timer() - self._step_started)
 
     def leave(self) -> None:
         """Give up what was begun and does not run yet. Does not wait for what runs."""
         for begun in self._begun.values():
             begun.cancel()
         self._begun.clear()
+        if self._watch is not None:
+            self._watch.leave()
+
+    def _waited(self, seconds: float) -> None:
+        """The read waited so long for a lookup, among others; while it waits for blocks alone, no lookup is slow."""
+        self._step_seconds += seconds
+        if self._watch is not None:
+            self._watch.waited(seconds)
 
     def _begin(self, step: Begin) -> Begun | None:
         begun = self._engine.begin(step.step, self._ranges)
@@ -248,12 +269,13 @@ class _ReadFetcher:
 
     def _await(self, step: AwaitAny) -> Script[Came]:
         if step.lookup is not None and step.lookup is not self._looking:
-            self._lookups.begin(step.lookup)
-            self._looking = step.lookup
+            self._look_up(step.lookup)
         slow_seconds = None if step.lookup is None else self._engine.settings.max_wait_load_seconds
         while True:
             begun = {ticket: _outcome(self._begun.pop(ticket)) for ticket in self._arrivals.take()}
             found = None if step.lookup is None else self._lookups.under_way.take()
+            if found is not None:
+                self._lookups.measure(self._step_seconds + self._engine.system.timer() - self._step_started)
             if begun or found is not None:
                 return Came(begun, found, self._is_image_due())
             signals = [self._arrivals.signal()]
@@ -261,6 +283,12 @@ class _ReadFetcher:
                 signals.append(self._lookups.under_way.signal())
             if not (yield Wait(signals, slow_seconds)) and self._lookups.under_way.is_overdue():
                 return Came({}, {})
+
+    def _look_up(self, step: OpenObjects) -> None:
+        if self._watch is not None:
+            self._lookups.trace = self._watch.trace
+        self._lookups.begin(step)
+        self._looking, self._step_seconds = step, 0.0
 
     def _is_image_due(self) -> bool:
         if self._engine.system.timer() < self._image_due_seconds:
@@ -277,15 +305,19 @@ def _outcome(begun: Future[Any]) -> Begun:
     return outcome
 
 
-def _read(engine: Engine, steps: ReadSteps, ranges: Ranges | None) -> Generator[Waiting | Batches, Any, ReadEnd]:
+def _read(
+    engine: Engine, steps: ReadSteps, ranges: Ranges | None, watch: ReadWatch | None
+) -> Generator[Waiting | Batches, Any, ReadEnd]:
     sent: ReadSent = None
-    fetcher = _ReadFetcher(engine, ranges)
+    fetcher = _ReadFetcher(engine, ranges, watch)
     try:
         while True:
             step = steps.send(sent)
             sent = (yield step) if isinstance(step, Batches) else (yield from fetcher.answer(step))
     except StopIteration as stop:
         end: ReadEnd = stop.value
+        if watch is not None:
+            watch.leave("the read had all that it wanted before the lookup was over")
         return end
     finally:
         fetcher.leave()
@@ -301,7 +333,7 @@ class Fetcher:
         self._engine = engine
         self._deadline = deadline
         self._images = images or deadline
-        self._trace = trace
+        self.trace = trace
         self.under_way = UnderWay(engine)
         self._has_asked = False
         self._told_seconds = 0.0
@@ -338,22 +370,22 @@ class Fetcher:
             if self.under_way.is_overdue():
                 came = {}
                 break
-        self._measure()
+        self.measure(self._engine.system.timer() - self._told_seconds)
         return came
 
     def begin(self, step: OpenObjects) -> None:
         """Start what a step asks for."""
         self._has_asked = True
-        if self._trace is not None:
+        if self.trace is not None:
             self._told_seconds = self._engine.system.timer()
         self.under_way.ask(step)
 
-    def _measure(self) -> None:
+    def measure(self, seconds: float) -> None:
+        """Take down what came since this was asked last, and how long it took; nothing if there is no trace."""
         cost, self.under_way.cost = self.under_way.cost, RoundCost()
-        if self._trace is not None:
+        if self.trace is not None:
             hint = (cost.hint_requests, cost.hint_bytes)
-            seconds = self._engine.system.timer() - self._told_seconds
-            self._trace.record_cost(cost.requests, cost.bytes_read, seconds, hint=hint)
+            self.trace.record_cost(cost.requests, cost.bytes_read, seconds, hint=hint)
 
 
 def current_image(engine: Engine, deadline: Deadline) -> Script[MetadataImage]:

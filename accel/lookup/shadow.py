@@ -26,7 +26,7 @@ from typing import Generic, Literal, TypeVar, get_args
 
 from accel.errors import LookupTimedOut
 from accel.lookup.accelerator import ReadAccelerator
-from accel.lookup.answer import Answer
+from accel.lookup.answer import Answer, check_seconds
 from accel.lookup.async_accelerator import AsyncReadAccelerator
 from accel.lookup.stats import ReportLimit
 from accel.system import SYSTEM, Components
@@ -83,6 +83,7 @@ def accelerate(
         system: the timer, for the log.
 
     Raises:
+        InvalidRequest: a negative deadline.
         ValueError: an unknown mode, or shadow mode without anybody to tell; from the function as well, for a mode that
             is said at the call.
         TypeError: ``get_objects`` is a coroutine function: it takes `accelerate_async`.
@@ -130,7 +131,7 @@ def accelerate_async(
     functions, called on the event loop.
 
     Raises:
-        ValueError: as `accelerate`.
+        InvalidRequest, ValueError: as `accelerate`.
         TypeError: ``get_objects`` is a plain function that gives no awaitable; from the call where that shows.
     """
     wrapping = _Wrapping(convert, mode, on_difference, fall_back=fall_back, seconds=deadline_seconds, system=system)
@@ -178,6 +179,7 @@ class _Wrapping(Generic[T]):
         self._falls_back = fall_back
         self._seconds = seconds
         self._reports = ReportLimit(system.timer)
+        check_seconds("deadline_seconds", seconds)
         if not callable(mode):
             _check_mode(mode)
         if on_difference is None and (callable(mode) or mode == "shadow"):

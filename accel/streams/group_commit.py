@@ -37,6 +37,7 @@ from accel.errors import (
     CommitRefused,
     FormatError,
     SessionFenced,
+    StreamsReleased,
     WriterStalled,
     WrongProcess,
 )
@@ -163,16 +164,17 @@ class GroupCommit:
             self._check_broken()
             self._held_bytes += size_bytes
 
-    def try_reserve(self, size_bytes: int, listener: Callable[[], object]) -> bool:
-        """Take room if there is some; otherwise the listener is called, once, when there may be."""
+    def try_reserve(self, size_bytes: int) -> bool:
+        """Take room if there is some; errors as `reserve`."""
         if not self.is_beside:
             self.reserve(size_bytes, 0.0)
             return True
-        if self._hold(size_bytes):
-            return True
+        return self._hold(size_bytes)
+
+    def when_freed(self, listener: Callable[[], object]) -> None:
+        """Call this once, when room comes free, or all has ended; in any thread. It must not wait."""
         with self._changed:
             self._room_listeners.append(listener)
-        return self._hold(size_bytes)
 
     def stalled(self, size_bytes: int, timeout_seconds: float) -> WriterStalled:
         """The error for those who have waited for room in vain."""
@@ -384,7 +386,7 @@ class GroupCommit:
             upload = self._uploads[0]
             if not upload.is_committed:
                 upload.put()
-                commit(self._parts, [upload])
+                self._list([upload])
             self._conclude(upload)
 
     def _is_due(self) -> bool:
@@ -474,10 +476,35 @@ class GroupCommit:
     def _commit(self, attempt: int = 1) -> None:
         try:
             while group := self._next_group():
-                commit(self._parts, group)
+                self._list(group)
                 attempt = 1
         except BaseException as error:  # noqa: BLE001 - goes to all who wait
             self._retry(error, self._commit, attempt)
+
+    def _list(self, group: Sequence[Upload]) -> None:
+        """Commit uploads together, without segments that other nodes have taken over."""
+        while True:
+            for upload in group:
+                upload.leave_out_released()
+                if not upload.is_committed:
+                    upload.put()  # no request if it is written
+            left = [upload for upload in group if not upload.is_committed]
+            try:
+                if left:
+                    commit(self._parts, left)
+            except StreamsReleased as error:
+                if not self._release(error):
+                    raise
+            else:
+                return
+
+    def _release(self, error: StreamsReleased) -> bool:
+        """Events that are not durable of segments that another node takes over fail; gives whether there are some."""
+        gone = [segment for segment in self._segments.listed() if segment.stream_id in error.stream_ids]
+        self._buffer.release(gone)
+        self._segments.forget(gone)
+        self._fail_appended(self._buffer.give_up(gone), error)
+        return bool(gone)
 
     def _next_group(self) -> list[Upload]:
         """The next uploads to commit, once those that are committed are concluded; none ends the work of committing."""
@@ -487,7 +514,7 @@ class GroupCommit:
                 if first is None or not first.is_committed:
                     group = []
                     for upload in self._uploads:
-                        if upload.written is None:
+                        if not upload.was_written:
                             break
                         group.append(upload)
                     self._is_committing = bool(group)
@@ -599,12 +626,11 @@ class GroupCommit:
         self._stopped.set()
         for source in sources:
             source.fail(error)
-        left = self._buffer.give_up()
-        self.fail(
-            (future for appended in left for future in appended.futures),
-            error,
-            sum(appended.size_bytes for appended in left),
-        )
+        self._fail_appended(self._buffer.give_up(), error)
+
+    def _fail_appended(self, left: Sequence[Appended], error: BaseException) -> None:
+        futures = (future for appended in left for future in appended.futures)
+        self.fail(futures, error, sum(appended.size_bytes for appended in left))
 
     def stop(self) -> None:
         """End all threads, after requests that are under way; what is not durable is lost."""

@@ -14,6 +14,7 @@ appends. One that another node has open is left to that node.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,9 +27,17 @@ import numpy as np
 
 from accel.catalog import NodeWriter, ObjectCatalog
 from accel.catalog.parts import CatalogParts
-from accel.catalog.records import OPEN
+from accel.catalog.records import OPEN, TIME_RECORD, Rows, no_rows
+from accel.catalog.session import StreamEnds
 from accel.catalog.stream_shards import shards_of
-from accel.errors import CommitRefused, IllegalState, InconsistentAnswer, NotInHistory, SegmentsElsewhere
+from accel.errors import (
+    AccelError,
+    CommitRefused,
+    IllegalState,
+    InconsistentAnswer,
+    NotInHistory,
+    SegmentsElsewhere,
+)
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import Integers, segment_text, some_ids
@@ -37,7 +46,7 @@ from accel.history.store.hosts import StreamName
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.events import HEADER, LENGTH_SIZE_BYTES, HostClock, encode_events, span_of
 from accel.streams.settings import SegmentsSettings
-from accel.streams.time_index import PartCache, SegmentTimeIndex, restore_times
+from accel.streams.time_index import PartCache, SegmentTimeIndex, records_of, restore_times, rows_of
 from accel.system import Components
 from loaders.backoff import Backoff
 from loaders.errors import DataNotFound, FormatLimit
@@ -46,6 +55,8 @@ from loaders.layout import time_part_prefix
 from loaders.lifetime import Threads
 from loaders.parallel import map_bounded
 from loaders.store import ObjectStore
+
+logger = logging.getLogger(__name__)
 
 # Appends that wait for an object
 
@@ -99,8 +110,10 @@ class OpenSegment:
         index: when its data arrived.
         end: where the next append begins.
         is_sealed: whether it takes none any more.
+        is_released: whether another node has taken it over; what was not durable then will not be by this one.
         waiting: batches that no object was made of.
         unacknowledged: events that are not durable, in their order, for those who wait for it.
+        is_told: whether the catalog knew of all its time records when it was opened.
     """
 
     name: StreamName
@@ -110,8 +123,10 @@ class OpenSegment:
     index: SegmentTimeIndex
     end: int
     is_sealed: bool = False
+    is_released: bool = False
     waiting: list[RecordBatch] = field(default_factory=list)
     unacknowledged: deque[Appended] = field(default_factory=deque)
+    is_told: bool = True
 
 
 APPEND_SIZE_BYTES_MAX: Final = 1 << 30
@@ -210,14 +225,21 @@ class AppendBuffer:
                 self._unacknowledged.pop(segment, None)
             return done
 
-    def give_up(self) -> list[Appended]:
-        """Everything that was appended and not acknowledged, whatever becomes of it."""
+    def give_up(self, segments: Collection[OpenSegment] | None = None) -> list[Appended]:
+        """What was appended to segments, or to all, and not acknowledged, whatever becomes of it."""
         with self._lock:
-            left = [appended for segment in self._unacknowledged for appended in segment.unacknowledged]
-            for segment in self._unacknowledged:
+            left: list[Appended] = []
+            for segment in list(self._unacknowledged) if segments is None else segments:
+                left += segment.unacknowledged
                 segment.unacknowledged.clear()
-            self._unacknowledged.clear()
+                self._unacknowledged.pop(segment, None)
             return left
+
+    def release(self, segments: Collection[OpenSegment]) -> None:
+        """Take no more appends to segments that another node has taken over."""
+        with self._lock:
+            for segment in segments:
+                segment.is_sealed = segment.is_released = True
 
     def _append(self, segment: OpenSegment, payloads: Sequence[bytes], value: int | None) -> int:
         count = span_of(payloads, segment.unit)
@@ -467,10 +489,12 @@ class OpenSegments:
     def __post_init__(self) -> None:
         self._lock = Lock()
         self._open: dict[tuple[StreamName, int], OpenSegment] = {}
+        self._by_stream: dict[int, OpenSegment] = {}
         self._accelerator: ReadAccelerator | None = None
         self._cache = PartCache(self.settings.cache_bytes)
         # Threads of its own: those of the catalog are needed by what is done in here, and would wait for themselves.
         self._executor = Threads(self.settings.parallel_segments, "accel-segments")
+        self.node.log_times(self)
 
     @property
     def accelerator(self) -> ReadAccelerator:
@@ -494,6 +518,7 @@ class OpenSegments:
         with self._lock:
             for segment in segments:
                 self._open.pop((segment.name, segment.segment_id), None)
+                self._by_stream.pop(segment.stream_id, None)
 
     def find(self, name: StreamName, ids: Collection[int], *, is_step: bool = False) -> FoundSegments:
         """Open segments; those that are sealed are told apart.
@@ -504,8 +529,9 @@ class OpenSegments:
             is_step: whether this is a step of a workflow, for which those that another node has open are told apart,
                 too. For writers they are refused, before anything is opened.
 
-        Requests: for those that are not open here yet, 1 or 2 for each to the history and its time index, what reading
-        the data behind the index costs, and 1 for each bucket of the catalog that they lie in.
+        Requests: for those that are not open here yet, 2 for each, to the history and its time index, and 1 for each
+        bucket of the catalog of those that the session has not open. Where the catalog does not know all time records,
+        besides, what reading the data behind the index costs, and a checkpoint.
 
         Raises:
             CommitRefused: a segment that another node has open.
@@ -515,7 +541,9 @@ class OpenSegments:
         stream_ids = {
             segment_id: self.directory.stream_id(name, segment_id) for segment_id in ids if segment_id not in segments
         }
-        spans = stream_spans(self.catalog.parts, stream_ids.values())
+        # Of its own streams the session knows; a take-over it would miss is refused when it commits.
+        to_ask = [item for item in stream_ids.values() if is_step or self.node.end(item) is None]
+        spans = stream_spans(self.catalog.parts, to_ask)
         known_spans = {item: spans[stream_id] for item, stream_id in stream_ids.items() if stream_id in spans}
         sealed = {item: span for item, span in known_spans.items() if not span.is_open}
         elsewhere = {item: span for item, span in known_spans.items() if span.is_open_beside(self.node.node_id)}
@@ -530,10 +558,13 @@ class OpenSegments:
         }
         self.begin(to_open.values())
         opened = map_bounded(self._executor, lambda item: self._opened(name, *item), to_open.items())
-        self._restore([segment for segment in opened if segment.index.end_offset < segment.end], spans)
+        self._restore([segment for segment in opened if segment.index.end_offset < segment.end])
         segments |= {segment.segment_id: segment for segment in opened}
         with self._lock:
             self._open.update({(name, item): segment for item, segment in segments.items()})
+            self._by_stream.update({segment.stream_id: segment for segment in segments.values()})
+        if not all(segment.is_told for segment in opened):
+            self._tell()
         return FoundSegments(segments, sealed, elsewhere)
 
     def begin(self, stream_ids: Collection[int]) -> None:
@@ -571,6 +602,27 @@ class OpenSegments:
             keys = [info.key for info in self.store.list(time_part_prefix(stream_id))]
             erase_keys(self.store, keys[::-1])  # what is left of a chain, if that stops half-way, is one
 
+    # For the session's commits and checkpoints: see `TimeLog`
+
+    def appended(self, stream_ids: Integers, starts: Integers, ends: Integers) -> Rows:
+        """Time records of appends within these ranges. O(streams)."""
+        pieces = [no_rows(TIME_RECORD)]
+        for stream_id, start, end in zip(stream_ids.tolist(), starts.tolist(), ends.tolist(), strict=True):
+            if (segment := self._by_stream.get(stream_id)) is not None:
+                pieces.append(rows_of(stream_id, segment.index.ended_within(start, end)))
+        return np.concatenate(pieces)
+
+    def kept(self, ends: StreamEnds) -> Rows:
+        """Time records that are in memory, up to these ends, and the last one of each segment that has moved."""
+        pieces = [no_rows(TIME_RECORD)]
+        known = [(segment, ends.end(segment.stream_id)) for segment in self.listed()]
+        pieces += [segment.index.rows(segment.stream_id, end) for segment, end in known if end is not None]
+        return np.concatenate(pieces)
+
+    def stream_ids(self) -> Integers:
+        """The streams of all that are open here."""
+        return np.array([segment.stream_id for segment in self.listed()], dtype=np.int64)
+
     def close(self) -> None:
         """Stop its threads, and reading."""
         self._executor.shutdown(wait=True)
@@ -578,6 +630,7 @@ class OpenSegments:
             self._accelerator.close()
 
     def _opened(self, name: StreamName, segment_id: int, stream_id: int) -> OpenSegment:
+        known = records_of(self.node.times(stream_id))
         index = SegmentTimeIndex.open(
             self.store,
             stream_id,
@@ -585,17 +638,27 @@ class OpenSegments:
             cache=self._cache,
             backoff=self.backoff,
             moved_records_max=self.settings.moved_records_max,
+            memory=known,
         )
         end = self.node.end(stream_id) or 0
         if index.end_offset > end:
             found = f"one up to {index.end_offset}: was a commit undone?"
             raise InconsistentAnswer(f"stream {stream_id}: expected a time index up to its end {end}, found {found}")
-        return OpenSegment(name, segment_id, stream_id, self.directory.unit(name), index, end)
+        is_told = end == 0 or (known is not None and known.end_offset == index.end_offset == end)
+        return OpenSegment(name, segment_id, stream_id, self.directory.unit(name), index, end, is_told=is_told)
 
-    def _restore(self, segments: Collection[OpenSegment], spans: Mapping[int, StreamSpan]) -> None:
+    def _tell(self) -> None:
+        """What had to be read from data is taken down at once: a process that dies soon is followed by a quick one."""
+        try:
+            self.node.checkpoint()
+        except AccelError:  # it saves work; the next one is written after some commits
+            logger.warning("time indexes that were read again are not taken down yet", exc_info=True)
+
+    def _restore(self, segments: Collection[OpenSegment]) -> None:
         if not segments:
             return
         accelerator = self.accelerator
+        spans = stream_spans(self.catalog.parts, [segment.stream_id for segment in segments])
 
         def restore(segment: OpenSegment) -> int:
             start = spans[segment.stream_id].start

@@ -32,6 +32,7 @@ from accel.catalog.shard_writes import trim_streams
 from accel.history.rules.segments import Segments
 from accel.history.rules.values import IdMap, Integers
 from accel.history.store.hosts import StreamName
+from accel.streams.acknowledgements import WriteFuture
 from accel.streams.group_commit import GroupCommit
 from accel.streams.open_segments import (
     AppendBuffer,
@@ -176,15 +177,20 @@ class ObjectSegments:
         stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in owners}
         with self._turn():
             self._node.take_over({stream_ids[segment_id]: node_id for segment_id, node_id in owners.items()})
+            self._segments.accelerator.refresh()  # time indexes are restored from what the others wrote last
             self._segments.find(stream, owners)
 
-    def append(self, stream: StreamName, segment_id: int, payloads: Sequence[bytes]) -> None:
+    def append(self, stream: StreamName, segment_id: int, payloads: Sequence[bytes]) -> WriteFuture:
         """Append events as one batch; in memory until an object is made of it. Waits if too much is in memory.
 
         Args:
             stream: scope and stream.
             segment_id: the segment.
             payloads: of the events, at least one.
+
+        Returns:
+            The place of the first event, once all are durable; or `StreamsReleased` if another node takes the segment
+            over before, which `flush` does not tell.
 
         Raises:
             SegmentSealed: the segment takes none any more.
@@ -199,12 +205,14 @@ class ObjectSegments:
         check_append(payloads)
         size_bytes = size_bytes_of(payloads)
         self.commits.reserve(size_bytes, ROOM_SECONDS)
+        future = WriteFuture(self.commits.acks)
         try:
-            self._buffer.append(segment, payloads, size_bytes=size_bytes)
+            self._buffer.append(segment, payloads, [future], size_bytes)
         except BaseException:
             self.commits.release(size_bytes)
             raise
         self.commits.add(None, size_bytes)
+        return future
 
     def append_open(self, stream: StreamName, segment_id: int, events: Events) -> None:
         """Append events of writers, for which room was taken, as one batch. No request.
@@ -229,7 +237,9 @@ class ObjectSegments:
         return segment is not None and segment.is_sealed
 
     def flush(self) -> None:
-        """Make everything durable that was appended before. Requests: 2 for each object, and those of its parts.
+        """Make everything durable that was appended before, but for what another node takes over.
+
+        Requests: 2 for each object, and those of its parts.
 
         Raises:
             SessionFenced: a newer session writes for this node; what is in memory will never be durable.

@@ -12,7 +12,7 @@ class SegmentsSettings:
     """Bounds of one `ObjectSegments`.
 
     Args:
-        linger_seconds: how long the first event waits for others before an object is made of them; 2 ms. Longer makes
+        linger_seconds: how long the first event waits for others before an object is made of them; 1 ms. Longer makes
             fewer and larger objects, and fewer requests; 0 waits for nothing.
         batch_bytes: when this many bytes wait, nothing is waited for; 16 MiB. Also what one object brings of several
             transactions, at least one of them.
@@ -32,7 +32,7 @@ class SegmentsSettings:
         ValueError: a number of 0 or below, but for `linger_seconds`.
     """
 
-    linger_seconds: float = 0.002
+    linger_seconds: float = 0.001
     batch_bytes: int = 16 * MIB
     uploads_at_once: int = 4
     waiting_bytes_max: int = 64 * MIB

@@ -23,7 +23,8 @@ records there are compared with those here:
 
 Records in memory are lost with the process. They stand in the data as well: a batch is one append, ends where its
 record ends, and has its clock value logged. `restore_times` makes the lost records again, the same as they were, from
-the batches behind the last moved record.
+the batches behind the last moved record. A host that writes them also tells its commits and checkpoints of them, at no
+request (`rows_of`), so that the next one begins with these (`records_of`) and reads no data.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
+from accel.catalog.records import TIME_RECORD, Rows, make_rows, no_rows
 from accel.errors import InconsistentAnswer
 from accel.history.rules.configuration import OffsetUnit
 from accel.lookup.accelerator import ReadAccelerator
@@ -449,10 +451,11 @@ class SegmentTimeIndex:
         cache: PartCache | None = None,
         backoff: Backoff | None = None,
         moved_records_max: int = MOVED_RECORDS_MAX,
+        memory: SegmentTimes | None = None,
     ) -> SegmentTimeIndex:
         """The index of a segment as the store has it; the clock is seeded with its highest value.
 
-        One listing for each 1,000 parts, and one request for 16 bytes if there are any.
+        One listing for each 1,000 parts, and one request for 16 bytes if there are any that `memory` does not tell of.
 
         Args:
             store: where the parts lie.
@@ -461,6 +464,8 @@ class SegmentTimeIndex:
             cache: keeps parts that are read; best shared by all segments of the store. None = one of its own.
             backoff: for writes in doubt. None = that of tables.
             moved_records_max: records of one part.
+            memory: records that were in the memory of an earlier process, and taken down there; the index goes on with
+                them. If the parts end before they begin, they count for nothing.
 
         Raises:
             CorruptObject: parts that do not follow one another; and StoreError.
@@ -468,7 +473,8 @@ class SegmentTimeIndex:
         parts = TimeParts(store, stream_id, PartCache() if cache is None else cache)
         backoff = backoff or Backoff(RetrySettings(), SYSTEM.sleep, SYSTEM.jitter)
         index = cls(parts, clock, backoff, moved_records_max)
-        index.refresh()
+        if memory is None or not index._resumed(memory):
+            index.refresh()
         return index
 
     @property
@@ -586,6 +592,24 @@ class SegmentTimeIndex:
                 self._move(min(due, self._moved_records_max))
             return self._parts.records - before
 
+    def ended_within(self, start: int, end: int) -> TimeRecords:
+        """The records in memory that end behind an offset, and not behind another one. O(log records)."""
+        memory = self._view().memory
+        first, after = memory.ended_by(start), memory.ended_by(end)
+        begin = int(memory.rows[first - 1, 0]) if first else memory.start_offset
+        return TimeRecords(memory.rows[first:after], memory.first_record + first, begin)
+
+    def rows(self, stream_id: int, end: int) -> Rows:
+        """For a checkpoint, of `stream_id`: those in memory up to an end, and the last one that has moved."""
+        with self._lock:
+            memory, value = self._memory.view(), self._memory.start_value
+        due = memory.rows[: memory.ended_by(end)]
+        rows = rows_of(stream_id, TimeRecords(due, memory.first_record, memory.start_offset))
+        if memory.first_record == 0 or not _fit(value):
+            return rows
+        moved = np.array([(memory.start_offset, value)], dtype=">u8")
+        return np.concatenate((rows_of(stream_id, TimeRecords(moved, memory.first_record - 1)), rows))
+
     def refresh(self) -> int:
         """Take notice of parts that others wrote. One listing for each 1,000; more requests only if there are any.
 
@@ -598,6 +622,22 @@ class SegmentTimeIndex:
         """
         with self._moving:
             return self._learn()
+
+    def _resumed(self, memory: SegmentTimes) -> bool:
+        """Go on with records from elsewhere; false if the parts do not end among them."""
+        with self._moving:
+            new = list(self._parts.newer())
+            after = new[-1].after if new else 0
+            known = memory.view()
+            if not known.first_record <= after <= known.records:
+                return False
+            with self._lock:
+                if new:
+                    self._parts.add(new, known.end_of(after - 1) if after > known.first_record else known.start_offset)
+                memory.drop(after - known.first_record)
+                self._memory = memory
+                self._clock.seed(memory.last_value)
+            return True
 
     def _view(self) -> IndexView:
         with self._lock:
@@ -651,6 +691,40 @@ class SegmentTimeIndex:
                 self._memory = SegmentTimes(after, end.end_offset, end.value)
             self._clock.seed(end.value)
             return True
+
+
+# What commits and checkpoints are told
+
+
+def rows_of(stream_id: int, records: TimeRecords) -> Rows:
+    """Records as TIME_RECORD rows, without their commit; none if a number does not fit into 63 bits. O(records)."""
+    if not len(records) or not _fit(int(records.rows.max())):
+        return no_rows(TIME_RECORD)
+    numbers = np.arange(records.first_record, records.records)
+    ends, values = records.rows.astype(np.int64).T
+    return make_rows(TIME_RECORD, stream_id=stream_id, record=numbers, end=ends, value=values, commit=0)
+
+
+def records_of(rows: Rows) -> SegmentTimes | None:
+    """Records of TIME_RECORD rows of one stream that follow one another; None if there are none. O(records).
+
+    Those are the records of its index from the first one on; a first one that is not record 0 has moved to a part.
+    """
+    if not len(rows):
+        return None
+    first = rows[0]
+    is_moved = int(first["record"] != 0)
+    start = (int(first["record"]) + 1, int(first["end"]), int(first["value"])) if is_moved else (0, 0, 0)
+    try:
+        memory = SegmentTimes(*start)
+        memory.extend(np.stack((rows["end"], rows["value"]), axis=1)[is_moved:].astype(">u8").tobytes())
+    except ValueError:  # numbers that a damaged record may have
+        return None
+    return memory
+
+
+def _fit(number: int) -> bool:
+    return number <= np.iinfo(np.int64).max
 
 
 # Restoring the end from the data

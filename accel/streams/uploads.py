@@ -41,7 +41,7 @@ import msgspec
 
 from accel.catalog import NodeWriter
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX
-from accel.errors import CommitRefused
+from accel.errors import CommitRefused, StreamsReleased
 from accel.history.rules.segments import Segments
 from accel.history.store.hosts import StreamName
 from accel.streams.open_segments import AppendBuffer, OpenSegments, SegmentSealed, Taken, erase_keys, stream_spans
@@ -261,7 +261,8 @@ class Upload:
         intent: which transactions it merges.
 
     Attributes:
-        written: the object and what it holds, once it is written.
+        written: the object and what it holds, while it is written.
+        was_written: whether it ever was; then it may be committed, written again before if need be.
         is_committed: whether it is listed; then all of it is durable.
         is_doubtful: whether a commit of it was sent whose outcome is not known.
     """
@@ -274,6 +275,7 @@ class Upload:
         self.written: tuple[ObjectRef, ObjectRanges] | None = None
         self.is_doubtful = False
         self.is_committed = False
+        self.was_written = False
 
     @property
     def segments(self) -> Taken:
@@ -299,6 +301,18 @@ class Upload:
                 self.written = self._parts.backoff.repeat(
                     self._write, lambda error: error.retryable or isinstance(error, helps), self._attempts
                 )
+        self.was_written = True
+
+    def leave_out_released(self) -> None:
+        """Before the commit: leave out segments that other nodes have taken over. No request.
+
+        Then it is to be written again, or counts as committed if nothing is left of it. One that merges transactions
+        stays as it is: all of it comes, or nothing.
+        """
+        kept = {segment: batches for segment, batches in self._taken.items() if not segment.is_released}
+        if len(kept) < len(self._taken) and self._intent is None:
+            self._taken, self.written = kept, None
+            self.is_committed = not kept
 
     def finish(self) -> None:
         """After the commit: data of the transactions that it merged, and the intent, are deleted."""
@@ -347,12 +361,15 @@ def commit(parts: UploadParts, uploads: Sequence[Upload]) -> None:
         SessionFenced: a newer session writes for this node; what is not durable will never be.
         CommitRefused: one cannot be committed any more, and whether an earlier attempt was is not known: a new session
             of the node finds out.
+        StreamsReleased: another node takes some of their streams over; none was committed.
         AccelError: do it again, with the same objects.
         Those that were committed say so (`is_committed`).
     """
     with uploads[0].noted():
         try:
             _commit_together(parts, uploads)
+        except StreamsReleased:  # certainly not committed; the others can be, without these streams
+            raise
         except CommitRefused:
             if len(uploads) > 1:  # which of them is refused shows when each comes alone
                 for upload in uploads:

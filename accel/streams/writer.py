@@ -24,12 +24,14 @@ Source: PDP-32; PDP-28; docs/history.md, "A commit".
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Lock
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 from uuid import UUID
 
 from accel.errors import (
@@ -67,6 +69,7 @@ from loaders.lifetime import Lifetime
 logger = logging.getLogger(__name__)
 
 Key = bytes | str
+Taken = TypeVar("Taken", WriteFuture, list[WriteFuture])
 
 
 class StreamWriter:
@@ -193,6 +196,23 @@ class StreamWriter:
         size_bytes = size_bytes_of(payloads)
         self._commits.reserve(size_bytes, self.settings.room_seconds)
         return self._take_many(positions, payloads, size_bytes)
+
+    def write_now(self, payload: bytes, key: Key) -> WriteFuture | None:
+        """As `write` outside of transactions, and waits for nothing: None if there is no room for it."""
+        self._lifetime.check()
+        check_append([payload])
+        position = key_position(_key_bytes(key))
+        size_bytes = len(payload) + OVERHEAD_BYTES
+        return self._take_one(position, payload, size_bytes) if self._commits.try_reserve(size_bytes) else None
+
+    def write_many_now(self, events: Iterable[tuple[bytes, Key]]) -> list[WriteFuture] | None:
+        """As `write_many` outside of transactions; likewise."""
+        self._lifetime.check()
+        payloads, positions = _checked_events(events)
+        size_bytes = size_bytes_of(payloads)
+        if not payloads:
+            return []
+        return self._take_many(positions, payloads, size_bytes) if self._commits.try_reserve(size_bytes) else None
 
     def flush(self) -> None:
         """Make everything durable that was written before outside of transactions, by this writer, and wait for it.
@@ -518,6 +538,122 @@ class StreamWriter:
             raise OperationNotAllowed(f"expected {expected}; waited {self.settings.wait_seconds} s for it: try again")
         self._system.sleep(self.settings.pause_seconds)
         return waited + 1
+
+
+# For asyncio
+
+
+class AsyncStreamWriter:
+    """Writes events to one stream from an event loop; arguments, results and errors are those of `StreamWriter`.
+
+        async with AsyncStreamWriter(stream, host) as writer:
+            future = await writer.write(b"an event", key=b"order-17")
+            print(await future)                             durable from here on: its segment and offset
+
+    A task that is cancelled while it waits for room has written nothing; one that is cancelled while it waits for a
+    future, or in `flush`, loses no event: it is written once, and becomes durable. What asks the store is done in
+    threads, and goes on there if the task is cancelled.
+
+    Threads: those of one event loop, any number of tasks.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        host: ObjectSegments,
+        *,
+        settings: StreamWriterSettings = StreamWriterSettings(),  # noqa: B008 - immutable
+        system: Components | None = None,
+    ) -> None:
+        self.settings = settings
+        self._open = partial(StreamWriter, stream, host, settings=settings, system=system)
+        self._opening: asyncio.Future[StreamWriter] | None = None
+        self._commits = host.commits
+        self._system = host.system if system is None else system
+
+    async def __aenter__(self) -> Self:
+        await self._writer()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self.close()
+
+    async def write(self, payload: bytes, key: Key, *, transaction: UUID | None = None) -> WriteFuture:
+        """See `StreamWriter.write`; waits for room alone, and not in the loop's thread."""
+        writer = await self._writer()
+        if transaction is None:
+            return await self._taken(partial(writer.write_now, payload, key), size_bytes_of([payload]))
+        return writer.write(payload, key, transaction=transaction)
+
+    async def write_many(
+        self, events: Iterable[tuple[bytes, Key]], *, transaction: UUID | None = None
+    ) -> list[WriteFuture]:
+        """See `StreamWriter.write_many`; likewise."""
+        writer = await self._writer()
+        pairs = list(events)
+        if transaction is None:
+            return await self._taken(partial(writer.write_many_now, pairs), size_bytes_of(each for each, _ in pairs))
+        return writer.write_many(pairs, transaction=transaction)
+
+    async def flush(self) -> None:
+        """See `StreamWriter.flush`."""
+        await asyncio.to_thread((await self._writer()).flush)
+
+    async def carry_out_requests(self) -> list[str]:
+        """See `StreamWriter.carry_out_requests`."""
+        return await asyncio.to_thread((await self._writer()).carry_out_requests)
+
+    async def begin_transaction(self, *, lease_ms: int | None = None, writer_id: str | None = None) -> UUID:
+        """See `StreamWriter.begin_transaction`."""
+        begin = (await self._writer()).begin_transaction
+        return await asyncio.to_thread(begin, lease_ms=lease_ms, writer_id=writer_id)
+
+    async def commit_transaction(self, transaction: UUID) -> None:
+        """See `StreamWriter.commit_transaction`."""
+        await asyncio.to_thread((await self._writer()).commit_transaction, transaction)
+
+    async def abort_transaction(self, transaction: UUID) -> None:
+        """See `StreamWriter.abort_transaction`."""
+        await asyncio.to_thread((await self._writer()).abort_transaction, transaction)
+
+    async def close(self) -> None:
+        """See `StreamWriter.close`."""
+        await asyncio.to_thread((await self._writer()).close)
+
+    async def _writer(self) -> StreamWriter:
+        """The writer, opened once, in a thread: it asks the store for its segments."""
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
+        opening = self._opening
+        try:
+            return await asyncio.shield(opening)
+        except AccelError:
+            if self._opening is opening:
+                self._opening = None  # the next one tries again
+            raise
+
+    async def _taken(self, take: Callable[[], Taken | None], size_bytes: int) -> Taken:
+        deadline = self._system.timer() + self.settings.room_seconds
+        while (taken := take()) is None:
+            loop, woken = asyncio.get_running_loop(), asyncio.Event()
+            self._commits.when_freed(partial(_wake, loop, woken))
+            if (taken := take()) is not None:
+                break
+            left = deadline - self._system.timer()
+            try:
+                async with asyncio.timeout(max(0.0, left)):
+                    await woken.wait()
+            except TimeoutError:
+                raise self._commits.stalled(size_bytes, self.settings.room_seconds) from None
+        return taken
+
+
+def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+        loop.call_soon_threadsafe(woken.set)
 
 
 def _checked_events(events: Iterable[tuple[bytes, Key]]) -> tuple[list[bytes], list[float]]:

@@ -70,6 +70,12 @@ def table_rows(page: Path) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
+def cost_text(*numbers: float) -> str:
+    """Means of counts as a person writes them, such as "116 / 8.4"."""
+    texts = [(f"{each:.0f}", f"{each:.1f}") for each in numbers]
+    return " / ".join(whole if len(whole) > 1 or tenths.endswith(".0") else tenths for whole, tenths in texts)
+
+
 def _slug(heading: str) -> str:
     plain = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading)
     return re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")

@@ -13,6 +13,7 @@ from accel.catalog.keys import shard_key
 from accel.catalog.stream_shards import shard_of, shards_of
 from accel.history.records import ALL_FORMS
 from accel.streams.groups import READER_GROUP
+from accel.streams.owners import OWNER
 from accel.streams.rules import events, transaction_data
 from accel.streams.uploads import MERGE_INTENT
 from loaders.tables import FORMAT_FORM, FormRegistry
@@ -47,6 +48,7 @@ KINDS = {
     "stream end": records.STREAM_END,
     "sketch": records.SKETCH,
     "released range": records.RELEASED,
+    "time record": records.TIME_RECORD,
     "read object": records.READ_OBJECT,
     "read range": records.READ_RANGE,
 }
@@ -168,7 +170,7 @@ def test_no_form_is_left_out() -> None:
 def test_every_version_stands_in_the_page() -> None:
     shown = {row[0].strip("`"): row[2:] for row in cells(section("Which release writes what"))}
     versions = {name: form.version for name, form in {**FORMS, "format": FORMAT_FORM}.items()}
-    versions |= {form.name: form.version for form in (READER_GROUP,)} | {MERGE_INTENT.name: MERGE_INTENT.version}
+    versions |= {form.name: form.version for form in (READER_GROUP, OWNER)} | {MERGE_INTENT.name: MERGE_INTENT.version}
     versions |= {"layout of the bucket": FORMAT_VERSION, "envelope": ENVELOPE_VERSION, "packed columns": VERSION}
     versions |= {"list of events": events.VERSION, "data of a transaction": transaction_data.VERSION}
     [versions["each form of [stream history](#stream-history)"]] = {form.version for form in ALL_FORMS}

@@ -20,6 +20,7 @@ from loaders.tables.envelope import VALUE_START
 from tests.docs.pages import ROOT, table_rows
 
 OPERATIONS = ROOT / "docs" / "operations.md"
+HOW_IT_WORKS = ROOT / "docs" / "how-it-works.md"
 MONTH_SECONDS = 30 * 86_400
 GET_USD, PUT_USD = 0.0004 / 1000, 0.005 / 1000
 UPLOADS = MONTH_SECONDS // 60
@@ -69,6 +70,30 @@ def test_the_costs_of_a_month_are_requests_times_prices(what: str, gets: int, pu
     told = [f"{count:,} {verb}" for count, verb in counts if count]
     assert sorted(re.split(", (?=[0-9,]+ [A-Z])", row[1])) == sorted(told)
     assert row[2] == f"{gets * GET_USD + (puts + lists) * PUT_USD:.2f}"
+
+
+def test_the_costs_of_a_day_are_those_of_the_published_table() -> None:
+    [load_all, spread] = [_tenth_at_random()[column] for column in (0, 4)]
+    text = " ".join(OPERATIONS.read_text().split())
+    told = re.search(
+        r"at ([0-9.]+) USD a million .*?: ([0-9,]+) GETs each with spread is ([0-9,]+) USD a day; "
+        r"([0-9,]+) GETs each, opening everything, is ([0-9,]+)\.",
+        text,
+    )
+    assert told
+    price, *numbers = (float(each.replace(",", "")) for each in told.groups())
+    assert price / 1_000_000 == pytest.approx(GET_USD)
+    dollars = [round(gets * 10 * 86_400 * price / 1_000_000) for gets in (spread, load_all)]
+    assert numbers == [spread, dollars[0], load_all, dollars[1]]
+    assert f"8 to about {round(spread, -1):.0f} where a tenth" in text
+
+
+def _tenth_at_random() -> list[float]:
+    """GETs by policy of the row "in 10 %", random, of 5,000 objects."""
+    rows = [row for row in table_rows(HOW_IT_WORKS) if len(row) == 8]
+    middle = next(number for number, row in enumerate(rows) if row[0] == "in 10 %")
+    row = next(row for row in rows[middle:] if row[1] == "random")
+    return [float(cell.split(" / ")[0]) for cell in row[2:]]
 
 
 def test_the_costs_are_those_of_the_defaults() -> None:

@@ -13,7 +13,16 @@ from msgspec import structs
 from rich.table import Table
 from rich.text import Text
 
-from accel.cli.options import TIME, ReaderChoice, command, range_options, reader_options, told_from_lost
+from accel.cli.options import (
+    TIME,
+    ReaderChoice,
+    command,
+    range_options,
+    reader_options,
+    slow_log_option,
+    telling_slow,
+    told_from_lost,
+)
 from accel.image import version_number
 from accel.lookup.answer import Answer, FoundObject, Kind
 from accel.lookup.explain import Explanation, answer_text, cost_text
@@ -129,17 +138,19 @@ def _styled_lines(told: Explanation) -> Iterator[Text]:
     name="get-objects",
 )
 @question_options
-@click.option("--slow-log", type=TIME, metavar="TIME", help="Tell how a lookup went that took so long, on stderr.")
+@slow_log_option
 @reader_options
 def get_objects(question: Question, slow_log: float | None, reader: ReaderChoice, output: Output) -> None:
     """Find the objects that hold a stream's offsets."""
     store = reader.store.open()
-    with reader.open(store, slow_seconds=slow_log) as opened, told_from_lost(reader.store, opened.layout):
+    with (
+        reader.open(store, slow_seconds=slow_log) as opened,
+        told_from_lost(reader.store, opened.layout),
+        telling_slow(opened.accelerator, output),
+    ):
         started = SYSTEM.timer()
         answer = opened.accelerator.get_objects(**asdict(question))
         seconds = SYSTEM.timer() - started
-    for slow in opened.accelerator.slow_lookups():
-        output.summary(Shown(slow.to_dict(), slow.text().splitlines()))
     output.show(_shown_lookup(answer, opened.layout, reader.policy, store.snapshot().total, seconds))
 
 
@@ -159,12 +170,15 @@ def _show_saved(context: click.Context, _: click.Parameter, file: BinaryIO | Non
 
 
 def _saved_lookups(text: str) -> list[list[str]]:
-    """The lines of each lookup that was saved."""
+    """The lines of each lookup that was saved; what else stands on the stderr of a command is passed over."""
     try:
         whole = json.loads(text)
     except ValueError:
         whole = [json.loads(line) for line in text.splitlines() if line.strip()]
-    return [[str(line) for line in each["lines"]] for each in (whole if isinstance(whole, list) else [whole])]
+    saved = [each["lines"] for each in (whole if isinstance(whole, list) else [whole]) if "lines" in each]
+    if not saved:
+        raise ValueError(text[:80])
+    return [[str(line) for line in lines] for lines in saved]
 
 
 @command(

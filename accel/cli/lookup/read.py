@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accel.cli.options import SIZE, Command, ReaderChoice, command, reader_options, told_from_lost
+from accel.cli.options import (
+    SIZE,
+    Command,
+    ReaderChoice,
+    command,
+    reader_options,
+    slow_log_option,
+    telling_slow,
+    told_from_lost,
+)
 from accel.cli.stream.notation import cut_text, moment_ms_text, numbers_by_segment, parse_number, read_cut
 from accel.cli.stream.options import ScopeChoice, StreamChoice, parse_name, read_by
 from accel.errors import PositionTruncated
@@ -76,8 +85,8 @@ class StreamRead:
     events_max: int = 0
     skip_truncated: bool = False
 
-    def run(self, name: str, reader: ReaderChoice, form: str, output: Output) -> None:
-        """Print the events of the stream of this name."""
+    def run(self, name: str, reader: ReaderChoice, form: str, output: Output, slow_seconds: float | None) -> None:
+        """Print the events of the stream of this name; on stderr, how lookups went that took so long."""
         # Loaded here, so that other commands start without them.
         from accel.streams.reader import Order, StreamReader  # noqa: PLC0415
         from accel.streams.rules.reader_core import ReaderSettings  # noqa: PLC0415
@@ -88,7 +97,8 @@ class StreamRead:
         stream = StreamChoice(ScopeChoice(reader.store, self.scope), name).open()
         store = reader.store.open()
         with (
-            reader.open(store) as opened,
+            reader.open(store, slow_seconds=slow_seconds) as opened,
+            telling_slow(opened.accelerator, output),
             StreamReader(
                 stream,
                 ObjectSegmentSource(stream, opened.accelerator, store),
@@ -103,9 +113,9 @@ class StreamRead:
             try:
                 output.show_each(self._shown(events, counted, form), at_once=self.follow)
             except KeyboardInterrupt as interrupt:  # who follows has no other end
-                output.summary(_event_summary(events, counted))
                 raise click.exceptions.Exit(INTERRUPTED) from interrupt
-            output.summary(_event_summary(events, counted))
+            finally:  # whatever ended it: what was printed is read
+                output.summary(_event_summary(events, counted))
 
     def _shown(self, reader: StreamReader, counted: _Printed, form: str) -> Iterator[Shown]:
         for event in islice(self._events(reader), self.events_max or None):
@@ -249,13 +259,17 @@ class Offsets:
     end: int
     max_bytes: int
 
-    def read(self, stream_id: int, reader: ReaderChoice, form: str, output: Output) -> None:
-        """Print the batches."""
+    def read(self, stream_id: int, reader: ReaderChoice, form: str, output: Output, slow_seconds: float | None) -> None:
+        """Print the batches; on stderr, how lookups went that took so long."""
         if self.start is None:
             raise click.UsageError("Missing option '--start'.")
         if self.max_bytes < 1:
             raise click.BadParameter(f"expected at least 1 byte, found {self.max_bytes}", param_hint="'--max-bytes'")
-        with reader.open(reader.store.open()) as opened, told_from_lost(reader.store, opened.layout):
+        with (
+            reader.open(reader.store.open(), slow_seconds=slow_seconds) as opened,
+            told_from_lost(reader.store, opened.layout),
+            telling_slow(opened.accelerator, output),
+        ):
             reading = opened.accelerator.read(stream_id, self.start, self.end, max_bytes=self.max_bytes)
             counted = _Printed()
             output.show_each(_shown_batches(reading, counted, form))
@@ -286,6 +300,7 @@ def _offset_options(command: Command) -> Command:
 @click.option("--stream", required=True, callback=read_by(parse_name), help="The stream's id; its name with --scope.")
 @_offset_options
 @stream_read_options
+@slow_log_option
 @click.option("--payload", type=PAYLOAD_FORMS, default="none", show_default=True, help="How to print what they hold.")
 @reader_options
 def read(
@@ -294,6 +309,7 @@ def read(
     offsets: Offsets,
     events: StreamRead | None,
     payload: str,
+    slow_log: float | None,
     reader: ReaderChoice,
     output: Output,
 ) -> None:
@@ -307,11 +323,11 @@ def read(
     --start, the last may end after --end. What comes next, and why the read ended, stands on stderr.
     """
     if events is None:
-        offsets.read(_stream_id(stream), reader, payload, output)
+        offsets.read(_stream_id(stream), reader, payload, output, slow_log)
     elif offsets.start is not None:
         raise click.UsageError("Expected '--from' with '--scope', found '--start'.")
     else:
-        events.run(stream, reader, payload, output)
+        events.run(stream, reader, payload, output, slow_log)
 
 
 def _stream_id(text: str) -> int:

@@ -21,6 +21,7 @@ from accel.catalog.records import (
     STREAM,
     STREAM_END,
     STREAM_OBJECT,
+    TIME_RECORD,
     Checkpoint,
     ImportRun,
     ListVersion,
@@ -173,3 +174,16 @@ def golden_batch() -> ReadBatch:
 def golden_run() -> ImportRun:
     """A counter that was raised twice."""
     return ImportRun(7, (1314, 2**40 + 2))
+
+
+def golden_timed_checkpoint() -> Checkpoint:
+    """Ends of two streams, and times of one: the last record that has moved, and two behind it."""
+    times = make_rows(
+        TIME_RECORD,
+        stream_id=17,
+        record=[1023, 1024, 1025],
+        end=[880, 890, 900],
+        value=[1_760_000_000_123, 1_760_000_000_123, 1_760_000_004_096],
+        commit=0,
+    )
+    return Checkpoint(7, 39, make_rows(STREAM_END, stream_id=[3, 17], end=[130, 900]), times)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -18,6 +18,7 @@ from loaders.layout import FORMAT_KEY
 from loaders.object_ref import ObjectRef
 from loaders.store import ALWAYS, Body, Condition, MemoryStore, PrefixedStore
 from loaders.store.decorated import DecoratedStore, StoreCall
+from loaders.tables import FormatRecord
 from tests.accel.catalog.world import FORMAT, LAYOUT, World, held
 
 Answer = TypeVar("Answer")
@@ -33,6 +34,18 @@ def test_a_catalog_is_made_once_and_again_with_the_same_choices() -> None:
         other = msgspec.structs.replace(FORMAT, retention_seconds=7200.0)
         with pytest.raises(CommitRefused, match="retention_seconds"):
             ObjectCatalog.init(world.store, other, system=world.system)
+
+
+def test_a_catalog_may_be_made_by_its_name_alone_and_a_wrong_call_says_what_was_expected() -> None:
+    store = MemoryStore()
+    ObjectCatalog.init(store, namespace="shop")
+    ObjectCatalog.init(store, FormatRecord(namespace="shop"))  # the same choices
+    with ObjectCatalog.open(store) as catalog:
+        assert catalog.format.namespace == "shop"
+    make: Any = ObjectCatalog.init
+    for wrong in ({}, {"wanted": "shop"}, {"wanted": FORMAT, "namespace": "shop"}):
+        with pytest.raises(TypeError, match=r"expected a FormatRecord, or namespace= and a name, found "):
+            make(store, **wrong)
 
 
 def test_a_place_without_a_catalog_is_named() -> None:

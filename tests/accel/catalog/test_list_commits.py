@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from accel.catalog.node_list import (
     NO_STREAM_OBJECTS,
     PREPARED_MAX,
+    TIMES_MAX,
     check_list,
     with_compaction,
     with_extended,
@@ -15,7 +19,14 @@ from accel.catalog.node_list import (
     with_upload,
     without_expired,
 )
-from accel.catalog.records import NodeList, ObjectFacts, with_delete_pending, without_collected
+from accel.catalog.records import (
+    TIME_RECORD,
+    NodeList,
+    ObjectFacts,
+    make_rows,
+    with_delete_pending,
+    without_collected,
+)
 from accel.errors import CommitRefused, SessionFenced
 from tests.accel.catalog.building import (
     FAR_MS,
@@ -53,6 +64,23 @@ def test_an_upload_keeps_the_facts_of_its_object() -> None:
     now = done(with_upload(now, 1, ObjectFacts(10, 77, 1 << 33, 324_000, 4)))
     row = now.live[["object_id", "data_time_ms", "size_bytes", "index_size_bytes", "attributes"]][0]
     assert row.tolist() == (10, 77, 1 << 33, 324_000, 4)
+
+
+def test_times_of_an_upload_wait_until_a_checkpoint_has_them_and_are_never_too_many() -> None:
+    def timed(now: NodeList, object_id: int, rows: int, counted: int = -1) -> NodeList:
+        times = make_rows(TIME_RECORD, stream_id=7, record=np.arange(rows), end=1, value=1, commit=0)
+        added = replace(facts(object_id), times=times, counted=counted)
+        return done(with_upload(prepared(now, object_id), 1, added))
+
+    now = timed(timed(list_of(), 10, 2), 11, 3)
+    assert now.times["commit"].tolist() == [0, 0, 1, 1, 1]
+    assert with_upload(now, 1, facts(11)) is None
+    assert len(uploaded(now, 12).times) == 5  # an upload that tells of none changes none
+    assert timed(now, 12, 1, counted=0).times["commit"].tolist() == [1, 1, 1, 2]
+    full = timed(now, 12, TIMES_MAX - 5)
+    assert len(full.times) == TIMES_MAX
+    assert len(timed(full, 13, 1).times) == TIMES_MAX
+    assert timed(full, 13, 1, counted=2).times["commit"].tolist() == [3]
 
 
 def test_stream_objects_of_an_upload_wait_in_the_list_sorted_and_named() -> None:

@@ -205,6 +205,19 @@ def test_a_slow_lookup_is_told_on_stderr_when_it_is_asked_for(world: World) -> N
     assert world.run("get-objects", *QUESTION, "--slow-log", "1h").stderr == ""
 
 
+def test_slow_lookups_of_a_read_are_told_on_stderr_when_they_are_asked_for(world: World, tmp_path: Path) -> None:
+    told = world.run("read", *QUESTION, "--slow-log", "0.001ms")
+    lines = told.stderr.splitlines()
+    assert lines[0].startswith("ended at ")
+    assert lines[1].startswith("stream 420000   offsets [1000, 1600)   limit 4")
+    assert "next offset" in lines[-1]
+    assert told.stdout == world.run("read", *QUESTION).stdout
+    assert len(world.run("read", *QUESTION, "--slow-log", "1h").stderr.splitlines()) == 1
+    file = tmp_path / "stderr.jsonl"
+    file.write_text(world.run("read", *QUESTION, "--slow-log", "0.001ms", "--output", "json").stderr)
+    assert lines[1] in world.run("explain", "--from", str(file)).stdout.splitlines()
+
+
 def test_a_saved_log_of_slow_lookups_is_shown_without_a_store(world: World, tmp_path: Path) -> None:
     one = world.run("get-objects", *QUESTION, "--slow-log", "0.001ms").stderr.splitlines()
     saved = world.run("get-objects", *QUESTION, "--slow-log", "0.001ms", "--output", "json").stderr

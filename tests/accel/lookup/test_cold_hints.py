@@ -14,7 +14,7 @@ from loaders.hints import write_pack
 from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore, MemoryStore
 from tests.accel.lookup.cluster import NODE, accelerator
-from tests.docs.pages import ROOT, table_rows
+from tests.docs.pages import ROOT, cost_text, table_rows
 
 WAYS = ("no hints", "pack", "snapshot", "snapshot, root known", PERSISTED, SNAPSHOT_OLDER, PERSISTED_OLDER)
 
@@ -37,15 +37,9 @@ def test_a_cold_lookup_costs_what_was_promised(place: str, measured: dict[str, M
         assert means[place, SNAPSHOT_OLDER][0] <= means[place, PERSISTED_OLDER][0]
 
 
-def shown(cost: tuple[float, float, float]) -> str:
-    """GETs and rounds as a person writes them."""
-    texts = [(f"{each:.0f}", f"{each:.1f}") for each in cost[:2]]
-    return " / ".join(whole if len(whole) > 1 or tenths.endswith(".0") else tenths for whole, tenths in texts)
-
-
 def test_the_page_on_hints_says_what_a_run_says(measured: dict[str, Means]) -> None:
     rows = [row for row in table_rows(ROOT / "docs" / "hints.md") if len(row) == 9 and row[1] in PLACES]
-    expected = [[shown(means[place, way]) for way in WAYS] for means in measured.values() for place in PLACES]
+    expected = [[cost_text(*means[place, way][:2]) for way in WAYS] for means in measured.values() for place in PLACES]
     assert [row[2:] for row in rows] == expected
 
 

@@ -12,7 +12,7 @@ from accel import AsyncReadAccelerator, Settings, StaticImages, StillPending
 from accel.errors import InvalidRequest, LookupTimedOut, ObjectLost
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, Fetched
-from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, system
+from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, settled, system
 from tests.accel.lookup.driving import Clock
 from tests.accel.lookup.test_accelerator import Gate
 
@@ -20,15 +20,28 @@ IMAGE = line_image(list(range(40)))
 
 
 class Slow(CountingStore):
-    """A store each of whose reads moves the clock on by a second."""
+    """A store each of whose reads of an index moves the clock on, by a second if nobody says."""
+
+    def __init__(self, store: CountingStore, clock: Clock, seconds: float = 1.0) -> None:
+        super().__init__(store)
+        self.clock = clock
+        self.seconds = seconds
+
+    def get_tail(self, key: str, length: int) -> Fetched:
+        self.clock.seconds += self.seconds
+        return super().get_tail(key, length)
+
+
+class SlowBlocks(CountingStore):
+    """A store each of whose reads of blocks moves the clock on by a minute."""
 
     def __init__(self, store: CountingStore, clock: Clock) -> None:
         super().__init__(store)
         self.clock = clock
 
-    def get_tail(self, key: str, length: int) -> Fetched:
-        self.clock.seconds += 1.0
-        return super().get_tail(key, length)
+    def get_range(self, key: str, start: int, end: int) -> Fetched:
+        self.clock.seconds += 60.0
+        return super().get_range(key, start, end)
 
 
 def test_a_slow_lookup_is_kept_with_its_trace_and_one_of_memory_is_not(caplog: pytest.LogCaptureFixture) -> None:
@@ -110,3 +123,91 @@ def test_a_fetch_that_waits_for_data_is_not_slow_for_that() -> None:
         with pytest.raises(StillPending):
             one.fetch(STREAM, 20, 60, timeout_seconds=0.0)
         assert one.slow_lookups() == ()
+
+
+# -- lookups of reads --------------------------------------------------------------------------------------------------
+
+
+def test_a_slow_lookup_of_a_read_is_kept_with_its_trace() -> None:
+    clock = Clock()
+    with accelerator(Slow(line_store(40), clock, 0.125), IMAGE, clock, slow_lookup_seconds=0.1) as one:
+        assert len(list(one.read(STREAM, 5, 25))) == 3
+        [slow] = one.slow_lookups()
+        assert (slow.explanation.request.start, slow.explanation.request.end) == (5, 25)
+        assert [each.object_id for each in slow.explanation.answer.objects] == [0, 1, 2]
+        assert slow.explanation.trace.round_count > 0
+        assert slow.explanation.requests > 0
+        assert slow.explanation.seconds == sum(each.seconds for each in slow.explanation.trace.rounds) >= 0.125
+        list(one.read(STREAM, 5, 25))  # memory answers
+        assert len(one.slow_lookups()) == 1
+
+
+def test_a_lookup_that_a_read_begins_again_is_kept() -> None:
+    clock = Clock()
+    with accelerator(Slow(line_store(40), clock, 6.0), IMAGE, clock, slow_lookup_seconds=0.5) as one:
+        assert len(list(one.read(STREAM, 5, 25))) == 3
+        slow, *_ = one.slow_lookups()
+        assert "began it again with the newest image" in str(slow.explanation.error)
+
+
+def test_a_read_that_rests_between_two_batches_or_waits_for_blocks_makes_no_lookup_slow() -> None:
+    clock = Clock()
+    with accelerator(line_store(40), IMAGE, clock, slow_lookup_seconds=0.5) as one:
+        for _ in one.read(STREAM, 5):
+            clock.seconds += 60.0
+        assert one.slow_lookups() == ()
+    with accelerator(SlowBlocks(line_store(1), clock), line_image([0]), clock, slow_lookup_seconds=0.5) as one:
+        assert len(list(one.read(STREAM, 5, 10))) == 1
+        assert one.slow_lookups() == ()
+
+
+def test_reads_keep_no_more_than_the_setting_says() -> None:
+    clock = Clock()
+    with accelerator(Slow(line_store(40), clock), IMAGE, clock, slow_lookup_seconds=0.5, slow_lookups_max=2) as one:
+        for start in (0, 130, 260, 390):
+            list(one.read(STREAM, start, start + 5))
+            clock.seconds += 700.0  # views expire
+        assert [each.explanation.request.start for each in one.slow_lookups()] == [260, 390]
+
+
+def test_a_lookup_of_a_read_that_failed_is_kept() -> None:
+    clock, store = Clock(), line_store(3)
+    store.delete(ObjectLayout().object_key(1))
+    with accelerator(Slow(store, clock), line_image([0, 1, 2]), clock, slow_lookup_seconds=0.5) as one:
+        with pytest.raises(ObjectLost):
+            list(one.read(STREAM, 10, 20))
+        assert isinstance(one.slow_lookups()[-1].explanation.error, ObjectLost)
+
+
+def test_a_lookup_of_a_read_that_was_given_up_is_kept() -> None:
+    clock, gate = Clock(), Gate(line_store(1))
+    settings = Settings(slow_lookup_seconds=0.5)
+
+    async def scenario() -> None:
+        source = StaticImages(line_image([0]))
+        async with AsyncReadAccelerator(source, gate, settings=settings, system=system(clock)) as one:
+            reading = one.read(STREAM, 0, 5)
+            task = asyncio.ensure_future(anext(reading))
+            await asyncio.to_thread(gate.waiting.acquire)
+            clock.seconds = 3.0
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert one.slow_lookups() == ()  # it may be asked again
+            reading.close()
+            gate.opened.set()
+            [slow] = one.slow_lookups()
+            assert isinstance(slow.explanation.error, LookupTimedOut)
+            assert slow.explanation.seconds == 3.0
+
+    asyncio.run(scenario())
+
+
+def test_reads_ask_for_the_same_with_the_log_and_without() -> None:
+    counted = []
+    for seconds in (None, 0.5):
+        store = line_store(40)
+        with settled(store, IMAGE, slow_lookup_seconds=seconds) as one:
+            read = [(each.base_offset, each.end_offset) for each in one.read(STREAM, 5, 395)]
+        counted.append((read, store.snapshot().gets))
+    assert counted[0] == counted[1]

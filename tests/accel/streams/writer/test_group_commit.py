@@ -20,15 +20,19 @@ from accel.errors import (
     IllegalState,
     SessionFenced,
     StoreUnavailable,
+    StreamsReleased,
     WriterStalled,
 )
 from accel.history.rules.configuration import OffsetUnit
+from accel.history.store import Stream
 from accel.streams.acknowledgements import EventPlace, WriteFuture
+from accel.streams.rules.routing import KeyRouter, key_position
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
+from accel.streams.writer import AsyncStreamWriter
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.streams.writer.world import World, ids_of
+from tests.accel.streams.writer.world import NODE, World, ids_of
 from tests.examples import examples
 
 LONG = 20.0
@@ -224,7 +228,93 @@ def test_a_future_can_be_awaited_and_who_is_cancelled_while_waiting_loses_no_eve
     assert sorted(world.payloads()) == [b"0", b"1"]
 
 
+def test_the_asynchronous_writer_does_what_the_other_one_does(world: World) -> None:
+    async def run() -> dict[bytes, object]:
+        with world.process() as process:
+            async with AsyncStreamWriter(process.stream(), process.host) as writer:
+                futures = {each: await writer.write(each, b"key-" + each) for each in numbered(0, 30)}
+                many = await writer.write_many([(each, each) for each in numbered(30, 40)])
+                told: dict[bytes, object] = {payload: await future for payload, future in futures.items()}
+                told |= {each: await future for each, future in zip(numbered(30, 40), many, strict=True)}
+                kept, gone = await writer.begin_transaction(), await writer.begin_transaction()
+                within = await writer.write(b"40", b"a", transaction=kept)
+                await writer.write_many([(b"41", b"a")], transaction=gone)
+                await writer.commit_transaction(kept)
+                await writer.abort_transaction(gone)
+                assert await within is None
+                assert await writer.carry_out_requests() == []
+                await writer.write(b"42", b"a")
+                await writer.flush()
+            with pytest.raises(Closed):
+                await writer.write(b"43", b"a")
+            return told
+
+    told = asyncio.run(run())
+    found = places(world)
+    assert {each: found[each] for each in told} == told
+    assert sorted(map(int, found)) == [*range(41), 42]
+
+
+def test_a_task_that_waits_for_room_stalls_nobody_and_takes_nothing_if_it_is_cancelled(world: World) -> None:
+    held = HeldStore(world.store)
+
+    async def run() -> None:
+        with world.process(held, SegmentsSettings(waiting_bytes_max=100)) as process:
+            settings = StreamWriterSettings(room_seconds=0.01)
+            impatient = AsyncStreamWriter(process.stream(), process.host, settings=settings)
+            async with impatient, AsyncStreamWriter(process.stream(), process.host) as writer:
+                await (await writer.write(b"-1", b"a"))
+                held.hold()
+                first = await writer.write(b"%088d" % 0, b"a")
+                with pytest.raises(WriterStalled, match="found 100 taken"):
+                    await impatient.write(b"2", b"a")
+                cancelled = asyncio.ensure_future(writer.write(b"3", b"a"))
+                waiting = asyncio.ensure_future(writer.write(b"4", b"a"))
+                for _ in range(5):
+                    await asyncio.sleep(0)  # both wait now
+                cancelled.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await cancelled
+                held.let_go()
+                assert await first is not None
+                assert await (await waiting) is not None
+
+    asyncio.run(run())
+    assert sorted(map(int, world.payloads())) == [-1, 0, 4]
+
+
 # What goes wrong
+
+
+def test_what_another_node_takes_over_fails_and_the_other_segments_go_on(world: World) -> None:
+    held = HeldStore(world.store)
+    with world.process(held) as old, world.process(node_id=9) as new:
+        writer, stream = old.writer(), old.stream()
+        keys = {segment_of(stream, b"key-%d" % number): b"key-%d" % number for number in range(20)}
+        (gone_id, gone_key), (stays_id, stays_key) = sorted(keys.items())
+        for key in (gone_key, stays_key):
+            writer.write(b"0", key).result(LONG)
+        held.hold()
+        lost = writer.write(b"1", gone_key)
+        kept = writer.write(b"2", stays_key)
+        held.wait_held(1)
+        new.host._node.take_over({stream.segment_stream(gone_id): NODE})
+        held.let_go()
+        assert kept.result(LONG) == EventPlace(stays_id, 1)
+        with pytest.raises(StreamsReleased):
+            lost.result(LONG)
+        with pytest.raises(CommitRefused, match="open on node 9"):
+            writer.write(b"3", gone_key).result(LONG)
+        assert writer.write(b"4", stays_key).result(LONG) == EventPlace(stays_id, 2)
+        with suppress(CommitRefused):
+            writer.flush()
+        writer.close()
+    assert sorted(world.payloads()) == [b"0", b"0", b"2", b"4"]
+
+
+def segment_of(stream: Stream, key: bytes) -> int:
+    """The segment that holds a key."""
+    return KeyRouter(stream.active_segments()).segment_at(key_position(key))
 
 
 def test_a_session_that_is_fenced_fails_all_futures_and_all_later_calls(world: World) -> None:
