@@ -258,7 +258,7 @@ class PolledImages:
         return self._young_enough()
 
     def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
-        """Ask when it is due, and at the latest when the time is over; with a time of 0 at once.
+        """Ask whenever it is due, and at least once: when the time is over; with a time of 0 at once.
 
         Raises:
             As `current`.
@@ -266,9 +266,12 @@ class PolledImages:
         if timeout_seconds <= 0:
             image = self._refresh()
             return image if is_newer(image.version, version) else None
-        left_seconds = timeout_seconds
+        left_seconds, has_asked = timeout_seconds, False
         while not is_newer(self._image.version, version) or self.at_hand() is None:
             left_seconds -= self._pause(min(left_seconds, self._due_in_seconds()))
+            if left_seconds <= 0 and has_asked and not self.is_due():
+                return None
+            has_asked = True
             if is_newer(self._refresh().version, version):
                 break
             if left_seconds <= 0:

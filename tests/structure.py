@@ -165,27 +165,47 @@ def reachable(room: str, rooms: dict[str, set[str]]) -> set[str]:
     return seen
 
 
-@contextmanager
-def files_passed() -> Iterator[set[str]]:
-    """Collect the project's files in which a function is called, on any thread, while the block runs."""
-    passed: set[str] = set()
-    prefixes = tuple(f"{ROOT / folder}{os.sep}" for folder in SOURCE_FOLDERS)
+class FilesPassed:
+    """Collects the project's files in which a function is called, on any thread started since `watched`."""
 
-    def look(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(prefixes) and frame.f_code.co_name != "<module>":
-            passed.add(frame.f_code.co_filename)
+    def __init__(self) -> None:
+        self._prefixes = tuple(f"{ROOT / folder}{os.sep}" for folder in SOURCE_FOLDERS)
+        self._passed: set[str] | None = None
 
-    threading.setprofile(look)
-    sys.setprofile(look)
-    try:
-        yield passed
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Threads that are started within the block are looked at; also those that work for later calls."""
+        threading.setprofile(self._look)
+        try:
+            yield
+        finally:
+            threading.setprofile(None)
+
+    @contextmanager
+    def collected(self) -> Iterator[set[str]]:
+        """What is passed while the block runs."""
+        passed: set[str] = set()
+        self._passed = passed
+        sys.setprofile(self._look)
+        try:
+            yield passed
+        finally:
+            sys.setprofile(None)
+            self._passed = None
+
+    def _look(self, frame: FrameType, event: str, _: Any) -> None:
+        passed, code = self._passed, frame.f_code
+        if event != "call" or passed is None or code.co_name == "<module>":
+            return
+        if code.co_filename.startswith(self._prefixes):
+            passed.add(code.co_filename)
+
+
+FILES_PASSED = FilesPassed()
 
 
 def counted(operation: Callable[[], object]) -> list[str]:
-    with files_passed() as passed:
+    with FILES_PASSED.collected() as passed:
         operation()
     return sorted(str(Path(name).relative_to(ROOT)) for name in passed)
 
@@ -267,7 +287,9 @@ def report(*, with_files: bool) -> Iterator[str]:
         rooms = rooms_of(folder, graph)
         yield f"{folder:28} {len(rooms):7} {floors_of(rooms):7} {sum(map(len, rooms.values())):7}"
     yield f"\n{'operation':28} {'files':>7}"
-    for name, files in [*lookup_flows(), *history_flows()]:
+    with FILES_PASSED.watched():
+        flows = [*lookup_flows(), *history_flows()]
+    for name, files in flows:
         yield f"{name:28} {len(files):7}"
         yield from (f"    {file}" for file in files if with_files)
 

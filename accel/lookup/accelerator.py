@@ -20,6 +20,7 @@ from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef
 from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Request, check_seconds
 from accel.lookup.engine import Engine
+from accel.lookup.following import Asked
 from accel.lookup.lookup import Asking
 from accel.lookup.reading import BYTES_MAX, Ranges
 from accel.lookup.scripts import (
@@ -158,6 +159,21 @@ class AcceleratorBase:
             As `refresh`.
         """
         return self._engine.images.follow()
+
+    def next_image(self, version: ImageVersion, timeout_seconds: float) -> Asked:
+        """Wait beside the caller for an image newer than this version; does not block.
+
+        For whoever follows: the source is asked as often as it is for a fetch that waits, and at once when it is told
+        of a change (`image_changed`). All who wait share one question.
+
+        Args:
+            version: of the image that is known.
+            timeout_seconds: how long to wait; at most 5 seconds.
+
+        Returns:
+            A future: the image; None = there was none in time; `RefreshFailed` = nobody knows. It raises as `refresh`.
+        """
+        return self._engine.images.ask_next(version, timeout_seconds)
 
     @property
     def image_age_seconds(self) -> float:

@@ -88,6 +88,7 @@ class ImageFollower:
         self._asked_seconds: float | None = None
         self._reports = ReportLimit(system.timer)
         self._may_join = False
+        self._is_closed = False
         self._lock = Lock()
         self._newest = _Lane(system.start, "accel-image")
         self._next = _Lane(system.start, "accel-next-image")
@@ -208,8 +209,11 @@ class ImageFollower:
         """Whether a short answer may ask for a newer image now, or somebody has just asked.
 
         Of those who find that the image at hand is being asked for, the first one waits for that. The others do not:
-        the source may hang.
+        the source may hang. While somebody waits for the next image, a source that polls is asked as often as this
+        would allow.
         """
+        if self._polling is not None and self._next.is_asking:
+            return False
         last = self._asked_seconds
         if last is None or (self._may_join and self._newest.is_asking):
             return True
@@ -248,6 +252,7 @@ class ImageFollower:
 
     def close(self) -> None:
         """Ask no more; who waits for a question gets `Closed`. What is under way ends by itself."""
+        self._is_closed = True
         self._newest.close()
         self._next.close()
 
@@ -294,7 +299,8 @@ class ImageFollower:
             raise
         except Exception as error:
             self._counters.add(source_failures=1)
-            if (times := self._reports.times()) is not None:
+            # What is under way when all is closed ends with an error, which nobody needs to know.
+            if not self._is_closed and (times := self._reports.times()) is not None:
                 text = "the image source failed (%d times since that was said last); image version %s stays"
                 logger.warning(text, times, self._image.version, exc_info=True)
             return RefreshFailed(self.age_seconds(), f"{type(error).__name__}: {error}")

@@ -45,18 +45,14 @@ from __future__ import annotations
 import hmac
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import IntEnum
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from dataclasses import dataclass, field
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, Self, TypeVar
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import msgspec
-from msgspec import Meta
 
 from accel.errors import (
     AccelError,
@@ -75,7 +71,20 @@ from accel.history.rules.values import segment_text
 from accel.history.store import Stream, StreamStore
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.open_segments import SegmentSealed
-from accel.streams.owners import Owner, OwnersTable
+from accel.streams.owners import (
+    CARRY_OUT_PATH,
+    DEFAULT_FORWARDING,
+    NOTHING_KNOWN,
+    PATH,
+    AppendReply,
+    AppendRequest,
+    CarryOutRequest,
+    ForwardingClient,
+    Owner,
+    OwnersTable,
+    Status,
+    checked_secret,
+)
 from accel.streams.rules.routing import KeyRouter, grouped, key_position
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ForwardingSettings
@@ -89,63 +98,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-PATH: Final = "/accel/append"
-CARRY_OUT_PATH: Final = "/accel/carry-out"
-WRITER_ID_SIZE_BYTES: Final = 16
-NOTHING_KNOWN: Final = -1
-REPLY_SIZE_BYTES_MAX: Final = 1 << 16
-
-
-DEFAULT_FORWARDING: Final = ForwardingSettings()
-
-
-class Status(IntEnum):
-    """What became of a request.
-
-    Attributes:
-        DURABLE: all of it is durable.
-        SEALED: the segment takes no more.
-        ELSEWHERE: another node has the segment.
-        BUSY: an earlier request of this writer is under way, or too many are; nothing of this one was taken.
-        UNKNOWN: a repeated request of a writer of which nothing was ever taken here.
-        OTHER_OWNER: another registration was meant, or what is known of this writer was forgotten.
-    """
-
-    DURABLE = 0
-    SEALED = 1
-    ELSEWHERE = 2
-    BUSY = 3
-    UNKNOWN = 4
-    OTHER_OWNER = 5
-
-
-class AppendRequest(msgspec.Struct, frozen=True):
-    """Events for one segment; the module has the fields."""
-
-    scope: str
-    stream: str
-    segment_id: int
-    owner_token: bytes
-    writer_id: Annotated[bytes, Meta(min_length=WRITER_ID_SIZE_BYTES, max_length=WRITER_ID_SIZE_BYTES)]
-    number: Annotated[int, Meta(ge=0)]
-    is_repeat: bool
-    payloads: Annotated[list[bytes], Meta(min_length=1)]
-
-
-class CarryOutRequest(msgspec.Struct, frozen=True):
-    """A stream whose workflow waits for an owner, and the registration that is meant. The reply is a `Status` alone."""
-
-    scope: str
-    stream: str
-    owner_token: bytes
-
-
-class AppendReply(msgspec.Struct, frozen=True):
-    """What became of it; the module has the fields."""
-
-    status: Status
-    next_number: int = NOTHING_KNOWN
-
 
 # The owner's side
 
@@ -158,12 +110,18 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Progress:
-    """Of one writer and segment: `appended` and `durable` are the numbers of the next event; of the last append."""
+    """Of one writer and segment: `appended` and `durable` are the numbers of the next event.
+
+    `futures` tell of what is in between, each with the number behind it. Events below `refused_to` are past: a request
+    that has some of them is a copy of the one that was answered by `refusal`.
+    """
 
     appended: int
     durable: int
     is_busy: bool = True
-    future: WriteFuture | None = None
+    futures: list[tuple[WriteFuture, int]] = field(default_factory=list)
+    refused_to: int = 0
+    refusal: AppendReply | None = None
 
 
 class SegmentService:
@@ -230,19 +188,21 @@ class SegmentService:
         return AppendReply(Status.DURABLE)
 
     def _taken(self, place: _Place, request: AppendRequest, progress: _Progress) -> AppendReply:
+        status = self._append(place, request, progress)
         try:
-            status = self._append(place, request, progress)
-            if progress.appended > progress.durable:
+            if progress.futures:
                 self._host.flush()
-                if progress.future is not None:
-                    progress.future.result()
-            progress.durable = progress.appended
+            while progress.futures:
+                progress.futures[0][0].result(self.settings.timeout_seconds)
+                progress.durable = progress.futures.pop(0)[1]
         except StreamsReleased:  # what was appended will never be durable
             status = Status.ELSEWHERE
+            progress.futures.clear()
         reply = AppendReply(status, progress.durable)
         if status is not Status.DURABLE:
-            # The writer gives other numbers to what was refused: a copy of this request that comes late is left out.
-            progress.appended = progress.durable = max(progress.durable, request.number + len(request.payloads))
+            # The writer gives other numbers to what was refused: copies of this request get the same reply, for ever.
+            progress.refused_to, progress.refusal = request.number + len(request.payloads), reply
+            progress.appended = progress.durable = progress.refused_to
         return reply
 
     def _begin(self, place: _Place, request: AppendRequest) -> _Progress | AppendReply:
@@ -252,6 +212,8 @@ class SegmentService:
                 return AppendReply(Status.OTHER_OWNER if self._has_forgotten else Status.UNKNOWN)
             if self._under_way >= self.settings.requests_max or (known is not None and known.is_busy):
                 return AppendReply(Status.BUSY, NOTHING_KNOWN if known is None else known.durable)
+            if known is not None and known.refusal is not None and request.number < known.refused_to:
+                return known.refusal
             if known is not None and request.number > known.appended:  # those between went to another owner meanwhile
                 known.appended = known.durable = request.number
             if known is None:
@@ -266,12 +228,13 @@ class SegmentService:
         new = request.payloads[progress.appended - request.number :]
         if new:
             try:
-                progress.future = self._host.append(place.name, place.segment_id, new)
+                future = self._host.append(place.name, place.segment_id, new)
             except SegmentSealed:
                 return Status.SEALED
             except CommitRefused:
                 return Status.ELSEWHERE
             progress.appended += len(new)
+            progress.futures.append((future, progress.appended))
         return Status.DURABLE
 
     def _forget_idle(self) -> None:
@@ -299,7 +262,7 @@ def forwarding_app(service: SegmentService, secret: str) -> Starlette:
         from starlette.routing import Route  # noqa: PLC0415 - likewise
     except ImportError as error:
         raise MissingExtra("forwarding needs Starlette: pip install 'accel-streams[server]'") from error
-    known = _checked_secret(secret)
+    known = checked_secret(secret)
     most = service.settings.events_max
 
     def append(body: bytes) -> AppendReply | None:
@@ -352,119 +315,7 @@ async def _bounded_body(request: Request, most: int) -> bytes | None:
     return bytes(body)
 
 
-def _checked_secret(secret: str) -> bytes:
-    if len(secret) < 16:
-        raise InvalidArgument(f"expected a secret of at least 16 characters, found {len(secret)}")
-    return secret.encode()
-
-
 # The writer's side
-
-Send = Callable[[str, bytes, dict[str, str], float], tuple[int, bytes]]
-"""(URL, body, headers, seconds) -> HTTP status and body of the reply. Raises OSError or HTTPException if there is none;
-ConnectionRefusedError says that nothing was sent."""
-
-
-def http_post(url: str, body: bytes, headers: dict[str, str], timeout_seconds: float) -> tuple[int, bytes]:
-    """One POST, on a connection of its own; no redirect is followed."""
-    parts = urlsplit(url)
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=timeout_seconds)
-    try:
-        connection.request("POST", parts.path, body, headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read(REPLY_SIZE_BYTES_MAX)
-    finally:
-        connection.close()
-
-
-class ForwardingClient:
-    """Sends events to owners. Threads: any; each request has a connection of its own.
-
-    Args:
-        addresses: that may be asked: http or https, host and port, without a path.
-        secret: that the owners were given.
-        settings: bounds.
-        send: makes the requests.
-
-    Raises:
-        InvalidArgument: another address, or a secret of fewer than 16 characters.
-    """
-
-    def __init__(
-        self,
-        addresses: Collection[str],
-        secret: str,
-        *,
-        settings: ForwardingSettings = DEFAULT_FORWARDING,
-        send: Send = http_post,
-    ) -> None:
-        self.settings = settings
-        self._post = send
-        self._secret = _checked_secret(secret).decode()
-        self._addresses = frozenset(addresses)
-        for address in self._addresses:
-            parts = urlsplit(address)
-            if parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.query:
-                raise InvalidArgument(f"expected an address as http://host:port, found {address!r}")
-
-    def may_ask(self, owner: Owner) -> bool:
-        """Whether the owner's address is one of those that may be asked."""
-        return owner.address in self._addresses
-
-    def append(self, owner: Owner, request: AppendRequest) -> AppendReply:
-        """Send events to an owner; again if the reply is lost.
-
-        Raises:
-            OwnerUnreachable: it is not there, does not know the secret, or refuses the request; nothing was taken.
-            ForwardInDoubt: no reply came: whether they were taken is not known.
-        """
-        was_sent = request.is_repeat
-        headers = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/msgpack"}
-        error: Exception | None = None
-        for _ in range(self.settings.attempts):
-            body = msgspec.msgpack.encode(msgspec.structs.replace(request, is_repeat=was_sent))
-            try:
-                status, told = self._post(owner.address + PATH, body, headers, self.settings.timeout_seconds)
-            except ConnectionRefusedError as refused:
-                error = refused
-                break
-            except (OSError, HTTPException) as lost:
-                error, was_sent = lost, True
-                continue
-            reply = msgspec.msgpack.decode(told, type=AppendReply) if status == 200 else None
-            if reply is not None and reply.status is Status.UNKNOWN:
-                was_sent = False  # nothing of it had arrived; if it arrives now, the owner leaves it out
-            elif reply is not None and not (reply.status is Status.OTHER_OWNER and was_sent):
-                return reply
-            else:
-                error = OSError(f"HTTP status {status}: {told[:200]!r}")
-                was_sent = was_sent or status >= 500
-                if status < 500:
-                    break
-        segment = f"{segment_text(request.segment_id)} of {request.scope}/{request.stream}"
-        if was_sent:
-            raise ForwardInDoubt(owner.node_id, owner.address, segment) from error
-        raise OwnerUnreachable(owner.node_id, owner.address, segment, str(error)) from error
-
-    def carry_out(self, owner: Owner, request: CarryOutRequest) -> bool:
-        """Ask an owner to do its part of a workflow; whether it did, and nobody else has to.
-
-        Raises:
-            OwnerUnreachable: it cannot be asked, or could not do it.
-        """
-        headers = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/msgpack"}
-        body = msgspec.msgpack.encode(request)
-        where = f"segments of {request.scope}/{request.stream}"
-        if not self.may_ask(owner):
-            raise OwnerUnreachable(owner.node_id, owner.address, where, "no address that may be asked")
-        try:
-            status, told = self._post(owner.address + CARRY_OUT_PATH, body, headers, self.settings.timeout_seconds)
-        except (OSError, HTTPException) as error:
-            raise OwnerUnreachable(owner.node_id, owner.address, where, str(error)) from error
-        if status != 200:
-            raise OwnerUnreachable(owner.node_id, owner.address, where, f"HTTP status {status}: {told[:200]!r}")
-        return msgspec.msgpack.decode(told, type=AppendReply).status is Status.DURABLE
 
 
 class _Waiting(NamedTuple):
@@ -516,9 +367,10 @@ class SharedStreamWriter:
         self._writer_id = host.system.nonce()
         self._busy = Lock()
         self._waiting: deque[_Waiting] = deque()
-        self._own: list[WriteFuture] = []
         self._waiting_bytes = 0
         self._doubt: _Doubt | None = None
+        self._here: deque[tuple[WriteFuture, Sequence[_Waiting]]] = deque()  # appended, perhaps not durable
+        self._lost: list[_Waiting] = []  # of these, those whose segment was taken over before they were durable
         self._remote: dict[int, Owner] = {}
         self._numbers: dict[int, int] = {}  # of the next event of each segment that is forwarded; they never go back
         self._looked_seconds = host.system.timer()
@@ -570,13 +422,17 @@ class SharedStreamWriter:
             raise RuntimeError("expected one call at a time, found a second one")
         try:
             waited = 0
-            while self._doubt is not None or self._waiting:
-                if not (self._settle_doubt() if self._doubt is not None else self._send_all()):
+            while self._doubt is not None or self._waiting or self._here or self._lost:
+                self._keep([*self._lost, *self._waiting])
+                if self._doubt is not None:
+                    has_gone_on = self._settle_doubt()
+                elif self._waiting:
+                    has_gone_on = self._send_all()
+                else:
+                    self._settle_here()
+                    has_gone_on = True
+                if not has_gone_on:
                     waited = self._pause(waited)
-            self._host.flush()
-            own, self._own = self._own, []
-            for appended in own:
-                appended.result()
             is_due = self._host.system.timer() - self._looked_seconds >= self.settings.requests_seconds
             if is_due:
                 self._looked_seconds = self._host.system.timer()
@@ -647,19 +503,25 @@ class SharedStreamWriter:
             for segment_id, places in routed:
                 for count in self._sent(segment_id, [waiting[at] for at in places]):
                     gone.update(places[:count])
+                if self._lost:  # they come before all others
+                    break
         finally:
-            self._keep([each for at, each in enumerate(waiting) if at not in gone])
+            self._keep([*self._lost, *(each for at, each in enumerate(waiting) if at not in gone)])
         return bool(gone)
 
     def _keep(self, waiting: Iterable[_Waiting]) -> None:
         self._waiting = deque(waiting)
         self._waiting_bytes = sum(len(each.payload) for each in self._waiting)
+        self._lost = []
 
     def _sent(self, segment_id: int, events: Sequence[_Waiting]) -> Iterator[int]:
         """Send events of one segment; says again and again how many of them need not wait here any more."""
         owner = self._remote.get(segment_id) or self._owner(segment_id)
         if owner is None:
-            yield self._append_here(segment_id, [each.payload for each in events])
+            yield self._append_here(segment_id, events)
+            return
+        self._settle_here()  # what was appended here goes before what is sent
+        if self._lost:
             return
         self._remote[segment_id] = owner
         done = 0
@@ -678,6 +540,8 @@ class SharedStreamWriter:
                 return
             done += self._taken(request, reply)
             yield done
+            if reply.status is Status.SEALED:
+                self._follow(segment_id)
             if reply.status is not Status.DURABLE:
                 return
 
@@ -691,19 +555,38 @@ class SharedStreamWriter:
             return False
         count = self._taken(doubt.request, reply)
         self._doubt = None
-        self._keep([*doubt.events[count:], *self._waiting])
+        self._keep([*self._lost, *doubt.events[count:], *self._waiting])
+        if reply.status is Status.SEALED:
+            self._follow(doubt.request.segment_id)
         return True
 
-    def _append_here(self, segment_id: int, payloads: Sequence[bytes]) -> int:
+    def _append_here(self, segment_id: int, events: Sequence[_Waiting]) -> int:
         try:
-            self._own.append(self._host.append(self._name, segment_id, payloads))
+            future = self._host.append(self._name, segment_id, [each.payload for each in events])
         except SegmentSealed:
             self._follow(segment_id)
         except CommitRefused:
             return 0  # another node came first: it is looked up anew
         else:
-            return len(payloads)
+            self._here.append((future, events))
+            return len(events)
         return 0
+
+    def _settle_here(self) -> None:
+        """Make durable what was appended here; what another node's take-over came before is lost here.
+
+        Raises:
+            What `ObjectSegments.flush` raises; it goes on when it is called again.
+        """
+        if self._here:
+            self._host.flush()
+        while self._here:
+            future, events = self._here[0]
+            try:
+                future.result(self.settings.timeout_seconds)
+            except StreamsReleased:
+                self._lost += events
+            self._here.popleft()
 
     def _owner(self, segment_id: int) -> Owner | None:
         """The owner that events of a segment go to; None = this process.
@@ -757,12 +640,10 @@ class SharedStreamWriter:
         return part
 
     def _taken(self, request: AppendRequest, reply: AppendReply) -> int:
-        """How many events a reply says to be durable; the others are looked up anew where they are refused."""
+        """How many events a reply says to be durable; the others are looked up anew if they were refused."""
         segment_id = request.segment_id
         if reply.status not in (Status.DURABLE, Status.BUSY):
             self._remote.pop(segment_id, None)
-        if reply.status is Status.SEALED:
-            self._follow(segment_id)
         if reply.next_number == NOTHING_KNOWN:
             return 0
         if reply.status is not Status.BUSY:
@@ -772,6 +653,7 @@ class SharedStreamWriter:
 
     def _follow(self, segment_id: int) -> None:
         """A segment is sealed: its keys go to those that follow it, once there is an epoch without it."""
+        self._settle_here()  # what was appended before goes the same way, and first
         segments = self._stream.active_segments()
         if segment_id not in segments.ids:
             self._router = KeyRouter(segments)

@@ -1,4 +1,4 @@
-"""Owners of segments: which nodes write, at which addresses, and until when each is to be believed alive.
+"""Owners of segments: which nodes write, at which addresses, until when each is believed to live, and how to ask one.
 
     owners = OwnersTable(catalog)
     with owners.register(address="http://10.0.0.7:8080") as registration:      # draws a node id
@@ -28,17 +28,30 @@ Source: docs/decisions/0039-segments-have-owners.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from enum import IntEnum
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from threading import Event, Lock
 from types import TracebackType
 from typing import Annotated, Final, Self
+from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import Meta
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.keys import node_key, parse_node_key
-from accel.errors import AccelError, CatalogDamaged, InvalidArgument, OwnerReplaced
+from accel.errors import (
+    AccelError,
+    CatalogDamaged,
+    ForwardInDoubt,
+    InvalidArgument,
+    OwnerReplaced,
+    OwnerUnreachable,
+)
+from accel.history.rules.values import segment_text
+from accel.streams.settings import ForwardingSettings
 from accel.system import Components
 from loaders.errors import DataConflict, TableMissing
 from loaders.lifetime import Lifetime
@@ -328,3 +341,179 @@ class Registration:
                 return
             except AccelError:
                 logger.warning("node %d: its lease could not be renewed", self.node_id, exc_info=True)
+
+
+# Asking owners: what is said, and by whom (`accel.streams.forwarding` has the meaning)
+
+PATH: Final = "/accel/append"
+CARRY_OUT_PATH: Final = "/accel/carry-out"
+WRITER_ID_SIZE_BYTES: Final = 16
+NOTHING_KNOWN: Final = -1
+REPLY_SIZE_BYTES_MAX: Final = 1 << 16
+DEFAULT_FORWARDING: Final = ForwardingSettings()
+
+
+class Status(IntEnum):
+    """What became of a request.
+
+    Attributes:
+        DURABLE: all of it is durable.
+        SEALED: the segment takes no more.
+        ELSEWHERE: another node has the segment.
+        BUSY: an earlier request of this writer is under way, or too many are; nothing of this one was taken.
+        UNKNOWN: a repeated request of a writer of which nothing was ever taken here.
+        OTHER_OWNER: another registration was meant, or what is known of this writer was forgotten.
+    """
+
+    DURABLE = 0
+    SEALED = 1
+    ELSEWHERE = 2
+    BUSY = 3
+    UNKNOWN = 4
+    OTHER_OWNER = 5
+
+
+class AppendRequest(msgspec.Struct, frozen=True):
+    """Events for one segment; the module has the fields."""
+
+    scope: str
+    stream: str
+    segment_id: int
+    owner_token: bytes
+    writer_id: Annotated[bytes, Meta(min_length=WRITER_ID_SIZE_BYTES, max_length=WRITER_ID_SIZE_BYTES)]
+    number: Annotated[int, Meta(ge=0)]
+    is_repeat: bool
+    payloads: Annotated[list[bytes], Meta(min_length=1)]
+
+
+class CarryOutRequest(msgspec.Struct, frozen=True):
+    """A stream whose workflow waits for an owner, and the registration that is meant. The reply is a `Status` alone."""
+
+    scope: str
+    stream: str
+    owner_token: bytes
+
+
+class AppendReply(msgspec.Struct, frozen=True):
+    """What became of it; the module has the fields."""
+
+    status: Status
+    next_number: int = NOTHING_KNOWN
+
+
+def checked_secret(secret: str) -> bytes:
+    """What owners and those who ask them share.
+
+    Raises:
+        InvalidArgument: fewer than 16 characters.
+    """
+    if len(secret) < 16:
+        raise InvalidArgument(f"expected a secret of at least 16 characters, found {len(secret)}")
+    return secret.encode()
+
+
+Send = Callable[[str, bytes, dict[str, str], float], tuple[int, bytes]]
+"""(URL, body, headers, seconds) -> HTTP status and body of the reply. Raises OSError or HTTPException if there is none;
+ConnectionRefusedError says that nothing was sent."""
+
+
+def http_post(url: str, body: bytes, headers: dict[str, str], timeout_seconds: float) -> tuple[int, bytes]:
+    """One POST, on a connection of its own; no redirect is followed."""
+    parts = urlsplit(url)
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout_seconds)
+    try:
+        connection.request("POST", parts.path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read(REPLY_SIZE_BYTES_MAX)
+    finally:
+        connection.close()
+
+
+class ForwardingClient:
+    """Sends events to owners. Threads: any; each request has a connection of its own.
+
+    Args:
+        addresses: that may be asked: http or https, host and port, without a path.
+        secret: that the owners were given.
+        settings: bounds.
+        send: makes the requests.
+
+    Raises:
+        InvalidArgument: another address, or a secret of fewer than 16 characters.
+    """
+
+    def __init__(
+        self,
+        addresses: Collection[str],
+        secret: str,
+        *,
+        settings: ForwardingSettings = DEFAULT_FORWARDING,
+        send: Send = http_post,
+    ) -> None:
+        self.settings = settings
+        self._post = send
+        self._secret = checked_secret(secret).decode()
+        self._addresses = frozenset(addresses)
+        for address in self._addresses:
+            parts = urlsplit(address)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.query:
+                raise InvalidArgument(f"expected an address as http://host:port, found {address!r}")
+
+    def may_ask(self, owner: Owner) -> bool:
+        """Whether the owner's address is one of those that may be asked."""
+        return owner.address in self._addresses
+
+    def append(self, owner: Owner, request: AppendRequest) -> AppendReply:
+        """Send events to an owner; again if the reply is lost.
+
+        Raises:
+            OwnerUnreachable: it is not there, does not know the secret, or refuses the request; nothing was taken.
+            ForwardInDoubt: no reply came: whether they were taken is not known.
+        """
+        was_sent = request.is_repeat
+        headers = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/msgpack"}
+        error: Exception | None = None
+        for _ in range(self.settings.attempts):
+            body = msgspec.msgpack.encode(msgspec.structs.replace(request, is_repeat=was_sent))
+            try:
+                status, told = self._post(owner.address + PATH, body, headers, self.settings.timeout_seconds)
+            except ConnectionRefusedError as refused:
+                error = refused
+                break
+            except (OSError, HTTPException) as lost:
+                error, was_sent = lost, True
+                continue
+            reply = msgspec.msgpack.decode(told, type=AppendReply) if status == 200 else None
+            if reply is not None and reply.status is Status.UNKNOWN:
+                was_sent = False  # nothing of it had arrived; if it arrives now, the owner leaves it out
+            elif reply is not None and not (reply.status is Status.OTHER_OWNER and was_sent):
+                return reply
+            else:
+                error = OSError(f"HTTP status {status}: {told[:200]!r}")
+                was_sent = was_sent or status >= 500
+                if status < 500:
+                    break
+        segment = f"{segment_text(request.segment_id)} of {request.scope}/{request.stream}"
+        if was_sent:
+            raise ForwardInDoubt(owner.node_id, owner.address, segment) from error
+        raise OwnerUnreachable(owner.node_id, owner.address, segment, str(error)) from error
+
+    def carry_out(self, owner: Owner, request: CarryOutRequest) -> bool:
+        """Ask an owner to do its part of a workflow; whether it did, and nobody else has to.
+
+        Raises:
+            OwnerUnreachable: it cannot be asked, or could not do it.
+        """
+        headers = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/msgpack"}
+        body = msgspec.msgpack.encode(request)
+        where = f"segments of {request.scope}/{request.stream}"
+        if not self.may_ask(owner):
+            raise OwnerUnreachable(owner.node_id, owner.address, where, "no address that may be asked")
+        try:
+            status, told = self._post(owner.address + CARRY_OUT_PATH, body, headers, self.settings.timeout_seconds)
+        except (OSError, HTTPException) as error:
+            raise OwnerUnreachable(owner.node_id, owner.address, where, str(error)) from error
+        if status != 200:
+            raise OwnerUnreachable(owner.node_id, owner.address, where, f"HTTP status {status}: {told[:200]!r}")
+        return msgspec.msgpack.decode(told, type=AppendReply).status is Status.DURABLE

@@ -13,6 +13,7 @@ a thread (`asyncio.to_thread`) where that matters.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -23,9 +24,13 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from accel.errors import ReaderStalled
+from accel.errors import AccelError, ReaderStalled
 from accel.history.rules.cuts import refuse_unordered
-from accel.history.rules.values import IdMap, segment_text
+from accel.history.rules.values import (
+    Cut,
+    IdMap,
+    segment_text,
+)
 from accel.history.store import Stream
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.reader_core import (
@@ -38,13 +43,16 @@ from accel.streams.rules.reader_core import (
     SegmentEvents,
     Step,
 )
-from accel.streams.segment_source import SegmentSource
+from accel.streams.segment_source import SegmentSource, WatchedSource
 from accel.system import SYSTEM, Components
 from loaders.lifetime import Lifetime, Threads
 
-Cut: TypeAlias = Mapping[int, int]
 Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd], float]
 MILLISECONDS = 1000
+RETRY_PAUSES_MAX = 20
+"""The longest pause before a repetition is so many times the first one."""
+
+log = logging.getLogger(__name__)
 
 
 @unique
@@ -103,6 +111,10 @@ class ReaderBase:
         self._held_seconds = 0.0
         self._left_seconds = 0.0
         self._retried_at = system.timer()
+        self._watched = source if isinstance(source, WatchedSource) else None
+        self._watch: Future[bool] | None = None
+        self._failing: dict[int, tuple[float, int]] = {}  # since when, and how often
+        self._later: list[tuple[float, Step]] = []
 
     def position(self) -> IdMap:
         """The stream cut behind the last event that was given: a reader that begins there gives all that follow."""
@@ -210,15 +222,15 @@ class ReaderBase:
         """Hand an answer on.
 
         Raises:
-            Exception: it did not work; it is wanted again, so a caller who goes on tries again.
+            Exception: it did not work, and is not tried again by itself; it is wanted again, so a caller who goes on
+                tries again.
         """
         self._pass_time()
         error = done.exception()
         if error is not None:
-            self._core.note_failure(step)
-            if not self._is_needed(step):
-                return
-            raise error
+            self._fail(step, error)
+            return
+        self._failing.pop(step.segment_id, None)
         answer = done.result()
         if isinstance(step, Fill) and isinstance(answer, SegmentEvents):
             self._core.take_events(step, answer, took_seconds)
@@ -228,6 +240,26 @@ class ReaderBase:
             self._core.take_end(step, answer, took_seconds)
             if step.segment_id not in self._core.position():
                 self._stalled_since = None
+
+    def _fail(self, step: Step, error: BaseException) -> None:
+        """Try again after a pause, where that may help, and unless the segment has failed for too long.
+
+        Raises:
+            Exception: the error.
+        """
+        now = self._system.timer()
+        since_seconds, times = self._failing.pop(step.segment_id, (now, 0))
+        may_help = isinstance(error, AccelError) and error.retryable
+        if may_help and now - since_seconds < self.settings.retry_seconds:
+            if not times:
+                log.warning("segment %s is read again after a pause: %s", segment_text(step.segment_id), error)
+            self._failing[step.segment_id] = (since_seconds, times + 1)
+            pause_seconds = self.settings.retry_pause_seconds * min(2 ** min(times, 8), RETRY_PAUSES_MAX)
+            self._later.append((now + pause_seconds, step))
+            return
+        self._core.note_failure(step)
+        if self._is_needed(step):
+            raise error
 
     def _is_needed(self, step: Step) -> bool:
         """Whether what is asked for lies before the reader; not of a segment that was given up, or skipped, since."""
@@ -252,11 +284,30 @@ class ReaderBase:
         return now
 
     def _retry(self) -> None:
-        """Ask idle segments again when it is time, whether or not others have events at hand."""
+        """Ask idle segments again when there may be more, or it is time, whether or not others have events at hand."""
         now = self._system.timer()
-        if now - self._retried_at >= self.settings.idle_seconds:
+        due = [step for due_seconds, step in self._later if due_seconds <= now]
+        self._later = [later for later in self._later if later[0] > now]
+        for step in due:
+            self._core.note_failure(step)
+        if self._watch is None:
+            self._begin_watch()
+        has_come = self._watch is not None and self._watch.done() and self._watch.result()
+        if has_come or now - self._retried_at >= self.settings.idle_seconds:
             self._retried_at = now
+            self._begin_watch()
             self._core.retry_idle()
+
+    def _begin_watch(self) -> None:
+        """One that follows is told when there may be more. Before segments are asked, so that nothing is missed."""
+        if self._watched is not None and self._core.follows and (self._watch is None or self._watch.done()):
+            self._watch = self._watched.watch()
+            self._watch.add_done_callback(lambda _: self._nudge())
+
+    def _nudge(self) -> None:
+        """Have the reader look at what is to be done; by any thread."""
+        self._answers.put(None)
+        self._wake()
 
     def _wait_seconds(self) -> float | None:
         """How long nothing is to be done unless an answer comes; None = for ever.
@@ -266,6 +317,7 @@ class ReaderBase:
         """
         now = self._system.timer()
         waits = [self._left_seconds] if self._left_seconds > 0 else []
+        waits += [max(0.0, due_seconds - now) for due_seconds, _ in self._later]
         if self._core.idle:
             self._refuse_stalled(now)
             waits.append(max(0.0, self._retried_at + self.settings.idle_seconds - now))
@@ -362,12 +414,13 @@ class ThreadReader(ReaderBase, Iterator[Event]):
         return event
 
     def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
-        """The events that were appended together next; None at the end, or when the time is over.
+        """The events that were appended together next; None if there were none within the time.
 
-        They count as given. Of a batch whose first events were given one by one, these are the others.
+        They count as given. Of a batch whose first events were given one by one, these are the others. Whether there
+        will ever be more, `is_finished` says; without a time-out None comes at the end only.
 
         Args:
-            timeout_seconds: how long to wait at most; None = as long as it takes.
+            timeout_seconds: how long to wait at most; None = until there are some, or all was given.
         """
         deadline = None if timeout_seconds is None else self._system.timer() + timeout_seconds
         self._lifetime.check_process()
@@ -450,12 +503,13 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
         return event
 
     async def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
-        """The events that were appended together next; None at the end, or when the time is over.
+        """The events that were appended together next; None if there were none within the time.
 
-        They count as given. Of a batch whose first events were given one by one, these are the others.
+        They count as given. Of a batch whose first events were given one by one, these are the others. Whether there
+        will ever be more, `is_finished` says; without a time-out None comes at the end only.
 
         Args:
-            timeout_seconds: how long to wait at most; None = as long as it takes.
+            timeout_seconds: how long to wait at most; None = until there are some, or all was given.
         """
         deadline = None if timeout_seconds is None else self._system.timer() + timeout_seconds
         self._lifetime.check_process()

@@ -9,18 +9,23 @@ for that part, and where the index cannot be read, the value that was logged wit
 |--------------------------------------|-----------------------------------------------------------------------------|
 | events of a segment                  | 1 the first time: which stream of the object layer it is                    |
 | is it sealed, and what follows it?   | 2 and a newer image for all segments each second; 5 for a sealed one         |
+| the same, for readers that follow    | 2 for all segments when there is a newer image, and each 60 seconds          |
 
-Events themselves cost what `ReadAccelerator.read` costs; the index one listing a segment, and one read for each 65,536
-appends.
+Events themselves cost what `ReadAccelerator.read` costs. Batches of our own writers log when they arrived, so their
+index is not asked; where it is, it costs one listing a segment, and one read for each 65,536 appends.
+
+Readers that follow do not ask every so often: `watch` tells them when there is a newer image. All data comes into sight
+by one, and so does a segment that was created.
 """
 
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
 from threading import Lock
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 from cachetools import LRUCache
@@ -32,7 +37,7 @@ from accel.history.rules.segments import KeyProfile, KeyRanges
 from accel.history.rules.states import StreamState
 from accel.history.rules.values import TIME_MS_END, checked_id, checked_integer, segment_text
 from accel.history.store import Stream
-from accel.image import OPEN_END, ImageVersion, version_number
+from accel.image import OPEN_END, ImageVersion, MetadataImage, version_number
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.arrival_order import SegmentRead
 from accel.streams.rules.events import EventBatch, EventColumns, HostClock, decode_columns
@@ -47,6 +52,12 @@ from range_index.segment_times import NO_TOKEN
 
 NEWEST_SECONDS: Final = 1.0
 """So long the image, and the list of segments that take writes, count as the newest once they were asked for."""
+
+WATCH_SECONDS: Final = 5.0
+"""One question for a newer image takes no longer; who follows begins the next one."""
+
+HISTORY_SECONDS: Final = 60.0
+"""So long the segments that take writes count as known for readers that follow, while the image is the same."""
 
 NEWEST: Final = "newest"
 
@@ -77,11 +88,24 @@ class SegmentSource(Protocol):
         ...
 
 
+@runtime_checkable
+class WatchedSource(SegmentSource, Protocol):
+    """A source that tells when asking again may bring more."""
+
+    def watch(self) -> Future[bool]:
+        """Done when there may be more than now: true; false when nobody knows, after some seconds at most.
+
+        Does not block. It raises nothing; any thread may ask.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Newest:
-    """The segments that took writes at some time."""
+    """The segments that took writes at some time, and the image at hand then."""
 
     asked_seconds: float
+    version: ImageVersion
     active: frozenset[int]
 
 
@@ -89,12 +113,14 @@ class _Newest:
 class _Known:
     """What is known of a segment: what it is in the object layer, with which image it was read last, and its index.
 
-    Of the index also with which image it was asked last for what it has.
+    Of the index also with which image it was asked last for what it has; and with which image, and where, the segment
+    had nothing though it was not truncated.
     """
 
     stream_id: int
     version: ImageVersion | None = None
     is_opened: bool = False
+    empty_at: tuple[ImageVersion | None, int] | None = None
     index: SegmentTimeIndex | None = None
     index_version: ImageVersion | None = None
 
@@ -138,10 +164,32 @@ class ObjectSegmentSource:
         self._begun_seconds = system.timer()
         self._kept = PerProcess("segments", _State)
         self._unit: OffsetUnit | None = None
+        self._watched: Future[Any] | None = None
         self._newest_of: SharedLoads[str, _Newest] = SharedLoads(1, lambda _: 1)
+
+    def watch(self) -> Future[bool]:
+        """See `WatchedSource.watch`."""
+        told: Future[bool] = Future()
+        try:
+            asked = self._watched = self._accelerator.next_image(self._accelerator.image_version, WATCH_SECONDS)
+        except AccelError:
+            told.set_result(False)
+        else:
+            asked.add_done_callback(lambda done: told.set_result(_brought_more(done)))
+        return told
+
+    def image_changed(self) -> None:
+        """Somebody says that something was committed: readers that follow look at once. Never blocks.
+
+        For whoever has a channel on which commits are heard of; at most ten questions a second come of it.
+        """
+        self._accelerator.image_changed()
 
     def fill(self, fill: Fill) -> SegmentEvents:
         """See `SegmentSource.fill`."""
+        return self._read(fill)
+
+    def _read(self, fill: Fill, *, wants_token: bool = False) -> SegmentEvents:
         end = OPEN_END if fill.end is None else fill.end
         known = self._segment(fill.segment_id)
         known.version = self._accelerator.image_version
@@ -152,9 +200,11 @@ class ObjectSegmentSource:
         try:
             columns = list(reading.columns())
         except InvalidRequest:
-            self._refuse_truncated(fill)
+            if known.empty_at != (known.version, fill.offset):
+                self._refuse_truncated(fill)
+                known.empty_at = known.version, fill.offset
             return SegmentEvents((), fill.offset, fill.token, as_of)  # nothing was written yet
-        timed, token = self._timed(fill, known, columns)
+        timed, token = self._timed(fill, known, columns, wants_token=wants_token)
         newest = version_number(self._accelerator.image_version)  # a read may go on with a newer one
         return SegmentEvents(timed, reading.next_offset, token, as_of, newest)
 
@@ -177,7 +227,7 @@ class ObjectSegmentSource:
         """
         segment_id, offset = checked_id(segment_id), checked_integer("an offset", offset, 0)
         max_bytes, token = checked_integer("bytes", max_bytes, 1), checked_integer("a token", token)
-        events = self.fill(Fill(segment_id, offset, max_bytes, token))
+        events = self._read(Fill(segment_id, offset, max_bytes, token), wants_token=True)
         batches = [part for batch in events.batches if len(part := batch.within(offset))]
         values = np.array([batch.value for batch in batches], dtype=np.uint64)
         return SegmentRead(b"".join(batch.payloads() for batch in batches), values, events.token)
@@ -219,29 +269,41 @@ class ObjectSegmentSource:
         return self._newest_of.get(NEWEST, self._ask_newest, self._is_new).active
 
     def _is_new(self, known: _Newest) -> bool:
-        return self._timer() - known.asked_seconds < NEWEST_SECONDS
+        age_seconds = self._timer() - known.asked_seconds
+        if age_seconds < NEWEST_SECONDS:
+            return True
+        return self._is_watched() and age_seconds < HISTORY_SECONDS and known.version == self._accelerator.image_version
+
+    def _is_watched(self) -> bool:
+        return self._watched is not None and not self._watched.done()
 
     def _ask_newest(self) -> _Newest:
-        asked_seconds = self._timer()
+        asked_seconds, version = self._timer(), self._accelerator.image_version
         is_sealed = self._stream.state() is StreamState.SEALED
         active = frozenset(() if is_sealed else self._stream.active_segments().ids.tolist())
         # What was committed before somebody began to read must be in the image; only a confirmed one has it for sure.
         # What comes later is found by following, which costs a fraction.
         if self._accelerator.image_age_seconds >= self._timer() - self._begun_seconds:
             self._accelerator.refresh()
-        else:
+        elif not self._is_watched():
             self._accelerator.follow()
-        return _Newest(asked_seconds, active)
+        return _Newest(asked_seconds, version, active)
 
-    def _timed(self, fill: Fill, known: _Known, columns: list[BatchColumns]) -> tuple[tuple[EventBatch, ...], int]:
-        """Events with the values of the time index, as far as that has moved; the others have the value they log."""
+    def _timed(
+        self, fill: Fill, known: _Known, columns: list[BatchColumns], *, wants_token: bool
+    ) -> tuple[tuple[EventBatch, ...], int]:
+        """Events with the values that they log; where some log none, with those of the time index as far as it moved.
+
+        The index has the same values. It also is asked where somebody wants the number of the next record.
+        """
         if not columns:
             return (), fill.token
         unit = self._offset_unit()
         decoded = [decode_columns(batches, fill.segment_id, unit) for batches in columns]
         ends = np.concatenate([batches.end_offsets for batches in columns])
         is_timed = all(events.are_timed for events in decoded)
-        index = self._index(fill.segment_id, known, int(ends[-1]), is_timed=is_timed)
+        is_asked = wants_token or not is_timed
+        index = self._index(fill.segment_id, known, int(ends[-1]), is_timed=is_timed) if is_asked else None
         count = 0 if index is None else int(ends.searchsorted(index.end_offset, side="right"))
         values: list[int] = []
         token = 0 if fill.offset == 0 else fill.token
@@ -308,6 +370,10 @@ def _values_in(index: SegmentTimeIndex, bounds: list[int], token: int) -> tuple[
         return read.values.tolist(), read.token
     pieces = [index.read(first, after - first) for first, after in pairwise(bounds)]
     return [piece.value for piece in pieces], read.token
+
+
+def _brought_more(asked: Future[Any]) -> bool:
+    return asked.exception() is None and isinstance(asked.result(), MetadataImage)
 
 
 def _let_go(segment_id: int, known: _Known, error: Exception) -> None:

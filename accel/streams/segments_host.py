@@ -177,6 +177,7 @@ class ObjectSegments:
         stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in owners}
         with self._turn():
             self._node.take_over({stream_ids[segment_id]: node_id for segment_id, node_id in owners.items()})
+            self._segments.accelerator.refresh()  # time indexes are restored from what the others wrote last
             self._segments.find(stream, owners)
 
     def append(self, stream: StreamName, segment_id: int, payloads: Sequence[bytes]) -> WriteFuture:

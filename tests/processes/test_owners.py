@@ -21,13 +21,12 @@ from accel.catalog import ObjectCatalog
 from accel.errors import CommitRefused, ForwardInDoubt, OwnerUnreachable
 from accel.history.rules.configuration import OffsetUnit, StreamConfiguration
 from accel.history.store import Stream, StreamStore
-from accel.streams.forwarding import (
+from accel.streams.forwarding import SegmentService, SharedStreamWriter, forwarding_app
+from accel.streams.owners import (
     ForwardingClient,
-    SegmentService,
-    SharedStreamWriter,
-    forwarding_app,
+    OwnersSettings,
+    OwnersTable,
 )
-from accel.streams.owners import OwnersSettings, OwnersTable
 from accel.streams.rules.events import decode_events
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ForwardingSettings

@@ -113,9 +113,9 @@ class StreamRead:
             try:
                 output.show_each(self._shown(events, counted, form), at_once=self.follow)
             except KeyboardInterrupt as interrupt:  # who follows has no other end
-                output.summary(_event_summary(events, counted))
                 raise click.exceptions.Exit(INTERRUPTED) from interrupt
-            output.summary(_event_summary(events, counted))
+            finally:  # whatever ended it: what was printed is read
+                output.summary(_event_summary(events, counted))
 
     def _shown(self, reader: StreamReader, counted: _Printed, form: str) -> Iterator[Shown]:
         for event in islice(self._events(reader), self.events_max or None):

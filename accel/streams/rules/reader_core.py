@@ -246,7 +246,8 @@ class ReaderSettings:
     """How much a reader holds and asks for.
 
     Attributes:
-        fill_bytes: payload that one request for a segment brings, about.
+        fill_bytes: payload that one request for a segment brings, about; twice as much where a segment's share of the
+            buffers has room for two such requests.
         buffer_bytes_max: payload in all buffers, requests under way included. Each segment may have one request of
             `fill_bytes` whatever this says, for else some would never be read.
         requests_max: requests under way at once.
@@ -255,6 +256,9 @@ class ReaderSettings:
             0 = it never waits.
         idle_seconds: an idle segment is asked again after this time.
         stall_seconds: a reader that does not follow gives up when nothing has come for so long.
+        retry_seconds: so long a segment is asked again by itself after errors that a repetition may help against; the
+            first error after that is raised. 0 = each is raised.
+        retry_pause_seconds: before the first repetition; doubled with each further one, up to 20 times as long.
 
     Raises:
         ValueError: a number out of bounds.
@@ -266,9 +270,15 @@ class ReaderSettings:
     reorder_wait_seconds: float = 10.0
     idle_seconds: float = 0.5
     stall_seconds: float = 60.0
+    retry_seconds: float = 60.0
+    retry_pause_seconds: float = 0.1
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"reorder_wait_seconds": 0}, most={"reorder_wait_seconds": 60, "idle_seconds": 3600})
+        check_settings(
+            self,
+            least={"reorder_wait_seconds": 0, "retry_seconds": 0},
+            most={"reorder_wait_seconds": 60, "idle_seconds": 3600},
+        )
 
 
 class Fill(NamedTuple):
@@ -689,6 +699,8 @@ class ReaderCore:
             return AskEnd(segment_id)
         fill_bytes, most = self.settings.fill_bytes, self.settings.buffer_bytes_max
         share = max(fill_bytes, most // max(1, len(self._buffers)))
+        if share >= 4 * fill_bytes:
+            fill_bytes *= 2  # fewer and longer requests, and the next ones begin sooner, where there is room for it
         is_full = buffer.size_bytes + fill_bytes > share or self._bytes + fill_bytes > most
         if is_full and (buffer.batches or segment_id in self._ahead):
             return None

@@ -8,9 +8,10 @@ import select
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,11 @@ from accel import StreamWriter
 from accel.cli.lookup.read import parse_cut
 from accel.cli.stream.notation import cut_text, parse_moment
 from accel.history.rules.values import parse_segment
+from accel.streams.reader import RETRY_PAUSES_MAX
+from accel.streams.rules.reader_core import Fill, ReaderSettings, SegmentEvents
+from accel.streams.segment_source import ObjectSegmentSource
 from accel.system import SYSTEM
+from loaders.errors import AccessDenied, StoreUnavailable
 from loaders.store import S3Settings, open_store
 from tests.accel.cli.worlds import run
 from tests.accel.streams.reader.streams import NAME, SCOPE, Shop, shop
@@ -235,6 +240,48 @@ def test_following_prints_what_is_there_and_stops_after_so_many(orders: Reading)
     rows, summary = orders.rows("--follow", "--events", str(COUNT))
     assert by_key(rows) == orders.shop.written
     assert summary["events"] == COUNT
+
+
+OUTAGE_FAILURES = 14
+"""With the pauses that are the default a segment has failed so often after 20 seconds."""
+
+
+def test_following_outlives_an_outage_of_twenty_seconds(orders: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: Counter[int] = Counter()
+    fill = ObjectSegmentSource.fill
+
+    def failing(source: ObjectSegmentSource, wanted: Fill) -> SegmentEvents:
+        failures[wanted.segment_id] += 1
+        if failures[wanted.segment_id] <= OUTAGE_FAILURES:
+            raise StoreUnavailable("get", "key", "an outage")
+        return fill(source, wanted)
+
+    monkeypatch.setattr(ObjectSegmentSource, "fill", failing)
+    default = ReaderSettings()
+    pauses = [min(2**times, RETRY_PAUSES_MAX) * default.retry_pause_seconds for times in range(OUTAGE_FAILURES)]
+    assert 20 <= sum(pauses) < default.retry_seconds
+    quick = replace(default, retry_pause_seconds=default.retry_pause_seconds / 1000)
+    monkeypatch.setattr("accel.streams.reader.ReaderSettings", lambda: quick)
+    rows, summary = orders.rows("--follow", "--events", str(COUNT))
+    assert by_key(rows) == orders.shop.written
+    assert summary["events"] == COUNT
+
+
+def test_a_read_that_fails_says_where_it_stands(orders: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill = ObjectSegmentSource.fill
+
+    def failing(source: ObjectSegmentSource, wanted: Fill) -> SegmentEvents:
+        if wanted.offset:
+            raise AccessDenied("get", "key", "not yours")
+        return fill(source, wanted)
+
+    monkeypatch.setattr(ObjectSegmentSource, "fill", failing)
+    failed = orders.run("--follow", "--output", "json")
+    assert failed.exit_code != 0
+    position, *error = failed.stderr.splitlines()
+    given = Counter(json.loads(line)["segment"] for line in failed.stdout.splitlines())
+    assert json.loads(position)["position"] == {segment: given[segment] for segment in ("0@0", "1@0")}
+    assert "not yours" in "".join(error)
 
 
 def test_following_ends_with_a_sealed_stream(orders: Reading) -> None:

@@ -59,7 +59,7 @@ class Looker(Reader):
             poll_seconds=random.uniform(0.1, 0.9) * max_age_seconds,
             max_age_seconds=max_age_seconds,
         )
-        settings = Settings(parallel_loads=1, hashed_ids_max=64)
+        settings = Settings(parallel_loads=1, hashed_ids_max=64, hedge_percent=0)  # which would wait by a real clock
         with ReadAccelerator(images, self.bucket.store, settings=settings, system=self.bucket.system) as accelerator:
             for _ in range(random.randrange(1, LOOKUPS)):
                 self._look_up(accelerator)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -21,10 +22,11 @@ from accel.streams.reader import Order
 from accel.streams.rules.events import EventBatch
 from accel.streams.rules.reader_core import AskEnd, Fill, ReaderSettings, SegmentEnd, SegmentEvents
 from accel.streams.segment_source import ObjectSegmentSource
+from accel.system import SYSTEM, Components
 from loaders.errors import StoreUnavailable
-from loaders.store import MemoryStore, ObjectStore
+from loaders.store import CountingStore, MemoryStore, ObjectStore
 from range_index.segment_times import NO_TOKEN
-from tests.accel.streams.reader.streams import KEYS, QUICK, Shop, by_key, shop
+from tests.accel.streams.reader.streams import KEYS, NAME, QUICK, SCOPE, Shop, by_key, shop
 from tests.servers.stores import S3_STORES, store_on_s3
 
 TIMEOUT_SECONDS = 60.0
@@ -196,6 +198,8 @@ def test_a_time_index_that_is_damaged_costs_a_warning_and_no_event(
         orders.store.put(info.key, b"\xff" * info.size_bytes)
     with orders.reader() as reader:
         assert by_key(reader) == orders.written
+    segments = [orders.source().read(segment_id, 0, 1 << 20) for segment_id in sorted(orders.stream.head())]
+    assert all(segment.data for segment in segments)
     assert "time index" in caplog.text
 
 
@@ -229,12 +233,18 @@ def test_a_reader_behind_the_head_is_told_and_may_go_on_there(orders: Shop) -> N
     cut = busy_life(orders)
     orders.stream.truncate(cut)
     orders.catalog.refresh()
+    with orders.reader(dict(cut)) as reader:
+        kept = {event.payload for event in reader}
+    given: list[bytes] = []
     with orders.reader(dict.fromkeys(orders.stream.epochs.epoch(0).segments.ids.tolist(), 0)) as reader:
-        with pytest.raises(PositionTruncated) as told:
-            list(reader)
+        with pytest.raises(PositionTruncated) as told:  # what it had fetched before may come first
+            given.extend(event.payload for event in reader)
         assert told.value.head == dict(cut)
         reader.skip_to_head()
-        assert len(list(reader)) == orders.count - 100
+        given.extend(event.payload for event in reader)
+    assert len(kept) == orders.count - 100
+    assert kept <= set(given)
+    assert len(given) == len(set(given))
 
 
 def test_a_reader_between_cuts_gives_what_lies_between(orders: Shop) -> None:
@@ -421,20 +431,128 @@ class Failing:
             raise StoreUnavailable("get", "somewhere", "out of order")
 
 
+def read_in_spite_of_errors(reader: StreamReader) -> tuple[list[Event], int]:
+    """All events, and how many errors were raised in between."""
+    events: list[Event] = []
+    errors = 0
+    while True:
+        try:
+            event = next(reader, None)
+        except StoreUnavailable:
+            errors += 1
+            continue
+        if event is None:
+            return events, errors
+        events.append(event)
+
+
 def test_after_an_error_a_reader_goes_on_and_gives_every_event_once(orders: Shop) -> None:
     busy_life(orders)
-    events, errors = [], 0
-    with StreamReader(orders.stream, Failing(orders), settings=QUICK) as reader:
-        while True:
-            try:
-                event = next(reader, None)
-            except StoreUnavailable:
-                errors += 1
-                continue
-            if event is None:
-                break
-            events.append(event)
+    with StreamReader(orders.stream, Failing(orders), settings=replace(QUICK, retry_seconds=0.0)) as reader:
+        events, errors = read_in_spite_of_errors(reader)
     assert errors
+    assert by_key(events) == orders.written
+
+
+def test_a_reader_that_follows_is_told_and_asks_by_no_timer(orders: Shop) -> None:
+    never = ReaderSettings(idle_seconds=3600.0)
+    with StreamReader(orders.stream, orders.source(), follow=True, settings=never) as reader:
+        for count in (24, 48):
+            with StreamWriter(orders.stream, orders.host) as writer:
+                orders.write(writer, 24)
+            orders.accelerator.image_changed()
+            given = 0
+            while given < 24:
+                batch = reader.next_batch(TIMEOUT_SECONDS)
+                assert batch is not None
+                given += len(batch)
+            assert sum(reader.position().values()) == count
+
+
+def test_while_an_image_is_watched_for_the_history_is_asked_only_when_it_has_changed(orders: Shop) -> None:
+    clock = [0.0]
+    counted = CountingStore(orders.store)
+    stream = StreamStore.open(counted).stream(SCOPE, NAME)
+    source = ObjectSegmentSource(stream, orders.accelerator, counted, system=replace(SYSTEM, timer=lambda: clock[0]))
+    segment_id = orders.stream.active_segments()[0].id
+
+    def requests_of_ends(seconds: int) -> int:
+        before = counted.snapshot().total.requests
+        for _ in range(seconds):
+            clock[0] += 1
+            while True:
+                source.fill(Fill(segment_id, 0, 1))
+                if not source.ask_end(AskEnd(segment_id)).is_stale:
+                    break
+        return counted.snapshot().total.requests - before
+
+    requests_of_ends(1)
+    each_second = requests_of_ends(1)
+    assert each_second
+    told = source.watch()
+    assert requests_of_ends(30) == 0
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    orders.accelerator.image_changed()
+    assert told.result(TIMEOUT_SECONDS)
+    source.watch()
+    assert requests_of_ends(1) >= each_second
+    assert requests_of_ends(20) == 0
+    assert requests_of_ends(60) == each_second
+
+
+class Outage(Failing):
+    """Answers nothing before some time has passed. A clock of its own: a request that fails takes two seconds."""
+
+    def __init__(self, shop: Shop, end_seconds: float) -> None:
+        super().__init__(shop)
+        self.seconds, self._end_seconds = 0.0, end_seconds
+
+    def timer(self) -> float:
+        self.seconds += 0.001  # whoever looks at it waits for something
+        return self.seconds
+
+    def fill(self, fill: Fill) -> SegmentEvents:
+        if self.seconds < self._end_seconds:
+            self.seconds += 2
+            raise StoreUnavailable("get", "key", "an outage")
+        return self._source.fill(fill)
+
+    def ask_end(self, step: AskEnd) -> SegmentEnd:
+        return self._source.ask_end(step)
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_a_reader_outlives_an_outage_by_itself(orders: Shop, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    source, settings = Outage(orders, 20), replace(QUICK, retry_pause_seconds=0.001)
+    system = replace(SYSTEM, timer=source.timer)
+    if kind == "threads":
+        with StreamReader(orders.stream, source, settings=settings, system=system) as reader:
+            events = list(reader)
+    else:
+        events = asyncio.run(_all_of(orders, source, settings, system))
+    assert by_key(events) == orders.written
+    assert source.seconds >= 20
+    assert "is read again" in caplog.text
+
+
+async def _all_of(orders: Shop, source: Outage, settings: ReaderSettings, system: Components) -> list[Event]:
+    async with AsyncStreamReader(orders.stream, source, settings=settings, system=system) as reader:
+        return [event async for event in reader]
+
+
+def test_an_outage_that_is_too_long_is_an_error_and_a_reader_that_is_asked_again_goes_on(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    source, settings = Outage(orders, 20), replace(QUICK, retry_pause_seconds=0.001, retry_seconds=5.0)
+    with StreamReader(orders.stream, source, settings=settings, system=replace(SYSTEM, timer=source.timer)) as reader:
+        with pytest.raises(StoreUnavailable):
+            next(reader)
+        assert source.seconds < 20
+        source.seconds = 20
+        events, _ = read_in_spite_of_errors(reader)
     assert by_key(events) == orders.written
 
 

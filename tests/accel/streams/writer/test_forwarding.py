@@ -13,19 +13,18 @@ import pytest
 
 from accel.errors import ForwardInDoubt, InvalidArgument, OwnerUnreachable, StoreError
 from accel.history.rules.states import StreamState
-from accel.streams.forwarding import (
+from accel.streams.forwarding import SegmentService, SharedStreamWriter, forwarding_app
+from accel.streams.owners import (
     CARRY_OUT_PATH,
     PATH,
     AppendReply,
     AppendRequest,
     CarryOutRequest,
     ForwardingClient,
-    SegmentService,
-    SharedStreamWriter,
+    OwnersTable,
+    Registration,
     Status,
-    forwarding_app,
 )
-from accel.streams.owners import OwnersTable, Registration
 from accel.streams.settings import ForwardingSettings
 from accel.testing import Fault, FaultStore
 from tests.accel.streams.writer.world import NAME, Process, World, ids_of
@@ -240,6 +239,21 @@ def test_a_scale_at_the_owner_is_followed(world: World, peers: tuple[Peer, Peer]
     assert all_once(world, range(6))
 
 
+def test_an_owner_that_lives_and_loses_a_segment_sends_what_was_not_durable_to_the_new_owner(
+    world: World, peers: tuple[Peer, Peer]
+) -> None:
+    first, second = peers
+    with second.writer() as writer:
+        write(writer, range(2))
+        writer.flush()
+        first.process.host.take_over(NAME, {2: 5})
+        write(writer, range(2, 4))
+        writer.flush()
+        write(writer, range(4, 6))
+    assert all_once(world, range(6))
+    assert second.process.host.node_of(NAME, 3) == 5
+
+
 @pytest.mark.parametrize("asked_by", [0, 1])
 def test_a_scale_of_segments_of_several_owners_ends_whichever_process_asks(
     world: World, peers: tuple[Peer, Peer], asked_by: int
@@ -309,6 +323,14 @@ def test_a_fault_of_the_owners_store_loses_and_doubles_nothing(world: World, net
     second.die()
 
 
+def steal(taker: Peer, owner_id: int, random: Random) -> None:
+    """Take a segment over from an owner that lives, and writes."""
+    host = taker.process.host
+    theirs = [each for each in ids_of("0@0", "1@0", "2@0") if host.node_of(NAME, each) == owner_id]
+    if theirs:
+        host.take_over(NAME, {random.choice(theirs): owner_id})
+
+
 @pytest.mark.parametrize("seed", range(examples(6)))
 def test_writers_takers_and_a_bad_network_keep_each_key_in_order(seed: int) -> None:
     random, world, network = Random(seed), World(), Network()
@@ -328,6 +350,8 @@ def test_writers_takers_and_a_bad_network_keep_each_key_in_order(seed: int) -> N
 
     for _ in range(25):
         at = random.randrange(2)
+        if random.random() < 0.2:
+            steal(peers[at], NODES[1 - at], random)
         if random.random() < 0.85:
             network.before = network.after = trouble
             more(at)
@@ -393,7 +417,11 @@ def test_a_copy_that_comes_after_a_refusal_is_left_out(world: World, peers: tupl
     second.service.take(request_of(second, 0, b"a"))
     first.process.host.take_over(NAME, {2: 5})
     late = request_of(second, 1, b"b")
+    for _ in range(2):  # its reply may be lost
+        assert second.service.take(late) == AppendReply(Status.ELSEWHERE, 1)
+    second.process.host.take_over(NAME, {2: 4})
     assert second.service.take(late) == AppendReply(Status.ELSEWHERE, 1)
+    first.process.host.take_over(NAME, {2: 5})
     second.die()
     again = world.start(node_id=5)
     again.host.take_over(NAME, {2: 4})

@@ -1,0 +1,275 @@
+"""A reader at the tail: how soon it sees what was flushed, what it asks while nothing comes, what a restart costs.
+
+Stores answer as slowly as `LatencyModel` says; writers write without that, so that "flushed" is a moment. All settings
+are the defaults.
+
+    seen_latency, found   from a flush's return to the event in the reader's hand, nobody being told. The peer is a
+                          poller as one writes it by hand: each second it lists what is new, and gets it
+    seen_latency, told    the same where the reader is told of each commit (`image_changed`); the peer makes three GETs
+    reader_idle           requests of a reader that follows while nothing comes; the peer is the same reader over a
+                          source that does not tell when there is more, so that it asks every so often
+    reader_restart        ranged GETs of a reader that begins with nothing cached at the tail of 430 flushes of 16
+                          segments; the peer opens each object
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Condition, Event, Thread
+from typing import Final
+
+from accel import (
+    FormatRecord,
+    ObjectCatalog,
+    ObjectSegments,
+    ObjectSegmentSource,
+    ReadAccelerator,
+    Settings,
+    StreamConfiguration,
+    StreamReader,
+    StreamStore,
+    StreamWriter,
+)
+from accel.system import SYSTEM
+from accel.testing import LatencyStore
+from benchmarks.harness import AnswersDiffer, Comparison, Timings
+from loaders.store import CountingStore, MemoryStore, ObjectStore
+
+NODE: Final = 4
+SCOPE, NAME = "bench", "tail"
+SEGMENTS: Final = 4
+RESTART_SEGMENTS: Final = 16
+RESTART_FLUSHES: Final = 430
+RESTART_GOAL_GETS: Final = 20
+POLL_SECONDS: Final = 1.0
+SEEN_EACH_ROUND: Final = 5
+SETTLE_SECONDS: Final = 13.0
+IDLE_SECONDS: Final = 25.0
+MARK: Final = b"event "
+MARK_DIGITS: Final = 6
+
+
+class Writing:
+    """A stream in memory, and who writes it. One thread."""
+
+    def __init__(self, segments: int) -> None:
+        self.store = MemoryStore()
+        ObjectCatalog.init(self.store, FormatRecord(namespace="bench"))
+        self.catalog = ObjectCatalog.open(self.store)
+        self.host = ObjectSegments(self.catalog, self.store, NODE)
+        streams = StreamStore.open(self.store, host=self.host)
+        streams.create_scope(SCOPE)
+        created_ms = int(SYSTEM.clock() * 1000)
+        self.stream = streams.create_stream(
+            SCOPE, NAME, StreamConfiguration(min_segments=1), created_ms, segments=segments
+        )
+        self.writer = StreamWriter(self.stream, self.host)
+
+    def flush(self, payload: bytes, keys: int = 1) -> None:
+        """Write an event for each of so many keys, and flush."""
+        for key in range(keys):
+            self.writer.write(payload, b"%d" % key)
+        self.writer.flush()
+
+    def close(self) -> None:
+        """End the session."""
+        self.writer.close()
+        self.host.close()
+        self.catalog.close()
+
+
+@dataclass
+class Seen:
+    """When payloads came. Any thread."""
+
+    at: dict[bytes, float] = field(default_factory=dict)
+    changed: Condition = field(default_factory=Condition)
+
+    def note(self, payload: bytes) -> None:
+        """It came now."""
+        with self.changed:
+            self.at[payload] = SYSTEM.timer()
+            self.changed.notify_all()
+
+    def wait(self, payload: bytes) -> float:
+        """When it came; waits for it."""
+        with self.changed:
+            if not self.changed.wait_for(lambda: payload in self.at, 30):
+                raise AnswersDiffer(f"{payload!r} did not come within 30 s")
+            return self.at[payload]
+
+
+def slow(store: ObjectStore, seed: int) -> LatencyStore:
+    """The same store, as slow as S3."""
+    return LatencyStore(store, random.Random(seed), _sleep)
+
+
+def _sleep(seconds: float) -> None:
+    SYSTEM.sleep(seconds)
+
+
+@contextmanager
+def following(store: ObjectStore, seen: Seen, *, is_watched: bool = True) -> Iterator[ReadAccelerator]:
+    """A reader in a thread that follows the stream, with its defaults."""
+    with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
+        stream = StreamStore.open(store).stream(SCOPE, NAME)
+        source = ObjectSegmentSource(stream, accelerator, store)
+        reader = StreamReader(stream, source if is_watched else Unwatched(source), follow=True)
+        is_over = Event()
+        thread = Thread(target=_follow, args=(reader, seen, is_over))
+        thread.start()
+        try:
+            yield accelerator
+        finally:
+            is_over.set()
+            thread.join()
+            reader.close()
+
+
+class Unwatched:
+    """A source that does not tell when there is more."""
+
+    def __init__(self, source: ObjectSegmentSource) -> None:
+        self.fill, self.ask_end = source.fill, source.ask_end
+
+
+def _follow(reader: StreamReader, seen: Seen, is_over: Event) -> None:
+    while not is_over.is_set():
+        batch = reader.next_batch(timeout_seconds=0.2)
+        for event in batch or ():
+            seen.note(event.payload)
+
+
+@contextmanager
+def polling(store: ObjectStore, seen: Seen) -> Iterator[None]:
+    """A thread that lists the objects each second, and gets each that is new; the catalog's keys are left out."""
+    is_over = Event()
+    thread = Thread(target=_poll, args=(store, seen, is_over))
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _poll(store: ObjectStore, seen: Seen, is_over: Event) -> None:
+    known: set[str] = set()
+    due = SYSTEM.timer()
+    while not is_over.wait(max(0.0, due - SYSTEM.timer())):
+        due += POLL_SECONDS
+        for info in store.list(""):
+            if info.key not in known and not info.key.startswith("accel/"):
+                known.add(info.key)
+                body = bytes(store.get(info.key, size_bytes_max=1 << 20).body)
+                for mark in range(body.count(MARK)):
+                    start = body.split(MARK)[mark + 1]
+                    seen.note(MARK + start[:MARK_DIGITS])
+
+
+def run_seen(rounds: int = 7) -> list[Comparison]:
+    """How soon events are seen: found by asking, and told of."""
+    samples = SEEN_EACH_ROUND * rounds
+    writing, seen, polled = Writing(SEGMENTS), Seen(), Seen()
+    try:
+        with following(slow(writing.store, 1), seen) as accelerator:
+            with polling(slow(writing.store, 2), polled):
+                found = _seen_seconds(writing, range(samples), [seen, polled], lambda: None)
+            told = _seen_seconds(writing, range(samples, 2 * samples), [seen], accelerator.image_changed)
+    finally:
+        writing.close()
+    gets = _three_gets(writing.store, samples)
+    sides = Timings(found[0], found[1]), Timings(told[0], gets)
+    return [
+        sides[0].compare("seen_latency, found", peer="a LIST each second, a GET an object", unit="ms", goal=1.0),
+        sides[1].compare("seen_latency, told", peer="three GETs, one after the other", unit="ms", goal=1.0),
+    ]
+
+
+def _seen_seconds(writing: Writing, numbers: range, sides: list[Seen], tell: Callable[[], object]) -> list[list[float]]:
+    """For each side, how long after its flush each event was seen."""
+    waits = random.Random(3)
+    seconds: list[list[float]] = [[] for _ in sides]
+    for number in numbers:
+        SYSTEM.sleep(waits.uniform(0.6, 1.6))
+        payload = MARK + b"%0*d" % (MARK_DIGITS, number)
+        writing.flush(payload)
+        flushed = SYSTEM.timer()
+        tell()
+        for each, side in zip(seconds, sides, strict=True):
+            each.append(side.wait(payload) - flushed)
+    return seconds
+
+
+def _three_gets(store: ObjectStore, samples: int) -> list[float]:
+    slowed, seconds = slow(store, 5), []
+    key = next(iter(store.list(""))).key
+    for _ in range(samples):
+        started = SYSTEM.timer()
+        for _ in range(3):
+            slowed.get(key, size_bytes_max=1 << 20)
+        seconds.append(SYSTEM.timer() - started)
+    return seconds
+
+
+def run_idle(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - a rate over half a minute; one round
+    """Requests a second while nothing comes."""
+    ours, peer = (_idle_requests(is_watched=is_watched) / IDLE_SECONDS for is_watched in (True, False))
+    return [
+        Comparison.exact(
+            f"reader_idle: {SEGMENTS} segments, a node", ours, "requests a second", "asking by a timer", peer, peer
+        )
+    ]
+
+
+def _idle_requests(*, is_watched: bool) -> int:
+    writing, seen = Writing(SEGMENTS), Seen()
+    counted = CountingStore(writing.store)
+    payload = MARK + b"0" * MARK_DIGITS
+    try:
+        with following(slow(counted, 1), seen, is_watched=is_watched):
+            writing.flush(payload)
+            seen.wait(payload)
+            SYSTEM.sleep(SETTLE_SECONDS)
+            before = counted.snapshot().total.requests
+            SYSTEM.sleep(IDLE_SECONDS)
+            return counted.snapshot().total.requests - before
+    finally:
+        writing.close()
+
+
+def run_restart(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - requests do not vary
+    """Ranged GETs of a cold reader at the tail."""
+    writing = Writing(RESTART_SEGMENTS)
+    try:
+        for number in range(RESTART_FLUSHES - 1):
+            writing.flush(b"%d" % number, keys=8 * RESTART_SEGMENTS)
+        position = _restart(writing, None, Settings())[1]
+        writing.flush(b"the last", keys=8 * RESTART_SEGMENTS)
+    finally:
+        writing.close()
+    (ours, at), (peer, same) = (
+        _restart(writing, position, settings) for settings in (Settings(), Settings(policy="load-all"))
+    )
+    if at != same:
+        raise AnswersDiffer(f"read to {at}, the peer to {same}")
+    name = f"reader_restart: at the tail of {RESTART_FLUSHES} flushes, {RESTART_SEGMENTS} segments"
+    goal = peer / RESTART_GOAL_GETS
+    return [Comparison.exact(name, ours, "ranged GETs", "opening each object", peer, goal)]
+
+
+def _restart(writing: Writing, position: Mapping[int, int] | None, settings: Settings) -> tuple[int, dict[int, int]]:
+    """Read from a position to the end with nothing cached; gives the ranged GETs, and where that ends."""
+    store = CountingStore(writing.store)
+    with (
+        ObjectCatalog.open(store) as catalog,
+        ReadAccelerator(catalog.images(), store, settings=settings) as accelerator,
+    ):
+        stream = StreamStore.open(store).stream(SCOPE, NAME)
+        with StreamReader(stream, ObjectSegmentSource(stream, accelerator, store), from_cut=position) as reader:
+            for _ in reader:
+                pass
+            return store.snapshot().of("get_range").requests, dict(reader.position())
