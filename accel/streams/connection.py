@@ -39,14 +39,18 @@ from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.errors import AccelError, CatalogMissing, Closed
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.segments import Segments
-from accel.history.rules.values import IdMap, Integers
+from accel.history.rules.values import (
+    Cut,
+    IdMap,
+    Integers,
+)
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.hosts import StreamName
 from accel.lookup.accelerator import ReadAccelerator
 from accel.settings import Settings
 from accel.streams.groups import GroupReader, ReaderGroup
 from accel.streams.owners import OwnersTable, Registration
-from accel.streams.reader import AsyncStreamReader, Cut, Order, StreamReader
+from accel.streams.reader import AsyncStreamReader, Order, StreamReader
 from accel.streams.rules.reader_core import ReaderSettings
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.segments_host import ObjectSegments
@@ -310,7 +314,7 @@ class Connection:
         self._know(self._readers, reader)
         return reader
 
-    def group(self, scope: str, name: str, group: str, from_cut: Mapping[int, int] | None = None) -> ReaderGroup:
+    def group(self, scope: str, name: str, group: str, from_cut: Cut | None = None) -> ReaderGroup:
         """A group of readers of a stream, made if there is none; see `ReaderGroup.open`."""
         return ReaderGroup.open(self.stream(scope, name), group, from_cut)
 
@@ -507,7 +511,7 @@ class AsyncConnection:
         """A reader, by ``async with`` or ``await``; see `Connection.reader`."""
         return Opening(partial(self.connection.open_reader, AsyncStreamReader, scope, name, **options))
 
-    async def group(self, scope: str, name: str, group: str, from_cut: Mapping[int, int] | None = None) -> ReaderGroup:
+    async def group(self, scope: str, name: str, group: str, from_cut: Cut | None = None) -> ReaderGroup:
         """See `Connection.group`."""
         return await asyncio.to_thread(self.connection.group, scope, name, group, from_cut)
 

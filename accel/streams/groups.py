@@ -58,7 +58,13 @@ from accel.history.rules import retention
 from accel.history.rules.cuts import PlacedCut
 from accel.history.rules.epochs import offsets_at_start
 from accel.history.rules.segments import SegmentRecord
-from accel.history.rules.values import NOTHING, IdMap, checked_id, checked_integer
+from accel.history.rules.values import (
+    NOTHING,
+    Cut,
+    IdMap,
+    checked_id,
+    checked_integer,
+)
 from accel.history.store import Stream, keys
 from accel.history.store.cut_reading import as_cut
 from accel.streams.reader import AsyncReader, ReaderBase, ThreadReader
@@ -178,7 +184,7 @@ class ReaderGroup:
         return f"ReaderGroup({self._stream.name!r}, {self.name!r})"
 
     @classmethod
-    def open(cls, stream: Stream, name: str, from_cut: Mapping[int, int] | None = None) -> ReaderGroup:
+    def open(cls, stream: Stream, name: str, from_cut: Cut | None = None) -> ReaderGroup:
         """Open a group; a new one is made if there is none. 1 call; 3 more for a new one, and those of `from_cut`.
 
         Args:
@@ -354,7 +360,7 @@ class ReaderGroup:
 
     # Going elsewhere
 
-    def reset(self, cut: Mapping[int, int] | None = None, *, evict: bool = False) -> IdMap:
+    def reset(self, cut: Cut | None = None, *, evict: bool = False) -> IdMap:
         """Let the group go on elsewhere, before or behind where it stands; gives its position.
 
         Calls: those of placing the cut, and 2.

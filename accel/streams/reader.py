@@ -26,7 +26,11 @@ from typing import Self, TypeAlias
 
 from accel.errors import AccelError, ReaderStalled
 from accel.history.rules.cuts import refuse_unordered
-from accel.history.rules.values import IdMap, segment_text
+from accel.history.rules.values import (
+    Cut,
+    IdMap,
+    segment_text,
+)
 from accel.history.store import Stream
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.reader_core import (
@@ -43,7 +47,6 @@ from accel.streams.segment_source import SegmentSource, WatchedSource
 from accel.system import SYSTEM, Components
 from loaders.lifetime import Lifetime, Threads
 
-Cut: TypeAlias = Mapping[int, int]
 Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd], float]
 MILLISECONDS = 1000
 RETRY_PAUSES_MAX = 20

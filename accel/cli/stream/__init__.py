@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from accel.cli.groups import CommandGroup
-from accel.cli.stream import changes, cuts, history, repair, retention, streams, transactions
+from accel.cli.stream import changes, cuts, history, repair, retention, streams, transactions, writing
 
 scope_group = streams.scope_group
 transaction_group = transactions.transaction_group
@@ -22,7 +22,7 @@ def stream_group() -> None:
 
 
 for command in (
-    *(streams.create, streams.list_streams, streams.describe),
+    *(streams.create, streams.configure, streams.list_streams, streams.describe, writing.write),
     *(history.epochs, history.history, history.segments, history.successors, cuts.cuts_group),
     *(changes.scale, changes.seal, changes.truncate, changes.recover, changes.delete, changes.requests),
     *(repair.repair, retention.retention_group),

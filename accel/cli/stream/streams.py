@@ -1,10 +1,12 @@
-"""`accel scope`, and `accel stream create`, `list` and `describe`."""
+"""`accel scope`, and `accel stream create`, `configure`, `list` and `describe`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from accel.cli.groups import CommandGroup
 from accel.cli.options import TIME, Command, StoreChoice, command, limit_option, store_options, yes_option
@@ -127,6 +129,37 @@ def create(*, segments: int | None, time: int | None, stream: StreamChoice, outp
         f"stream {stream} {what}: {count_text(data['segments'], 'segment')} of epoch {data['epoch']}, since {since}"
     )
     output.show(Shown(data, (sentence,)))
+
+
+@command(
+    "Change what the owner of a stream wants.",
+    "accel stream configure --store s3://bucket --scope shop --stream orders --min-segments 4 --keep 7d",
+)
+@configuration_options
+@stream_options
+def configure(*, stream: StreamChoice, output: Output, **wanted: Any) -> None:
+    """Change what the owner of a stream wants; what the options do not name stays as it is.
+
+    Scaling is named by any of --scale-events, --scale-kilobytes and --scale-factor, retention by any of --keep...; both
+    are replaced as a whole. The offset unit never changes.
+    """
+    context = click.get_current_context()
+    given = {name for name in wanted if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    opened, asked = stream.open(), _configuration(wanted)
+    if not given:
+        raise click.UsageError("Expected something to change, such as '--min-segments'.")
+    changed = {field: getattr(asked, field) for field, options in _OPTIONS_OF.items() if given & options}
+    opened.configure(replace(opened.configuration(), **changed))
+    output.show(described(opened))
+
+
+_OPTIONS_OF = {
+    "min_segments": {"min_segments"},
+    "scaling": {"scale_events", "scale_kilobytes", "scale_factor"},
+    "retention": {"keep", "keep_max", "keep_size", "keep_size_max"},
+    "offset_unit": {"unit"},
+    "tags": {"tags"},
+}
 
 
 @command("List the streams of a scope.", "accel stream list --store s3://bucket --scope shop", name="list")

@@ -101,6 +101,20 @@ class ScaleVerdict(Enum):
     """The stream has moved on: reset the transition and the state, and refuse."""
 
 
+@unique
+class ScaleProgress(Enum):
+    """What became of a scale that was asked for in an epoch."""
+
+    NONE = "none"
+    """The epoch is current, and no scale is under way."""
+
+    UNDER_WAY = "under way"
+    """A scale from this epoch, or the rest of one that led to the next one, is being carried out."""
+
+    DONE = "done"
+    """Later epochs followed, and the next scale can begin."""
+
+
 def is_outdated(request: ScaleRequest, current: EpochRecord) -> bool:
     """Whether a request names a segment that is not active.
 

@@ -89,6 +89,9 @@ class SegmentRecord:
     def __str__(self) -> str:
         return segment_text(self.id)
 
+    def __repr__(self) -> str:
+        return f"SegmentRecord({self}, [{self.key_start}, {self.key_end}), creation_time_ms={self.creation_time_ms})"
+
     @property
     def number(self) -> int:
         """Its number within the stream; duplicates share it."""

@@ -24,7 +24,8 @@ Everything that a caller or a host gives is checked by the functions `checked_*`
     | time              | an integer of 0 <= ms < 10^14, milliseconds since 1970; not compared with the clock   |
     | key               | a finite float or integer, no bool                                                    |
     | text              | str that UTF-8 can encode, within a length                                            |
-    | cut, sizes        | a mapping from segment ids to integers of 64 bits                                     |
+    | segment id        | an integer that is one, or its text: "3@1"                                            |
+    | cut, sizes        | a mapping from segment ids to integers of 64 bits; each segment once                  |
 
 A float is refused even if it is integral: `time.time() * 1000` is one in one of a thousand calls. Times end at 10^14,
 the year 5138, so that microseconds and nanoseconds of today are refused.
@@ -134,6 +135,12 @@ def _check(name: str, value: int, maximum: int) -> None:
 
 
 Integers: TypeAlias = NDArray[np.int64]
+
+SegmentId: TypeAlias = int | str
+"""A segment as callers may name it: its id, or the text of it."""
+
+Cut: TypeAlias = Mapping[int, int] | Mapping[str, int]
+"""Offsets by segment, as callers may give them."""
 
 
 class IdMap(Mapping[int, int]):
@@ -331,13 +338,30 @@ def checked_duration(what: str, duration_ms: object) -> int:
     return checked_integer(f"{what} in milliseconds", duration_ms, 1, TIME_MS_END - 1)
 
 
+def read_id(segment_id: object) -> int:
+    """A segment's id from a number, or from what people write; whether a number is one is not looked at.
+
+    >>> read_id("3@1") == read_id(make_id(epoch=1, number=3))
+    True
+
+    Raises:
+        InvalidArgument: neither of both.
+    """
+    if not isinstance(segment_id, str):
+        return checked_integer("a segment id", segment_id)
+    try:
+        return parse_segment(segment_id)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
+
+
 def checked_id(segment_id: object) -> int:
-    """A segment's id.
+    """A segment's id, also from what people write.
 
     Raises:
         InvalidArgument: it is none.
     """
-    number = checked_integer("a segment id", segment_id)
+    number = read_id(segment_id)
     if not is_segment_id(number):
         raise InvalidArgument(f"expected a segment id, found {number}")
     return number
@@ -387,6 +411,8 @@ def checked_numbers(what: str, values: object, low: int = INT64_MIN) -> IdMap:
     numbers = values
     if not isinstance(values, IdMap):
         numbers = {checked_id(segment_id): checked_integer(what, value, low) for segment_id, value in values.items()}
+        if len(numbers) < len(values):
+            raise InvalidArgument(f"expected {what} with each segment once, found one as a number and as text")
     columns = IdMap.of(numbers)
     if len(columns) and int(columns.values_array.min()) < low:
         raise InvalidArgument(f"expected {what} of at least {low}, found {int(columns.values_array.min())}")

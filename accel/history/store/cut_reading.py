@@ -20,7 +20,15 @@ from accel.history.rules.cuts import CutOrder, CutSpan, PlacedCut
 from accel.history.rules.epochs import creation_epochs, place, segments_of
 from accel.history.rules.retention import TruncationRecord
 from accel.history.rules.segments import Segments
-from accel.history.rules.values import NOTHING, IdMap, Integers, checked_id, checked_numbers, some_ids
+from accel.history.rules.values import (
+    NOTHING,
+    Cut,
+    IdMap,
+    Integers,
+    checked_id,
+    checked_numbers,
+    some_ids,
+)
 from accel.history.store.epoch_store import EpochReading
 from accel.history.store.parts import StreamParts
 
@@ -40,7 +48,7 @@ class CutReading:
     _parts: StreamParts
     _epochs: EpochReading
 
-    def place(self, cut: Mapping[int, int]) -> PlacedCut:
+    def place(self, cut: Cut) -> PlacedCut:
         """A cut with its segments.
 
         Raises:
@@ -59,15 +67,15 @@ class CutReading:
             found = some_ids(columns.ids)
             raise NotInHistory(f"expected segments of this stream, found {found}: {error}", Sought.SEGMENT) from error
 
-    def span(self, cut: Mapping[int, int]) -> CutSpan:
+    def span(self, cut: Cut) -> CutSpan:
         """The segments of a cut, and the highest epoch that each belongs to. Raises as `place`."""
         return self.place(cut).span
 
-    def compare(self, one: Mapping[int, int], other: Mapping[int, int]) -> CutOrder:
+    def compare(self, one: Cut, other: Cut) -> CutOrder:
         """How a cut lies to another one. Raises as `place`."""
         return cuts.compare(self.place(one), self.place(other))
 
-    def is_valid(self, cut: Mapping[int, int]) -> bool:
+    def is_valid(self, cut: Cut) -> bool:
         """Whether somebody who reads the stream can stand at a cut; not if it names a segment that there is not."""
         columns = as_cut(cut)
         try:
@@ -80,7 +88,7 @@ class CutReading:
         """The same, of a cut whose segments were found."""
         return cuts.is_valid(placed, self.segments(*creation_epochs(placed.cut)))
 
-    def place_valid(self, cut: Mapping[int, int]) -> PlacedCut:
+    def place_valid(self, cut: Cut) -> PlacedCut:
         """A cut with its segments, at which somebody can stand.
 
         Raises:
@@ -136,14 +144,12 @@ class CutReading:
         """The segments that end between two cuts, in parts: those that lie between them, less the end's own."""
         return retention.ending_before(end, self.between(start, end))
 
-    def segments_between(
-        self, start: Mapping[int, int], end: Mapping[int, int], *, refuse_unordered: bool = True
-    ) -> Integers:
+    def segments_between(self, start: Cut, end: Cut, *, refuse_unordered: bool = True) -> Integers:
         """Ids of the segments between two cuts, ascending; an empty cut is the stream's beginning, or its end."""
         parts = self.between(self._bound(start), self._bound(end), refuse_unordered=refuse_unordered)
         return Segments.join(parts).ascending().ids
 
-    def size_between(self, start: Mapping[int, int], end: Mapping[int, int]) -> int:
+    def size_between(self, start: Cut, end: Cut) -> int:
         """How much of the stream lies between two cuts, in its offset unit."""
         bounds = self._bound(start), self._bound(end)
         return self.size_of(self.between(*bounds), *bounds)
@@ -157,9 +163,7 @@ class CutReading:
 
         return retention.size_between(parts, _offsets(start), _offsets(end), read)
 
-    def size_till(
-        self, cut: Mapping[int, int], reference: Mapping[int, int] | None = None, reference_size: int = 0
-    ) -> int:
+    def size_till(self, cut: Cut, reference: Cut | None = None, reference_size: int = 0) -> int:
         """How much of the stream lies before a cut, as what lies behind an earlier one, and what lay before that.
 
         Args:
@@ -192,12 +196,12 @@ class CutReading:
             sizes.update(zip(asked[known].tolist(), shards[number].get_many(asked[known], 0).tolist(), strict=True))
         return sizes
 
-    def _bound(self, cut: Mapping[int, int]) -> PlacedCut | None:
+    def _bound(self, cut: Cut) -> PlacedCut | None:
         columns = as_cut(cut)
         return self.place(columns) if len(columns) else None
 
 
-def as_cut(cut: Mapping[int, int]) -> IdMap:
+def as_cut(cut: Cut) -> IdMap:
     """A cut as columns.
 
     Raises:

@@ -59,11 +59,13 @@ from accel.history.rules.values import (
     EPOCH_MAX,
     IdMap,
     Integers,
+    SegmentId,
     checked_integer,
     checked_numbers,
     checked_time,
     epoch_of,
     is_segment_id,
+    read_id,
     segment_text,
 )
 from accel.history.store import keys
@@ -162,13 +164,13 @@ class EpochReading:
         """The way from one epoch to another by chunks, through all duplicates. 1 call a chunk, 1 a duplicate."""
         return EpochWalk(self, low, high)
 
-    def segment(self, segment_id: int) -> SegmentRecord:
+    def segment(self, segment_id: SegmentId) -> SegmentRecord:
         """A segment. 1 call.
 
         Raises:
             NotInHistory: the stream has no such segment.
         """
-        segment_id = checked_integer("a segment id", segment_id)
+        segment_id = read_id(segment_id)
         return rules.segment_in(self._epoch_of(segment_id), segment_id)
 
     def sealed_epoch(self, segment_id: int) -> int | None:
@@ -176,7 +178,7 @@ class EpochReading:
         versioned = self._parts.keys.sealed_epoch(segment_id).read()
         return None if versioned is None else versioned.value
 
-    def successors(self, segment_id: int) -> dict[int, list[int]]:
+    def successors(self, segment_id: SegmentId) -> dict[int, list[int]]:
         """The segments that follow one, each with all that it follows; none of an active one. 3 calls, 2 if active.
 
         While a scale is under way they are known as soon as the new epoch is recorded.
@@ -184,20 +186,20 @@ class EpochReading:
         Raises:
             NotInHistory: the stream has no such segment.
         """
-        segment_id = checked_integer("a segment id", segment_id)
+        segment_id = read_id(segment_id)
         sealing = self.sealed_epoch(segment_id) if is_segment_id(segment_id) else None
         if sealing is None:
             self.segment(segment_id)
             return {}
         return rules.successors(segment_id, self.epoch(sealing), self.epoch(sealing - 1))
 
-    def predecessors(self, segment_id: int) -> dict[int, list[int]]:
+    def predecessors(self, segment_id: SegmentId) -> dict[int, list[int]]:
         """The segments that one follows, each with all that follow it. 2 calls.
 
         Raises:
             NotInHistory: the stream has no such segment.
         """
-        segment_id = checked_integer("a segment id", segment_id)
+        segment_id = read_id(segment_id)
         created = self._epoch_of(segment_id)
         before = self.epoch(created.epoch - 1) if created.epoch else None
         return rules.predecessors(segment_id, created, before)

@@ -167,13 +167,13 @@ class Names:
 
     # Streams
 
-    def streams(self, scope: str) -> Iterator[str]:
-        """The streams of a scope, half-created and half-deleted ones included.
+    def streams(self, scope: str, after: str = "") -> Iterator[str]:
+        """The streams of a scope, half-created and half-deleted ones included; those behind a name.
 
         Raises:
             NotInHistory: there is no such scope.
         """
-        return _listed_names(self._parts.keys.streams(scope, self._scope(scope).unique_id))
+        return _listed_names(self._parts.keys.streams(scope, self._scope(scope).unique_id), after)
 
     def look(self, scope: str, name: str) -> NamedStream | None:
         """Which stream has, or had, a name; None if none ever had. 2 calls.
@@ -464,11 +464,11 @@ def _busy(what: str) -> OperationNotAllowed:
     return OperationNotAllowed(f"expected {what} to be changed by one at a time: try again")
 
 
-def _listed_names(table: Table) -> Iterator[str]:
-    """Names in order, each once."""
+def _listed_names(table: Table, after: str = "") -> Iterator[str]:
+    """Names in order, each once; those behind a name."""
     last = None
     try:
-        for key in table.keys(keys.LISTED):
+        for key in table.keys(keys.LISTED, keys.listed_key(after, _LAST) if after else ""):
             name, _ = keys.listed_name(key)
             if name != last:
                 yield name
@@ -479,6 +479,7 @@ def _listed_names(table: Table) -> Iterator[str]:
 
 _TABLE: Final = re.compile(r"(?P<scope>[^/]+)/(?:(?P<stream>[^/]+)/)?[^/#]+\.#\.(?P<id>[0-9a-f-]{36})")
 _NOBODY: Final = UUID(int=0)
+_LAST: Final = UUID(int=2**128 - 1)
 
 Owner = tuple[str, str | None]
 """A scope and one of its streams; None for the scope itself."""

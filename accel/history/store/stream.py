@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from uuid import UUID
 
-from accel.errors import IllegalState, InvalidArgument, NotInHistory, Sought, StreamDeleted
-from accel.history.rules.configuration import StreamConfiguration
+from accel.errors import IllegalState, InvalidArgument, NotInHistory, ScalePrecondition, Sought, StreamDeleted
+from accel.history.rules.configuration import SEGMENTS_MAX, StreamConfiguration
 from accel.history.rules.epochs import EpochRecord
 from accel.history.rules.requests import WorkflowRequest
 from accel.history.rules.retention import TruncationRecord
-from accel.history.rules.scaling import ScaleRequest
-from accel.history.rules.segments import KeyRanges, Segments
+from accel.history.rules.scaling import ScaleProgress, ScaleRequest
+from accel.history.rules.segments import KeyRanges, Segments, merge_touching, split_range
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import CommittingTransactions
-from accel.history.rules.values import IdMap, checked_integer, checked_keys, checked_time, checked_uuid, segment_text
+from accel.history.rules.values import (
+    Cut,
+    IdMap,
+    SegmentId,
+    checked_id,
+    checked_integer,
+    checked_keys,
+    checked_time,
+    checked_uuid,
+    read_id,
+    segment_text,
+    some_ids,
+)
 from accel.history.store.cut_reading import as_cut
 from accel.history.store.parts import StreamParts
 from accel.history.store.recovering import Recovering, Workflows
@@ -178,9 +190,9 @@ class Stream:
         return self.parts.keys.creation_time().get().value
 
     @_asked
-    def segment_stream(self, segment_id: int) -> int:
+    def segment_stream(self, segment_id: SegmentId) -> int:
         """Which stream of the object layer holds a segment's data; NotInHistory if there is no such segment. 1 call."""
-        segment_id = checked_integer("a segment id", segment_id)
+        segment_id = read_id(segment_id)
         versioned = self.parts.keys.segment_stream(segment_id).read()
         if versioned is None:
             raise NotInHistory(f"expected a segment of {self}, found {segment_text(segment_id)}", Sought.SEGMENT)
@@ -224,7 +236,7 @@ class Stream:
     @_asked
     def scale(
         self,
-        seal: Sequence[int],
+        seal: Sequence[SegmentId],
         new_ranges: Sequence[Sequence[float]],
         time_ms: int | None = None,
         *,
@@ -233,7 +245,7 @@ class Stream:
         """Seal some segments and create others in their place; gives the epoch that follows.
 
         Args:
-            seal: ids of active segments.
+            seal: active segments, by id or text ("3@1").
             new_ranges: pairs of start and end that replace theirs exactly, in the order in which they are numbered.
             time_ms: None = now.
             is_manual: whether a person asks; a scale that was asked for by load is dropped if a commit came between.
@@ -249,9 +261,77 @@ class Stream:
         return self.workflows.scales.run(request, is_manual=is_manual)
 
     @_asked
+    def split(self, segment: SegmentId, parts: int = 2, time_ms: int | None = None) -> EpochRecord:
+        """Seal an active segment and create others that divide its keys evenly; see `scale`. 1 call more.
+
+        Args:
+            segment: by id or text ("3@1").
+            parts: how many, at least 2.
+            time_ms: None = now.
+
+        Raises:
+            InvalidArgument: other numbers; a range with too few keys for as many.
+            ScalePrecondition: the segment is not active.
+            As `scale`.
+        """
+        segment_id = checked_id(segment)
+        parts = checked_integer("a number of parts", parts, 2, SEGMENTS_MAX)
+        [found] = self._active([segment_id])
+        try:
+            ranges = split_range(found.key_start, found.key_end, parts)
+        except ValueError as error:
+            raise InvalidArgument(f"segment {found}: {error}") from error
+        return self.workflows.scales.run(ScaleRequest((segment_id,), ranges, self._time(time_ms)), is_manual=True)
+
+    @_asked
+    def merge(self, *segments: SegmentId, time_ms: int | None = None) -> EpochRecord:
+        """Seal active segments whose keys lie side by side, and create one with all their keys; see `scale`.
+
+        1 call more than `scale`.
+
+        Args:
+            segments: two at least, in any order, by id or text ("3@1").
+            time_ms: None = now.
+
+        Raises:
+            InvalidArgument: less than two, one that is named twice, or a gap between their keys.
+            ScalePrecondition: some are not active, or too few segments would be left.
+            As `scale`.
+        """
+        ids = tuple(map(checked_id, segments))
+        if len(set(ids)) < max(2, len(ids)):
+            raise InvalidArgument(f"expected two segments or more, each once, found {some_ids(ids)}")
+        merged = merge_touching(self._active(ids).ranges)
+        if len(merged) > 1:
+            raise InvalidArgument(f"expected segments whose keys lie side by side, found a gap between {some_ids(ids)}")
+        return self.workflows.scales.run(ScaleRequest(ids, merged, self._time(time_ms)), is_manual=True)
+
+    @_asked
+    def scale_progress(self, epoch: int) -> ScaleProgress:
+        """Whether the stream went on from an epoch, or is about to: for whoever asked for a scale in it. 3 calls.
+
+        A scale counts as done only when the next one can begin.
+
+        Args:
+            epoch: the current one when the scale was asked for.
+
+        Raises:
+            InvalidArgument: an epoch that the stream has not reached.
+        """
+        epoch = checked_integer("an epoch", epoch, 0)
+        state = self.parts.state()  # before the epoch: what is done by then is found current
+        is_submitted = not self.workflows.scales.stored().value.is_empty
+        current = self.workflows.epochs.current().epoch
+        if epoch > current:
+            raise InvalidArgument(f"expected an epoch of at most {current}, the current one, found {epoch}")
+        if current - 1 <= epoch and (state is StreamState.SCALING or is_submitted):
+            return ScaleProgress.UNDER_WAY
+        return ScaleProgress.NONE if epoch == current else ScaleProgress.DONE
+
+    @_asked
     def request_scale(
         self,
-        seal: Sequence[int],
+        seal: Sequence[SegmentId],
         new_ranges: Sequence[Sequence[float]],
         time_ms: int | None = None,
         *,
@@ -316,7 +396,7 @@ class Stream:
         return self._recovering.requested.run()
 
     @_asked
-    def truncate(self, cut: Mapping[int, int]) -> TruncationRecord:
+    def truncate(self, cut: Cut) -> TruncationRecord:
         """Let the stream begin at a cut.
 
         Raises:
@@ -356,6 +436,14 @@ class Stream:
         """
         return self._recovering.run()
 
+    def _active(self, ids: Sequence[int]) -> Segments:
+        active = self.workflows.epochs.active_segments()
+        positions = active.positions_of(ids)
+        if (positions < 0).any():
+            missing = [segment_id for segment_id, at in zip(ids, positions.tolist(), strict=True) if at < 0]
+            raise ScalePrecondition(f"expected active segments, found that {some_ids(missing)} are not")
+        return active.where(positions)
+
     def _told(self, part: Part) -> Part:
         return cast("Part", _ToldIfDeleted(part, self.parts))
 
@@ -363,8 +451,8 @@ class Stream:
         return self.parts.store.now_ms() if time_ms is None else checked_time("a time", time_ms)
 
 
-def _each(ids: Iterable[int]) -> tuple[int, ...]:
+def _each(ids: Iterable[SegmentId]) -> tuple[int, ...]:
     try:
-        return tuple(ids)
+        return tuple(read_id(each) if isinstance(each, str) else each for each in ids)
     except TypeError as error:
         raise InvalidArgument(f"expected segment ids, found {type(ids).__name__}") from error

@@ -17,7 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from itertools import islice
+from typing import Final
 
 import numpy as np
 
@@ -32,7 +34,14 @@ from accel.errors import (
 )
 from accel.history.rules.configuration import SEGMENTS_MAX, HistoryLayout, StreamConfiguration
 from accel.history.rules.states import NamePhase
-from accel.history.rules.values import NUMBER_MAX, Integers, checked_integer, checked_numbers, checked_time
+from accel.history.rules.values import (
+    NUMBER_MAX,
+    Integers,
+    checked_integer,
+    checked_numbers,
+    checked_text,
+    checked_time,
+)
 from accel.history.store import keys
 from accel.history.store.hosts import GivenSizes, NoHost, SegmentHost
 from accel.history.store.lifecycle import StreamEnding
@@ -49,6 +58,22 @@ from loaders.store import ObjectStore
 from loaders.tables import Tables, read_format
 
 CREATE_ATTEMPTS_MAX = 8
+
+PAGE_MAX: Final = 1000
+"""Streams of one page of a listing."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPage:
+    """A page of streams. Threads: immutable.
+
+    Args:
+        names: of streams, in the order of their encoded names.
+        token: for the next page; empty if this is the last one.
+    """
+
+    names: tuple[str, ...]
+    token: str = ""
 
 
 class StreamStore:
@@ -143,6 +168,39 @@ class StreamStore:
             NotInHistory: there is no such scope.
         """
         return self._names.streams(scope)
+
+    def list_streams(self, scope: str, *, tag: str | None = None, token: str = "", limit: int = PAGE_MAX) -> StreamPage:
+        """One page of the streams of a scope, in the order of their encoded names.
+
+        A stream that is created or deleted meanwhile may be in it or not; all others are in one page, once.
+
+        Args:
+            scope: which.
+            tag: those only that have it, which leaves out half-created ones. 4 calls more for each stream that is
+                looked at: there is no index of tags.
+            token: of the page before; empty for the first.
+            limit: how many streams are looked at, at most 1,000; with a tag a page may have fewer, and none.
+
+        Raises:
+            NotInHistory: there is no such scope.
+            InvalidArgument: a limit, a tag or a token that is none.
+        """
+        limit = checked_integer("a limit", limit, 1, PAGE_MAX)
+        if token:
+            keys.checked_name("page token", token)
+        names = list(islice(self._names.streams(scope, token), limit + 1))
+        following = names[limit - 1] if len(names) > limit else ""
+        names = names[:limit]
+        if tag is not None:
+            tag = checked_text("a tag", tag, low=0)
+            names = [name for name in names if tag in self._tags(scope, name)]
+        return StreamPage(tuple(names), following)
+
+    def _tags(self, scope: str, name: str) -> tuple[str, ...]:
+        try:
+            return self.stream(scope, name).configuration().tags
+        except (NotInHistory, StreamDeleted):
+            return ()
 
     # Streams
 

@@ -47,6 +47,7 @@ from numpy.typing import NDArray
 
 from accel.errors import CorruptObject
 from accel.history.rules.configuration import OffsetUnit
+from accel.history.rules.values import segment_text
 from loaders.format import BatchColumns, RecordBatch
 
 if TYPE_CHECKING:
@@ -82,6 +83,15 @@ class Event(NamedTuple):
     next_offset: int
     value: int
     payload: bytes
+
+    def __repr__(self) -> str:
+        where = f"{segment_text(self.segment_id)} at {self.offset}, next_offset={self.next_offset}"
+        return f"Event({where}, value={self.value}, payload={self.payload!r})"
+
+    @property
+    def segment(self) -> str:
+        """Where it stands, as people write it: "3@1"."""
+        return segment_text(self.segment_id)
 
 
 _AS_EVENT: Final[Callable[[tuple[int, int, int, int, bytes]], Event]] = partial(tuple.__new__, Event)

@@ -261,3 +261,12 @@ def test_it_connects_to_an_endpoint(moto_endpoint: Endpoint, aws_environment: py
         written(streams, b"1", b"2")
         with streams.reader("shop", "orders", settings=QUICK) as reader:
             assert payloads(reader) == [b"1", b"2"]
+
+
+def test_rare_names_come_from_the_package_too() -> None:
+    from accel import NotInHistory, RetentionPolicy  # noqa: PLC0415 - that is the test
+
+    assert (NotInHistory.__module__, RetentionPolicy.__module__) == (
+        "accel.errors",
+        "accel.history.rules.configuration",
+    )
