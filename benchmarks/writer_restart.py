@@ -51,7 +51,7 @@ class Killed:
         """One restart, of which the process is killed at once."""
         if not self._is_told:
             _forget(self._memory)
-        store = CountingStore(LatencyStore(self._memory, self._chance, SYSTEM.sleep))
+        store = CountingStore(LatencyStore(self._memory, self._chance, _sleep))
         with ObjectCatalog.open(store) as catalog:
             host = ObjectSegments(catalog, store, node_id=NODE)
             stream = StreamStore.open(store, host=host).stream("bench", "events")
@@ -75,6 +75,10 @@ def run(rounds: int = 7) -> list[Comparison]:
             "writer_restart: requests", ours.requests, "requests", told, peer.requests, peer.requests / REQUESTS_GOAL
         ),
     ]
+
+
+def _sleep(seconds: float) -> None:
+    SYSTEM.sleep(seconds)
 
 
 def _write(store: MemoryStore) -> None:
