@@ -233,12 +233,18 @@ def test_a_reader_behind_the_head_is_told_and_may_go_on_there(orders: Shop) -> N
     cut = busy_life(orders)
     orders.stream.truncate(cut)
     orders.catalog.refresh()
+    with orders.reader(dict(cut)) as reader:
+        kept = {event.payload for event in reader}
+    given: list[bytes] = []
     with orders.reader(dict.fromkeys(orders.stream.epochs.epoch(0).segments.ids.tolist(), 0)) as reader:
-        with pytest.raises(PositionTruncated) as told:
-            list(reader)
+        with pytest.raises(PositionTruncated) as told:  # what it had fetched before may come first
+            given.extend(event.payload for event in reader)
         assert told.value.head == dict(cut)
         reader.skip_to_head()
-        assert len(list(reader)) == orders.count - 100
+        given.extend(event.payload for event in reader)
+    assert len(kept) == orders.count - 100
+    assert kept <= set(given)
+    assert len(given) == len(set(given))
 
 
 def test_a_reader_between_cuts_gives_what_lies_between(orders: Shop) -> None:
