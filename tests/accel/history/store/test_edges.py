@@ -49,7 +49,7 @@ NO_TEXTS: Final = (5, b"name", None, "x" * 1001, "\ud800", ["name"])
 NO_NAMES: Final = (5, b"name", None, "", "a/b", "\ud800", "größe")
 NO_CUTS: Final = (
     *({ids("0@0")[0]: each, ids("1@0")[0]: 0} for each in NO_INTEGERS),
-    *({each: 0, ids("1@0")[0]: 0} for each in (*NO_INTEGERS[:4], "0@0", -1, 2**31)),
+    *({each: 0, ids("1@0")[0]: 0} for each in (*NO_INTEGERS[:4], "0@x", -1, 2**31)),
     [0, 1],
     5,
 )
@@ -69,6 +69,12 @@ OnStore = Callable[[StreamStore, Any], object]
 
 STREAM_EDGES: dict[str, tuple[tuple[object, ...], OnStream]] = {
     "set_state": ((*NO_TEXTS, "ACTIVE"), lambda stream, bad: stream.set_state(bad)),
+    "split": ((*NO_IDS, "0@x"), lambda stream, bad: stream.split(bad)),
+    "split, parts": ((*NO_COUNTS, 1), lambda stream, bad: stream.split("0@0", bad)),
+    "split, time": (NO_TIMES, lambda stream, bad: stream.split("0@0", 2, bad)),
+    "merge": ((*NO_IDS, "0@x"), lambda stream, bad: stream.merge(bad, "1@0")),
+    "merge, time": (NO_TIMES, lambda stream, bad: stream.merge("0@0", "1@0", time_ms=bad)),
+    "scale_progress": ((*NO_INTEGERS, -1, 99), lambda stream, bad: stream.scale_progress(bad)),
     "segment_stream": (NO_INTEGERS, lambda stream, bad: stream.segment_stream(bad)),
     "epoch": ((*NO_INTEGERS, -1), lambda stream, bad: stream.epochs.epoch(bad)),
     "epochs": ((*NO_INTEGERS, -1), lambda stream, bad: list(stream.epochs.between(bad, 0))),
@@ -146,6 +152,10 @@ STORE_EDGES: dict[str, tuple[tuple[object, ...], OnStore]] = {
     "create_scope": (NO_NAMES, lambda streams, bad: streams.create_scope(bad)),
     "delete_scope": (NO_NAMES, lambda streams, bad: streams.delete_scope(bad)),
     "streams": (NO_NAMES, lambda streams, bad: list(streams.streams(bad))),
+    "list_streams": (NO_NAMES, lambda streams, bad: streams.list_streams(bad)),
+    "list_streams, tag": ((5, b"a"), lambda streams, bad: streams.list_streams(SCOPE, tag=bad)),
+    "list_streams, token": (("/", 5), lambda streams, bad: streams.list_streams(SCOPE, token=bad)),
+    "list_streams, limit": (NO_COUNTS, lambda streams, bad: streams.list_streams(SCOPE, limit=bad)),
     "create_stream": (NO_NAMES, lambda streams, bad: streams.create_stream(SCOPE, bad)),
     "create_stream, scope": (NO_NAMES, lambda streams, bad: streams.create_stream(bad, "new")),
     "create_stream, wanted": ((5, "", {}), lambda streams, bad: streams.create_stream(SCOPE, "new", bad)),
