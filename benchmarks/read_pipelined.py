@@ -1,8 +1,8 @@
-"""How long reads take beside one that knows everything; and what one slow request costs them.
+"""How long reads take beside one that knows everything, and what slow requests and a hanging endpoint cost them.
 
 Requests take what `LatencyModel` says (half of them 15 ms, one in a hundred 100 ms), at default settings, so at most 64
 at once. All begin cold. Both sides run alternately on the same objects: first on a virtual clock, which requests alone
-move (`virtual_reads.py`), then in threads, where all that the processor does takes its time, too; ours also keeps what
+move, then in threads, where all that the processor does takes its time, too; ours also keeps what
 it learns, and the peer does not.
 
     read_pipelined, lookup of 1,000   1,000 objects of a list of 5,000 in one lookup; the peer is told which ones they
@@ -16,30 +16,54 @@ it learns, and the peer does not.
                                       waits, as it would without second requests. Both have opened 90 objects before
 
 A ratio of 1 is as quick as one that knows everything; the goal is 1 / 1.3.
+
+The clock that only requests move shows how well they overlap, whatever the machine. The steps of a lookup and of a read are answered by hand. A request takes what `LatencyModel` draws; 64 are under way
+at most, the others queue in the order in which they were begun. Nothing else takes time, and none is sent twice. So
+what is measured is the order and the overlap of requests, and nothing of the machine or its neighbours.
+
+Last come lookups while an endpoint hangs: it accepts requests and answers none.
+
+    hanging, refresh     100 lookups that memory answers while the source of images is asked for a newer one, and hangs;
+                         the peer's source answers at once
+    hanging, deadline    a lookup of 4 objects, the third of which hangs, with a deadline of 0.2 s; the peer sleeps for
+                         that long, and both say that 2 objects are there
+    hanging, others      100 lookups that memory answers while 64 requests for other objects hang; the peer has none
+
+A request that hangs does so until the measuring is over. A ratio of 1 is as quick as without it.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import random
-from collections.abc import Callable, Iterator
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
 
 from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
-from accel.lookup.answer import Request
+from accel.image_source import PolledImages
+from accel.lookup.answer import Answer, Ending, Request
+from accel.lookup.index_cache import SharedIndexCache
+from accel.lookup.reading import BYTES_MAX, Batches, read_range
+from accel.lookup.search import search
+from accel.lookup.steps import AwaitAny, Begin, Begun, Came, CurrentImage, Inputs, OpenObject, OpenObjects, Reply
 from accel.system import SYSTEM
-from accel.testing import LatencyStore
+from accel.testing import LatencyModel, LatencyStore
 from benchmarks.harness import AnswersDiffer, Comparison, Timings, interleave
-from benchmarks.virtual_reads import Connections, VirtualReader, read_all_seconds
 from loaders.format import FOOTER_SIZE_BYTES, RecordBatch, decode_block_bytes
 from loaders.layout import ObjectLayout
 from loaders.object_index import ObjectIndexLoader, OpenedObject, fetch_tail, open_fetched
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
+from loaders.plan import policy_of
 from loaders.store import MemoryStore, ObjectStore
-from loaders.store.decorated import Answer, DecoratedStore, StoreCall
+from loaders.store.decorated import Answer as StoreAnswer
+from loaders.store.decorated import DecoratedStore, StoreCall
 
 STREAM_ID: Final = 7
 NODE_ID: Final = 4
@@ -228,8 +252,295 @@ class _Stuck(DecoratedStore):
         self._key = key
         self._times = times
 
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+    def _around(self, call: StoreCall, send: Callable[[], StoreAnswer]) -> StoreAnswer:
         if call.key == self._key and self._times != 0:
             self._times = None if self._times is None else self._times - 1
             SYSTEM.sleep(SLOW_SECONDS)
         return send()
+
+
+DEFAULTS = Settings()
+
+
+class Connections:
+    """Requests on a virtual clock. One thread.
+
+    Args:
+        rng: draws how long each takes.
+        most: under way at the same time.
+    """
+
+    def __init__(self, rng: random.Random, most: int = DEFAULTS.parallel_loads) -> None:
+        self._rng = rng
+        self._free = most
+        self._model = LatencyModel()
+        self._numbers = itertools.count()
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._running: list[tuple[float, int, Callable[[], None]]] = []
+        self.now_seconds = 0.0
+        self.requests = 0
+
+    def begin(self, size_bytes: int, done: Callable[[], None]) -> None:
+        """Send a request; `done` is called when it has come."""
+        self.requests += 1
+        self._waiting.append((size_bytes, done))
+        self._send()
+
+    def wait(self) -> None:
+        """Go on to the moment when the next request comes."""
+        self.now_seconds, _, done = heapq.heappop(self._running)
+        self._free += 1
+        self._send()
+        done()
+
+    def wait_for_all(self) -> None:
+        """Go on until nothing is under way."""
+        while self._running:
+            self.wait()
+
+    def _send(self) -> None:
+        while self._free and self._waiting:
+            size_bytes, done = self._waiting.popleft()
+            end_seconds = self.now_seconds + self._model.seconds(self._rng, size_bytes)
+            heapq.heappush(self._running, (end_seconds, next(self._numbers), done))
+            self._free -= 1
+
+
+class VirtualReader:
+    """A cold reader. One thread.
+
+    Args:
+        image: one node, whose objects have the positions of ``opened``.
+        opened: what opening each object brings.
+        store: has the blocks.
+        connections: take the requests.
+    """
+
+    def __init__(
+        self, image: MetadataImage, opened: Sequence[OpenedObject], store: ObjectStore, connections: Connections
+    ) -> None:
+        self.image = image
+        self.opened = opened
+        self.store = store
+        self.connections = connections
+        self.cache = SharedIndexCache(DEFAULTS, lambda: connections.now_seconds, lambda: 0.5)
+        [self._node_id] = image.nodes
+        self._at_hand: set[int] = set()
+        self._asked: dict[int, list[Callable[[], None]]] = {}
+        self._replies: dict[int, Reply] = {}
+        self._came: dict[int, Begun] = {}
+        self._looking: OpenObjects | None = None
+
+    def look_up(self, request: Request) -> Answer:
+        """One lookup."""
+        steps = search(request, self.image, self.cache, policy_of(DEFAULTS.policy))
+        sent: dict[int, Reply] | None = None
+        while True:
+            try:
+                step = steps.send(sent)
+            except StopIteration as stop:
+                answer: Answer = stop.value
+                return answer
+            self._ask(step)
+            while not self._replies:
+                self.connections.wait()
+            sent = self._take_replies()
+
+    def read(self, stream_id: int, start: int, end: int) -> list[int]:
+        """The base offsets of all batches of a read."""
+        inputs = Inputs(self.cache, policy_of(DEFAULTS.policy), LAYOUT.object_key, lambda: False)
+        sizes = (DEFAULTS.read_ahead_size_bytes, DEFAULTS.read_window_size_bytes)
+        steps = read_range(
+            stream_id, start, end, BYTES_MAX, inputs, span_size_bytes_max=sizes[0], window_size_bytes=sizes[1]
+        )
+        offsets: list[int] = []
+        sent: MetadataImage | Begun | Came | None = None
+        while True:
+            try:
+                step = steps.send(sent)
+            except StopIteration:
+                return offsets
+            sent = None
+            if isinstance(step, Batches):
+                offsets += [batch.base_offset for batch in step.columns]
+            elif isinstance(step, CurrentImage):
+                sent = self.image
+            elif isinstance(step, Begin):
+                sent = self._begin(step)
+            elif isinstance(step, AwaitAny):
+                sent = self._await(step)
+            else:
+                raise TypeError(f"expected a step of a read from one image, found {step}")
+
+    def _begin(self, step: Begin) -> Begun | None:
+        wanted, ticket = step.step, step.ticket
+        if isinstance(wanted, OpenObject):
+            position = wanted.ref.object_id
+            if position in self._at_hand:
+                return self.opened[position]
+            self._open(position, lambda: self._came.update({ticket: self.opened[position]}))
+            return None
+        key = LAYOUT.object_key(wanted.object_id)
+        body = self.store.get_range(key, wanted.start, wanted.end).body
+        self.connections.begin(len(body), lambda: self._came.update({ticket: body}))
+        return None
+
+    def _await(self, step: AwaitAny) -> Came:
+        if step.lookup is not None and step.lookup is not self._looking:
+            self._looking = step.lookup
+            self._ask(step.lookup)
+        while not self._came and not (step.lookup is not None and self._replies):
+            self.connections.wait()
+        came, self._came = self._came, {}
+        return Came(came, self._take_replies() if step.lookup is not None and self._replies else None)
+
+    def _ask(self, step: OpenObjects) -> None:
+        for position in step.positions:
+            self._open(position, partial(self._reply, position))
+
+    def _reply(self, position: int) -> None:
+        self._replies[position] = self.opened[position].ranges
+
+    def _take_replies(self) -> dict[int, Reply]:
+        replies, self._replies = self._replies, {}
+        return replies
+
+    def _open(self, position: int, done: Callable[[], None]) -> None:
+        """Open an object, or join who is opening it."""
+        waiting = self._asked.setdefault(position, [])
+        waiting.append(done)
+        if len(waiting) == 1:
+            self.connections.begin(self.opened[position].bytes_read, lambda: self._has_come(position))
+
+    def _has_come(self, position: int) -> None:
+        opened = self.opened[position]
+        self._at_hand.add(position)
+        self.cache.learn(self._node_id, opened.ref, opened.ranges)
+        for done in self._asked.pop(position):
+            done()
+
+
+def read_all_seconds(opened: Sequence[OpenedObject], sizes: Sequence[int], connections: Connections) -> float:
+    """How long it takes to open all of these at once, and to fetch bytes of each as soon as it is open (0 = none)."""
+
+    def fetch(size_bytes: int) -> None:
+        if size_bytes:
+            connections.begin(size_bytes, lambda: None)
+
+    for each, size_bytes in zip(opened, sizes, strict=True):
+        connections.begin(each.bytes_read, partial(fetch, size_bytes))
+    connections.wait_for_all()
+    return connections.now_seconds
+
+
+HANGING_OBJECTS: Final = 200
+WARM: Final = 16
+LOOKUPS: Final = 100
+POLL_SECONDS: Final = 0.01
+DEADLINE_SECONDS: Final = 0.2
+HANGING_AT_ONCE: Final = 64
+HANG_SECONDS_MAX: Final = 60.0
+AS_QUICK_SHARE: Final = 0.8
+
+
+def run_hanging(rounds: int = 7) -> list[Comparison]:
+    """Lookups during a refresh that hangs, a GET that hangs, and 64 of them."""
+    store, refs = written_objects(HANGING_OBJECTS)
+    image = list_image(refs)
+    over = threading.Event()
+    with ExitStack() as left:
+        try:
+            return [
+                _compare_refresh(store, image, over, rounds, left),
+                _compare_deadline(store, image, over, rounds, left),
+                _compare_others(store, image, over, rounds, left),
+            ]
+        finally:
+            over.set()  # before the accelerators are closed, which wait for what is under way
+
+
+class _HangingStore(DecoratedStore):
+    """Requests for objects from this number on hang."""
+
+    def __init__(self, store: ObjectStore, first: int, over: threading.Event, *, to: int = HANGING_OBJECTS) -> None:
+        super().__init__(store)
+        self._keys = {LAYOUT.object_key(each) for each in range(first, to)}
+        self._over = over
+
+    def _around(self, call: StoreCall, send: Callable[[], StoreAnswer]) -> StoreAnswer:
+        if call.key in self._keys:
+            self._over.wait(HANG_SECONDS_MAX)
+        return send()
+
+
+def _compare_refresh(
+    store: ObjectStore, image: MetadataImage, over: threading.Event, rounds: int, left: ExitStack
+) -> Comparison:
+    hangs = threading.Event()
+
+    def fetch() -> MetadataImage:
+        if hangs.is_set():
+            over.wait(HANG_SECONDS_MAX)
+        return image
+
+    ours, peer = (_warm(store, image, each, left) for each in (fetch, lambda: image))
+    hangs.set()
+    timings = interleave(partial(_look_up_known, ours), partial(_look_up_known, peer), rounds=rounds)
+    name = f"hanging: refresh, {LOOKUPS} lookups"
+    return timings.compare(name, peer="a source that answers", unit="ms", goal=AS_QUICK_SHARE)
+
+
+def _compare_deadline(
+    store: ObjectStore, image: MetadataImage, over: threading.Event, rounds: int, left: ExitStack
+) -> Comparison:
+    def ours() -> list[int]:
+        one = _polling(_HangingStore(store, 2, over, to=3), lambda: image, left)
+        answer = one.get_objects(STREAM_ID, 0, limit=4, deadline_seconds=DEADLINE_SECONDS)
+        if answer.ending is not Ending.PARTIAL:
+            raise RuntimeError(f"expected a partial answer, found {answer.ending}")
+        return [each.object_id for each in answer.objects]
+
+    def peer() -> list[int]:
+        SYSTEM.sleep(DEADLINE_SECONDS)
+        return [0, 1]
+
+    timings = interleave(ours, peer, rounds=rounds)
+    name = f"hanging: a needed object, deadline of {DEADLINE_SECONDS} s"
+    return timings.compare(name, peer="sleeps for as long", unit="ms", goal=AS_QUICK_SHARE)
+
+
+def _compare_others(
+    store: ObjectStore, image: MetadataImage, over: threading.Event, rounds: int, left: ExitStack
+) -> Comparison:
+    ours = _warm(_HangingStore(store, WARM * 2, over), image, lambda: image, left)
+    peer = _warm(store, image, lambda: image, left)
+    for start in range(HANGING_AT_ONCE // 8):
+        offset = (HANGING_OBJECTS - 1 - 8 * start) * OFFSETS
+        ours.get_objects(STREAM_ID, offset, limit=1, deadline_seconds=0.0)
+    timings = interleave(partial(_look_up_known, ours), partial(_look_up_known, peer), rounds=rounds)
+    name = f"hanging: requests for others, {LOOKUPS} lookups"
+    return timings.compare(name, peer="no request hangs", unit="ms", goal=AS_QUICK_SHARE)
+
+
+def _look_up_known(one: ReadAccelerator) -> list[int]:
+    """Lookups that memory answers; the first one is late enough for the source to be asked again."""
+    SYSTEM.sleep(POLL_SECONDS)
+    found = []
+    for number in range(LOOKUPS):
+        start = number % WARM * OFFSETS
+        found += [each.object_id for each in one.get_objects(STREAM_ID, start, start + OFFSETS).objects]
+    return found
+
+
+def _warm(
+    store: ObjectStore, image: MetadataImage, fetch: Callable[[], MetadataImage], left: ExitStack
+) -> ReadAccelerator:
+    one = _polling(store, fetch, left)
+    if len(one.get_objects(STREAM_ID, 0, WARM * OFFSETS, WARM).objects) != WARM:
+        raise RuntimeError(f"expected {WARM} objects of {image}")
+    return one
+
+
+def _polling(store: ObjectStore, fetch: Callable[[], MetadataImage], left: ExitStack) -> ReadAccelerator:
+    source = PolledImages(fetch, timer=SYSTEM.timer, sleep=SYSTEM.sleep, poll_seconds=POLL_SECONDS)
+    return left.enter_context(ReadAccelerator(source, store, settings=Settings(use_hints=False)))

@@ -11,7 +11,7 @@ from accel.history.store import StreamStore
 from accel.streams.reader import Order
 from accel.streams.rules.reader_core import AskEnd, Fill, Step
 from accel.system import SYSTEM
-from benchmarks.order_latency import Given, read_history, read_tail, write_history
+from benchmarks.reader_latency import Given, read_history, read_tail, write_history
 from benchmarks.time_order import FIRST_REQUESTS, POLL_REQUESTS, POLL_SECONDS, READ_REQUESTS, SEALED_REQUESTS
 from loaders.store import CountingStore
 

@@ -1,0 +1,345 @@
+"""What the client of streams takes for large amounts: reading whole streams, writing durably.
+
+`stream_read`: reading a whole stream, merged in the order of time, against reading the same objects front to back.
+
+A stream of 16 segments, events of 1 KiB appended up to 64 at a time, in stream set objects of 16 MiB on an S3 server in
+a process of its own (moto's, so requests are dear). The peer reads the objects that hold the stream with plain ranged
+GETs, as large as the reader's own. It decodes nothing, merges nothing and gives no event: no
+reader can be faster than that. Both sides begin with nothing cached; ours opens the catalog, reads its image and the
+stream's history, too.
+
+    stream_read, front to back   one event after the other; the peer asks for one range after the other
+    stream_read, events          the same; the peer has eight requests under way at once
+    stream_read, batches         what was appended at once, as one piece; the peer likewise
+
+Each side counts the bytes of all payloads that it met; ours must have met each event.
+
+The others write a stream so that it is durable, on a store as slow as S3: how much a second, and how long one event
+takes: 8 segments on `LatencyStore` (half of all requests within 15 ms, 99 % within 100 ms), default settings.
+
+    write_durable   events of 100 bytes from 32 threads that share a writer and each keep up to 256 futures open; the
+                    peer writes and flushes one event after the other, in as many threads. Both take the same time;
+                    a durable event of each counts
+    ack_latency     from `write` until the future says that the event is durable: of one event at a time, and of 1,000
+                    events a second. The peer is the median of one plain put of an object of the size of an upload
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import statistics
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.connection import Connection
+from time import perf_counter
+from typing import Final, NamedTuple
+from unittest import mock
+
+import boto3
+
+from accel import (
+    FormatRecord,
+    ObjectCatalog,
+    ObjectSegments,
+    ObjectSegmentSource,
+    ReadAccelerator,
+    S3Settings,
+    StreamConfiguration,
+    StreamReader,
+    StreamStore,
+    StreamWriter,
+    open_store,
+)
+from accel.cli.demo.embedded_s3 import embedded_s3
+from accel.streams.acknowledgements import WriteFuture
+from accel.streams.settings import SegmentsSettings
+from accel.system import SYSTEM
+from accel.testing import LatencyStore
+from benchmarks.harness import AnswersDiffer, Comparison, Spread, interleave
+from loaders.store import MemoryStore, ObjectStore
+
+MEBIBYTE: Final = 1 << 20
+SEGMENTS: Final = 16
+EVENT_BYTES: Final = 1024
+EVENTS: Final = 384 * 1024
+KEYS_STEP: Final = 7919
+SPAN_BYTES: Final = 4 * MEBIBYTE
+AT_ONCE: Final = 8
+NODE: Final = 4
+LARGE: Final = SegmentsSettings(linger_seconds=5.0)
+GOAL: Final = 0.5
+SCOPE, NAME, BUCKET = "bench", "events", "bench"
+KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+class Written(NamedTuple):
+    """A stream that was written.
+
+    Args:
+        url: of the store.
+        settings: how to reach it.
+        objects: keys and sizes of the objects that hold it.
+    """
+
+    url: str
+    settings: S3Settings
+    objects: list[tuple[str, int]]
+
+    def open(self) -> ObjectStore:
+        """A client that has read nothing."""
+        return open_store(self.url, self.settings)
+
+
+def run_read(rounds: int = 7) -> list[Comparison]:
+    """All lines."""
+    with server() as endpoint, mock.patch.dict(os.environ, KEYS):
+        written = write(endpoint)
+        lines = []
+        for name, ours, at_once in (
+            ("front to back", read_events, 1),
+            ("events", read_events, AT_ONCE),
+            ("batches", read_batches, AT_ONCE),
+        ):
+            peer = partial(read_plainly, written, at_once)
+            timings = interleave(partial(ours, written), peer, rounds=rounds, same=_met_all)
+            told = f"ranged GETs of {SPAN_BYTES // MEBIBYTE} MiB, {at_once} at once"
+            goal = GOAL if at_once == 1 else None
+            lines.append(timings.compare(f"stream_read, {name}", peer=told, unit="s", goal=goal))
+        return lines
+
+
+def read_events(written: Written) -> int:
+    """Read all events, one by one; gives their number."""
+    return _read(written, lambda reader: sum(1 for _ in reader))
+
+
+def read_batches(written: Written) -> int:
+    """Read all events, batch by batch; gives their number."""
+
+    def count(reader: StreamReader) -> int:
+        events = 0
+        while (batch := reader.next_batch()) is not None:
+            events += len(batch)
+        return events
+
+    return _read(written, count)
+
+
+def read_plainly(written: Written, at_once: int) -> int:
+    """Read the objects front to back; gives their bytes."""
+    store = written.open()
+    spans = [(key, at, at + SPAN_BYTES) for key, size in written.objects for at in range(0, size, SPAN_BYTES)]
+    with ThreadPoolExecutor(at_once) as pool:
+        return sum(pool.map(lambda span: len(store.get_range(*span).body), spans))
+
+
+def write(endpoint: str) -> Written:
+    """Write the stream."""
+    settings = S3Settings(endpoint_url=endpoint)
+    boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=BUCKET)
+    store = open_store(f"s3://{BUCKET}", settings)
+    ObjectCatalog.init(store, FormatRecord(namespace="bench", stream_buckets=4))
+    random_bytes = random.Random(1).randbytes
+    payloads = [random_bytes(EVENT_BYTES) for _ in range(64)]
+    with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, NODE, settings=LARGE) as host:
+        streams = StreamStore.open(store, host=host)
+        streams.create_scope(SCOPE)
+        wanted = StreamConfiguration(min_segments=1)
+        stream = streams.create_stream(SCOPE, NAME, wanted, int(SYSTEM.clock() * 1000), segments=SEGMENTS)
+        with StreamWriter(stream, host) as writer:
+            for first in range(0, EVENTS, 1000):
+                numbers = range(first, min(EVENTS, first + 1000))
+                writer.write_many((payloads[number % 64], b"%d" % (number * KEYS_STEP)) for number in numbers)
+    objects = [(info.key, info.size_bytes) for info in store.list("") if not info.key.startswith("accel/")]
+    return Written(f"s3://{BUCKET}", settings, objects)
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """An S3 server in a process of its own; gives its endpoint."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(there,), daemon=True)
+    process.start()
+    try:
+        yield str(here.recv())
+    finally:
+        here.send(None)
+        process.join()
+
+
+def _serve(told: Connection) -> None:
+    with embedded_s3() as endpoint:
+        told.send(endpoint)
+        told.recv()
+
+
+def _read(written: Written, count: Callable[[StreamReader], int]) -> int:
+    store = written.open()
+    with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
+        stream = StreamStore.open(store).stream(SCOPE, NAME)
+        with StreamReader(stream, ObjectSegmentSource(stream, accelerator, store)) as reader:
+            return count(reader)
+
+
+def _met_all(ours: object, peers: object) -> bool:
+    return ours == EVENTS and isinstance(peers, int) and peers >= EVENTS * EVENT_BYTES
+
+
+WRITTEN_SEGMENTS: Final = 8
+THREADS: Final = 32
+OPEN_FUTURES: Final = 256
+PAYLOAD: Final = bytes(100)
+SECONDS: Final = 2.0
+DURABLE_GOAL: Final = 5_000
+ALONE: Final = 60
+EVENTS_A_SECOND: Final = 1_000
+ACK_GOAL: Final = 2.5
+PUT_BYTES: Final = 4096
+
+
+def run_durable(rounds: int = 7) -> list[Comparison]:
+    """Durable events a second."""
+    ours, peers = [], []
+    with stream_writer() as (writer, _):
+        for number in range(min(rounds, 3) + 1):
+            measured = _events_a_second(writer, _keep_open), _events_a_second(writer, _flush_each)
+            if number:  # the first one warms up
+                ours.append(measured[0])
+                peers.append(measured[1])
+    value, peer = statistics.median(ours), statistics.median(peers)
+    return [
+        Comparison(
+            name=f"write_durable: {THREADS} threads, {OPEN_FUTURES} futures each",
+            value=value,
+            unit="events a second",
+            peer="write and flush each",
+            peer_value=peer,
+            ratio=value / peer,
+            runs=len(ours),
+            goal=DURABLE_GOAL / peer,
+            spread=Spread.of(ours),
+            peer_spread=Spread.of(peers),
+        )
+    ]
+
+
+def run_ack(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - medians over many events
+    """Milliseconds until an event is durable."""
+    with stream_writer() as (writer, store):
+        alone, puts = [], []
+        for number in range(ALONE):
+            puts.append(_milliseconds(lambda number=number: store.put(f"bench/{number}", bytes(PUT_BYTES))))  # type: ignore[misc]
+            alone.append(_milliseconds(lambda number=number: writer.write(PAYLOAD, b"%d" % number).result()))  # type: ignore[misc]
+        steady = _steady(writer)
+    put = statistics.median(puts)
+    told = "a put of 4 KiB, of which an event alone may take 2.5"
+    return [
+        Comparison(
+            name=f"ack_latency: {name}",
+            value=statistics.median(latencies),
+            unit="ms",
+            peer=told,
+            peer_value=put,
+            ratio=put / statistics.median(latencies),
+            runs=len(latencies),
+            goal=1 / ACK_GOAL if latencies is alone else None,
+            spread=Spread.of(latencies),
+            peer_spread=Spread.of(puts),
+        )
+        for name, latencies in (("one event at a time", alone), (f"{EVENTS_A_SECOND:,} events a second", steady))
+    ]
+
+
+@contextmanager
+def stream_writer() -> Iterator[tuple[StreamWriter, ObjectStore]]:
+    """A writer with default settings, and its store."""
+    memory = MemoryStore()
+    ObjectCatalog.init(memory, FormatRecord(namespace="bench", stream_buckets=4))
+    store = LatencyStore(memory, random.Random(1), _sleep)
+    with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, node_id=4) as host:
+        streams = StreamStore.open(store, host=host)
+        streams.create_scope("bench")
+        stream = streams.create_stream(
+            "bench", "events", StreamConfiguration(min_segments=1), segments=WRITTEN_SEGMENTS
+        )
+        with StreamWriter(stream, host) as writer:
+            writer.write(PAYLOAD, b"first").result()
+            yield writer, store
+
+
+def _events_a_second(writer: StreamWriter, work: Callable[[StreamWriter, int, float], int]) -> float:
+    started = perf_counter()
+    with ThreadPoolExecutor(THREADS) as threads:
+        done = sum(threads.map(lambda thread: work(writer, thread, started + SECONDS), range(THREADS)))
+    return done / (perf_counter() - started)
+
+
+def _keep_open(writer: StreamWriter, thread: int, until: float) -> int:
+    """Write, with so many futures open; gives how many events are durable in the end."""
+    futures: deque[WriteFuture] = deque()
+    done = 0
+    while perf_counter() < until:
+        while len(futures) < OPEN_FUTURES:
+            futures.append(writer.write(PAYLOAD, b"%d" % (thread * OPEN_FUTURES + len(futures))))
+        done += _resolved(futures)
+    while futures:
+        done += _resolved(futures)
+    return done
+
+
+def _resolved(futures: deque[WriteFuture]) -> int:
+    """Wait for the first one, and take out those that are done behind it."""
+    count = 0
+    while futures and (count == 0 or futures[0].done()):
+        if futures.popleft().result() is None:
+            raise AnswersDiffer("an event without a place")
+        count += 1
+    return count
+
+
+def _flush_each(writer: StreamWriter, thread: int, until: float) -> int:
+    done = 0
+    while perf_counter() < until:
+        writer.write(PAYLOAD, b"%d" % thread)
+        writer.flush()
+        done += 1
+    return done
+
+
+def _steady(writer: StreamWriter) -> list[float]:
+    """Events at even intervals; milliseconds of each."""
+    latencies: list[float] = []
+    left = threading.Semaphore(0)
+    count = int(2 * SECONDS * EVENTS_A_SECOND)
+    started = perf_counter()
+    for number in range(count):
+        due = started + number / EVENTS_A_SECOND
+        _sleep(max(0.0, due - perf_counter()))
+        began = perf_counter()
+
+        def told(_: WriteFuture, began: float = began) -> None:
+            latencies.append((perf_counter() - began) * 1e3)
+            left.release()
+
+        writer.write(PAYLOAD, b"%d" % number).add_done_callback(told)
+    for _ in range(count):
+        left.acquire()
+    return latencies
+
+
+def _milliseconds(work: Callable[[], object]) -> float:
+    began = perf_counter()
+    work()
+    return (perf_counter() - began) * 1e3
+
+
+def _sleep(seconds: float) -> None:
+    if seconds > 0:
+        SYSTEM.sleep(seconds)
