@@ -50,6 +50,7 @@ BENCHMARKS: Final = {
     "reader_restart": "reader_tail.run_restart",
     "write_durable": "stream_write.run_durable",
     "ack_latency": "stream_write.run_ack",
+    "writer_restart": "writer_restart.run",
     "read_pipelined": "read_pipelined.run",
     "slow_get": "read_pipelined.run_slow_get",
     "hanging": "hanging.run",
@@ -69,8 +70,8 @@ def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
     NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, warm_many, import,
     cold_requests, cold_live, cold_hints, cold_sketches, hint_build, hint_build_large, catalog_refresh,
     follow_idle, refresh, compaction_copy, history_year, time_order, order_latency, stream_read, seen_latency,
-    reader_idle, reader_restart, write_durable, ack_latency, read_pipelined, slow_get, hanging. Without one all of
-    them run.
+    reader_idle, reader_restart, write_durable, ack_latency, writer_restart, read_pipelined, slow_get, hanging.
+    Without one all of them run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
