@@ -48,7 +48,7 @@ from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.hosts import StreamName
 from accel.lookup.accelerator import ReadAccelerator
 from accel.settings import Settings
-from accel.streams.groups import GroupReader, ReaderGroup
+from accel.streams.groups import AsyncGroupReader, GroupReader, ReaderGroup
 from accel.streams.owners import OwnersTable, Registration
 from accel.streams.reader import AsyncStreamReader, Order, StreamReader
 from accel.streams.rules.reader_core import ReaderSettings
@@ -56,7 +56,7 @@ from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.streams.time_index import PartCache
-from accel.streams.writer import StreamWriter
+from accel.streams.writer import AsyncStreamWriter, StreamWriter
 from accel.system import SYSTEM, Components
 from loaders.lifetime import Lifetime
 from loaders.shared_loads import SharedLoads
@@ -89,6 +89,8 @@ class GroupReaderOptions(TypedDict, total=False):
     follow: bool
     settings: ReaderSettings | None
     rebalance_seconds: float
+    lease_seconds: float | None
+    auto_commit: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +329,7 @@ class Connection:
             scope, name: of the stream.
             group: of which readers share the stream.
             reader: its name; no two of a group that are alive may have the same.
-            options: `follow`, `settings` and `rebalance_seconds`, as of `GroupReader`.
+            options: `follow`, `settings`, `rebalance_seconds`, `lease_seconds` and `auto_commit`, as of `GroupReader`.
 
         Raises:
             As `stream` and `ReaderGroup.open`.
@@ -510,6 +512,35 @@ class AsyncConnection:
     def reader(self, scope: str, name: str, **options: Unpack[ReaderOptions]) -> Opening[AsyncStreamReader]:
         """A reader, by ``async with`` or ``await``; see `Connection.reader`."""
         return Opening(partial(self.connection.open_reader, AsyncStreamReader, scope, name, **options))
+
+    def writer(
+        self, scope: str, name: str, *, settings: StreamWriterSettings | None = None
+    ) -> Opening[AsyncStreamWriter]:
+        """A writer, by ``async with``, which closes it: the connection does not. See `Connection.writer`."""
+        connection = self.connection
+
+        def opened() -> AsyncStreamWriter:
+            host = connection.host
+            stream = connection.stream_store.stream(scope, name, host=host)
+            return AsyncStreamWriter(stream, host, settings=settings or StreamWriterSettings())
+
+        return Opening(opened)
+
+    def group_reader(
+        self, scope: str, name: str, group: str, reader: str, **options: Unpack[GroupReaderOptions]
+    ) -> Opening[AsyncGroupReader]:
+        """A reader of a group, by ``async with``, which closes it: the connection does not.
+
+        See `Connection.group_reader`.
+        """
+        connection = self.connection
+
+        def opened() -> AsyncGroupReader:
+            stream = connection.stream(scope, name)
+            shared = ReaderGroup.open(stream, group)
+            return AsyncGroupReader(stream, connection.source(stream), shared, reader, **options)
+
+        return Opening(opened)
 
     async def group(self, scope: str, name: str, group: str, from_cut: Cut | None = None) -> ReaderGroup:
         """See `Connection.group`."""

@@ -96,6 +96,21 @@ def test_under_asyncio_the_same_streams_are_read(store: MemoryStore) -> None:
     assert asyncio.run(run()) == ([b"1", b"2"], [b"1", b"2"])
 
 
+def test_under_asyncio_events_are_written_and_read_in_a_group(store: MemoryStore) -> None:
+    async def run() -> list[bytes]:
+        async with connected(store) as streams:
+            await streams.create_scope("shop")
+            await streams.create_stream("shop", "orders", segments=2)
+            async with streams.writer("shop", "orders") as writer:
+                futures = [await writer.write(b"%d" % at, key=f"key {at}") for at in range(4)]
+                assert len({await future for future in futures}) == 4
+            reader = streams.group_reader("shop", "orders", "billing", "one", follow=False, settings=QUICK)
+            async with reader as events:
+                return sorted([event.payload async for event in events])
+
+    assert asyncio.run(run()) == [b"0", b"1", b"2", b"3"]
+
+
 # What is opened, and when
 
 
