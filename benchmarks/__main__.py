@@ -50,7 +50,7 @@ BENCHMARKS: Final = {
     "reader_restart": "reader_latency.run_restart",
     "write_durable": "stream_client.run_durable",
     "ack_latency": "stream_client.run_ack",
-    "writer_restart": "writer_restart.run",
+    "writer_restart": "stream_client.run_restart",
     "read_pipelined": "read_pipelined.run",
     "slow_get": "read_pipelined.run_slow_get",
     "hanging": "read_pipelined.run_hanging",

@@ -17,9 +17,10 @@ it learns, and the peer does not.
 
 A ratio of 1 is as quick as one that knows everything; the goal is 1 / 1.3.
 
-The clock that only requests move shows how well they overlap, whatever the machine. The steps of a lookup and of a read are answered by hand. A request takes what `LatencyModel` draws; 64 are under way
-at most, the others queue in the order in which they were begun. Nothing else takes time, and none is sent twice. So
-what is measured is the order and the overlap of requests, and nothing of the machine or its neighbours.
+The clock that only requests move shows how well they overlap, whatever the machine. The steps of a lookup and of a read
+are answered by hand. A request takes what `LatencyModel` draws; 64 are under way at most, the others queue in the order
+in which they were begun. Nothing else takes time, and none is sent twice. So what is measured is the order and the
+overlap of requests, and nothing of the machine or its neighbours.
 
 Last come lookups while an endpoint hangs: it accepts requests and answers none.
 

@@ -1,12 +1,11 @@
-"""What the client of streams takes for large amounts: reading whole streams, writing durably.
+"""What the client of streams takes for large amounts: reading whole streams, writing durably, coming back.
 
 `stream_read`: reading a whole stream, merged in the order of time, against reading the same objects front to back.
 
 A stream of 16 segments, events of 1 KiB appended up to 64 at a time, in stream set objects of 16 MiB on an S3 server in
 a process of its own (moto's, so requests are dear). The peer reads the objects that hold the stream with plain ranged
-GETs, as large as the reader's own. It decodes nothing, merges nothing and gives no event: no
-reader can be faster than that. Both sides begin with nothing cached; ours opens the catalog, reads its image and the
-stream's history, too.
+GETs, as large as the reader's own. It decodes nothing, merges nothing and gives no event: no reader can be faster than
+that. Both sides begin with nothing cached; ours opens the catalog, reads its image and the stream's history, too.
 
     stream_read, front to back   one event after the other; the peer asks for one range after the other
     stream_read, events          the same; the peer has eight requests under way at once
@@ -22,6 +21,15 @@ takes: 8 segments on `LatencyStore` (half of all requests within 15 ms, 99 % wit
                     a durable event of each counts
     ack_latency     from `write` until the future says that the event is durable: of one event at a time, and of 1,000
                     events a second. The peer is the median of one plain put of an object of the size of an upload
+
+`writer_restart`: how long a writer takes to come back after its process was killed, on such a store. A stream of 8
+segments, 300 flushes of 50 events of 100 bytes, then the process dies. Ours and the peer come back on `LatencyStore`
+(half of all requests within 15 ms, 99 % within 100 ms), default settings: catalog, session of the node, writer. The
+peer is the same on a catalog that was not told when appends arrived, as by earlier releases, so that the time indexes
+are read from the data. Both must have the same time indexes then.
+
+    writer_restart: seconds    from nothing to a writer that takes events
+    writer_restart: requests   of the writer alone, whose session is open
 """
 
 from __future__ import annotations
@@ -35,6 +43,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from time import perf_counter
@@ -56,13 +65,14 @@ from accel import (
     StreamWriter,
     open_store,
 )
+from accel.catalog.records import Checkpoint, NodeList
 from accel.cli.demo.embedded_s3 import embedded_s3
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.settings import SegmentsSettings
 from accel.system import SYSTEM
 from accel.testing import LatencyStore
 from benchmarks.harness import AnswersDiffer, Comparison, Spread, interleave
-from loaders.store import MemoryStore, ObjectStore
+from loaders.store import CountingStore, MemoryStore, ObjectStore
 
 MEBIBYTE: Final = 1 << 20
 SEGMENTS: Final = 16
@@ -343,3 +353,86 @@ def _milliseconds(work: Callable[[], object]) -> float:
 def _sleep(seconds: float) -> None:
     if seconds > 0:
         SYSTEM.sleep(seconds)
+
+
+RESTARTED_NODE: Final = 4
+RESTARTED_SEGMENTS: Final = 8
+FLUSHES: Final = 300
+RESTART_EVENTS: Final = [(bytes(100), f"key-{number}") for number in range(50)]
+ROUNDS_MAX: Final = 3
+REQUESTS_GOAL: Final = 30
+
+Indexes = list[tuple[int, int, int]]
+"""Of each segment: its id, records, and where the last one ends."""
+
+
+class Killed:
+    """A stream whose process was killed; it may come back any number of times.
+
+    Args:
+        is_told: whether its catalog knows when appends arrived.
+    """
+
+    def __init__(self, *, is_told: bool) -> None:
+        self._memory = MemoryStore()
+        self._is_told = is_told
+        self._chance = random.Random(1)
+        self.requests = 0
+        _write(self._memory)
+
+    def come_back(self) -> Indexes:
+        """One restart, of which the process is killed at once."""
+        if not self._is_told:
+            _forget(self._memory)
+        store = CountingStore(LatencyStore(self._memory, self._chance, _sleep))
+        with ObjectCatalog.open(store) as catalog:
+            host = ObjectSegments(catalog, store, node_id=RESTARTED_NODE)
+            stream = StreamStore.open(store, host=host).stream("bench", "events")
+            store.reset()
+            StreamWriter(stream, host)
+            self.requests = store.snapshot().total.requests
+            opened = sorted(host._segments.listed(), key=lambda segment: segment.segment_id)  # noqa: SLF001 - the time indexes themselves
+            found = [(segment.segment_id, segment.index.records, segment.index.end_offset) for segment in opened]
+            host.stop()
+        return found
+
+
+def run_restart(rounds: int = 7) -> list[Comparison]:
+    """Seconds and requests of a restart."""
+    ours, peer = Killed(is_told=True), Killed(is_told=False)
+    timings = interleave(ours.come_back, peer.come_back, rounds=min(rounds, ROUNDS_MAX))
+    told = "time indexes read from the data"
+    return [
+        timings.compare("writer_restart: seconds", peer=told, unit="s"),
+        Comparison.exact(
+            "writer_restart: requests", ours.requests, "requests", told, peer.requests, peer.requests / REQUESTS_GOAL
+        ),
+    ]
+
+
+def _write(store: MemoryStore) -> None:
+    ObjectCatalog.init(store, FormatRecord(namespace="bench"))
+    with ObjectCatalog.open(store) as catalog:
+        host = ObjectSegments(catalog, store, node_id=RESTARTED_NODE)
+        streams = StreamStore.open(store, host=host)
+        streams.create_scope("bench")
+        stream = streams.create_stream(
+            "bench", "events", StreamConfiguration(min_segments=1), segments=RESTARTED_SEGMENTS
+        )
+        writer = StreamWriter(stream, host)
+        for _ in range(FLUSHES):
+            writer.write_many(RESTART_EVENTS)
+            writer.flush()
+        host.stop()
+
+
+def _forget(store: MemoryStore) -> None:
+    def without_times(now: NodeList | None) -> NodeList | None:
+        return None if now is None else replace(now, times=now.times[:0])
+
+    def checkpoint_without_times(now: Checkpoint | None) -> Checkpoint | None:
+        return None if now is None else replace(now, times=now.times[:0])
+
+    with ObjectCatalog.open(store) as catalog:
+        catalog.parts.keys.node_list(RESTARTED_NODE).change(without_times)
+        catalog.parts.keys.checkpoint(RESTARTED_NODE).change(checkpoint_without_times)

@@ -11,6 +11,7 @@ import pytest
 from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.records import OWNED_RANGE, STREAM, STREAM_SHARD, StreamShard, make_rows
 from accel.catalog.stream_shards import shards_of
+from benchmarks import following
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef, Proof
 from loaders.store import CountingStore, MemoryStore
