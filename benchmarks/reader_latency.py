@@ -304,7 +304,7 @@ def _restart(writing: Writing, position: Mapping[int, int] | None, settings: Set
             return store.snapshot().of("get_range").requests, dict(reader.position())
 
 
-ORDER_SEGMENTS, KEYS, NODE = 8, 1_000, 4
+ORDER_SEGMENTS, KEYS = 8, 1_000
 EVENTS, EVENT_BYTES, APPENDED, FLUSHED = 200_000, 100, 200, 2_000
 STEP_SECONDS: Final = 0.1
 """So long lie between two appends of `APPENDED` events."""
