@@ -33,7 +33,7 @@ A stream of uneven segments, made whole from a seed: what the readers read.
 What a reader asks takes as many requests, one after the other, as `ObjectSegmentSource` makes for it on a warm catalog,
 each as long as `LatencyModel` says: 15 ms in the middle, 100 ms for one in a hundred, and 80 MB/s.
 
-    a segment for the first time    3    which stream of the object layer it is; what its time index has
+    a segment for the first time    1    which stream of the object layer it is
     events                          2    the index of an object; its data
     nothing more in the image       0
     is it sealed?                   4    once in `POLL_SECONDS` for all: the stream's state, its segments, a newer image
@@ -64,16 +64,8 @@ from accel.history.rules.values import make_id
 from accel.history.store import Stream, StreamStore
 from accel.streams.reader import StreamReader
 from accel.streams.rules.events import EventBatch
-from accel.streams.rules.reader_core import (
-    AskEnd,
-    Fill,
-    Frontier,
-    ReaderCore,
-    ReaderSettings,
-    SegmentEnd,
-    SegmentEvents,
-    Step,
-)
+from accel.streams.rules.frontier import Frontier
+from accel.streams.rules.reader_core import AskEnd, Fill, ReaderCore, ReaderSettings, SegmentEnd, SegmentEvents, Step
 from accel.system import SYSTEM
 from accel.testing import LatencyModel
 from benchmarks.harness import AnswersDiffer, Comparison, Spread
@@ -87,7 +79,7 @@ BURST_FACTOR = 10
 BURST_MS, BURST_EACH_MS = (100, 1_000), 20_000
 WRITE_STALL_MS, WRITE_STALL_EACH_MS = (1_000, 3_000), 60_000
 READ_STALL_MS, READ_STALL_EACH_MS = (2_000, 5_000), 600_000
-FIRST_REQUESTS, READ_REQUESTS, POLL_REQUESTS, SEALED_REQUESTS = 3, 2, 4, 4
+FIRST_REQUESTS, READ_REQUESTS, POLL_REQUESTS, SEALED_REQUESTS = 1, 2, 4, 4
 POLL_SECONDS = 1.0
 
 Integers = NDArray[np.int64]

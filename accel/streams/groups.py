@@ -69,6 +69,7 @@ from accel.history.store import Stream, keys
 from accel.history.store.cut_reading import as_cut
 from accel.streams.reader import AsyncReader, ReaderBase, ThreadReader
 from accel.streams.rules.events import Event, EventBatch
+from accel.streams.rules.frontier import Frontier, place_offsets
 from accel.streams.rules.group_state import (
     ENDED,
     FREE,
@@ -84,7 +85,7 @@ from accel.streams.rules.group_state import (
     after_rebalance,
     assignment,
 )
-from accel.streams.rules.reader_core import Frontier, ReaderCore, ReaderSettings, place_offsets
+from accel.streams.rules.reader_core import ReaderCore, ReaderSettings
 from accel.streams.segment_source import SegmentSource, cut_at
 from accel.system import SYSTEM, Components
 from loaders.errors import TableMissing

@@ -62,7 +62,8 @@ from accel.errors import IllegalState, InvalidArgument, ReaderStalled
 from accel.history.rules.cuts import PlacedCut
 from accel.history.rules.segments import NO_SEGMENTS, SegmentRecord, Segments
 from accel.history.rules.values import NOTHING, IdMap, Integers, segment_text
-from accel.streams.rules.reader_core import FUTURE, Finished, Frontier, later, place_offsets
+from accel.streams.rules.frontier import FUTURE, Frontier, later, place_offsets
+from accel.streams.rules.reader_core import Finished
 
 FREE: Final = -1
 """As the owner of a segment: nobody."""

@@ -13,8 +13,8 @@ from accel.history.rules.cuts import CutOrder
 from accel.history.rules.segments import KeyRanges, SegmentRecord, split_range
 from accel.history.store import Stream
 from accel.streams.groups import ReaderGroup
+from accel.streams.rules.frontier import place_offsets
 from accel.streams.rules.group_state import NO_LEASE, GroupState, Lease, LeaseWatch
-from accel.streams.rules.reader_core import place_offsets
 from tests.accel.history.store.bench import NAME, Bench
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from accel.history.rules.cuts import CutOrder, PlacedCut, compare, is_valid
 from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import make_id
-from accel.streams.rules.reader_core import Frontier, later, place_offsets
+from accel.streams.rules.frontier import Frontier, later, place_offsets
 from tests.accel.streams.groups.states import CREATED_MS, cut, named, segment
 from tests.examples import examples
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from accel.errors import IllegalState
-from accel.streams.rules.reader_core import Frontier
+from accel.streams.rules.frontier import Frontier
 from tests.accel.streams.groups.players import LEASE_SECONDS, Play
 from tests.examples import examples
 
