@@ -46,25 +46,13 @@ import msgspec
 import numpy as np
 
 from accel.errors import IllegalState, NotInHistory
-from accel.history.columns import (
-    StoredSegments,
-    check_within,
-    make_rows,
-    pack_segments,
-    restore_segments,
-)
+from accel.history.columns import StoredSegments, check_within, make_rows, pack_segments, restore_segments
 from accel.history.records import HistoryForm, plain
 from accel.history.rules import retention
 from accel.history.rules.cuts import PlacedCut
 from accel.history.rules.epochs import offsets_at_start
 from accel.history.rules.segments import SegmentRecord
-from accel.history.rules.values import (
-    NOTHING,
-    Cut,
-    IdMap,
-    checked_id,
-    checked_integer,
-)
+from accel.history.rules.values import NOTHING, Cut, IdMap, checked_id, checked_integer
 from accel.history.store import Stream, keys
 from accel.history.store.cut_reading import as_cut
 from accel.streams.reader import AsyncReader, ReaderBase, ThreadReader
