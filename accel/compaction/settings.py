@@ -67,12 +67,14 @@ class CompactionSettings:
         """Which nodes have too many objects, and how many they are to have left.
 
         Nodes share in the cluster's limit in proportion to what they have: those with most give most, and no node is
-        emptied for the others. A node that is over both limits takes the lower target.
+        emptied for the others. A node that is over both limits takes the lower target. O(n log n) in nodes.
 
         Args:
             counts: node id -> objects in its list, of all nodes; those that are not to be compacted count as well.
         """
-        total = sum(counts.values())
+        shares: dict[int, int] = {}
+        if self.max_objects is not None and sum(counts.values()) > self.max_objects:
+            shares = _shares(counts, _lowered(self.max_objects))
         targets: dict[int, int] = {}
         for node_id, count in counts.items():
             if self.nodes is not None and node_id not in self.nodes:
@@ -80,8 +82,8 @@ class CompactionSettings:
             wanted = [] if not self.rewrite_all else [self.target_objects or 1]
             if count > self.max_objects_per_node:
                 wanted.append(self.target_objects or _lowered(self.max_objects_per_node))
-            if self.max_objects is not None and total > self.max_objects:
-                wanted.append(max(1, count * _lowered(self.max_objects) // total))
+            if node_id in shares:
+                wanted.append(shares[node_id])
             if wanted and min(wanted) < count:
                 targets[node_id] = min(wanted)
         return targets
@@ -104,3 +106,15 @@ class CompactionSettings:
 
 def _lowered(limit: int) -> int:
     return max(1, limit * 8 // 10)
+
+
+def _shares(counts: dict[int, int], limit: int) -> dict[int, int]:
+    """What each node that has objects may keep of a limit of all: at least 1, which the largest shares make up for."""
+    total = sum(counts.values())
+    shares = {node_id: max(1, count * limit // total) for node_id, count in counts.items() if count}
+    excess = sum(shares.values()) - limit
+    for node_id in sorted(shares, key=lambda node_id: (-shares[node_id], node_id)):
+        given = min(max(excess, 0), shares[node_id] - 1)
+        shares[node_id] -= given
+        excess -= given
+    return shares

@@ -26,6 +26,7 @@ def test_all_nodes_share_in_the_limit_of_the_cluster_by_what_they_have() -> None
     assert settings.targets({1: 600, 2: 400}) == {}
     assert settings.targets({1: 900, 2: 300, 3: 0}) == {1: 600, 2: 200}
     assert settings.targets({1: 9900, 2: 1}) == {1: 799}
+    assert CompactionSettings(max_objects=4).targets({1: 1, 2: 1, 3: 1, 4: 6}) == {4: 1}  # no node is emptied
 
 
 def test_of_two_limits_the_lower_target_holds() -> None:
