@@ -5,13 +5,17 @@ data arrived. A reader that takes the segment first whose next data arrived firs
 stream was written, and keeps no part of the keys far ahead of the others. This is best effort: nothing bounds how far
 out of order data may come, and the times are of arrival, not of events.
 
-    rules/          pure: the order of arrival, the reader's decisions, groups, routing, and the bytes of events
-    writer          `StreamWriter`: routes events by key
-    segments_host   `ObjectSegments`: a host of segments in a bucket; with `open_segments` and `uploads`
+    connection      `connect`: one call that wires all of the following
+    writer          `StreamWriter`, `AsyncStreamWriter`: route events by key; each write gives a future
+    group_commit    what many callers write becomes few objects; with `acknowledgements` and `uploads`
+    segments_host   `ObjectSegments`: a host of segments in a bucket; with `open_segments`
+    owners          which process has which node id, where it is reached, and for how long it is taken to live
+    forwarding      `SharedStreamWriter`: events go to the process that owns the segment of their key
     time_index      when the data of a segment arrived: in memory, and in objects once it has moved there
     segment_source  reads the events of segments
     reader          `StreamReader` for threads, `AsyncStreamReader` for asyncio
-    groups          `ReaderGroup` and `GroupReader`: several readers that share a stream
+    groups          `ReaderGroup`, `GroupReader`, `AsyncGroupReader`: several readers that share a stream
+    rules/          pure: the order of arrival, the reader's decisions, groups, routing, and the bytes of events
 
 `range_index.segment_times` has the bytes of a time index, and how an offset is found in it.
 docs/reading.md is the page for users.
