@@ -103,7 +103,6 @@ def outcome(decode: Callable[[], list[list[Event]]]) -> list[list[Event]] | str:
 
 
 def test_events_are_made_into_columns_of_arrow_without_copying_payloads() -> None:
-    pytest.importorskip("pyarrow")
     first, second = encode_events([b"a", b"", b"ccc"], 11), encode_events([b"dd"], 12)
     columns = columns_of([RecordBatch(STREAM, 1, 5, 3, first), RecordBatch(STREAM, 1, 8, 1, second)])
     batches = decode_columns(columns, SEGMENT, OffsetUnit.RECORDS).batches()
