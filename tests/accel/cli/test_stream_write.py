@@ -85,7 +85,10 @@ def test_scaling_retention_and_tags_are_turned_off_again(url: str) -> None:
     configured(url, "--scale-events", "100", "--keep", "7d", "--keep-max", "30d", "--tag", "web")
     told = configured(url, "--no-scaling")
     assert told["before"]["scaling"] == {"kind": "events a second", "target_rate": 100, "scale_factor": 2}
-    assert told["configuration"] == {**told["before"], "scaling": {"kind": "fixed", "target_rate": 0, "scale_factor": 1}}
+    assert told["configuration"] == {
+        **told["before"],
+        "scaling": {"kind": "fixed", "target_rate": 0, "scale_factor": 1},
+    }
     assert configured(url, "--no-retention")["configuration"]["retention"] is None
     assert configured(url, "--no-tags")["configuration"]["tags"] == []
     assert run(url, "stream", "describe").stdout.splitlines()[-5:] == [
