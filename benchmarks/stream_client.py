@@ -291,7 +291,7 @@ def _least(rate: int) -> list[float]:
     written = np.linspace(0, begins[-1] / 2, BOUND_EVENTS)
     commits = np.searchsorted(begins, written + draws[1])
     known = commits < BOUND_EVENTS
-    return list((begins[commits[known] + 1] - written[known]))
+    return list(begins[commits[known] + 1] - written[known])
 
 
 @contextmanager

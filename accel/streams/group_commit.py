@@ -10,8 +10,9 @@
 
 So an event that comes alone is durable after two requests, one after the other; and while many come, the more gather
 for an object the slower the store is. Objects that begin more often than commits end are not listed sooner: they wait
-for the commit under way, and for the slowest put before them (docs/decisions/0038-group-commit.md). Order within a segment is that of writing: events are appended in it, offsets are
-given when they are appended, and objects are committed in the order in which they were made.
+for the commit under way, and for the slowest put before them (docs/decisions/0038-group-commit.md). Order within a
+segment is that of writing: events are appended in it, offsets are given when they are appended, and objects are
+committed in the order in which they were made.
 
 Where the system has a `wait`, all this is done beside the callers, by threads that end when nothing is left to do. A
 system without one (simulated time) has nobody who could wait: then who writes too much, flushes or asks a future for
