@@ -95,7 +95,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         await _done(asked)
         return isinstance(engine.images.newer(asked, image.version), MetadataImage)
 
-    async def newer_images(self, version: ImageVersion | None = None) -> AsyncIterator[MetadataImage]:
+    def newer_images(self, version: ImageVersion | None = None) -> NewerImages:
         """Each newer image as it comes, for ``async for``, without an end; what comes between two looks is left out.
 
         The source is asked in a thread, as often as for a fetch that waits, and at once after `image_changed`. A source
@@ -103,21 +103,22 @@ class AsyncReadAccelerator(AcceleratorBase):
 
         Args:
             version: images newer than this; None = than the one at hand.
+        """
+        return NewerImages(self, self._engine.images.image.version if version is None else version)
+
+    async def next_newer(self, version: ImageVersion) -> MetadataImage | None:
+        """Wait some seconds for an image newer than this; None if there was none; see `newer_images`.
 
         Raises:
             ImageTooOld: nothing may be served from what is at hand, and the source has nothing younger.
-            Closed: the accelerator was closed meanwhile.
+            Closed: the accelerator was closed.
         """
-        known = self._engine.images.image.version if version is None else version
-        while True:
-            images = self._engine.images
-            if not is_newer(images.image.version, known):
-                asked = self.next_image(known, WAIT_SECONDS_MAX)
-                await _done(asked)
-                asked.result()
-            if is_newer(images.image.version, known):
-                known = images.image.version
-                yield images.image
+        images = self._engine.images
+        if not is_newer(images.image.version, version):
+            asked = self.next_image(version, WAIT_SECONDS_MAX)
+            await _done(asked)
+            asked.result()
+        return images.image if is_newer(images.image.version, version) else None
 
     async def warm(self, nodes: Iterable[int] | None = None) -> WarmReport:
         """Load what hints there are for these nodes before serving; see `ReadAccelerator.warm`."""
@@ -212,6 +213,27 @@ class AsyncReadAccelerator(AcceleratorBase):
             return result
         finally:
             script.close()  # who is cancelled ends here, not when the last frame of his traceback is forgotten
+
+
+class NewerImages(AsyncIterator[MetadataImage]):
+    """Each newer image as it comes; `AsyncReadAccelerator.newer_images` gives it. One task at a time.
+
+    A task that was cancelled while it waited may ask again. Raises as `AsyncReadAccelerator.next_newer`.
+
+    Args:
+        accelerator: whose source is asked.
+        version: of the image that is known.
+    """
+
+    def __init__(self, accelerator: AsyncReadAccelerator, version: ImageVersion) -> None:
+        self._accelerator = accelerator
+        self.version = version
+
+    async def __anext__(self) -> MetadataImage:
+        while (image := await self._accelerator.next_newer(self.version)) is None:
+            pass
+        self.version = image.version
+        return image
 
 
 class AsyncReading(ReadingBase, AsyncIterator[RecordBatch]):

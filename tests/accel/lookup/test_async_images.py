@@ -90,6 +90,7 @@ def test_lookups_go_on_with_the_image_at_hand_while_the_source_is_asked() -> Non
             slow.image = line_image([0, 1, 2], version=1)
             answers = await asyncio.gather(*(one.get_objects(STREAM, 0, 10) for _ in range(100)))
             assert {each.image_version for each in answers} == {0}
+            await until(slow.asking)
             assert slow.asked == 2  # when it was made, and this once
             slow.let.set()
             while one.stats().image_version == 0:  # noqa: ASYNC110 - a thread installs it
@@ -273,19 +274,20 @@ def test_a_source_is_followed_beside_the_loop_and_again_after_a_cancellation() -
     async def scenario(slow: Slow) -> None:
         async with slow.accelerator() as one:
             images = one.newer_images()
-            waiting = asyncio.create_task(anext(images))
+            waiting = asyncio.ensure_future(anext(images))
             await until(slow.asking)
+            assert len((await one.get_objects(STREAM, 0, 20)).objects) == 2
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             slow.image = line_image([0, 1, 2], version=1)
             slow.let.set()
-            assert (await anext(one.newer_images(0))).version == 1
-            slow.image = line_image([0, 1, 2], version=2)
-            one.image_changed()
-            async for image in one.newer_images(1):
-                assert image.version == 2
-                break
+            async for image in images:
+                assert image.version == images.version == slow.image.version
+                if image.version == 3:
+                    break
+                slow.image = line_image([0, 1, 2], version=images.version + 1)
+                one.image_changed()
 
     run(scenario)
 
@@ -294,7 +296,7 @@ def test_a_source_that_fails_is_followed_on() -> None:
     async def scenario(slow: Slow) -> None:
         async with slow.accelerator() as one:
             slow.error = StoreUnavailable("get", "a-list", "503")
-            waiting = asyncio.create_task(anext(one.newer_images()))
+            waiting = asyncio.ensure_future(anext(one.newer_images()))
             await until(slow.asking)
             slow.let.set()
             while slow.asked < 4:  # noqa: ASYNC110 - a thread asks

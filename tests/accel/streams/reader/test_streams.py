@@ -608,7 +608,7 @@ def test_events_are_asked_for_one_by_one_within_a_time() -> None:
             assert not reader.is_finished
         assert by_key(event for event in events if event) == orders.written
         with orders.reader() as reader:
-            assert len([event for event in iter(reader.next_event, None) if event]) == 30
+            assert len(list(iter(reader.next_event, None))) == 30
             assert reader.is_finished
 
 
