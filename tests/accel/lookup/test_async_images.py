@@ -282,12 +282,13 @@ def test_a_source_is_followed_beside_the_loop_and_again_after_a_cancellation() -
                 await waiting
             slow.image = line_image([0, 1, 2], version=1)
             slow.let.set()
-            async for image in images:
-                assert image.version == images.version == slow.image.version
-                if image.version == 3:
-                    break
-                slow.image = line_image([0, 1, 2], version=images.version + 1)
+            for later in (2, 3, 4):
+                assert (await anext(images)).version == images.version == later - 1
+                slow.image = line_image([0, 1, 2], version=later)
                 one.image_changed()
+            async for image in images:
+                assert image.version == 4
+                break
 
     run(scenario)
 
