@@ -65,6 +65,9 @@ class ImageFollower:
         executor: tells it where the image at hand is installed by a lookup.
 
     Threads: any. No lock is held over a question.
+
+    Attributes:
+        is_failing: whether the last question failed.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class ImageFollower:
         self._installed_seconds = system.timer()
         self._asked_seconds: float | None = None
         self._reports = ReportLimit(system.timer)
+        self.is_failing = False
         self._may_join = False
         self._is_closed = False
         self._lock = Lock()
@@ -304,9 +308,11 @@ class ImageFollower:
             if is_installed and image is not None:
                 self.install(image)
         except (ImageTooOld, CatalogWentBack):
+            self.is_failing = True
             self._counters.add(source_failures=1)
             raise
         except Exception as error:
+            self.is_failing = True
             self._counters.add(source_failures=1)
             # What is under way when all is closed ends with an error, which nobody needs to know.
             if not self._is_closed and (times := self._reports.times()) is not None:
@@ -314,6 +320,7 @@ class ImageFollower:
                 logger.warning(text, times, self._image.version, exc_info=True)
             return RefreshFailed(self.age_seconds(), f"{type(error).__name__}: {error}")
         self._answered_seconds = started_seconds
+        self.is_failing = False
         return image
 
 

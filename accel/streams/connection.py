@@ -58,6 +58,7 @@ from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.streams.time_index import PartCache
 from accel.streams.writer import AsyncStreamWriter, StreamWriter
 from accel.system import SYSTEM, Components
+from loaders.counting import CacheStats
 from loaders.lifetime import Lifetime
 from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore, S3Settings, open_store
@@ -247,6 +248,12 @@ class Connection:
     def registration(self) -> Registration:
         """The node id of this process, and its lease, which is renewed beside the callers."""
         return self._part("registration", self._register, Registration.end, Registration.stop)
+
+    def cache_stats(self) -> dict[str, CacheStats]:
+        """Caches beside those of lookups: records of tables, and parts of time indexes. Opens nothing."""
+        caches = {"time_parts": self._time_parts.stats()}
+        streams: StreamStore | None = self._parts.peek("stream store")
+        return caches if streams is None else caches | {"tables": streams.cache_stats()}
 
     @property
     def host(self) -> ObjectSegments:
