@@ -12,8 +12,9 @@ served from any more, and one whose answer came out short. A fetch that waits fo
     | the next image            | a fetch waits                                | by that fetch                       |
 
 Of the first two kinds one question is under way at a time, and one of the third; who asks meanwhile shares it. Each
-runs in a daemon thread that `Components.start` provides when it is first needed: at most two work for an accelerator.
-They do not keep the process alive, and closing waits for none of them: who waits for a question then gets `Closed`.
+runs in a daemon thread that `Components.start` provides when it is first needed: at most two work for an accelerator,
+and a third one while a task refreshes. They do not keep the process alive, and closing waits for none of them: who
+waits for a question then gets `Closed`.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ class ImageFollower:
         self._lock = Lock()
         self._newest = _Lane(system.start, "accel-image")
         self._next = _Lane(system.start, "accel-next-image")
+        self._sure = _Lane(system.start, "accel-refresh")
 
     @property
     def image(self) -> MetadataImage:
@@ -191,6 +193,13 @@ class ImageFollower:
         came = self._answer(question, is_installed=True)
         return isinstance(came, MetadataImage) and is_newer(came.version, version)
 
+    def ask_refresh(self) -> Asked:
+        """`refresh` beside the caller: the image if there was a newer one, else None. Does not block.
+
+        One that is under way is shared: it may have begun before what the caller wants to see was committed.
+        """
+        return self._sure.ask(lambda: self._image if self.refresh() else None)
+
     def follow(self) -> bool:
         """Ask for a newer image unless somebody has just asked, and wait for that; whether there was one.
 
@@ -257,8 +266,8 @@ class ImageFollower:
     def close(self) -> None:
         """Ask no more; who waits for a question gets `Closed`. What is under way ends by itself."""
         self._is_closed = True
-        self._newest.close()
-        self._next.close()
+        for lane in (self._newest, self._next, self._sure):
+            lane.close()
 
     def _installed(self, offered: MetadataImage) -> MetadataImage:
         if offered is not self._image and (before := self._replace(offered)) is not None:

@@ -538,6 +538,14 @@ class AsyncConnection:
         """See `Connection.stream`. Calls of a stream ask the store: make them by `asyncio.to_thread`."""
         return await asyncio.to_thread(self.connection.stream, scope, name)
 
+    async def refresh(self) -> bool:
+        """Have readers know of all that was committed before; whether that was news. See `ReadAccelerator.refresh`."""
+
+        def refreshed() -> bool:
+            return self.connection.accelerator.refresh()  # which may be opened here
+
+        return await asyncio.to_thread(refreshed)
+
     def reader(self, scope: str, name: str, **options: Unpack[ReaderOptions]) -> Opening[AsyncStreamReader]:
         """A reader, by ``async with`` or ``await``; see `Connection.reader`."""
         return Opening(partial(self.connection.open_reader, AsyncStreamReader, scope, name, **options))
