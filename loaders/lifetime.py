@@ -195,7 +195,7 @@ class Threads(ThreadPoolExecutor):
         """
         self._lifetime.check()
         try:
-            result = super().submit(copy_context().run, work, *args, **options)
+            result = super().submit(partial(copy_context().run, work), *args, **options)
         except RuntimeError as error:
             if "shutdown" not in str(error):
                 raise  # no thread could be started
@@ -282,7 +282,7 @@ class InlineElsewhere(Executor):
     def submit(self, work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Future[T]:
         """As that of an executor."""
         if self._lifetime.is_here:
-            return self._executor.submit(copy_context().run, work, *args, **options)
+            return self._executor.submit(partial(copy_context().run, work), *args, **options)
         done: Future[T] = Future()
         try:
             done.set_result(work(*args, **options))

@@ -44,7 +44,7 @@ class Span:
     def __init__(self, trace: Any, name: str, attributes: dict[str, Attribute], parent: Span | None = None) -> None:
         context = None if parent is None else trace.set_span_in_context(parent.span)
         self._trace = trace
-        self.span = trace.get_tracer(NAME).start_span(name, context=context, attributes=_named(attributes))
+        self.span: Any = trace.get_tracer(NAME).start_span(name, context=context, attributes=_named(attributes))
 
     def begin(self, name: str, **attributes: Attribute) -> Span:
         """Begin a span that is part of this one."""

@@ -119,9 +119,12 @@ def test_work_in_threads_has_the_callers_context() -> None:
         assert pool.submit(WHO.get).result() == "caller"
         told: list[str] = []
         done = DaemonThreads()
-        finished = pool.submit(lambda: None)
-        finished.result()
         event = threading.Event()
-        done(lambda: (told.append(WHO.get()), event.set()), "test-daemon")
+
+        def tell() -> None:
+            told.append(WHO.get())
+            event.set()
+
+        done(tell, "test-daemon")
         assert event.wait(30)
     assert told == ["caller"]
