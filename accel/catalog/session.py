@@ -47,6 +47,7 @@ from accel.catalog.records import (
     OPEN,
     STREAMS_AN_OBJECT_MAX,
     TIME_RECORD,
+    WRITER_NUMBER,
     NodeDirectory,
     NodeList,
     ObjectFacts,
@@ -278,8 +279,12 @@ class KnownTimes:
         return by_stream(np.concatenate([no_rows(TIME_RECORD), *pieces]), "record")
 
 
+NUMBERS_MAX = 65_536
+"""The most rows of writers' numbers that a checkpoint has."""
+
+
 class TimeLog(Protocol):
-    """Has when appends to streams arrived, whoever writes these streams with times. Threads: any."""
+    """Has when appends to streams arrived, and the numbers of events, whoever writes these streams. Threads: any."""
 
     def appended(self, stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Rows:
         """TIME_RECORD rows of appends within these ranges, without their commit; no stream is asked for twice."""
@@ -287,6 +292,14 @@ class TimeLog(Protocol):
 
     def kept(self, ends: StreamEnds) -> Rows:
         """Rows of the streams that it has, up to these ends, as in `Checkpoint.times`."""
+        ...
+
+    def numbered(self, stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Rows:
+        """WRITER_NUMBER rows of the events within these ranges, without their commit, one a stream and writer."""
+        ...
+
+    def kept_numbers(self, ends: StreamEnds) -> Rows:
+        """Rows of the streams that it has, up to these ends, as in `Checkpoint.numbers`."""
         ...
 
     def stream_ids(self) -> NDArray[np.int64]:
@@ -299,14 +312,16 @@ class SessionTimes:
 
     Args:
         known: what it found.
+        numbers: WRITER_NUMBER rows that the newest checkpoint has.
 
     Attributes:
         log: tells of what is appended; None = nobody does.
         counted: the commit that the newest checkpoint goes up to.
     """
 
-    def __init__(self, known: KnownTimes) -> None:
+    def __init__(self, known: KnownTimes, numbers: Rows) -> None:
         self.known = known
+        self.numbers = numbers
         self.log: TimeLog | None = None
         self.counted = known.covered
 
@@ -315,8 +330,11 @@ class SessionTimes:
         if claims.facts is None:
             return claims
         columns = (claims.stream_ids, claims.starts, claims.ends)
-        rows = no_rows(TIME_RECORD) if self.log is None else self.log.appended(*columns)
-        return replace(claims, facts=replace(claims.facts, times=rows, counted=self.counted))
+        if self.log is None:
+            times, numbers = no_rows(TIME_RECORD), no_rows(WRITER_NUMBER)
+        else:
+            times, numbers = self.log.appended(*columns), self.log.numbered(*columns)
+        return replace(claims, facts=replace(claims.facts, times=times, counted=self.counted, numbers=numbers))
 
     def kept(self, ends: StreamEnds) -> Rows:
         """For a checkpoint: those of all streams that end here; none at all if they were too many."""
@@ -325,9 +343,29 @@ class SessionTimes:
         rows = join_rows(rows, others[np.isin(others["stream_id"], ends.stream_ids)])
         return by_stream(rows, "record") if len(rows) <= ROWS_MAX else no_rows(TIME_RECORD)
 
-    def counts(self, commit: int, rows: Rows) -> None:
+    def kept_numbers(self, ends: StreamEnds, since: Rows) -> Rows:
+        """For a checkpoint: those of all streams that end here, of the writers that wrote last if they are too many.
+
+        Args:
+            ends: of the streams.
+            since: rows of the node's list.
+        """
+        rows = no_rows(WRITER_NUMBER) if self.log is None else self.log.kept_numbers(ends)
+        known = self.known_numbers(since)
+        is_kept = np.isin(known["stream_id"], ends.stream_ids) & ~np.isin(known["stream_id"], self._logged())
+        rows = join_rows(rows, known[is_kept])
+        if len(rows) > NUMBERS_MAX:
+            rows = rows[np.argsort(-rows["value"], kind="stable")[:NUMBERS_MAX]]
+        return rows[np.argsort(rows["stream_id"], kind="stable")]
+
+    def known_numbers(self, since: Rows) -> Rows:
+        """WRITER_NUMBER rows of the newest checkpoint, and of the node's list behind it."""
+        return join_rows(self.numbers, since[since["commit"] > self.counted])
+
+    def counts(self, commit: int, times: Rows, numbers: Rows) -> None:
         """A checkpoint is written, with these rows."""
-        self.known = KnownTimes(commit, rows[~np.isin(rows["stream_id"], self._logged())])
+        self.known = KnownTimes(commit, times[~np.isin(times["stream_id"], self._logged())])
+        self.numbers = numbers
         self.counted = commit
 
     def _logged(self) -> NDArray[np.int64]:
@@ -341,11 +379,15 @@ class Recovered(NamedTuple):
         ends: of those that it has open.
         opened: how many objects had to be opened to learn that.
         times: when appends to them arrived.
+        numbers: WRITER_NUMBER rows of the checkpoint.
+        starts: where the node's open ranges of the streams begin.
     """
 
     ends: StreamEnds
     opened: int
     times: KnownTimes
+    numbers: Rows
+    starts: StreamEnds
 
 
 # Opening
@@ -465,9 +507,9 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
     owned, starts = _open_streams(node_id, shards)
     ends = StreamEnds.of(owned, starts)
     checkpoint = parts.keys.checkpoint(node_id).read()
-    covered, times = -1, no_rows(TIME_RECORD)
+    covered, times, numbers = -1, no_rows(TIME_RECORD), no_rows(WRITER_NUMBER)
     if checkpoint is not None:
-        covered, times = checkpoint.value.order_id, checkpoint.value.times
+        covered, times, numbers = checkpoint.value.order_id, checkpoint.value.times, checkpoint.value.numbers
         refuse_behind(parts, node_list, covered, "its checkpoint")
         _refuse_strangers(parts, known, checkpoint.value.ends["stream_id"], f"the checkpoint of node {node_id}")
         ends = ends.with_higher_ends(checkpoint.value.ends["stream_id"], checkpoint.value.ends["end"])
@@ -481,7 +523,7 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
     for shard in shards:
         ends = ends.with_higher_ends(shard.streams["stream_id"], shard.streams["start_offset"])
     known_times = KnownTimes(covered, times, node_list.times[node_list.times["commit"] > covered])
-    return Recovered(ends.without_others(owned), len(since), known_times)
+    return Recovered(ends.without_others(owned), len(since), known_times, numbers, StreamEnds.of(owned, starts))
 
 
 def refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:

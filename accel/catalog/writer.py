@@ -51,6 +51,7 @@ from accel.catalog.keys import require
 from accel.catalog.node_list import TIMES_MAX, refuse_released, with_prepared, with_upload, without_released
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import (
+    NO_STREAM,
     STREAM_END,
     STREAMS_AN_OBJECT_MAX,
     Checkpoint,
@@ -63,7 +64,7 @@ from accel.catalog.records import (
 from accel.catalog.session import Claims, Recovered, SessionTimes, StreamEnds, TimeLog, make_claims
 from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_ranges, trim_streams
 from accel.catalog.survey import list_node_ids
-from accel.catalog.takeover import SessionReleases, move_streams
+from accel.catalog.takeover import KeepNumbers, SessionReleases, move_streams
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced, StreamsReleased
 from accel.image import StreamObject
 from loaders.backoff import DEFAULT_RETRY, Backoff
@@ -100,7 +101,8 @@ class NodeWriter:
         self._parts = parts
         self._seen = seen
         self._ends = recovered.ends
-        self._times = SessionTimes(recovered.times)
+        self._times = SessionTimes(recovered.times, recovered.numbers)
+        self._starts = recovered.starts
         self._key = parts.keys.node_list(seen.value.node_id)
         self._busy = threading.Lock()
         self._ready: deque[tuple[int, int]] = deque()  # ids and their deadlines; each operation on it is one step
@@ -139,6 +141,27 @@ class NodeWriter:
         """When appends to a stream arrived, as the session found it: see `KnownTimes.of`. No request."""
         self._lifetime.check()
         return self._times.known.of(stream_id)
+
+    def start(self, stream_id: int) -> int:
+        """Where the node's range of a stream begins; 0 if it is not open here."""
+        return self._starts.end(stream_id) or 0
+
+    def numbers(self, stream_id: int) -> Rows:
+        """WRITER_NUMBER rows of a stream, by the checkpoint and the list, as this session saw them last. No request.
+
+        Without those that say to have all, and are of a range of before: another node had the stream in between.
+        """
+        self._lifetime.check()
+        rows = self._times.known_numbers(self._seen.value.numbers)
+        is_of_no_writer = (rows["writer_high"] == 0) & (rows["writer_low"] == 0)
+        is_past = is_of_no_writer & (rows["number"] < self.start(stream_id))
+        known: Rows = rows[(rows["stream_id"] == stream_id) & ~is_past]
+        return known
+
+    @property
+    def misses_numbers(self) -> bool:
+        """Whether rows of `numbers` were left out, since they were too many. No request."""
+        return bool((self._times.known_numbers(self._seen.value.numbers)["stream_id"] == NO_STREAM).any())
 
     def log_times(self, log: TimeLog) -> None:
         """Let commits and checkpoints tell when appends arrived, so that the next session need not read data."""
@@ -310,13 +333,14 @@ class NodeWriter:
                 self._adopt(move_streams(self._parts, self.node_id, self.session_number, back))
             self._adopt(open_ranges(self._parts, self.node_id, self.session_number, wanted))
 
-    def take_over(self, streams: Mapping[int, int]) -> dict[int, int]:
+    def take_over(self, streams: Mapping[int, int], keep: KeepNumbers | None = None) -> dict[int, int]:
         """Continue streams that other nodes have open: nodes that are dead, as the caller believes.
 
         Whether they are plays no part in what is safe: see `takeover`, which also has the requests.
 
         Args:
             streams: {stream id: the node that is to lose it}.
+            keep: is given what the other nodes know of writers' numbers, before the streams are moved.
 
         Returns:
             stream id -> where it goes on here.
@@ -329,7 +353,7 @@ class NodeWriter:
                 repeat it, here or on any node.
         """
         with self._turn():
-            rows = move_streams(self._parts, self.node_id, self.session_number, streams)
+            rows = move_streams(self._parts, self.node_id, self.session_number, streams, keep)
             self._adopt(rows)
             return {stream_id: self._known_end(stream_id) for stream_id in rows["stream_id"].tolist()}
 
@@ -476,6 +500,7 @@ class NodeWriter:
         """Streams are open here, by these ranges."""
         self._releases.adopt(ranges)
         self._ends = self._ends.with_higher_ends(ranges["stream_id"], ranges["start"])
+        self._starts = self._starts.with_higher_ends(ranges["stream_id"], ranges["start"])
 
     def _with_uploads(self, now: NodeList, claims: Sequence[Claims]) -> NodeList | None:
         """The list with these objects, each as a commit of its own number; None if it has all of them."""
@@ -498,7 +523,8 @@ class NodeWriter:
             except AccelError:
                 logger.warning("node %d: stream objects stay in the list for now", self.node_id, exc_info=True)
         are_many = self._commits_since_checkpoint >= self._parts.settings.checkpoint_commits
-        if are_many or len(self._seen.value.times) >= TIMES_MAX // 2:
+        told = max(len(self._seen.value.times), len(self._seen.value.numbers))
+        if are_many or told >= TIMES_MAX // 2:
             self._try_checkpoint()
 
     def _settle(self) -> None:
@@ -585,7 +611,8 @@ class NodeWriter:
         known = self._ends.with_higher_ends(released.stream_ids, released.ends)
         ends = make_rows(STREAM_END, stream_id=known.stream_ids, end=known.ends)
         times = self._times.kept(self._ends)
-        checkpoint = Checkpoint(self.node_id, self._seen.value.next_order_id - 1, ends, times)
+        numbers = self._times.kept_numbers(known, self._seen.value.numbers)
+        checkpoint = Checkpoint(self.node_id, self._seen.value.next_order_id - 1, ends, times, numbers)
 
         def change(now: Checkpoint | None) -> Checkpoint | None:
             if now is None or (now.order_id, len(now.times)) < (checkpoint.order_id, len(times)):
@@ -594,7 +621,7 @@ class NodeWriter:
 
         self._parts.keys.checkpoint(self.node_id).change(change)
         self._commits_since_checkpoint = 0
-        self._times.counts(checkpoint.order_id, times)
+        self._times.counts(checkpoint.order_id, times, numbers)
 
 
 def _is_prepared(node_list: NodeList, object_id: int) -> bool:
