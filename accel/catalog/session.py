@@ -44,10 +44,12 @@ from accel.catalog.keys import require
 from accel.catalog.node_list import with_new_session
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import (
+    NO_STREAM,
     OPEN,
     STREAMS_AN_OBJECT_MAX,
     TIME_RECORD,
     WRITER_NUMBER,
+    Checkpoint,
     NodeDirectory,
     NodeList,
     ObjectFacts,
@@ -307,23 +309,61 @@ class TimeLog(Protocol):
         ...
 
 
+class KnownNumbers(NamedTuple):
+    """Which events of writers are durable in a stream, as the node's checkpoint and its list have it.
+
+    Args:
+        rows: WRITER_NUMBER rows of the stream. Those that say to have all, and are of a range of before, are left out:
+            another node had the stream in between.
+        start: where the node's range of the stream begins; 0 if it is not open.
+        are_missing: whether some rows were left out, since they were too many.
+    """
+
+    rows: Rows
+    start: int
+    are_missing: bool
+
+
+class Recovered(NamedTuple):
+    """What a new session knows of a node's streams.
+
+    Args:
+        ends: of those that it has open.
+        opened: how many objects had to be opened to learn that.
+        times: when appends to them arrived.
+        checkpoint: the node's, if it has one.
+        starts: where the node's open ranges of the streams begin.
+    """
+
+    ends: StreamEnds
+    opened: int
+    times: KnownTimes
+    checkpoint: Versioned[Checkpoint] | None
+    starts: StreamEnds
+
+    @property
+    def numbers(self) -> Rows:
+        """WRITER_NUMBER rows of the checkpoint."""
+        return no_rows(WRITER_NUMBER) if self.checkpoint is None else self.checkpoint.value.numbers
+
+
 class SessionTimes:
     """When appends arrived: what a session found, and what it is told. Threads: any; its session sets it.
 
     Args:
-        known: what it found.
-        numbers: WRITER_NUMBER rows that the newest checkpoint has.
+        recovered: what it found.
 
     Attributes:
         log: tells of what is appended; None = nobody does.
         counted: the commit that the newest checkpoint goes up to.
     """
 
-    def __init__(self, known: KnownTimes, numbers: Rows) -> None:
-        self.known = known
-        self.numbers = numbers
+    def __init__(self, recovered: Recovered) -> None:
+        self.known = recovered.times
+        self._numbers = recovered.numbers
+        self._starts = recovered.starts
         self.log: TimeLog | None = None
-        self.counted = known.covered
+        self.counted = self.known.covered
 
     def added_to(self, claims: Claims) -> Claims:
         """The same with times, for the list."""
@@ -351,43 +391,41 @@ class SessionTimes:
             since: rows of the node's list.
         """
         rows = no_rows(WRITER_NUMBER) if self.log is None else self.log.kept_numbers(ends)
-        known = self.known_numbers(since)
+        known = self._known_numbers(since)
         is_kept = np.isin(known["stream_id"], ends.stream_ids) & ~np.isin(known["stream_id"], self._logged())
         rows = join_rows(rows, known[is_kept])
         if len(rows) > NUMBERS_MAX:
             rows = rows[np.argsort(-rows["value"], kind="stable")[:NUMBERS_MAX]]
         return rows[np.argsort(rows["stream_id"], kind="stable")]
 
-    def known_numbers(self, since: Rows) -> Rows:
-        """WRITER_NUMBER rows of the newest checkpoint, and of the node's list behind it."""
-        return join_rows(self.numbers, since[since["commit"] > self.counted])
+    def begin(self, ranges: Rows) -> None:
+        """Streams are open here, by these ranges."""
+        self._starts = self._starts.with_higher_ends(ranges["stream_id"], ranges["start"])
+
+    def numbers_of(self, stream_id: int, since: Rows) -> KnownNumbers:
+        """Numbers of writers of a stream. O(rows).
+
+        Args:
+            stream_id: the stream.
+            since: rows of the node's list.
+        """
+        rows, start = self._known_numbers(since), self._starts.end(stream_id) or 0
+        is_past = (rows["writer_high"] == 0) & (rows["writer_low"] == 0) & (rows["number"] < start)
+        are_missing = bool((rows["stream_id"] == NO_STREAM).any())
+        return KnownNumbers(rows[(rows["stream_id"] == stream_id) & ~is_past], start, are_missing)
+
+    def _known_numbers(self, since: Rows) -> Rows:
+        """Those of the newest checkpoint, and of the node's list behind it."""
+        return join_rows(self._numbers, since[since["commit"] > self.counted])
 
     def counts(self, commit: int, times: Rows, numbers: Rows) -> None:
         """A checkpoint is written, with these rows."""
         self.known = KnownTimes(commit, times[~np.isin(times["stream_id"], self._logged())])
-        self.numbers = numbers
+        self._numbers = numbers
         self.counted = commit
 
     def _logged(self) -> NDArray[np.int64]:
         return _no_ids() if self.log is None else self.log.stream_ids()
-
-
-class Recovered(NamedTuple):
-    """What a new session knows of a node's streams.
-
-    Args:
-        ends: of those that it has open.
-        opened: how many objects had to be opened to learn that.
-        times: when appends to them arrived.
-        numbers: WRITER_NUMBER rows of the checkpoint.
-        starts: where the node's open ranges of the streams begin.
-    """
-
-    ends: StreamEnds
-    opened: int
-    times: KnownTimes
-    numbers: Rows
-    starts: StreamEnds
 
 
 # Opening
@@ -507,9 +545,9 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
     owned, starts = _open_streams(node_id, shards)
     ends = StreamEnds.of(owned, starts)
     checkpoint = parts.keys.checkpoint(node_id).read()
-    covered, times, numbers = -1, no_rows(TIME_RECORD), no_rows(WRITER_NUMBER)
+    covered, times = -1, no_rows(TIME_RECORD)
     if checkpoint is not None:
-        covered, times, numbers = checkpoint.value.order_id, checkpoint.value.times, checkpoint.value.numbers
+        covered, times = checkpoint.value.order_id, checkpoint.value.times
         refuse_behind(parts, node_list, covered, "its checkpoint")
         _refuse_strangers(parts, known, checkpoint.value.ends["stream_id"], f"the checkpoint of node {node_id}")
         ends = ends.with_higher_ends(checkpoint.value.ends["stream_id"], checkpoint.value.ends["end"])
@@ -523,7 +561,8 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
     for shard in shards:
         ends = ends.with_higher_ends(shard.streams["stream_id"], shard.streams["start_offset"])
     known_times = KnownTimes(covered, times, node_list.times[node_list.times["commit"] > covered])
-    return Recovered(ends.without_others(owned), len(since), known_times, numbers, StreamEnds.of(owned, starts))
+    starts_now = StreamEnds.of(owned, starts)
+    return Recovered(ends.without_others(owned), len(since), known_times, checkpoint, starts_now)
 
 
 def refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:

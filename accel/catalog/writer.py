@@ -51,7 +51,6 @@ from accel.catalog.keys import require
 from accel.catalog.node_list import TIMES_MAX, refuse_released, with_prepared, with_upload, without_released
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import (
-    NO_STREAM,
     STREAM_END,
     STREAMS_AN_OBJECT_MAX,
     Checkpoint,
@@ -61,7 +60,7 @@ from accel.catalog.records import (
     ids_of,
     make_rows,
 )
-from accel.catalog.session import Claims, Recovered, SessionTimes, StreamEnds, TimeLog, make_claims
+from accel.catalog.session import Claims, KnownNumbers, Recovered, SessionTimes, StreamEnds, TimeLog, make_claims
 from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_ranges, trim_streams
 from accel.catalog.survey import list_node_ids
 from accel.catalog.takeover import KeepNumbers, SessionReleases, move_streams
@@ -101,8 +100,8 @@ class NodeWriter:
         self._parts = parts
         self._seen = seen
         self._ends = recovered.ends
-        self._times = SessionTimes(recovered.times, recovered.numbers)
-        self._starts = recovered.starts
+        self._checkpoint = recovered.checkpoint
+        self._times = SessionTimes(recovered)
         self._key = parts.keys.node_list(seen.value.node_id)
         self._busy = threading.Lock()
         self._ready: deque[tuple[int, int]] = deque()  # ids and their deadlines; each operation on it is one step
@@ -142,26 +141,10 @@ class NodeWriter:
         self._lifetime.check()
         return self._times.known.of(stream_id)
 
-    def start(self, stream_id: int) -> int:
-        """Where the node's range of a stream begins; 0 if it is not open here."""
-        return self._starts.end(stream_id) or 0
-
-    def numbers(self, stream_id: int) -> Rows:
-        """WRITER_NUMBER rows of a stream, by the checkpoint and the list, as this session saw them last. No request.
-
-        Without those that say to have all, and are of a range of before: another node had the stream in between.
-        """
+    def numbers(self, stream_id: int) -> KnownNumbers:
+        """Numbers of writers of a stream, by the checkpoint and the list as this session saw them last. No request."""
         self._lifetime.check()
-        rows = self._times.known_numbers(self._seen.value.numbers)
-        is_of_no_writer = (rows["writer_high"] == 0) & (rows["writer_low"] == 0)
-        is_past = is_of_no_writer & (rows["number"] < self.start(stream_id))
-        known: Rows = rows[(rows["stream_id"] == stream_id) & ~is_past]
-        return known
-
-    @property
-    def misses_numbers(self) -> bool:
-        """Whether rows of `numbers` were left out, since they were too many. No request."""
-        return bool((self._times.known_numbers(self._seen.value.numbers)["stream_id"] == NO_STREAM).any())
+        return self._times.numbers_of(stream_id, self._seen.value.numbers)
 
     def log_times(self, log: TimeLog) -> None:
         """Let commits and checkpoints tell when appends arrived, so that the next session need not read data."""
@@ -249,6 +232,7 @@ class NodeWriter:
                 self._unsettled = before
                 error.add_note(f"object {before.uploaded.object_id} is written; upload the same batches again")
                 raise
+            self._upkeep()
             return before.uploaded
 
     def commit_upload(
@@ -287,9 +271,14 @@ class NodeWriter:
         claims = make_claims(ref, ObjectRanges.of(ranges), own, self.node_id, time_ms, unproven)
         with self._turn():
             self._commit([self._times.added_to(claims)])
+            self._upkeep()
 
     def commit_uploads(
-        self, uploads: Sequence[tuple[ObjectRef, ObjectRanges]], *, ids_ahead: int | None = None
+        self,
+        uploads: Sequence[tuple[ObjectRef, ObjectRanges]],
+        *,
+        ids_ahead: int | None = None,
+        with_upkeep: bool = True,
     ) -> None:
         """List objects that were written side by side: as `commit_upload` of each in turn, with one write for all.
 
@@ -298,6 +287,8 @@ class NodeWriter:
                 them.
             ids_ahead: how many ids stand prepared afterwards, for the next objects; None = as the catalog's settings
                 say.
+            with_upkeep: whether `upkeep` follows at once; False = the caller calls it, so that nobody waits for it who
+                waits for the commit.
 
         Raises:
             As `commit_upload`, for all of them together.
@@ -309,6 +300,16 @@ class NodeWriter:
             claims.append(self._times.added_to(make_claims(ref, ranges, {}, self.node_id, time_ms, unproven)))
         with self._turn():
             self._commit(claims, ids_ahead)
+            if with_upkeep:
+                self._upkeep()
+
+    def upkeep(self) -> None:
+        """Do what is due after commits: move objects of one stream to their shards, write a checkpoint.
+
+        No request as a rule; one for a checkpoint, which is due every `checkpoint_commits`. What fails is logged.
+        """
+        with self._turn():
+            self._upkeep()
 
     def register_stream_object(self, stream_id: int, stream_object: StreamObject) -> None:
         """List an object of one stream that continues it; `commit_upload` with nothing else."""
@@ -397,7 +398,7 @@ class NodeWriter:
             trim_streams(self._parts, offsets)
 
     def checkpoint(self) -> None:
-        """Write down where the streams end, so that the next session has few objects to open. Two requests."""
+        """Write down where the streams end, so that the next session has few objects to open. One request."""
         with self._turn():
             self._settle()
             self._write_checkpoint()
@@ -481,7 +482,7 @@ class NodeWriter:
         for each in claims:
             self._ends = self._ends.with_higher_ends(each.stream_ids, each.ends)
         self._ready += [(object_id, deadline_ms) for object_id in more if _is_prepared(self._seen.value, object_id)]
-        self._after_commit(len(claims))
+        self._commits_since_checkpoint += len(claims)
 
     def _heed(self, error: StreamsReleased) -> None:
         """Forget streams that were released, unless they are open here by a later range.
@@ -500,7 +501,7 @@ class NodeWriter:
         """Streams are open here, by these ranges."""
         self._releases.adopt(ranges)
         self._ends = self._ends.with_higher_ends(ranges["stream_id"], ranges["start"])
-        self._starts = self._starts.with_higher_ends(ranges["stream_id"], ranges["start"])
+        self._times.begin(ranges)
 
     def _with_uploads(self, now: NodeList, claims: Sequence[Claims]) -> NodeList | None:
         """The list with these objects, each as a commit of its own number; None if it has all of them."""
@@ -515,8 +516,7 @@ class NodeWriter:
     def _forget_doubt(self, claims: Sequence[Claims]) -> None:
         self._doubtful = [doubtful for doubtful in self._doubtful if doubtful not in claims]
 
-    def _after_commit(self, commits: int) -> None:
-        self._commits_since_checkpoint += commits
+    def _upkeep(self) -> None:
         if len(self._seen.value.stream_objects) >= self._parts.settings.stream_objects_in_list_max:
             try:
                 self._seen = move_stream_objects(self._parts, self.node_id)
@@ -619,7 +619,8 @@ class NodeWriter:
                 return checkpoint
             return None
 
-        self._parts.keys.checkpoint(self.node_id).change(change)
+        key = self._parts.keys.checkpoint(self.node_id)
+        self._checkpoint = key.change(change, seen=self._checkpoint)
         self._commits_since_checkpoint = 0
         self._times.counts(checkpoint.order_id, times, numbers)
 

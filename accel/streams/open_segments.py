@@ -461,8 +461,7 @@ class OpenSegments:
         self.begin(to_open.values())
         opened = map_bounded(self._executor, lambda item: self._opened(name, *item), to_open.items())
         self._restore([segment for segment in opened if segment.index.end_offset < segment.end])
-        if self.node.misses_numbers:
-            self._read_numbers([segment for segment in opened if segment.end])
+        self._read_numbers([segment for segment in opened if segment.end])
         segments |= {segment.segment_id: segment for segment in opened}
         with self._lock:
             self._open.update({(name, item): segment for item, segment in segments.items()})
@@ -587,10 +586,10 @@ class OpenSegments:
             found = f"one up to {index.end_offset}: was a commit undone?"
             raise InconsistentAnswer(f"stream {stream_id}: expected a time index up to its end {end}, found {found}")
         is_told = end == 0 or (known is not None and known.end_offset == index.end_offset == end)
-        rows, numbers = self.node.numbers(stream_id), self.tables.new()
-        numbers.inherit(rows)
-        numbers.is_loaded = known_end(rows) >= 0 or (end == 0 and not epoch_of(segment_id))
-        is_told = is_told and (end == 0 or not self.node.misses_numbers)
+        told, numbers = self.node.numbers(stream_id), self.tables.new()
+        numbers.inherit(told.rows)
+        numbers.is_loaded = known_end(told.rows) >= 0 or (end == 0 and not epoch_of(segment_id))
+        is_told = is_told and (end == 0 or not told.are_missing)
         unit = self.directory.unit(name)
         return OpenSegment(name, segment_id, stream_id, unit, index, numbers, end, is_told=is_told)
 
@@ -616,17 +615,20 @@ class OpenSegments:
         map_bounded(self._executor, restore, segments)
 
     def _read_numbers(self, segments: Collection[OpenSegment]) -> None:
-        """Read the data behind which the catalog does not have all numbers."""
+        """Read the data of which the catalog does not have all numbers."""
+        missing = [segment for segment in segments if self.node.numbers(segment.stream_id).are_missing]
+        if not missing:
+            return
         accelerator = self.accelerator
-        spans = stream_spans(self.catalog.parts, [segment.stream_id for segment in segments])
+        spans = stream_spans(self.catalog.parts, [segment.stream_id for segment in missing])
 
         def read(segment: OpenSegment) -> None:
-            known = known_end(self.node.numbers(segment.stream_id))
-            start = max(known, self.node.start(segment.stream_id), spans[segment.stream_id].start)
+            told = self.node.numbers(segment.stream_id)
+            start = max(known_end(told.rows), told.start, spans[segment.stream_id].start)
             if start < segment.end:
                 deque(segment.numbers.noting(accelerator.read(segment.stream_id, start, segment.end)), maxlen=0)
 
-        map_bounded(self._executor, read, segments)
+        map_bounded(self._executor, read, missing)
 
 
 def refuse_elsewhere(what: str, name: StreamName, elsewhere: Mapping[int, StreamSpan]) -> None:
