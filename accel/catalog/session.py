@@ -436,7 +436,8 @@ def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList]
     """Fence older sessions of a node; gives its list, and what `recover_ends` gives.
 
     Requests: two for the list, one or two for the directory, one for the counter, one or two a shard, one for the
-    checkpoint, and one an object that was committed after it without time records; for a new node one more a shard, and one a list.
+    checkpoint, and one an object that was committed after it without time records; for a new node one more a shard, and
+    one a list.
 
     Raises:
         CatalogDamaged: the node's list, the directory, a shard or the counter was deleted, or the counter is not above
