@@ -45,6 +45,7 @@ from accel.history.store import Stream, StreamStore
 from accel.history.store.hosts import StreamName
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.events import HEADER, LENGTH_SIZE_BYTES, HostClock, encode_events, span_of
+from accel.streams.rules.routing import Events
 from accel.streams.settings import SegmentsSettings
 from accel.streams.time_index import PartCache, SegmentTimeIndex, records_of, restore_times, rows_of
 from accel.system import Components
@@ -89,6 +90,9 @@ class Appended(NamedTuple):
         end: where the last one ends.
         futures: of those who wrote them, as many; or none.
         size_bytes: what they take of the room for events that are not durable.
+        source: the writer that takes them back if another node takes the segment over before they are durable; None =
+            they fail.
+        events: for that writer.
     """
 
     segment_id: int
@@ -96,6 +100,8 @@ class Appended(NamedTuple):
     end: int
     futures: Sequence[Any]
     size_bytes: int
+    source: Any = None
+    events: Events | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -157,7 +163,14 @@ class AppendBuffer:
             return self._size_bytes
 
     def append(
-        self, segment: OpenSegment, payloads: Sequence[bytes], futures: Sequence[Any] = (), size_bytes: int = 0
+        self,
+        segment: OpenSegment,
+        payloads: Sequence[bytes],
+        futures: Sequence[Any] = (),
+        size_bytes: int = 0,
+        *,
+        source: Any = None,
+        events: Events | None = None,
     ) -> None:
         """Append events as one batch. O(bytes).
 
@@ -166,6 +179,7 @@ class AppendBuffer:
             payloads: of the events.
             futures: of those who wrote them; `acknowledge` gives them back.
             size_bytes: what they take of the room for events that are not durable; likewise.
+            source, events: see `Appended`.
 
         Raises:
             SegmentSealed: it takes none; nothing was appended.
@@ -179,8 +193,8 @@ class AppendBuffer:
             start = segment.end
             self._append(segment, payloads, None)
             if futures or size_bytes:
-                offsets = _offsets(start, payloads, segment.unit)
-                appended = Appended(segment.segment_id, offsets, segment.end, futures, size_bytes)
+                offsets = offsets_of(start, payloads, segment.unit)
+                appended = Appended(segment.segment_id, offsets, segment.end, futures, size_bytes, source, events)
                 segment.unacknowledged.append(appended)
                 self._unacknowledged[segment] = None
 
@@ -225,6 +239,11 @@ class AppendBuffer:
                 self._unacknowledged.pop(segment, None)
             return done
 
+    def unacknowledged(self, segment: OpenSegment) -> list[Appended]:
+        """What was appended to a segment, and is not known to be durable."""
+        with self._lock:
+            return list(segment.unacknowledged)
+
     def give_up(self, segments: Collection[OpenSegment] | None = None) -> list[Appended]:
         """What was appended to segments, or to all, and not acknowledged, whatever becomes of it."""
         with self._lock:
@@ -260,7 +279,8 @@ class AppendBuffer:
         return taken
 
 
-def _offsets(start: int, payloads: Sequence[bytes], unit: OffsetUnit) -> Sequence[int]:
+def offsets_of(start: int, payloads: Sequence[bytes], unit: OffsetUnit) -> Sequence[int]:
+    """Where events stand, the first of which begins at an offset. O(1) for records, else O(events)."""
     if unit is OffsetUnit.RECORDS:
         return range(start, start + len(payloads))
     return list(accumulate((len(payload) + LENGTH_SIZE_BYTES for payload in payloads[:-1]), initial=start))
@@ -675,7 +695,8 @@ def refuse_elsewhere(what: str, name: StreamName, elsewhere: Mapping[int, Stream
     """
     if elsewhere:
         nodes = tuple(sorted({span.node_id for span in elsewhere.values()}))
-        raise SegmentsElsewhere(what, "/".join(name), nodes, some_ids(sorted(elsewhere)))
+        owners = {segment_id: span.node_id for segment_id, span in elsewhere.items()}
+        raise SegmentsElsewhere(what, "/".join(name), nodes, some_ids(sorted(elsewhere)), owners)
 
 
 def erase_keys(store: ObjectStore, keys: Sequence[str]) -> None:

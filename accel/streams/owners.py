@@ -399,6 +399,8 @@ class AppendReply(msgspec.Struct, frozen=True):
 
     status: Status
     next_number: int = NOTHING_KNOWN
+    placed_number: int = NOTHING_KNOWN
+    placed_offset: int = NOTHING_KNOWN
 
 
 def checked_secret(secret: str) -> bytes:

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from accel.errors import ForwardInDoubt, InvalidArgument, OwnerUnreachable, StoreError
+from accel.errors import ForwardInDoubt, InvalidArgument, OwnerUnreachable, SegmentsElsewhere, StoreError
+from accel.history.store import Stream, StreamStore
 from accel.history.rules.states import StreamState
-from accel.streams.forwarding import SegmentService, SharedStreamWriter, forwarding_app
+from accel.streams.forwarding import SegmentService, SharedSegments, forwarding_app
 from accel.streams.owners import (
     CARRY_OUT_PATH,
     PATH,
@@ -25,15 +26,17 @@ from accel.streams.owners import (
     Registration,
     Status,
 )
-from accel.streams.settings import ForwardingSettings
+from accel.streams.settings import ForwardingSettings, StreamWriterSettings
+from accel.streams.writer import StreamWriter
 from accel.testing import Fault, FaultStore
-from tests.accel.streams.writer.world import NAME, Process, World, ids_of
+from tests.accel.streams.writer.world import HISTORY, NAME, Process, World, ids_of
 from tests.examples import examples
 
 SECRET = "a secret of the shop"  # noqa: S105 - of tests
 NODES = (4, 5)
 HALVES = [(0.0, 0.25), (0.25, 0.5)]
 SMALL = ForwardingSettings(events_max=3, wait_seconds=5.0)
+QUICK = StreamWriterSettings(wait_seconds=5.0, pause_seconds=0.2)
 Trouble = Callable[[str], None]
 
 
@@ -49,10 +52,16 @@ class Peer:
         self.service = SegmentService(self.process.host, token, streams, settings=SMALL)
         network.services[self.registration.owner.address] = self.service
 
-    def writer(self, client: ForwardingClient | None = None) -> SharedStreamWriter:
-        host = self.process.host
-        client = client or self.network.client()
-        return SharedStreamWriter(self.process.stream(), host, self.owners, client, settings=SMALL)
+    def shared(self, client: ForwardingClient | None) -> tuple[Stream, SharedSegments]:
+        segments = SharedSegments(self.process.host, self.owners, client)
+        streams = StreamStore.open(self.world.store, system=self.world.system, settings=HISTORY, host=segments)
+        return streams.stream(*NAME), segments
+
+    def stream(self) -> Stream:
+        return self.shared(self.network.client())[0]
+
+    def writer(self) -> StreamWriter:
+        return StreamWriter(*self.shared(self.network.client()), settings=QUICK)
 
     def die(self) -> None:
         self.network.services.pop(self.registration.owner.address, None)
@@ -114,7 +123,7 @@ def peers(world: World, network: Network) -> Iterator[tuple[Peer, Peer]]:
     second.die()
 
 
-def write(writer: SharedStreamWriter, numbers: range, word: str = "e") -> None:
+def write(writer: StreamWriter, numbers: range, word: str = "e") -> None:
     for number in numbers:
         for key in range(6):
             writer.write(f"{word}/{key}/{number}".encode(), f"key-{key}")
@@ -147,7 +156,7 @@ def test_each_process_writes_all_keys_and_no_segment_changes_its_owner(world: Wo
 def test_without_an_address_that_may_be_asked_the_error_names_the_owner(peers: tuple[Peer, Peer]) -> None:
     first, _ = peers
     for client in (None, first.network.client("http://elsewhere")):
-        writer = SharedStreamWriter(first.process.stream(), first.process.host, first.owners, client)
+        writer = StreamWriter(*first.shared(client), settings=QUICK)
         write(writer, range(1))
         with pytest.raises(OwnerUnreachable, match="node 5 at http://node-5") as raised:
             writer.flush()
@@ -258,14 +267,13 @@ def test_an_owner_that_lives_and_loses_a_segment_sends_what_was_not_durable_to_t
 def test_a_scale_of_segments_of_several_owners_ends_whichever_process_asks(
     world: World, peers: tuple[Peer, Peer], asked_by: int
 ) -> None:
-    stream = peers[asked_by].process.stream()
+    stream = peers[asked_by].stream()
     with peers[0].writer() as first, peers[1].writer() as second:
         write(first, range(3), "a")
         write(second, range(3), "b")
         first.flush()
         second.flush()
-        wanted = [(0.25, 0.75)]
-        (first, second)[asked_by].carry_through(lambda: stream.scale(ids_of("1@0", "2@0"), wanted))
+        stream.scale(ids_of("1@0", "2@0"), [(0.25, 0.75)])
         assert stream.state() is StreamState.ACTIVE
         assert set(stream.active_segments().ids.tolist()) == {*ids_of("0@0", "3@0"), *ids_of("4@1")}
         write(first, range(3, 5), "a")
@@ -280,12 +288,13 @@ def test_a_scale_goes_on_without_an_owner_that_died(world: World, peers: tuple[P
         write(writer, range(3))
         writer.flush()
         second.die()
-        stream = first.process.stream()
-        with pytest.raises(OwnerUnreachable, match="node 5"):
-            writer.carry_through(lambda: stream.scale(ids_of("1@0", "2@0"), [(0.25, 0.75)]))
+        stream = first.stream()
+        with pytest.raises(SegmentsElsewhere, match="node 5") as raised:
+            stream.scale(ids_of("1@0", "2@0"), [(0.25, 0.75)])
+        assert ["http://node-5" in note for note in raised.value.__notes__] == [True]
         world.seconds += 16
         write(writer, range(3, 5))
-        writer.carry_through(lambda: stream.scale(ids_of("1@0", "2@0"), [(0.25, 0.75)]))
+        stream.scale(ids_of("1@0", "2@0"), [(0.25, 0.75)])
         assert stream.state() is StreamState.ACTIVE
     assert all_once(world, range(5))
 
@@ -396,9 +405,9 @@ def test_a_service_leaves_out_what_it_has_and_tells_other_owners(world: World, p
     take = second.service.take
     assert take(request_of(second, 0, b"a", is_repeat=True)) == AppendReply(Status.UNKNOWN)
     assert take(request_of(second, 0, b"a", owner_token=b"other")) == AppendReply(Status.OTHER_OWNER)
-    assert take(request_of(second, 0, b"a", b"b")) == AppendReply(Status.DURABLE, 2)
-    assert take(request_of(second, 1, b"b", b"c", is_repeat=True)) == AppendReply(Status.DURABLE, 3)
-    assert take(request_of(second, 0, b"a")) == AppendReply(Status.DURABLE, 3)
+    assert take(request_of(second, 0, b"a", b"b")) == AppendReply(Status.DURABLE, 2, 0, 0)
+    assert take(request_of(second, 1, b"b", b"c", is_repeat=True)) == AppendReply(Status.DURABLE, 3, 2, 2)
+    assert take(request_of(second, 0, b"a")) == AppendReply(Status.DURABLE, 3, 2, 2)
     assert take(request_of(second, 0, b"a", segment_id=0)).status is Status.ELSEWHERE
     assert world.payloads() == [b"a", b"b", b"c"]
 
@@ -418,9 +427,9 @@ def test_a_copy_that_comes_after_a_refusal_is_left_out(world: World, peers: tupl
     first.process.host.take_over(NAME, {2: 5})
     late = request_of(second, 1, b"b")
     for _ in range(2):  # its reply may be lost
-        assert second.service.take(late) == AppendReply(Status.ELSEWHERE, 1)
+        assert second.service.take(late) == AppendReply(Status.ELSEWHERE, 1, 0, 0)
     second.process.host.take_over(NAME, {2: 4})
-    assert second.service.take(late) == AppendReply(Status.ELSEWHERE, 1)
+    assert second.service.take(late) == AppendReply(Status.ELSEWHERE, 1, 0, 0)
     first.process.host.take_over(NAME, {2: 5})
     second.die()
     again = world.start(node_id=5)
@@ -470,7 +479,7 @@ def test_the_route_takes_events_of_those_who_have_the_secret(world: World, peers
     assert ask(app, msgspec.msgpack.encode(request_of(second, 0, b"x" * 6_000)))[0] == 413
     assert world.payloads() == []
     status, told = ask(app, body)
-    assert (status, msgspec.msgpack.decode(told, type=AppendReply)) == (200, AppendReply(Status.DURABLE, 1))
+    assert (status, msgspec.msgpack.decode(told, type=AppendReply)) == (200, AppendReply(Status.DURABLE, 1, 0, 0))
     assert world.payloads() == [b"a"]
 
 
