@@ -33,6 +33,7 @@ from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogKeys,
 from accel.catalog.records import NodeDirectory, StreamShard, highest_id
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
 from accel.system import Components
+from accel.units import milliseconds
 from loaders.errors import TableMissing
 from loaders.layout import FORMAT_KEY, TABLES_PREFIX, ObjectLayout, table_folder
 from loaders.lifetime import Lifetime, Threads
@@ -144,7 +145,7 @@ class CatalogParts:
 
     def now_ms(self) -> int:
         """Milliseconds since 1970."""
-        return int(self.system.clock() * MILLISECONDS)
+        return milliseconds(self.system.clock())
 
     def open_all(self, node_id: int, refs: Iterable[ObjectRef]) -> Iterator[OpenedObject]:
         """Open indexes of many objects, a bounded number at once, and give them in this order.

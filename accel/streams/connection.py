@@ -171,6 +171,7 @@ class Connection:
         self._closing, self._stopping = ExitStack(), ExitStack()
         self._writers: WeakSet[StreamWriter] = WeakSet()
         self._readers: WeakSet[_Closed] = WeakSet()
+        self._for_tasks = AsyncConnection(self)
 
     def __enter__(self) -> Self:
         _ = self.stream_store
@@ -186,12 +187,15 @@ class Connection:
 
     async def __aenter__(self) -> AsyncConnection:
         await asyncio.to_thread(self.__enter__)
-        return AsyncConnection(self)
+        return self._for_tasks
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.__exit__, kind, error, trace)
+        try:
+            await self._for_tasks.close_given(is_failed=kind is not None)
+        finally:
+            await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     def __repr__(self) -> str:
         return f"Connection({self.store!r})"
@@ -480,7 +484,8 @@ class _HostWhenNeeded:
 class AsyncConnection:
     """The streams of a bucket, for asyncio: ``async with accel.connect(...)`` gives it. Tasks: any.
 
-    What asks the store is done in threads; readers and writers wait in the event loop.
+    What asks the store is done in threads; readers and writers wait in the event loop. What it gave is closed with it:
+    writers are flushed, readers leave their groups. After an error in the block writers are not flushed.
 
     Args:
         connection: the same for threads; its parts are reached there.
@@ -491,6 +496,23 @@ class AsyncConnection:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self._given: WeakSet[AsyncStreamWriter | AsyncGroupReader] = WeakSet()
+
+    async def close_given(self, *, is_failed: bool = False) -> None:
+        """Close the writers and the readers of groups that it gave, side by side; the end of the block does.
+
+        Args:
+            is_failed: whether writers are left alone, so that nothing more is made durable, and errors passed over.
+
+        Raises:
+            As `AsyncStreamWriter.close` and `AsyncGroupReader.close`; the first error, after all were closed.
+        """
+        closing = [each for each in self._given if not (is_failed and isinstance(each, AsyncStreamWriter))]
+        self._given.clear()
+        ends = await asyncio.gather(*(each.close() for each in closing), return_exceptions=True)
+        failed = next((end for end in ends if isinstance(end, BaseException)), None)
+        if failed is not None and not is_failed:
+            raise failed
 
     def __repr__(self) -> str:
         return f"AsyncConnection({self.connection.store!r})"
@@ -516,7 +538,7 @@ class AsyncConnection:
     def writer(
         self, scope: str, name: str, *, settings: StreamWriterSettings | None = None
     ) -> Opening[AsyncStreamWriter]:
-        """A writer, by ``async with``, which closes it: the connection does not. See `Connection.writer`."""
+        """A writer, by ``async with`` or ``await``; see `Connection.writer`."""
         connection = self.connection
 
         def opened() -> AsyncStreamWriter:
@@ -524,15 +546,12 @@ class AsyncConnection:
             stream = connection.stream_store.stream(scope, name, host=host)
             return AsyncStreamWriter(stream, host, settings=settings or StreamWriterSettings())
 
-        return Opening(opened)
+        return Opening(opened, self._given.add)
 
     def group_reader(
         self, scope: str, name: str, group: str, reader: str, **options: Unpack[GroupReaderOptions]
     ) -> Opening[AsyncGroupReader]:
-        """A reader of a group, by ``async with``, which closes it: the connection does not.
-
-        See `Connection.group_reader`.
-        """
+        """A reader of a group, by ``async with`` or ``await``; see `Connection.group_reader`."""
         connection = self.connection
 
         def opened() -> AsyncGroupReader:
@@ -540,7 +559,7 @@ class AsyncConnection:
             shared = ReaderGroup.open(stream, group)
             return AsyncGroupReader(stream, connection.source(stream), shared, reader, **options)
 
-        return Opening(opened)
+        return Opening(opened, self._given.add)
 
     async def group(self, scope: str, name: str, group: str, from_cut: Cut | None = None) -> ReaderGroup:
         """See `Connection.group`."""
@@ -552,14 +571,21 @@ class Opening(Generic[Opened]):
 
     Args:
         opened: opens it.
+        keep: is told of it, in the event loop.
     """
 
-    def __init__(self, opened: Callable[[], Opened]) -> None:
+    def __init__(self, opened: Callable[[], Opened], keep: Callable[[Opened], object] = lambda _: None) -> None:
         self._open = opened
+        self._keep = keep
         self._opened: Opened | None = None
 
     def __await__(self) -> Generator[Any, None, Opened]:
-        return asyncio.to_thread(self._open).__await__()
+        return self._in_thread().__await__()
+
+    async def _in_thread(self) -> Opened:
+        opened = await asyncio.to_thread(self._open)
+        self._keep(opened)
+        return opened
 
     async def __aenter__(self) -> Opened:
         self._opened = await self

@@ -37,6 +37,7 @@ from accel.streams.rules.frontier import Frontier
 from accel.streams.rules.reader_core import AskEnd, Fill, ReaderCore, ReaderSettings, SegmentEnd, SegmentEvents, Step
 from accel.streams.segment_source import SegmentSource, WatchedSource
 from accel.system import SYSTEM, Components
+from accel.units import milliseconds
 from loaders.lifetime import Lifetime, Threads
 
 Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd], float]
@@ -147,7 +148,7 @@ class ReaderBase:
         return ReaderStats(self._held_seconds, {cause.value: count for cause, count in self._core.passes.items()})
 
     def _now_ms(self) -> int:
-        return int(self._system.clock() * MILLISECONDS)
+        return milliseconds(self._system.clock())
 
     def _next_event(self) -> Event | None:
         """The next event of the batch at hand; None if it has no more."""

@@ -48,6 +48,7 @@ from numpy.typing import NDArray
 from accel.errors import CorruptObject
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.values import segment_text
+from accel.units import milliseconds
 from loaders.format import BatchColumns, RecordBatch
 
 if TYPE_CHECKING:
@@ -401,7 +402,7 @@ class HostClock:
     @classmethod
     def of_seconds(cls, clock: Callable[[], float], highest_stored: int = 0) -> HostClock:
         """A clock in milliseconds over one that gives seconds since 1970, such as `accel.system.SYSTEM.clock`."""
-        return cls(lambda: int(clock() * 1000), highest_stored)
+        return cls(lambda: milliseconds(clock()), highest_stored)
 
     def now(self) -> int:
         """The value for what arrives now: the highest one that the source, or a segment, ever had.

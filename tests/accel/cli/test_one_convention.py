@@ -33,6 +33,7 @@ NEEDED = {
     "scope create": ("--scope", "shop"),
     "scope delete": ("--scope", "shop"),
     "stream list": ("--scope", "shop"),
+    "stream configure": (*STREAM, "--min-segments", "1"),
     "stream scale": (*STREAM, "--seal", "0@0", "--range", "0:1"),
     "stream successors": (*STREAM, "--segment", "0@0"),
     "stream truncate": (*STREAM, "--at", "0@0=1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -70,3 +71,77 @@ def test_a_configuration_is_changed_where_options_name_it(url: str) -> None:
     assert (found["min_segments"], found["tags"], found["retention"]["minimum"]) == (2, ["a", "b"], 604_800_000)
     assert run(url, "stream", "configure").exit_code == 2
     assert run(url, "stream", "configure", "--unit", "bytes").exit_code == 1
+
+
+def configured(url: str, *args: str) -> dict[str, Any]:
+    """What a change of the configuration tells, as data."""
+    found = run(url, "stream", "configure", *args, "--output", "json")
+    assert found.exit_code == 0, found.output
+    told: dict[str, Any] = json.loads(found.stdout)
+    return told
+
+
+def test_scaling_retention_and_tags_are_turned_off_again(url: str) -> None:
+    configured(url, "--scale-events", "100", "--keep", "7d", "--keep-max", "30d", "--tag", "web")
+    told = configured(url, "--no-scaling")
+    assert told["before"]["scaling"] == {"kind": "events a second", "target_rate": 100, "scale_factor": 2}
+    assert told["configuration"] == {
+        **told["before"],
+        "scaling": {"kind": "fixed", "target_rate": 0, "scale_factor": 1},
+    }
+    assert configured(url, "--no-retention")["configuration"]["retention"] is None
+    assert configured(url, "--no-tags")["configuration"]["tags"] == []
+    assert run(url, "stream", "describe").stdout.splitlines()[-5:] == [
+        "at least            1 segment",
+        "scales              by hand only",
+        "keeps               everything",
+        "offsets count       records",
+        "tags                none",
+    ]
+
+
+def test_a_change_is_shown_before_and_after(url: str) -> None:
+    found = run(url, "stream", "configure", "--scale-kilobytes", "500", "--scale-factor", "3", "--min-segments", "1")
+    assert found.stdout.splitlines() == [
+        "scales              by hand only -> at 500 kilobytes a second a segment, into 3",
+        "stream shop/orders: 1 setting changed",
+    ]
+    again = run(url, "stream", "configure", "--no-scaling", "--keep-size", "9").stdout.splitlines()
+    assert again[:2] == [
+        "scales              at 500 kilobytes a second a segment, into 3 -> by hand only",
+        "keeps               everything -> at least 9",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        (("--scale-factor", "3"), "Expected --scale-events or --scale-kilobytes with --scale-factor"),
+        (("--scale-events", "0"), "Expected a rate of at least 1"),
+        (("--scale-events", "9", "--scale-factor", "1"), "and a factor of at least 2, found 9 and 1"),
+        (("--scale-events", "9", "--no-scaling"), "Expected --no-scaling, or options that say which"),
+        (("--keep", "1d", "--no-retention"), "Expected --no-retention, or"),
+        (("--tag", "a", "--no-tags"), "Expected --no-tags, or"),
+        (("--min-segments", "0"), "expected a least number of segments of 1 to 750000, found 0"),
+        (("--keep", "2d", "--keep-max", "1d"), "expected 0 <= minimum <= maximum"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_configuration_that_makes_no_sense_is_refused(url: str, wrong: tuple[str, ...], expected: str) -> None:
+    before = run(url, "stream", "describe", "--output", "json").stdout
+    found = run(url, "stream", "configure", *wrong)
+    assert found.exit_code == 2
+    assert expected in " ".join(found.stderr.split())
+    assert run(url, "stream", "describe", "--output", "json").stdout == before
+
+
+def test_creating_says_whether_it_created_and_refuses_other_settings(url: str) -> None:
+    made = [run(url, "stream", "create", "--stream", "clicks", "--keep", "7d") for _ in range(2)]
+    assert [found.stdout.split(":")[0] for found in made] == [
+        "stream shop/clicks created",
+        "stream shop/clicks was there",
+    ]
+    assert run(url, "stream", "create", "--stream", "clicks").exit_code == 0  # whatever it has
+    for other in (("--keep", "8d"), ("--scale-events", "5", "--keep", "7d"), ("--min-segments", "1")):
+        refused = run(url, "stream", "create", "--stream", "clicks", *other)
+        assert (refused.exit_code, "found it with" in refused.stderr) == (1, True), other
