@@ -1,17 +1,20 @@
-"""Writing a stream whose segments several processes own: events go to the owner of their key's segment.
+"""Forwarding: events go to the owner of their key's segment, whichever process that is.
 
-    owner     registration = owners.register(address="http://10.0.0.7:8080")
+    one call  accel.connect(url, listen="10.0.0.7:8080", owners=["http://10.0.0.8:8080"], secret=Path("secret"))
+
+    by parts  registration = owners.register(address="http://10.0.0.7:8080")
               host = ObjectSegments(catalog, store, registration.node_id)
-              app = forwarding_app(SegmentService(host, registration.owner.token), secret)         # served by uvicorn
+              app = forwarding_app(SegmentService(host, registration.owner.token, streams), secret)    # served by uvicorn
 
-    writer    client = ForwardingClient({"http://10.0.0.7:8080", "http://10.0.0.8:8080"}, secret)
-              with SharedStreamWriter(stream, host, owners, client) as writer:
+              segments = SharedSegments(host, owners, ForwardingClient({"http://10.0.0.8:8080"}, secret))
+              with StreamWriter(StreamStore.open(store, host=segments).stream("shop", "orders"), segments) as writer:
                   writer.write(b"...", key=b"order-17")
 
-`SharedStreamWriter` routes events as every writer does. Those of segments that its own host has open, or that nobody
-has, are appended there; those of others are sent to the address that their owner has registered; where an owner's lease
-is over, its segment is taken over. What comes back as sealed or as another node's is routed anew. Events of one key go
-out in their order, and none before the one before it is known to be durable or to be refused.
+A `StreamWriter` of `SharedSegments` appends events of segments that its own host has, or that nobody has. For each
+segment of another owner it has one request at a time under way (`Forwarding`), so events of one key go out in their
+order, and none before the one before it is known to be durable or to be refused. Where an owner's lease is over, its
+segment is taken over. What comes back as sealed or as another node's is routed anew, and so is what was appended here,
+and is not durable, when another node takes the segment over.
 
 **What is sent** is one POST to ``<address>/accel/append``, with a shared secret in ``Authorization: Bearer``, compared
 in constant time, and a MessagePack body:
@@ -48,11 +51,9 @@ import hmac
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
-from uuid import UUID
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -64,11 +65,9 @@ from accel.errors import (
     MissingExtra,
     OperationNotAllowed,
     OwnerUnreachable,
-    SegmentsElsewhere,
     StreamsReleased,
 )
-from accel.history.rules.segments import Segments
-from accel.history.rules.values import IdMap, Integers, segment_text, some_ids
+from accel.history.rules.values import segment_text
 from accel.history.store import StreamStore
 from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import UNKNOWN_OFFSET, EventPlace, WriteFuture
@@ -82,26 +81,30 @@ from accel.streams.owners import (
     AppendReply,
     AppendRequest,
     CarryOutRequest,
-    ForwardingClient,
     Owner,
-    OwnersTable,
+    SharedSegments,
     Status,
     checked_secret,
 )
 from accel.streams.rules.routing import Events, first_events
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ForwardingSettings
-from loaders.lifetime import Lifetime, Threads
+from accel.system import Components
+from loaders.lifetime import Lifetime
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
 
+STOP_SECONDS: Final = 5
+"""How long requests under way may take when a server ends."""
+
 HEAD_SIZE_BYTES: Final = 4096
 """Room in a request for all but the events."""
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -201,9 +204,9 @@ class SegmentService:
             if progress.futures:
                 self._host.flush()
             while progress.futures:
-                place = progress.futures[0][0].result(self.settings.timeout_seconds)
-                if place is not None:
-                    progress.placed = (progress.durable, place.offset)
+                first = progress.futures[0][0].result(self.settings.timeout_seconds)
+                if first is not None:
+                    progress.placed = (progress.durable, first.offset)
                 progress.durable = progress.futures.pop(0)[1]
         except StreamsReleased:  # what was appended will never be durable
             status = Status.ELSEWHERE
@@ -289,6 +292,44 @@ def forwarding_app(service: SegmentService, secret: str) -> Starlette:
     )
 
 
+class ForwardingServer:
+    """Serves an application beside the caller, by uvicorn. Threads: any; it is of the process that opened it.
+
+    Args:
+        app: what answers.
+        listening: where; closed with this.
+        system: starts the thread.
+
+    Raises:
+        MissingExtra: uvicorn is not installed.
+    """
+
+    def __init__(self, app: Starlette, listening: socket, system: Components) -> None:
+        try:
+            import uvicorn  # noqa: PLC0415 - the extra `server` brings it
+        except ImportError as error:
+            raise MissingExtra("listening needs uvicorn: pip install 'accel-streams[server]'") from error
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_SECONDS
+        )
+        self._server, self._ended = uvicorn.Server(config), Event()
+        self._lifetime = Lifetime("a server of segments", system.process_id)
+
+        def serve() -> None:
+            try:
+                self._server.run(sockets=[listening])
+            finally:
+                self._ended.set()
+
+        system.start(serve, "accel-forwarding-server")
+
+    def stop(self) -> None:
+        """Take nothing more, and end, after requests that are under way; at the latest after 10 s."""
+        if self._lifetime.is_here:
+            self._server.should_exit = True
+            self._ended.wait(2 * STOP_SECONDS)
+
+
 def _endpoint(
     settings: ForwardingSettings, secret: bytes, act: Callable[[bytes], AppendReply | None]
 ) -> Callable[[Request], object]:
@@ -323,175 +364,6 @@ async def _bounded_body(request: Request, most: int) -> bytes | None:
         if len(body) > most:
             return None
     return bytes(body)
-
-
-# The segments of several owners
-
-
-class SharedSegments:
-    """Segments of which this process has some, and other owners the rest; a `SegmentHost`.
-
-    Each order of a workflow is carried out here for the segments that this process has; then the other owners are asked
-    to do their parts, and those whose lease is over lose their segments to this process. Where an owner cannot be
-    asked, the order raises `SegmentsElsewhere`, which names it, and the workflow goes on when that owner looks for it.
-
-    Args:
-        host: of this process. It is not closed with this.
-        owners: where owners are looked up.
-        client: asks them; None = nobody is asked.
-
-    Threads: any; no lock is held over I/O. Requests of writers are made by threads of its own, at most
-    `ForwardingSettings.connections_max`, where the system of the host can wait. It is of the process that opened it.
-
-    Attributes:
-        host, owners, client: likewise.
-        settings: those of the client.
-    """
-
-    def __init__(self, host: ObjectSegments, owners: OwnersTable, client: ForwardingClient | None = None) -> None:
-        self.host, self.owners, self.client = host, owners, client
-        self.settings = DEFAULT_FORWARDING if client is None else client.settings
-        self._threads: Threads | None = None
-        if host.system.wait is not None:
-            most = self.settings.connections_max
-            self._threads = Threads(most, "accel-forwarding", process_id=host.system.process_id)
-
-    def __repr__(self) -> str:
-        return f"SharedSegments({self.host!r})"
-
-    def close(self) -> None:
-        """Send nothing more, after the requests that are under way."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=True, cancel_futures=True)
-
-    # For writers
-
-    @property
-    def is_beside(self) -> bool:
-        """Whether events are sent beside the callers."""
-        return self._threads is not None
-
-    def submit(self, work: Callable[[], object]) -> None:
-        """Do this beside the caller.
-
-        Raises:
-            Closed, WrongProcess: it was closed; another process opened it.
-        """
-        if self._threads is not None:
-            self._threads.submit(work)
-
-    def find(self, stream: StreamName, ids: Collection[int]) -> tuple[dict[int, Owner], AccelError | None]:
-        """Open segments that this process has, or nobody, or owners whose lease is over; give the owners of the rest.
-
-        Returns:
-            The owners that may be asked, by segment id; and why others have no part in this: what stands in the way of
-            the last of them. A segment that is sealed, or that another process took over at the same time, is in none.
-
-        Raises:
-            What `ObjectSegments.open_segments` and `OwnersTable.find` raise.
-        """
-        found: dict[int, Owner] = {}
-        trouble: AccelError | None = None
-        by_node: dict[int, list[int]] = {}
-        for segment_id, node_id in self.host.open_segments(stream, ids, is_shared=True).items():
-            by_node.setdefault(node_id, []).append(segment_id)
-        for node_id, theirs in by_node.items():
-            owner = self.owners.find(node_id)
-            if owner is not None and owner.is_expired(self.owners.now_ms()):
-                with suppress(CommitRefused):  # another one came first, or the owner has opened it anew
-                    self.host.take_over(stream, dict.fromkeys(theirs, node_id))
-            elif owner is not None and self.client is not None and self.client.may_ask(owner):
-                found |= dict.fromkeys(theirs, owner)
-            else:
-                trouble = self._unreachable(node_id, owner, f"{some_ids(theirs)} of {'/'.join(stream)}")
-        return found, trouble
-
-    # For workflows
-
-    def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
-        """See `SegmentHost.create`."""
-        self.host.create(stream, segments, stream_ids)
-
-    def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
-        """See `SegmentHost.seal`."""
-        return self._carried_through(stream, lambda: self.host.seal(stream, ids))
-
-    def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
-        """See `SegmentHost.tails`."""
-        return self.host.tails(stream, ids)
-
-    def truncate(self, stream: StreamName, cut: IdMap) -> None:
-        """See `SegmentHost.truncate`."""
-        self._carried_through(stream, lambda: self.host.truncate(stream, cut))
-
-    def delete(self, stream: StreamName, ids: Integers) -> None:
-        """See `SegmentHost.delete`."""
-        self._carried_through(stream, lambda: self.host.delete(stream, ids))
-
-    def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
-        """See `SegmentHost.merge`. One node merges a transaction: an owner of all segments that it has events for.
-
-        If there is none, this process takes those of them over that others have, also from owners that live.
-        """
-        try:
-            self.host.merge(stream, ids, transactions)
-        except SegmentsElsewhere as error:
-            if len(error.nodes) > 1 or not self._has_asked(stream, error.nodes[0], error):
-                for segment_id, node_id in error.owners.items():
-                    with suppress(CommitRefused):  # another one came first: it is told by the merge
-                        self.host.take_over(stream, {segment_id: node_id})
-            self.host.merge(stream, ids, transactions)
-
-    def abort(self, stream: StreamName, transaction: UUID) -> None:
-        """See `SegmentHost.abort`."""
-        self.host.abort(stream, transaction)
-
-    # Inside
-
-    def _carried_through(self, stream: StreamName, act: Callable[[], T]) -> T:
-        """An order, with the owners of its segments: they are asked to do their parts, and it is given again."""
-        system, settings = self.host.system, self.settings
-        deadline = system.timer() + settings.wait_seconds
-        is_first = True
-        while True:
-            try:
-                return act()
-            except SegmentsElsewhere as error:
-                if system.timer() >= deadline:
-                    raise
-                if not is_first:
-                    system.sleep(settings.pause_seconds)
-                is_first = False
-                asked = [self._has_asked(stream, node_id, error) for node_id in error.nodes]
-                if not all(asked):
-                    raise
-
-    def _has_asked(self, stream: StreamName, node_id: int, error: SegmentsElsewhere) -> bool:
-        """Ask an owner to do its part of a workflow; False if it cannot be asked, which is noted with the error."""
-        owner = self.owners.find(node_id)
-        try:
-            if owner is not None and owner.is_expired(self.owners.now_ms()):
-                theirs = {each: node for each, node in error.owners.items() if node == node_id}
-                with suppress(CommitRefused):  # another process came first
-                    self.host.take_over(stream, theirs)
-            elif owner is None or self.client is None or not self.client.may_ask(owner):
-                raise self._unreachable(node_id, owner, f"{error.segments} of {'/'.join(stream)}")
-            else:
-                self.client.carry_out(owner, CarryOutRequest(*stream, owner.token))
-        except OwnerUnreachable as unreachable:
-            error.add_note(str(unreachable))
-            return False
-        return True
-
-    @staticmethod
-    def _unreachable(node_id: int, owner: Owner | None, segments: str) -> OwnerUnreachable:
-        address = "" if owner is None else owner.address
-        return OwnerUnreachable(node_id, address, segments, "no address that may be asked")
-
-
-def own_segments(host: ObjectSegments | SharedSegments) -> ObjectSegments:
-    """The segments of this process."""
-    return host.host if isinstance(host, SharedSegments) else host
 
 
 # The writer's side

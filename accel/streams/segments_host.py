@@ -248,7 +248,12 @@ class ObjectSegments:
         if segment is None:
             raise SegmentSealed(stream, segment_id)
         self._buffer.append(
-            segment, events.payloads, events.futures, events.size_bytes, source=source, events=source and events
+            segment,
+            events.payloads,
+            events.futures,
+            events.size_bytes,
+            source=source,
+            events=None if source is None else events,
         )
 
     def takes_appends(self, stream: StreamName, segment_id: int) -> bool:

@@ -48,8 +48,9 @@ from accel.history.rules.transactions import TransactionStatus
 from accel.history.rules.values import segment_text
 from accel.history.store import Stream
 from accel.streams.acknowledgements import FlushPoint, WriteFuture
-from accel.streams.forwarding import Forwarding, SharedSegments, own_segments
+from accel.streams.forwarding import Forwarding
 from accel.streams.open_segments import SegmentSealed, check_append
+from accel.streams.owners import SharedSegments, own_segments
 from accel.streams.rules.routing import (
     OVERHEAD_BYTES,
     Events,
@@ -497,8 +498,8 @@ class StreamWriter:
             yield
 
     def _adopt(self, segments: Segments) -> None:
-        if self._shared is None:
-            self._host.open_segments(self._name, segments.ids.tolist())
+        if self._shared is None or self._shared.client is None:  # else others may want to have some of them, too
+            self._host.open_segments(self._name, segments.ids.tolist(), is_shared=self._shared is not None)
         self._router = KeyRouter(segments)
 
     def _now(self) -> float:

@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from accel.errors import ForwardInDoubt, InvalidArgument, OwnerUnreachable, SegmentsElsewhere, StoreError
-from accel.history.store import Stream, StreamStore
+from accel.errors import FormatLimit, ForwardInDoubt, InvalidArgument, OwnerUnreachable, SegmentsElsewhere, StoreError
+from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.states import StreamState
-from accel.streams.forwarding import SegmentService, SharedSegments, forwarding_app
+from accel.history.store import Stream, StreamStore
+from accel.streams.forwarding import SegmentService, forwarding_app
 from accel.streams.owners import (
     CARRY_OUT_PATH,
     PATH,
@@ -24,11 +25,15 @@ from accel.streams.owners import (
     ForwardingClient,
     OwnersTable,
     Registration,
+    SharedSegments,
     Status,
 )
+from accel.streams.rules.routing import KeyRouter, key_position
 from accel.streams.settings import ForwardingSettings, StreamWriterSettings
-from accel.streams.writer import StreamWriter
+from accel.streams.writer import AsyncStreamWriter, StreamWriter
 from accel.testing import Fault, FaultStore
+from loaders.store import ObjectStore
+from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 from tests.accel.streams.writer.world import HISTORY, NAME, Process, World, ids_of
 from tests.examples import examples
 
@@ -43,7 +48,7 @@ Trouble = Callable[[str], None]
 class Peer:
     """A process that owns segments, takes events of others, and writes."""
 
-    def __init__(self, world: World, node_id: int, network: Network, store: FaultStore | None = None) -> None:
+    def __init__(self, world: World, node_id: int, network: Network, store: DecoratedStore | None = None) -> None:
         self.world, self.network = world, network
         self.process: Process = world.start(store, node_id=node_id)
         self.owners = OwnersTable(self.process.catalog)
@@ -332,12 +337,13 @@ def test_a_fault_of_the_owners_store_loses_and_doubles_nothing(world: World, net
     second.die()
 
 
-def steal(taker: Peer, owner_id: int, random: Random) -> None:
-    """Take a segment over from an owner that lives, and writes."""
+def steal(taker: Peer, owner_id: int, random: Random) -> bool:
+    """Take a segment over from an owner that lives, and writes; gives whether it has one."""
     host = taker.process.host
     theirs = [each for each in ids_of("0@0", "1@0", "2@0") if host.node_of(NAME, each) == owner_id]
     if theirs:
         host.take_over(NAME, {random.choice(theirs): owner_id})
+    return bool(theirs)
 
 
 @pytest.mark.parametrize("seed", range(examples(6)))
@@ -389,6 +395,167 @@ def test_writers_takers_and_a_bad_network_keep_each_key_in_order(seed: int) -> N
     assert [all_once(world, range(count), word) for count, word in zip(written, "ab", strict=True)] == [True, True]
     for peer in peers:
         peer.die()
+
+
+# Futures, transactions, threads
+
+
+def places_of(world: World) -> dict[bytes, tuple[int, int]]:
+    return {
+        event.payload: (segment_id, event.offset)
+        for segment_id, batches in world.batches().items()
+        for batch in batches
+        for event in batch
+    }
+
+
+@pytest.mark.parametrize("unit", OffsetUnit)
+def test_each_event_has_a_future_that_tells_its_place_wherever_it_went(network: Network, unit: OffsetUnit) -> None:
+    world = World()
+    world.create(segments=4, unit=unit)
+    first, second = (Peer(world, node_id, network) for node_id in NODES)
+    second.process.host.open_segments(NAME, ids_of("1@0", "2@0"))
+    left = [1]
+
+    def lose(_: str) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise TimeoutError
+
+    network.after = lose
+    payloads = [b"%d" % at * (at + 1) for at in range(12)]
+    with first.writer() as writer:
+        futures = writer.write_many([(payload, f"key-{at}") for at, payload in enumerate(payloads)])
+        futures.append(writer.write(b"one", "key-1"))
+        writer.flush()
+        found = [future.result() for future in futures]
+    places = places_of(world)
+    assert found == [places[payload] for payload in [*payloads, b"one"]]
+    assert {place.segment_id for place in found if place is not None} > set(ids_of("1@0", "2@0"))
+    first.die()
+    second.die()
+
+
+def test_an_event_that_cannot_be_sent_fails_alone(world: World, peers: tuple[Peer, Peer]) -> None:
+    first, _ = peers
+    keys = {segment_id: f"key-{at}" for at in range(60) for segment_id in [routed(first, f"key-{at}")]}
+    settings = ForwardingSettings(body_bytes_max=10_000, wait_seconds=5.0)
+    client = ForwardingClient(["http://node-5"], SECRET, settings=settings, send=first.network.send)
+    with StreamWriter(*first.shared(client), settings=QUICK) as writer:
+        large = [writer.write(bytes(20_000), keys[segment_id]) for segment_id in (0, 2)]
+        small = [writer.write(b"small", keys[segment_id]) for segment_id in (0, 2)]
+        with suppress(FormatLimit):
+            writer.flush()
+        assert isinstance(large[1].exception(), FormatLimit)
+        assert [future.exception() for future in (large[0], *small)] == [None] * 3
+    assert sorted(map(len, world.payloads())) == [5, 5, 20_000]
+
+
+def routed(peer: Peer, key: str) -> int:
+    return KeyRouter(peer.stream().active_segments()).segment_at(key_position(key.encode()))
+
+
+@pytest.mark.parametrize("theirs", [["2@0"], ["0@0", "1@0", "2@0", "3@0"], []])
+def test_a_transaction_comes_whole_whoever_has_its_segments(world: World, network: Network, theirs: list[str]) -> None:
+    first, second = (Peer(world, node_id, network) for node_id in NODES)
+    second.process.host.open_segments(NAME, ids_of(*theirs))
+    with first.writer() as writer, second.writer() as other:
+        write(other, range(2), "b")
+        write(writer, range(2), "a")
+        transaction = writer.begin_transaction()
+        outcome = writer.write_many(
+            [(f"a/{key}/2".encode(), f"key-{key}") for key in range(6)], transaction=transaction
+        )
+        writer.commit_transaction(transaction)
+        assert outcome[0].exception() is None
+        for each, word in ((writer, "a"), (other, "b")):
+            write(each, range(3, 4), word)
+            each.flush()
+    assert of_keys(world, "a") == {str(key): [0, 1, 2, 3] for key in range(6)}
+    assert of_keys(world, "b") == {str(key): [0, 1, 3] for key in range(6)}
+    assert world.transaction_keys() == []
+    first.die()
+    second.die()
+
+
+class WhenMerging(DecoratedStore):
+    """Something happens once, after it was said what is about to be merged."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.act: Callable[[], object] | None = None
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        answer = send()
+        if self.act is not None and call.operation == "put" and "accel/transactions/node-" in call.key:
+            act, self.act = self.act, None
+            act()
+        return answer
+
+
+def test_a_merge_that_meets_a_take_over_is_made_again_and_its_session_goes_on(world: World, network: Network) -> None:
+    store = WhenMerging(world.store)
+    first, second = Peer(world, 4, network, store), Peer(world, 5, network)
+    with first.writer() as writer, second.writer() as other:
+        write(writer, range(1))
+        writer.flush()
+        transaction = writer.begin_transaction()
+        for key in range(6):
+            writer.write(f"e/{key}/1".encode(), f"key-{key}", transaction=transaction)
+
+        def steal() -> None:
+            write(writer, range(2, 3))  # waits for the next object, in segments that the merge has taken, too
+            second.process.host.take_over(NAME, {1: 4, 2: 4})
+
+        store.act = steal
+        writer.commit_transaction(transaction)
+        assert store.act is None
+        write(writer, range(3, 4))
+        write(other, range(1), "b")
+        other.flush()
+    found = of_keys(world)
+    assert {key: sorted(numbers) for key, numbers in found.items()} == {str(key): [0, 1, 2, 3] for key in range(6)}
+    assert all([number for number in numbers if number != 1] == [0, 2, 3] for numbers in found.values())
+    assert all_once(world, range(1), "b")
+    assert world.transaction_keys() == []
+    first.die()
+    second.die()
+
+
+def test_writers_with_threads_keep_each_key_in_order_while_segments_move(world: World, network: Network) -> None:
+    world.work_beside()
+    first, second = (Peer(world, node_id, network) for node_id in NODES)
+    writers = [first.writer(), second.writer()]
+    random, moves = Random(7), 0
+    for number in range(30):
+        for word, writer in zip("ab", writers, strict=True):
+            write(writer, range(number, number + 1), word)
+        if number % 5 == 4:
+            taker, owner_id = random.choice([(first, 5), (second, 4)])
+            moves += steal(taker, owner_id, random)
+    for writer in writers:
+        writer.close()
+    assert moves
+    assert all_once(world, range(30), "a")
+    assert all_once(world, range(30), "b")
+    first.die()
+    second.die()
+
+
+def test_under_asyncio_events_are_forwarded(world: World, network: Network) -> None:
+    world.work_beside()
+    first, second = (Peer(world, node_id, network) for node_id in NODES)
+    second.process.host.open_segments(NAME, ids_of("0@0", "1@0", "2@0", "3@0"))
+
+    async def run() -> set[int]:
+        async with AsyncStreamWriter(*first.shared(network.client()), settings=QUICK) as writer:
+            futures = [await writer.write(b"e/%d/0" % key, f"key-{key}") for key in range(6)]
+            return {place.segment_id for place in [await future for future in futures] if place is not None}
+
+    assert len(asyncio.run(run())) > 1
+    assert all_once(world, range(1))
+    first.die()
+    second.die()
 
 
 # The service and its route
