@@ -4,7 +4,7 @@
 
     by parts  registration = owners.register(address="http://10.0.0.7:8080")
               host = ObjectSegments(catalog, store, registration.node_id)
-              app = forwarding_app(SegmentService(host, registration.owner.token, streams), secret)    # served by uvicorn
+              app = forwarding_app(SegmentService(host, registration.owner.token, streams), secret)      # for uvicorn
 
               segments = SharedSegments(host, owners, ForwardingClient({"http://10.0.0.8:8080"}, secret))
               with StreamWriter(StreamStore.open(store, host=segments).stream("shop", "orders"), segments) as writer:
