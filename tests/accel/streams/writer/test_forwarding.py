@@ -483,13 +483,12 @@ class WhenMerging(DecoratedStore):
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
-        self.act: Callable[[], object] | None = None
+        self.acts: list[Callable[[], object]] = []
 
     def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         answer = send()
-        if self.act is not None and call.operation == "put" and "accel/transactions/node-" in call.key:
-            act, self.act = self.act, None
-            act()
+        if self.acts and call.operation == "put" and "accel/transactions/node-" in call.key:
+            self.acts.pop()()
         return answer
 
 
@@ -507,9 +506,9 @@ def test_a_merge_that_meets_a_take_over_is_made_again_and_its_session_goes_on(wo
             write(writer, range(2, 3))  # waits for the next object, in segments that the merge has taken, too
             second.process.host.take_over(NAME, {1: 4, 2: 4})
 
-        store.act = steal
+        store.acts.append(steal)
         writer.commit_transaction(transaction)
-        assert store.act is None
+        assert not store.acts
         write(writer, range(3, 4))
         write(other, range(1), "b")
         other.flush()
