@@ -39,6 +39,7 @@ from loaders.layout import ObjectLayout
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.shared_loads import SharedLoads
 from loaders.store import Fetched, ObjectStore
+from loaders.tracing import traced
 from range_index import ObjectRanges
 
 INDEX_SIZE_BYTES_MAX = 256 << 20
@@ -251,7 +252,8 @@ class ObjectIndexLoader:
 
     def _open(self, group: int, ref: ObjectRef) -> OpenedObject:
         started_seconds = 0.0 if self._timer is None else self._timer()
-        opened = self._load(group, ref)
+        with traced("accel.load", node_id=group, object_id=ref.object_id):
+            opened = self._load(group, ref)
         if self._on_opened is not None:
             self._on_opened(group, opened)
         with self._lock:

@@ -45,6 +45,7 @@ from loaders.parallel import Arrivals
 from loaders.plan import LoadAll, policy_of
 from loaders.shared_loads import done_future
 from loaders.store import ObjectStore
+from loaders.store.decorated import TracedStore
 from loaders.store.hedged import HedgedStore, Hedging
 from range_index import ObjectRanges
 
@@ -166,7 +167,7 @@ class Engine:
         self.images = ImageFollower(source, settings, system, self.counters, self._follow, self.executor)
         self.layout = ObjectLayout(namespace=self.images.image.namespace)
         hedging = Hedging(settings.hedge_percent / 100, threads_max=settings.parallel_loads)
-        self.store = store = HedgedStore(store, system.timer, self.layout.is_immutable, hedging)
+        self.store = store = HedgedStore(TracedStore(store), system.timer, self.layout.is_immutable, hedging)
         self.index_cache = SharedIndexCache(settings, system.timer, system.jitter)
         self.loader = ObjectIndexLoader(
             store,

@@ -24,16 +24,12 @@ from loaders.lifetime import Lifetime
 logger = logging.getLogger(__name__)
 
 
-UNKNOWN_OFFSET: Final = -1
-"""Of an event that is durable, and stands nobody knows where."""
-
-
 class EventPlace(NamedTuple):
     """Where a durable event stands.
 
     Args:
         segment_id: in which segment.
-        offset: at which offset of it; `UNKNOWN_OFFSET` if it was durable already when its owner was asked again, and
+        offset: at which offset of it; `REPEATED` (-1) if it was durable already when its owner was asked again, and
             the owner does not know any more where.
     """
 

@@ -70,7 +70,7 @@ from accel.errors import (
 from accel.history.rules.values import segment_text
 from accel.history.store import StreamStore
 from accel.history.store.hosts import StreamName
-from accel.streams.acknowledgements import UNKNOWN_OFFSET, EventPlace, WriteFuture
+from accel.streams.acknowledgements import EventPlace, WriteFuture
 from accel.streams.group_commit import EventSource
 from accel.streams.open_segments import SegmentSealed, offsets_of
 from accel.streams.owners import (
@@ -89,6 +89,7 @@ from accel.streams.owners import (
 from accel.streams.rules.routing import Events, first_events
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ForwardingSettings
+from accel.streams.writer_numbers import REPEATED
 from accel.system import Components
 from loaders.lifetime import Lifetime
 
@@ -575,10 +576,10 @@ class Forwarding:
     def _offsets(self, number: int, payloads: Sequence[bytes], reply: AppendReply) -> Sequence[int]:
         """Where events stand; those before the one that the reply places are durable since an earlier request."""
         if not payloads or reply.placed_offset < 0 or not 0 <= reply.placed_number - number < len(payloads):
-            return [UNKNOWN_OFFSET] * len(payloads)
+            return [REPEATED] * len(payloads)
         unknown = reply.placed_number - number
         known = offsets_of(reply.placed_offset, payloads[unknown:], self._shared.host.unit(self._name))
-        return [*[UNKNOWN_OFFSET] * unknown, *known]
+        return [*[REPEATED] * unknown, *known]
 
     def _heed(self, lane: _Lane, sent: _Sent, error: OwnerUnreachable | ForwardInDoubt) -> bool:
         """No reply: the error again, if the owner is to be asked again; else its segment is looked up anew."""

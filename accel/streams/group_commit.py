@@ -286,6 +286,10 @@ class GroupCommit:
         self.acks.tell(heard)
         _call(listeners)
 
+    def acknowledge_repeated(self, repeated: Appended) -> None:
+        """Events that were not appended, because they were durable before."""
+        self._settle_appended([repeated])
+
     def settle_alone(self, future: WriteFuture, outcome: object) -> None:
         """Say what became of a transaction."""
         with self._changed:
@@ -579,14 +583,14 @@ class GroupCommit:
         for segment in gone:
             runs: dict[EventSource, list[Events]] = {}
             for appended in self._buffer.unacknowledged(segment):
-                if appended.source is not None and appended.events is not None:
-                    runs.setdefault(appended.source, []).append(appended.events)
+                if appended.takes_back is not None:
+                    runs.setdefault(appended.takes_back.source, []).append(appended.takes_back.events)
             for source, taken in runs.items():
                 source.take_back(segment.segment_id, taken)
         left = self._buffer.give_up(gone)
         self._segments.forget(gone)
-        self._fail_appended([appended for appended in left if appended.source is None], error)
-        for source in {appended.source: None for appended in left if appended.source is not None}:
+        self._fail_appended([appended for appended in left if appended.takes_back is None], error)
+        for source in {appended.takes_back.source: None for appended in left if appended.takes_back is not None}:
             self.add(source, 0)
 
     def _next_group(self) -> list[Upload]:
@@ -622,8 +626,10 @@ class GroupCommit:
         done: list[Appended] = []
         for segment, batches in upload.segments.items():
             done += self._buffer.acknowledge(segment, batches[-1].end_offset)
-        if not done:
-            return
+        if done:
+            self._settle_appended(done)
+
+    def _settle_appended(self, done: Sequence[Appended]) -> None:
         with self._changed:
             heard = self.acks.settle(
                 (future, EventPlace(appended.segment_id, offset))

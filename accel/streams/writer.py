@@ -385,7 +385,7 @@ class StreamWriter:
         if self._forwarding is not None and self._forwarding.add(segment_id, run):
             return
         try:
-            self._host.append_open(self._name, segment_id, run, self if self._shared is not None else None)
+            self._host.append_open(self._name, segment_id, run, source=self if self._shared is not None else None)
         except SegmentSealed:
             with self._lock:
                 self._pending.add_run(segment_id, run, is_first=True)
