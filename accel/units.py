@@ -14,6 +14,18 @@ _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", re.ASCII)
 _PLAIN = re.compile(r"\s*\d+(?:\.\d+)?\s*", re.ASCII)
 
 
+def milliseconds(seconds: float) -> int:
+    """The millisecond that a clock is in, exactly: n for every time from n / 1000 on.
+
+    A product alone would not do: 1.001 * 1000 is less than 1001.
+
+    >>> milliseconds(1.001), milliseconds(1_760_000_000.1239)
+    (1001, 1760000000123)
+    """
+    nearest = round(seconds * 1000)
+    return nearest if nearest / 1000 <= seconds else nearest - 1
+
+
 def size_text(size_bytes: int) -> str:
     """A size with the unit that suits it.
 

@@ -33,6 +33,7 @@ from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogKeys,
 from accel.catalog.records import NodeDirectory, StreamShard, highest_id
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
 from accel.system import Components
+from accel.units import milliseconds
 from loaders.errors import TableMissing
 from loaders.layout import FORMAT_KEY, TABLES_PREFIX, ObjectLayout, table_folder
 from loaders.lifetime import Lifetime, Threads
@@ -144,7 +145,7 @@ class CatalogParts:
 
     def now_ms(self) -> int:
         """Milliseconds since 1970."""
-        return int(self.system.clock() * MILLISECONDS)
+        return milliseconds(self.system.clock())
 
     def open_all(self, node_id: int, refs: Iterable[ObjectRef]) -> Iterator[OpenedObject]:
         """Open indexes of many objects, a bounded number at once, and give them in this order.
@@ -180,7 +181,7 @@ def open_each(parts: ObjectAccess, wanted: Iterable[tuple[int, ObjectRef]]) -> I
     An object that cannot be opened is given as its error, and the others go on. One ranged GET an object.
     """
     at_once = parts.settings.parallel_requests
-    executor = ThreadPoolExecutor(at_once, thread_name_prefix="accel-existing")
+    executor = Threads(at_once, "accel-existing")
     try:
         # A loader of its own: the catalog's may remember indexes of objects that are deleted by now.
         loader = ObjectIndexLoader(parts.store, parts.layout, executor, cache_bytes_max=0)
@@ -217,7 +218,7 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
     record = read_format(store)
     if record is None:
         wanted = msgspec.structs.replace(wanted, if_match_quotes=probe_conditions(store, system.nonce))
-        with ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-init") as executor:
+        with Threads(settings.parallel_requests, "accel-init") as executor:
             keys = CatalogKeys(catalog_tables(store, wanted, system))
             shared = SystemKeys(keys.tables)
             if _is_in_use(store, keys):

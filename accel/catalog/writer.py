@@ -60,10 +60,10 @@ from accel.catalog.records import (
     ids_of,
     make_rows,
 )
-from accel.catalog.session import Claims, Recovered, SessionTimes, StreamEnds, TimeLog, make_claims
+from accel.catalog.session import Claims, KnownNumbers, Recovered, SessionTimes, StreamEnds, TimeLog, make_claims
 from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_ranges, trim_streams
 from accel.catalog.survey import list_node_ids
-from accel.catalog.takeover import SessionReleases, move_streams
+from accel.catalog.takeover import KeepNumbers, SessionReleases, move_streams
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced, StreamsReleased
 from accel.image import StreamObject
 from loaders.backoff import DEFAULT_RETRY, Backoff
@@ -100,7 +100,8 @@ class NodeWriter:
         self._parts = parts
         self._seen = seen
         self._ends = recovered.ends
-        self._times = SessionTimes(recovered.times)
+        self._checkpoint = recovered.checkpoint
+        self._times = SessionTimes(recovered)
         self._key = parts.keys.node_list(seen.value.node_id)
         self._busy = threading.Lock()
         self._ready: deque[tuple[int, int]] = deque()  # ids and their deadlines; each operation on it is one step
@@ -139,6 +140,11 @@ class NodeWriter:
         """When appends to a stream arrived, as the session found it: see `KnownTimes.of`. No request."""
         self._lifetime.check()
         return self._times.known.of(stream_id)
+
+    def numbers(self, stream_id: int) -> KnownNumbers:
+        """Numbers of writers of a stream, by the checkpoint and the list as this session saw them last. No request."""
+        self._lifetime.check()
+        return self._times.numbers_of(stream_id, self._seen.value.numbers)
 
     def log_times(self, log: TimeLog) -> None:
         """Let commits and checkpoints tell when appends arrived, so that the next session need not read data."""
@@ -226,6 +232,7 @@ class NodeWriter:
                 self._unsettled = before
                 error.add_note(f"object {before.uploaded.object_id} is written; upload the same batches again")
                 raise
+            self._upkeep()
             return before.uploaded
 
     def commit_upload(
@@ -264,9 +271,14 @@ class NodeWriter:
         claims = make_claims(ref, ObjectRanges.of(ranges), own, self.node_id, time_ms, unproven)
         with self._turn():
             self._commit([self._times.added_to(claims)])
+            self._upkeep()
 
     def commit_uploads(
-        self, uploads: Sequence[tuple[ObjectRef, ObjectRanges]], *, ids_ahead: int | None = None
+        self,
+        uploads: Sequence[tuple[ObjectRef, ObjectRanges]],
+        *,
+        ids_ahead: int | None = None,
+        with_upkeep: bool = True,
     ) -> None:
         """List objects that were written side by side: as `commit_upload` of each in turn, with one write for all.
 
@@ -275,6 +287,8 @@ class NodeWriter:
                 them.
             ids_ahead: how many ids stand prepared afterwards, for the next objects; None = as the catalog's settings
                 say.
+            with_upkeep: whether `upkeep` follows at once; False = the caller calls it, so that nobody waits for it who
+                waits for the commit.
 
         Raises:
             As `commit_upload`, for all of them together.
@@ -286,6 +300,16 @@ class NodeWriter:
             claims.append(self._times.added_to(make_claims(ref, ranges, {}, self.node_id, time_ms, unproven)))
         with self._turn():
             self._commit(claims, ids_ahead)
+            if with_upkeep:
+                self._upkeep()
+
+    def upkeep(self) -> None:
+        """Do what is due after commits: move objects of one stream to their shards, write a checkpoint.
+
+        No request as a rule; one for a checkpoint, which is due every `checkpoint_commits`. What fails is logged.
+        """
+        with self._turn():
+            self._upkeep()
 
     def register_stream_object(self, stream_id: int, stream_object: StreamObject) -> None:
         """List an object of one stream that continues it; `commit_upload` with nothing else."""
@@ -310,13 +334,14 @@ class NodeWriter:
                 self._adopt(move_streams(self._parts, self.node_id, self.session_number, back))
             self._adopt(open_ranges(self._parts, self.node_id, self.session_number, wanted))
 
-    def take_over(self, streams: Mapping[int, int]) -> dict[int, int]:
+    def take_over(self, streams: Mapping[int, int], keep: KeepNumbers | None = None) -> dict[int, int]:
         """Continue streams that other nodes have open: nodes that are dead, as the caller believes.
 
         Whether they are plays no part in what is safe: see `takeover`, which also has the requests.
 
         Args:
             streams: {stream id: the node that is to lose it}.
+            keep: is given what the other nodes know of writers' numbers, before the streams are moved.
 
         Returns:
             stream id -> where it goes on here.
@@ -329,7 +354,7 @@ class NodeWriter:
                 repeat it, here or on any node.
         """
         with self._turn():
-            rows = move_streams(self._parts, self.node_id, self.session_number, streams)
+            rows = move_streams(self._parts, self.node_id, self.session_number, streams, keep)
             self._adopt(rows)
             return {stream_id: self._known_end(stream_id) for stream_id in rows["stream_id"].tolist()}
 
@@ -373,7 +398,7 @@ class NodeWriter:
             trim_streams(self._parts, offsets)
 
     def checkpoint(self) -> None:
-        """Write down where the streams end, so that the next session has few objects to open. Two requests."""
+        """Write down where the streams end, so that the next session has few objects to open. One request."""
         with self._turn():
             self._settle()
             self._write_checkpoint()
@@ -457,7 +482,7 @@ class NodeWriter:
         for each in claims:
             self._ends = self._ends.with_higher_ends(each.stream_ids, each.ends)
         self._ready += [(object_id, deadline_ms) for object_id in more if _is_prepared(self._seen.value, object_id)]
-        self._after_commit(len(claims))
+        self._commits_since_checkpoint += len(claims)
 
     def _heed(self, error: StreamsReleased) -> None:
         """Forget streams that were released, unless they are open here by a later range.
@@ -476,6 +501,7 @@ class NodeWriter:
         """Streams are open here, by these ranges."""
         self._releases.adopt(ranges)
         self._ends = self._ends.with_higher_ends(ranges["stream_id"], ranges["start"])
+        self._times.begin(ranges)
 
     def _with_uploads(self, now: NodeList, claims: Sequence[Claims]) -> NodeList | None:
         """The list with these objects, each as a commit of its own number; None if it has all of them."""
@@ -490,15 +516,15 @@ class NodeWriter:
     def _forget_doubt(self, claims: Sequence[Claims]) -> None:
         self._doubtful = [doubtful for doubtful in self._doubtful if doubtful not in claims]
 
-    def _after_commit(self, commits: int) -> None:
-        self._commits_since_checkpoint += commits
+    def _upkeep(self) -> None:
         if len(self._seen.value.stream_objects) >= self._parts.settings.stream_objects_in_list_max:
             try:
                 self._seen = move_stream_objects(self._parts, self.node_id)
             except AccelError:
                 logger.warning("node %d: stream objects stay in the list for now", self.node_id, exc_info=True)
         are_many = self._commits_since_checkpoint >= self._parts.settings.checkpoint_commits
-        if are_many or len(self._seen.value.times) >= TIMES_MAX // 2:
+        told = max(len(self._seen.value.times), len(self._seen.value.numbers))
+        if are_many or told >= TIMES_MAX // 2:
             self._try_checkpoint()
 
     def _settle(self) -> None:
@@ -585,16 +611,18 @@ class NodeWriter:
         known = self._ends.with_higher_ends(released.stream_ids, released.ends)
         ends = make_rows(STREAM_END, stream_id=known.stream_ids, end=known.ends)
         times = self._times.kept(self._ends)
-        checkpoint = Checkpoint(self.node_id, self._seen.value.next_order_id - 1, ends, times)
+        numbers = self._times.kept_numbers(known, self._seen.value.numbers)
+        checkpoint = Checkpoint(self.node_id, self._seen.value.next_order_id - 1, ends, times, numbers)
 
         def change(now: Checkpoint | None) -> Checkpoint | None:
             if now is None or (now.order_id, len(now.times)) < (checkpoint.order_id, len(times)):
                 return checkpoint
             return None
 
-        self._parts.keys.checkpoint(self.node_id).change(change)
+        key = self._parts.keys.checkpoint(self.node_id)
+        self._checkpoint = key.change(change, seen=self._checkpoint)
         self._commits_since_checkpoint = 0
-        self._times.counts(checkpoint.order_id, times)
+        self._times.counts(checkpoint.order_id, times, numbers)
 
 
 def _is_prepared(node_list: NodeList, object_id: int) -> bool:

@@ -18,6 +18,7 @@ from contextlib import suppress
 from threading import Condition, Lock
 from typing import Any, Final, NamedTuple
 
+from accel.history.rules.values import segment_text
 from loaders.lifetime import Lifetime
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,9 @@ class EventPlace(NamedTuple):
 
     segment_id: int
     offset: int
+
+    def __repr__(self) -> str:
+        return f"EventPlace({segment_text(self.segment_id)} at {self.offset})"
 
 
 class FlushPoint:

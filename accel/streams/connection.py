@@ -58,6 +58,7 @@ from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.streams.time_index import PartCache
 from accel.streams.writer import AsyncStreamWriter, StreamWriter
 from accel.system import SYSTEM, Components
+from loaders.counting import CacheStats
 from loaders.lifetime import Lifetime
 from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore, S3Settings, open_store
@@ -171,6 +172,7 @@ class Connection:
         self._closing, self._stopping = ExitStack(), ExitStack()
         self._writers: WeakSet[StreamWriter] = WeakSet()
         self._readers: WeakSet[_Closed] = WeakSet()
+        self._for_tasks = AsyncConnection(self)
 
     def __enter__(self) -> Self:
         _ = self.stream_store
@@ -186,12 +188,15 @@ class Connection:
 
     async def __aenter__(self) -> AsyncConnection:
         await asyncio.to_thread(self.__enter__)
-        return AsyncConnection(self)
+        return self._for_tasks
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.__exit__, kind, error, trace)
+        try:
+            await self._for_tasks.close_given(is_failed=kind is not None)
+        finally:
+            await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     def __repr__(self) -> str:
         return f"Connection({self.store!r})"
@@ -243,6 +248,12 @@ class Connection:
     def registration(self) -> Registration:
         """The node id of this process, and its lease, which is renewed beside the callers."""
         return self._part("registration", self._register, Registration.end, Registration.stop)
+
+    def cache_stats(self) -> dict[str, CacheStats]:
+        """Caches beside those of lookups: records of tables, and parts of time indexes. Opens nothing."""
+        caches = {"time_parts": self._time_parts.stats()}
+        streams: StreamStore | None = self._parts.peek("stream store")
+        return caches if streams is None else caches | {"tables": streams.cache_stats()}
 
     @property
     def host(self) -> ObjectSegments:
@@ -480,7 +491,8 @@ class _HostWhenNeeded:
 class AsyncConnection:
     """The streams of a bucket, for asyncio: ``async with accel.connect(...)`` gives it. Tasks: any.
 
-    What asks the store is done in threads; readers and writers wait in the event loop.
+    What asks the store is done in threads; readers and writers wait in the event loop. What it gave is closed with it:
+    writers are flushed, readers leave their groups. After an error in the block writers are not flushed.
 
     Args:
         connection: the same for threads; its parts are reached there.
@@ -491,6 +503,23 @@ class AsyncConnection:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self._given: WeakSet[AsyncStreamWriter | AsyncGroupReader] = WeakSet()
+
+    async def close_given(self, *, is_failed: bool = False) -> None:
+        """Close the writers and the readers of groups that it gave, side by side; the end of the block does.
+
+        Args:
+            is_failed: whether writers are left alone, so that nothing more is made durable, and errors passed over.
+
+        Raises:
+            As `AsyncStreamWriter.close` and `AsyncGroupReader.close`; the first error, after all were closed.
+        """
+        closing = [each for each in self._given if not (is_failed and isinstance(each, AsyncStreamWriter))]
+        self._given.clear()
+        ends = await asyncio.gather(*(each.close() for each in closing), return_exceptions=True)
+        failed = next((end for end in ends if isinstance(end, BaseException)), None)
+        if failed is not None and not is_failed:
+            raise failed
 
     def __repr__(self) -> str:
         return f"AsyncConnection({self.connection.store!r})"
@@ -509,6 +538,14 @@ class AsyncConnection:
         """See `Connection.stream`. Calls of a stream ask the store: make them by `asyncio.to_thread`."""
         return await asyncio.to_thread(self.connection.stream, scope, name)
 
+    async def refresh(self) -> bool:
+        """Have readers know of all that was committed before; whether that was news. See `ReadAccelerator.refresh`."""
+
+        def refreshed() -> bool:
+            return self.connection.accelerator.refresh()  # which may be opened here
+
+        return await asyncio.to_thread(refreshed)
+
     def reader(self, scope: str, name: str, **options: Unpack[ReaderOptions]) -> Opening[AsyncStreamReader]:
         """A reader, by ``async with`` or ``await``; see `Connection.reader`."""
         return Opening(partial(self.connection.open_reader, AsyncStreamReader, scope, name, **options))
@@ -516,7 +553,7 @@ class AsyncConnection:
     def writer(
         self, scope: str, name: str, *, settings: StreamWriterSettings | None = None
     ) -> Opening[AsyncStreamWriter]:
-        """A writer, by ``async with``, which closes it: the connection does not. See `Connection.writer`."""
+        """A writer, by ``async with`` or ``await``; see `Connection.writer`."""
         connection = self.connection
 
         def opened() -> AsyncStreamWriter:
@@ -524,15 +561,12 @@ class AsyncConnection:
             stream = connection.stream_store.stream(scope, name, host=host)
             return AsyncStreamWriter(stream, host, settings=settings or StreamWriterSettings())
 
-        return Opening(opened)
+        return Opening(opened, self._given.add)
 
     def group_reader(
         self, scope: str, name: str, group: str, reader: str, **options: Unpack[GroupReaderOptions]
     ) -> Opening[AsyncGroupReader]:
-        """A reader of a group, by ``async with``, which closes it: the connection does not.
-
-        See `Connection.group_reader`.
-        """
+        """A reader of a group, by ``async with`` or ``await``; see `Connection.group_reader`."""
         connection = self.connection
 
         def opened() -> AsyncGroupReader:
@@ -540,7 +574,7 @@ class AsyncConnection:
             shared = ReaderGroup.open(stream, group)
             return AsyncGroupReader(stream, connection.source(stream), shared, reader, **options)
 
-        return Opening(opened)
+        return Opening(opened, self._given.add)
 
     async def group(self, scope: str, name: str, group: str, from_cut: Cut | None = None) -> ReaderGroup:
         """See `Connection.group`."""
@@ -552,14 +586,21 @@ class Opening(Generic[Opened]):
 
     Args:
         opened: opens it.
+        keep: is told of it, in the event loop.
     """
 
-    def __init__(self, opened: Callable[[], Opened]) -> None:
+    def __init__(self, opened: Callable[[], Opened], keep: Callable[[Opened], object] = lambda _: None) -> None:
         self._open = opened
+        self._keep = keep
         self._opened: Opened | None = None
 
     def __await__(self) -> Generator[Any, None, Opened]:
-        return asyncio.to_thread(self._open).__await__()
+        return self._in_thread().__await__()
+
+    async def _in_thread(self) -> Opened:
+        opened = await asyncio.to_thread(self._open)
+        self._keep(opened)
+        return opened
 
     async def __aenter__(self) -> Opened:
         self._opened = await self

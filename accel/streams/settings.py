@@ -8,6 +8,52 @@ from loaders.settings import MIB, check_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingSettings:
+    """How a host follows the scaling policies of the streams whose segments it has open; see `auto_scale`.
+
+    Args:
+        is_on: whether it does. Off, it counts nothing, asks nothing, and has no thread for it.
+        tick_seconds: how often appends are counted. No request.
+        look_seconds: how long ago the configuration of a stream was read at most, if no more than `looks_max` streams
+            are due in one tick; also how long a stream is left alone after a failure.
+        windows_seconds: over which rates are averaged, ascending.
+        hot_factors: of the first windows: a segment whose rate is above so many targets is hot.
+        cold_factor: a segment whose rates are below so many targets in all windows is cold.
+        young_seconds: how long a segment is left alone after its creation;
+        cooldown_seconds: and a stream after a scale.
+        mark_seconds: how long a cold marker tells other owners that a segment is cold; it is renewed after half of it.
+        segments_max: how many segments one scale seals and creates together, at most.
+        looks_max: how many streams are looked at in one tick, and how many segments of other owners in one look.
+
+    Raises:
+        ValueError: a number of 0 or below; windows or factors that do not fit each other; a pair of cold segments that
+            would be hot, or a scale too small to split a segment.
+    """
+
+    is_on: bool = True
+    tick_seconds: float = 10.0
+    look_seconds: float = 60.0
+    windows_seconds: tuple[float, ...] = (120.0, 300.0, 600.0, 1200.0)
+    hot_factors: tuple[float, ...] = (5.0, 2.0, 1.25)
+    cold_factor: float = 0.5
+    young_seconds: float = 600.0
+    cooldown_seconds: float = 120.0
+    mark_seconds: float = 1200.0
+    segments_max: int = 100
+    looks_max: int = 16
+
+    def __post_init__(self) -> None:
+        check_settings(self, least={"segments_max": 3, "young_seconds": 0, "cooldown_seconds": 0})
+        windows, factors = self.windows_seconds, self.hot_factors
+        if not windows or windows[0] <= 0 or list(windows) != sorted(set(windows)):
+            raise ValueError(f"expected windows_seconds above 0 that ascend, found {windows}")
+        if not 1 <= len(factors) <= len(windows) or min(factors) < 1:
+            raise ValueError(f"expected hot_factors of at least 1 for the first of {len(windows)}, found {factors}")
+        if 2 * self.cold_factor > min(factors):
+            raise ValueError(f"expected a cold_factor of at most half of {min(factors)}, found {self.cold_factor}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentsSettings:
     """Bounds of one `ObjectSegments`.
 
@@ -27,6 +73,9 @@ class SegmentsSettings:
         moved_records_max: records of one such object; see `segment_index`.
         parallel_segments: how many segments are opened, or have their time indexes moved, side by side.
         cache_bytes: memory for parts of time indexes that are read.
+        writers_max: how many writers with ids a segment remembers; those that were idle the longest are forgotten.
+        writer_idle_seconds: one that has written nothing for so long is forgotten; 7 days. A writer that was forgotten
+            is a new one: what it repeats is written again.
 
     Raises:
         ValueError: a number of 0 or below, but for `linger_seconds`.
@@ -42,6 +91,8 @@ class SegmentsSettings:
     moved_records_max: int = 65_536
     parallel_segments: int = 8
     cache_bytes: int = 16 * MIB
+    writers_max: int = 1000
+    writer_idle_seconds: float = 7 * 86_400.0
 
     def __post_init__(self) -> None:
         check_settings(self, least={"linger_seconds": 0})

@@ -620,8 +620,9 @@ class AsyncStreamWriter:
         await asyncio.to_thread((await self._writer()).abort_transaction, transaction)
 
     async def close(self) -> None:
-        """See `StreamWriter.close`."""
-        await asyncio.to_thread((await self._writer()).close)
+        """See `StreamWriter.close`. Nothing where nothing was ever asked of it."""
+        if self._opening is not None:
+            await asyncio.to_thread((await self._writer()).close)
 
     async def _writer(self) -> StreamWriter:
         """The writer, opened once, in a thread: it asks the store for its segments."""

@@ -93,9 +93,7 @@ def configuration_options(command: Command) -> Command:
         click.option("--keep-size", type=int, metavar="SIZE", help="Keep at least so much, in the offset unit."),
         click.option("--keep-max", type=TIME, metavar="TIME", help="Keep no more than that, with --keep."),
         click.option("--keep", type=TIME, metavar="TIME", help="Keep at least that much time, such as 7d."),
-        click.option(
-            "--scale-factor", type=int, default=2, show_default=True, help="Into how many a hot one is split."
-        ),
+        click.option("--scale-factor", type=int, metavar="N", help="Into how many a hot one is split; 2 by default."),
         click.option("--scale-kilobytes", type=int, metavar="RATE", help="Kilobytes a second that a segment may have."),
         click.option("--scale-events", type=int, metavar="RATE", help="Events a second that a segment may have."),
         click.option("--min-segments", type=int, default=1, show_default=True, help="It never has fewer."),
@@ -118,8 +116,7 @@ def create(*, segments: int | None, time: int | None, stream: StreamChoice, outp
 
     One that is there with another configuration than the options say is refused; without any, it may have any.
     """
-    configuration = _configuration(wanted)
-    asked = None if configuration == StreamConfiguration() else configuration
+    asked = _configuration(wanted) if _given(wanted) else None
     store = stream.scope.open()
     made = store.create_stream(stream.scope.scope, stream.name, asked, time, segments=segments)
     data = {**described(made).data, "created": made.is_new}
@@ -136,21 +133,43 @@ def create(*, segments: int | None, time: int | None, stream: StreamChoice, outp
     "accel stream configure --store s3://bucket --scope shop --stream orders --min-segments 4 --keep 7d",
 )
 @configuration_options
+@click.option("--no-tags", is_flag=True, help="It has no tags any more.")
+@click.option("--no-retention", is_flag=True, help="Everything is kept from now on.")
+@click.option("--no-scaling", is_flag=True, help="Load changes its segments no more; scales by hand do.")
 @stream_options
 def configure(*, stream: StreamChoice, output: Output, **wanted: Any) -> None:
-    """Change what the owner of a stream wants; what the options do not name stays as it is.
+    """Change what the owner of a stream wants, and show it before and after; what no option names stays as it is.
 
     Scaling is named by any of --scale-events, --scale-kilobytes and --scale-factor, retention by any of --keep...; both
-    are replaced as a whole. The offset unit never changes.
+    are replaced as a whole, and turned off by --no-scaling and --no-retention. The offset unit never changes.
     """
-    context = click.get_current_context()
-    given = {name for name in wanted if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
-    opened, asked = stream.open(), _configuration(wanted)
-    if not given:
-        raise click.UsageError("Expected something to change, such as '--min-segments'.")
+    off = {field: wanted.pop(f"no_{field}") for field in ("scaling", "retention", "tags")}
+    given, asked = _given(wanted), _configuration(wanted)
     changed = {field: getattr(asked, field) for field, options in _OPTIONS_OF.items() if given & options}
-    opened.configure(replace(opened.configuration(), **changed))
-    output.show(described(opened))
+    for field in (field for field, is_off in off.items() if is_off):
+        if field in changed:
+            raise click.UsageError(f"Expected --no-{field}, or options that say which, found both.")
+        changed[field] = getattr(StreamConfiguration(), field)
+    if not changed:
+        raise click.UsageError("Expected something to change, such as '--min-segments'.")
+    opened = stream.open()
+    before = opened.configuration()
+    opened.configure(replace(before, **changed))
+    output.show(_shown_change(opened, before))
+
+
+def _shown_change(stream: Stream, before: StreamConfiguration) -> Shown:
+    after = described(stream)
+    was, now = _configuration_fields(before), _configuration_fields(stream.configuration())
+    lines = {name: f"{was[name]} -> {now[name]}" for name in was if was[name] != now[name]}
+    sentence = f"stream {stream.name}: {count_text(len(lines), 'setting')} changed"
+    return Shown({**after.data, "before": _configuration_data(before)}, (*field_lines(lines), sentence))
+
+
+def _given(wanted: dict[str, Any]) -> set[str]:
+    """The options that somebody named, whatever their values."""
+    context = click.get_current_context()
+    return {name for name in wanted if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
 
 
 _OPTIONS_OF = {
@@ -204,13 +223,28 @@ def described(stream: Stream) -> Shown:
         "state": state.value,
         "created": moment_ms_text(created_ms),
         "epoch": f"{current.epoch}, since {moment_ms_text(current.creation_time_ms)}",
-        "segments": f"{len(current.segments)}, at least {wanted.min_segments}",
+        "segments": len(current.segments),
         "begins at": _head_text(head),
         "truncated": f"{truncation.size_till} {wanted.offset_unit.value}" if len(truncation.cut) else None,
-        "keeps": _retention_text(wanted.retention),
-        "tags": ", ".join(wanted.tags) or None,
+        **_configuration_fields(wanted),
     }
     return Shown(data, field_lines(fields))
+
+
+def _configuration_fields(wanted: StreamConfiguration) -> dict[str, str]:
+    return {
+        "at least": count_text(wanted.min_segments, "segment"),
+        "scales": _scaling_text(wanted.scaling),
+        "keeps": _retention_text(wanted.retention),
+        "offsets count": wanted.offset_unit.value,
+        "tags": ", ".join(wanted.tags) or "none",
+    }
+
+
+def _scaling_text(scaling: ScalingPolicy) -> str:
+    if scaling.kind is ScalingKind.FIXED:
+        return "by hand only"
+    return f"at {scaling.target_rate} {scaling.kind.value} a segment, into {scaling.scale_factor}"
 
 
 def _head_text(head: Any) -> str:
@@ -230,12 +264,18 @@ def _configuration(wanted: dict[str, Any]) -> StreamConfiguration:
         raise click.UsageError(str(error)) from error
 
 
-def _scaling(events: int | None, kilobytes: int | None, factor: int) -> ScalingPolicy:
+def _scaling(events: int | None, kilobytes: int | None, factor: int | None) -> ScalingPolicy:
     if events is not None and kilobytes is not None:
         raise click.UsageError("Expected --scale-events or --scale-kilobytes, found both.")
-    if events is not None:
-        return ScalingPolicy(ScalingKind.EVENTS, events, factor)
-    return ScalingPolicy() if kilobytes is None else ScalingPolicy(ScalingKind.BYTES, kilobytes, factor)
+    rate = kilobytes if events is None else events
+    if rate is None:
+        if factor is not None:
+            raise click.UsageError("Expected --scale-events or --scale-kilobytes with --scale-factor.")
+        return ScalingPolicy()
+    kind, into = ScalingKind.BYTES if events is None else ScalingKind.EVENTS, 2 if factor is None else factor
+    if rate < 1 or into < 2:
+        raise click.UsageError(f"Expected a rate of at least 1 and a factor of at least 2, found {rate} and {into}.")
+    return ScalingPolicy(kind, rate, into)
 
 
 def _retention(wanted: dict[str, Any]) -> RetentionPolicy | None:

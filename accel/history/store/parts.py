@@ -32,6 +32,7 @@ from accel.history.store.keys import (
     SystemKeys,
 )
 from accel.system import Components
+from accel.units import milliseconds
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import DataNotFound
 from loaders.lifetime import InlineElsewhere, Lazy
@@ -186,7 +187,7 @@ class StoreParts:
         seconds = self.system.clock()
         if not math.isfinite(seconds):
             raise InvalidArgument(f"expected a clock that tells seconds since 1970, found {seconds}")
-        return checked_time("the clock's time", int(seconds * MILLISECONDS))
+        return checked_time("the clock's time", milliseconds(seconds))
 
     def each(self, act: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
         """Do something for each of several keys, side by side if there is an executor; answers in their order."""

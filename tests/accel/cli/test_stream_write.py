@@ -1,8 +1,9 @@
-"""`accel stream write` and `accel read` are a pair to try things with; `configure` changes what it names."""
+"""`accel stream write` and `accel stream read` are a pair to try things with; `configure` changes what it names."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 import accel
 from accel import FormatRecord
 from accel.cli.main import main
+from accel.streams.rules.routing import key_position
 from tests.accel.cli.worlds import NO_ENVIRONMENT
 
 
@@ -29,7 +31,7 @@ def run(url: str, *args: str, stdin: bytes = b"") -> Result:
 
 
 def read(url: str) -> list[tuple[str, str]]:
-    found = run(url, "read", "--scope", "shop", "--stream", "orders", "--output", "json", "--payload", "text")
+    found = run(url, "stream", "read", "--output", "json")
     assert found.exit_code == 0, found.output
     rows = [json.loads(line) for line in found.stdout.splitlines()]
     return [(row["segment"], row["payload"]) for row in rows]
@@ -40,6 +42,23 @@ def test_lines_are_written_and_read(url: str) -> None:
     assert (found.exit_code, found.stdout) == (0, "4 events written to shop/orders\n"), found.output
     assert sorted(payload for _, payload in read(url)) == ["", "milk", "salt", "tea"]
     assert run(url, "stream", "write", "--output", "json", stdin=b"").stdout.count('"events": 0') == 1
+
+
+def test_lines_in_are_lines_out_of_two_segments_in_the_order_of_time(url: str) -> None:
+    keys = [
+        next(key for key in map(str, range(99)) if (key_position(key.encode()) < 0.5) is is_low)
+        for is_low in (True, False)
+    ]
+    written = []
+    for number in range(6):
+        lines = b"%d\tof \xff %d\n" % (number, number % 2)
+        assert run(url, "stream", "write", "--key", keys[number % 2], stdin=lines).exit_code == 0
+        written.append(lines)
+    found = run(url, "stream", "read", "--payload", "raw")
+    assert found.stdout_bytes == b"".join(written)
+    assert len({segment for segment, _ in read(url)}) == 2
+    assert found.stderr.startswith("6 events, ")
+    assert run(url, "stream", "read").stdout.splitlines()[0] == "0\tof \\xff 0"
 
 
 def test_events_of_one_key_go_to_one_segment_in_their_order(url: str) -> None:
@@ -70,3 +89,77 @@ def test_a_configuration_is_changed_where_options_name_it(url: str) -> None:
     assert (found["min_segments"], found["tags"], found["retention"]["minimum"]) == (2, ["a", "b"], 604_800_000)
     assert run(url, "stream", "configure").exit_code == 2
     assert run(url, "stream", "configure", "--unit", "bytes").exit_code == 1
+
+
+def configured(url: str, *args: str) -> dict[str, Any]:
+    """What a change of the configuration tells, as data."""
+    found = run(url, "stream", "configure", *args, "--output", "json")
+    assert found.exit_code == 0, found.output
+    told: dict[str, Any] = json.loads(found.stdout)
+    return told
+
+
+def test_scaling_retention_and_tags_are_turned_off_again(url: str) -> None:
+    configured(url, "--scale-events", "100", "--keep", "7d", "--keep-max", "30d", "--tag", "web")
+    told = configured(url, "--no-scaling")
+    assert told["before"]["scaling"] == {"kind": "events a second", "target_rate": 100, "scale_factor": 2}
+    assert told["configuration"] == {
+        **told["before"],
+        "scaling": {"kind": "fixed", "target_rate": 0, "scale_factor": 1},
+    }
+    assert configured(url, "--no-retention")["configuration"]["retention"] is None
+    assert configured(url, "--no-tags")["configuration"]["tags"] == []
+    assert run(url, "stream", "describe").stdout.splitlines()[-5:] == [
+        "at least            1 segment",
+        "scales              by hand only",
+        "keeps               everything",
+        "offsets count       records",
+        "tags                none",
+    ]
+
+
+def test_a_change_is_shown_before_and_after(url: str) -> None:
+    found = run(url, "stream", "configure", "--scale-kilobytes", "500", "--scale-factor", "3", "--min-segments", "1")
+    assert found.stdout.splitlines() == [
+        "scales              by hand only -> at 500 kilobytes a second a segment, into 3",
+        "stream shop/orders: 1 setting changed",
+    ]
+    again = run(url, "stream", "configure", "--no-scaling", "--keep-size", "9").stdout.splitlines()
+    assert again[:2] == [
+        "scales              at 500 kilobytes a second a segment, into 3 -> by hand only",
+        "keeps               everything -> at least 9",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        (("--scale-factor", "3"), "Expected --scale-events or --scale-kilobytes with --scale-factor"),
+        (("--scale-events", "0"), "Expected a rate of at least 1"),
+        (("--scale-events", "9", "--scale-factor", "1"), "and a factor of at least 2, found 9 and 1"),
+        (("--scale-events", "9", "--no-scaling"), "Expected --no-scaling, or options that say which"),
+        (("--keep", "1d", "--no-retention"), "Expected --no-retention, or"),
+        (("--tag", "a", "--no-tags"), "Expected --no-tags, or"),
+        (("--min-segments", "0"), "expected a least number of segments of 1 to 750000, found 0"),
+        (("--keep", "2d", "--keep-max", "1d"), "expected 0 <= minimum <= maximum"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_configuration_that_makes_no_sense_is_refused(url: str, wrong: tuple[str, ...], expected: str) -> None:
+    before = run(url, "stream", "describe", "--output", "json").stdout
+    found = run(url, "stream", "configure", *wrong)
+    assert found.exit_code == 2
+    assert expected in " ".join(found.stderr.split())
+    assert run(url, "stream", "describe", "--output", "json").stdout == before
+
+
+def test_creating_says_whether_it_created_and_refuses_other_settings(url: str) -> None:
+    made = [run(url, "stream", "create", "--stream", "clicks", "--keep", "7d") for _ in range(2)]
+    assert [found.stdout.split(":")[0] for found in made] == [
+        "stream shop/clicks created",
+        "stream shop/clicks was there",
+    ]
+    assert run(url, "stream", "create", "--stream", "clicks").exit_code == 0  # whatever it has
+    for other in (("--keep", "8d"), ("--scale-events", "5", "--keep", "7d"), ("--min-segments", "1")):
+        refused = run(url, "stream", "create", "--stream", "clicks", *other)
+        assert (refused.exit_code, "found it with" in refused.stderr) == (1, True), other

@@ -84,6 +84,7 @@ def test_under_asyncio_the_same_streams_are_read(store: MemoryStore) -> None:
             stream = await streams.create_stream("shop", "orders", segments=2)
             assert (await streams.stream("shop", "orders")).unique_id == stream.unique_id
             await asyncio.to_thread(written, streams.connection, b"1", b"2")
+            assert not await streams.refresh()
             async with streams.reader("shop", "orders", settings=QUICK) as reader:
                 entered = sorted([event.payload async for event in reader])
             awaited = await streams.reader("shop", "orders", settings=QUICK)
@@ -109,6 +110,54 @@ def test_under_asyncio_events_are_written_and_read_in_a_group(store: MemoryStore
                 return sorted([event.payload async for event in events])
 
     assert asyncio.run(run()) == [b"0", b"1", b"2", b"3"]
+
+
+def test_under_asyncio_writers_and_readers_of_groups_are_closed_with_the_connection(store: MemoryStore) -> None:
+    async def run() -> None:
+        async with connected(store) as streams:
+            await streams.create_scope("shop")
+            await streams.create_stream("shop", "orders", segments=2)
+            await streams.writer("shop", "orders")  # nothing is ever asked of it
+            writer = await streams.writer("shop", "orders")
+            future = await writer.write(b"1", key="anna")
+            reader = await streams.group_reader("shop", "orders", "billing", "one", settings=QUICK)
+            await future
+            assert (await anext(reader)).payload == b"1"
+            await reader.commit()
+            group = await streams.group("shop", "orders", "billing")
+            assert [each.name for each in (await asyncio.to_thread(group.state)).readers] == ["one"]
+            unflushed = await writer.write(b"2", key="anna")
+        assert unflushed.done()
+        for ended in (writer.write(b"3", key="anna"), anext(reader)):
+            with pytest.raises(Closed):
+                await ended
+
+    asyncio.run(run())
+    with connected(store) as streams:
+        assert streams.group("shop", "orders", "billing").state().readers == ()
+        with streams.reader("shop", "orders", settings=QUICK) as reader:
+            assert payloads(reader) == [b"1", b"2"]
+
+
+def test_under_asyncio_nothing_is_made_durable_after_an_error_and_groups_are_left(store: MemoryStore) -> None:
+    lingering = replace(SMALL, segments=SegmentsSettings(linger_seconds=600.0))
+
+    async def run() -> None:
+        async with accel.connect(store, create=FORMAT, settings=lingering) as streams:
+            await streams.create_scope("shop")
+            await streams.create_stream("shop", "orders", segments=2)
+            reader = await streams.group_reader("shop", "orders", "billing", "one", settings=QUICK)
+            assert await reader.next_batch(timeout_seconds=0.0) is None
+            writer = await streams.writer("shop", "orders")
+            await writer.write(b"1", key="anna")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(run())
+    with connected(store) as streams:
+        assert streams.group("shop", "orders", "billing").state().readers == ()
+        with streams.reader("shop", "orders", settings=QUICK) as reader:
+            assert payloads(reader) == []
 
 
 # What is opened, and when

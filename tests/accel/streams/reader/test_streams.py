@@ -375,7 +375,7 @@ def test_an_index_that_was_empty_is_asked_again_for_data_that_logs_no_time(
     segment_id = orders.stream.active_segments()[0].id
     source = orders.source()
     values, offset = [], 0
-    monkeypatch.setattr("accel.streams.open_segments.encode_events", lambda payloads, _: b"".join(payloads))
+    monkeypatch.setattr("accel.streams.open_segments.encode_events", lambda payloads, *_: b"".join(payloads))
     with StreamWriter(orders.stream, orders.host) as writer:
         for _ in range(9):  # the index moves each third time
             orders.write(writer, 24)
@@ -670,3 +670,31 @@ def test_a_reader_that_is_closed_while_requests_are_under_way_leaves_no_thread(o
         if thread.name.startswith("accel-"):
             thread.join(TIMEOUT_SECONDS)
             assert not thread.is_alive(), thread.name
+
+
+def test_events_are_asked_for_one_by_one_within_a_time() -> None:
+    with shop(MemoryStore()) as orders:
+        with orders.reader(follow=True) as reader, StreamWriter(orders.stream, orders.host) as writer:
+            assert reader.next_event(timeout_seconds=0.0) is None
+            orders.write(writer, 30)
+            events = [reader.next_event(TIMEOUT_SECONDS) for _ in range(30)]
+            assert reader.next_event(timeout_seconds=0.0) is None
+            assert not reader.is_finished
+        assert by_key(event for event in events if event) == orders.written
+        with orders.reader() as reader:
+            assert len(list(iter(reader.next_event, None))) == 30
+            assert reader.is_finished
+
+
+def test_tasks_ask_for_events_one_by_one_within_a_time() -> None:
+    async def run(orders: Shop) -> list[Event]:
+        async with AsyncStreamReader(orders.stream, orders.source(), follow=True, settings=QUICK) as reader:
+            assert await reader.next_event(timeout_seconds=0.0) is None
+            with StreamWriter(orders.stream, orders.host) as writer:
+                orders.write(writer, 30)
+            events = [await reader.next_event(TIMEOUT_SECONDS) for _ in range(30)]
+            assert await reader.next_event(timeout_seconds=0.0) is None
+            return [event for event in events if event]
+
+    with shop(MemoryStore()) as orders:
+        assert by_key(asyncio.run(run(orders))) == orders.written

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from accel.streams.rules.events import HostClock
@@ -30,6 +30,18 @@ def test_a_stored_value_that_is_higher_is_never_undercut() -> None:
 
 def test_seconds_become_milliseconds() -> None:
     assert HostClock.of_seconds(lambda: 1_760_000_000.1239).now() == 1_760_000_000_123
+
+
+@given(st.integers(0, 10**14 - 1))
+@example(1001)
+def test_no_millisecond_is_lost_to_the_form_of_seconds(time_ms: int) -> None:
+    assert HostClock.of_seconds(lambda: time_ms / 1000).now() == time_ms
+
+
+@given(st.floats(0, 1e11))
+def test_a_millisecond_is_over_when_the_next_one_begins(seconds: float) -> None:
+    found = HostClock.of_seconds(lambda: seconds).now()
+    assert found / 1000 <= seconds < (found + 1) / 1000
 
 
 @pytest.mark.parametrize("value", [-1, 2**64])

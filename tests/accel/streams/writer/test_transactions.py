@@ -8,15 +8,18 @@ from uuid import UUID
 
 import pytest
 
+from accel import ReadAccelerator, StreamReader
 from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed, SessionFenced
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
+from accel.streams.segment_source import ObjectSegmentSource
+from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.streams.uploads import TransactionName
 from accel.streams.writer import StreamWriter
 from loaders.errors import DataConflict
-from tests.accel.streams.writer.world import NAME, World, ids_of
+from tests.accel.streams.writer.world import NAME, NO_REPEATS, NODE, World, ids_of
 
 
 def numbered(start: int, stop: int) -> list[bytes]:
@@ -76,6 +79,27 @@ def test_a_transaction_has_one_time_however_fast_the_clock_goes() -> None:
     assert len(values) == 3
     assert all(each == values for each in shared)
     assert all([batch.value for batch in batches] == sorted(batch.value for batch in batches) for batches in by_segment)
+
+
+def test_transactions_of_neighbouring_milliseconds_come_in_one_piece_each() -> None:
+    world = World()
+    ticks = count(1000)
+    system = replace(world.system, clock=lambda: next(ticks) / 1000)  # 1.001 * 1000 is less than 1001
+    world.create(segments=8)
+    with world.process() as process:
+        host = ObjectSegments(process.catalog, world.store, NODE, settings=world.settings, system=system)
+        writer = StreamWriter(process.streams.stream(*NAME, host=host), host)
+        for number in range(20):
+            transaction = writer.begin_transaction()
+            writer.write_many([(b"%d" % number, f"key {each}") for each in range(40)], transaction=transaction)
+            writer.commit_transaction(transaction)
+        with ReadAccelerator(process.catalog.images(), world.store, settings=NO_REPEATS) as accelerator:
+            source = ObjectSegmentSource(process.stream(), accelerator, world.store)
+            with StreamReader(process.stream(), source) as reader:
+                given = [int(event.payload) for event in reader]
+        host.stop()
+    assert given == sorted(given)
+    assert len(given) == 20 * 40
 
 
 def test_events_before_a_commit_come_before_those_of_the_transaction() -> None:

@@ -1,0 +1,1 @@
+"""Tests of scaling by load."""
