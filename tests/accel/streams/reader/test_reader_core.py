@@ -449,8 +449,8 @@ def test_a_segment_that_gave_all_that_it_could_is_read_ahead_and_one_that_did_no
     core = ReaderCore(story.frontier(story.beginning()), small(read_ahead_bytes=100), follow=False)
     first = [step for step in core.next_steps() if isinstance(step, Fill)]
     assert [step.ahead_bytes for step in first] == [0, 0]
-    for step in first:
-        story.answer(core, step)
+    for each in first:
+        story.answer(core, each)
     ahead = []
     while not core.is_finished:
         for step in core.next_steps():
