@@ -201,7 +201,12 @@ class ObjectSegmentSource:
         known.version = self._accelerator.image_version
         as_of = version_number(known.version)
         reading = self._accelerator.read(
-            known.stream_id, fill.offset, end, max_bytes=fill.max_bytes, ranges=self._chunks
+            known.stream_id,
+            fill.offset,
+            end,
+            max_bytes=fill.max_bytes,
+            ranges=self._chunks,
+            ahead_bytes=fill.ahead_bytes,
         )
         try:
             columns = list(reading.columns())
