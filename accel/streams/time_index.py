@@ -461,8 +461,7 @@ class SegmentTimeIndex:
     ) -> SegmentTimeIndex:
         """The index of a segment as the store has it; the clock is seeded with its highest value.
 
-        One listing for each 1,000 parts, none if `memory` is whole; and one request for 16 bytes if there are parts that
-        it does not tell of.
+        One listing for each 1,000 parts, none if `memory` is whole; one request for 16 bytes if there are others still.
 
         Args:
             store: where the parts lie.
