@@ -294,15 +294,27 @@ class Connection:
         """
         return self.stream_store.stream(scope, name)
 
-    def writer(self, scope: str, name: str, *, settings: StreamWriterSettings | None = None) -> StreamWriter:
+    def writer(
+        self,
+        scope: str,
+        name: str,
+        *,
+        writer_id: UUID | None = None,
+        settings: StreamWriterSettings | None = None,
+    ) -> StreamWriter:
         """A writer of a stream; it is closed with the connection if not before.
+
+        Args:
+            scope, name: of the stream.
+            writer_id: of a producer that writes each event once, also after it was killed: see `StreamWriter.resume`.
+            settings: bounds of the writer.
 
         Raises:
             As `stream` and `host`.
         """
         host = self.host
         stream = self.stream_store.stream(scope, name, host=host)
-        writer = StreamWriter(stream, host, settings=settings or StreamWriterSettings())
+        writer = StreamWriter(stream, host, settings=settings or StreamWriterSettings(), writer_id=writer_id)
         self._know(self._writers, writer)
         return writer
 
@@ -551,7 +563,12 @@ class AsyncConnection:
         return Opening(partial(self.connection.open_reader, AsyncStreamReader, scope, name, **options))
 
     def writer(
-        self, scope: str, name: str, *, settings: StreamWriterSettings | None = None
+        self,
+        scope: str,
+        name: str,
+        *,
+        writer_id: UUID | None = None,
+        settings: StreamWriterSettings | None = None,
     ) -> Opening[AsyncStreamWriter]:
         """A writer, by ``async with`` or ``await``; see `Connection.writer`."""
         connection = self.connection
@@ -559,7 +576,7 @@ class AsyncConnection:
         def opened() -> AsyncStreamWriter:
             host = connection.host
             stream = connection.stream_store.stream(scope, name, host=host)
-            return AsyncStreamWriter(stream, host, settings=settings or StreamWriterSettings())
+            return AsyncStreamWriter(stream, host, settings=settings or StreamWriterSettings(), writer_id=writer_id)
 
         return Opening(opened, self._given.add)
 
