@@ -419,17 +419,29 @@ class Connection:
         """
         return self.stream_store.stream(scope, name)
 
-    def writer(self, scope: str, name: str, *, settings: StreamWriterSettings | None = None) -> StreamWriter:
+    def writer(
+        self,
+        scope: str,
+        name: str,
+        *,
+        writer_id: UUID | None = None,
+        settings: StreamWriterSettings | None = None,
+    ) -> StreamWriter:
         """A writer of a stream; it is closed with the connection if not before.
 
         Events for segments that another process has go there, if `connect` was told how.
+
+        Args:
+            scope, name: of the stream.
+            writer_id: of a producer that writes each event once, also after it was killed: see `StreamWriter.resume`.
+            settings: bounds of the writer.
 
         Raises:
             As `stream` and `host`.
         """
         segments = self.segments
         stream = self.stream_store.stream(scope, name, host=segments)
-        writer = StreamWriter(stream, segments, settings=settings or StreamWriterSettings())
+        writer = StreamWriter(stream, segments, settings=settings or StreamWriterSettings(), writer_id=writer_id)
         self._know(self._writers, writer)
         return writer
 
@@ -699,7 +711,12 @@ class AsyncConnection:
         return Opening(partial(self.connection.open_reader, AsyncStreamReader, scope, name, **options))
 
     def writer(
-        self, scope: str, name: str, *, settings: StreamWriterSettings | None = None
+        self,
+        scope: str,
+        name: str,
+        *,
+        writer_id: UUID | None = None,
+        settings: StreamWriterSettings | None = None,
     ) -> Opening[AsyncStreamWriter]:
         """A writer, by ``async with`` or ``await``; see `Connection.writer`."""
         connection = self.connection
@@ -707,7 +724,7 @@ class AsyncConnection:
         def opened() -> AsyncStreamWriter:
             segments = connection.segments
             stream = connection.stream_store.stream(scope, name, host=segments)
-            return AsyncStreamWriter(stream, segments, settings=settings or StreamWriterSettings())
+            return AsyncStreamWriter(stream, segments, settings=settings or StreamWriterSettings(), writer_id=writer_id)
 
         return Opening(opened, self._given.add)
 
