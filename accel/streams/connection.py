@@ -57,6 +57,7 @@ from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.hosts import SegmentHost, StreamName
 from accel.lookup.accelerator import ReadAccelerator
 from accel.settings import Settings
+from accel.streams.async_writer import AsyncStreamWriter
 from accel.streams.forwarding import ForwardingServer, SegmentService, forwarding_app
 from accel.streams.groups import AsyncGroupReader, GroupReader, ReaderGroup
 from accel.streams.owners import (
@@ -74,7 +75,7 @@ from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ForwardingSettings, SegmentsSettings, StreamWriterSettings
 from accel.streams.time_index import PartCache
-from accel.streams.writer import AsyncStreamWriter, StreamWriter
+from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components
 from loaders.counting import CacheStats
 from loaders.lifetime import Lifetime
