@@ -20,7 +20,7 @@ its objects would look like orphans.
 It is the highest of
 
     the checkpoint of the node        ends as of some order id, written at intervals of commits
-    objects of the list since then    their indexes, one GET each
+    objects of the list since then    their indexes, one GET each; or the time records of their commits, no GET
     objects of one stream             in the shards, and in the list until they are moved there
     the stream itself                 the start of its open range, and its first kept offset: data below that may be
                                       gone from all objects
@@ -44,9 +44,11 @@ from accel.catalog.keys import require
 from accel.catalog.node_list import with_new_session
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import (
+    NO_STREAM,
     OPEN,
     STREAMS_AN_OBJECT_MAX,
     TIME_RECORD,
+    WRITER_NUMBER,
     Checkpoint,
     NodeDirectory,
     NodeList,
@@ -66,6 +68,7 @@ from accel.catalog.stream_shards import shards_of
 from accel.catalog.survey import joined_ids, must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused
 from accel.image import StreamObject
+from loaders.format import ROW_SIZE_BYTES
 from loaders.object_ref import ObjectRef
 from loaders.parallel import map_bounded
 from loaders.tables.columns import ROWS_MAX
@@ -279,8 +282,12 @@ class KnownTimes:
         return by_stream(np.concatenate([no_rows(TIME_RECORD), *pieces]), "record")
 
 
+NUMBERS_MAX = 65_536
+"""The most rows of writers' numbers that a checkpoint has."""
+
+
 class TimeLog(Protocol):
-    """Has when appends to streams arrived, whoever writes these streams with times. Threads: any."""
+    """Has when appends to streams arrived, and the numbers of events, whoever writes these streams. Threads: any."""
 
     def appended(self, stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Rows:
         """TIME_RECORD rows of appends within these ranges, without their commit; no stream is asked for twice."""
@@ -290,34 +297,85 @@ class TimeLog(Protocol):
         """Rows of the streams that it has, up to these ends, as in `Checkpoint.times`."""
         ...
 
+    def numbered(self, stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Rows:
+        """WRITER_NUMBER rows of the events within these ranges, without their commit, one a stream and writer."""
+        ...
+
+    def kept_numbers(self, ends: StreamEnds) -> Rows:
+        """Rows of the streams that it has, up to these ends, as in `Checkpoint.numbers`."""
+        ...
+
     def stream_ids(self) -> NDArray[np.int64]:
         """The streams that it has."""
         ...
+
+
+class KnownNumbers(NamedTuple):
+    """Which events of writers are durable in a stream, as the node's checkpoint and its list have it.
+
+    Args:
+        rows: WRITER_NUMBER rows of the stream. Those that say to have all, and are of a range of before, are left out:
+            another node had the stream in between.
+        start: where the node's range of the stream begins; 0 if it is not open.
+        are_missing: whether some rows were left out, since they were too many.
+    """
+
+    rows: Rows
+    start: int
+    are_missing: bool
+
+
+class Recovered(NamedTuple):
+    """What a new session knows of a node's streams.
+
+    Args:
+        ends: of those that it has open.
+        opened: how many objects were committed since the checkpoint.
+        times: when appends to them arrived.
+        checkpoint: the node's, if it has one.
+        starts: where the node's open ranges of the streams begin.
+    """
+
+    ends: StreamEnds
+    opened: int
+    times: KnownTimes
+    checkpoint: Versioned[Checkpoint] | None
+    starts: StreamEnds
+
+    @property
+    def numbers(self) -> Rows:
+        """WRITER_NUMBER rows of the checkpoint."""
+        return no_rows(WRITER_NUMBER) if self.checkpoint is None else self.checkpoint.value.numbers
 
 
 class SessionTimes:
     """When appends arrived: what a session found, and what it is told. Threads: any; its session sets it.
 
     Args:
-        known: what it found.
+        recovered: what it found.
 
     Attributes:
         log: tells of what is appended; None = nobody does.
         counted: the commit that the newest checkpoint goes up to.
     """
 
-    def __init__(self, known: KnownTimes) -> None:
-        self.known = known
+    def __init__(self, recovered: Recovered) -> None:
+        self.known = recovered.times
+        self._numbers = recovered.numbers
+        self._starts = recovered.starts
         self.log: TimeLog | None = None
-        self.counted = known.covered
+        self.counted = self.known.covered
 
     def added_to(self, claims: Claims) -> Claims:
         """The same with times, for the list."""
         if claims.facts is None:
             return claims
         columns = (claims.stream_ids, claims.starts, claims.ends)
-        rows = no_rows(TIME_RECORD) if self.log is None else self.log.appended(*columns)
-        return replace(claims, facts=replace(claims.facts, times=rows, counted=self.counted))
+        if self.log is None:
+            times, numbers = no_rows(TIME_RECORD), no_rows(WRITER_NUMBER)
+        else:
+            times, numbers = self.log.appended(*columns), self.log.numbered(*columns)
+        return replace(claims, facts=replace(claims.facts, times=times, counted=self.counted, numbers=numbers))
 
     def kept(self, ends: StreamEnds) -> Rows:
         """For a checkpoint: those of all streams that end here; none at all if they were too many."""
@@ -326,29 +384,49 @@ class SessionTimes:
         rows = join_rows(rows, others[np.isin(others["stream_id"], ends.stream_ids)])
         return by_stream(rows, "record") if len(rows) <= ROWS_MAX else no_rows(TIME_RECORD)
 
-    def counts(self, commit: int, rows: Rows) -> None:
+    def kept_numbers(self, ends: StreamEnds, since: Rows) -> Rows:
+        """For a checkpoint: those of all streams that end here, of the writers that wrote last if they are too many.
+
+        Args:
+            ends: of the streams.
+            since: rows of the node's list.
+        """
+        rows = no_rows(WRITER_NUMBER) if self.log is None else self.log.kept_numbers(ends)
+        known = self._known_numbers(since)
+        is_kept = np.isin(known["stream_id"], ends.stream_ids) & ~np.isin(known["stream_id"], self._logged())
+        rows = join_rows(rows, known[is_kept])
+        if len(rows) > NUMBERS_MAX:
+            rows = rows[np.argsort(-rows["value"], kind="stable")[:NUMBERS_MAX]]
+        return rows[np.argsort(rows["stream_id"], kind="stable")]
+
+    def begin(self, ranges: Rows) -> None:
+        """Streams are open here, by these ranges."""
+        self._starts = self._starts.with_higher_ends(ranges["stream_id"], ranges["start"])
+
+    def numbers_of(self, stream_id: int, since: Rows) -> KnownNumbers:
+        """Numbers of writers of a stream. O(rows).
+
+        Args:
+            stream_id: the stream.
+            since: rows of the node's list.
+        """
+        rows, start = self._known_numbers(since), self._starts.end(stream_id) or 0
+        is_past = (rows["writer_high"] == 0) & (rows["writer_low"] == 0) & (rows["number"] < start)
+        are_missing = bool((rows["stream_id"] == NO_STREAM).any())
+        return KnownNumbers(rows[(rows["stream_id"] == stream_id) & ~is_past], start, are_missing)
+
+    def _known_numbers(self, since: Rows) -> Rows:
+        """Those of the newest checkpoint, and of the node's list behind it."""
+        return join_rows(self._numbers, since[since["commit"] > self.counted])
+
+    def counts(self, commit: int, times: Rows, numbers: Rows) -> None:
         """A checkpoint is written, with these rows."""
-        self.known = KnownTimes(commit, rows[~np.isin(rows["stream_id"], self._logged())])
+        self.known = KnownTimes(commit, times[~np.isin(times["stream_id"], self._logged())])
+        self._numbers = numbers
         self.counted = commit
 
     def _logged(self) -> NDArray[np.int64]:
         return _no_ids() if self.log is None else self.log.stream_ids()
-
-
-class Recovered(NamedTuple):
-    """What a new session knows of a node's streams.
-
-    Args:
-        ends: of those that it has open.
-        opened: how many objects had to be opened to learn that.
-        times: when appends to them arrived.
-        checkpoint: the node's, if it has one.
-    """
-
-    ends: StreamEnds
-    opened: int
-    times: KnownTimes
-    checkpoint: Versioned[Checkpoint] | None
 
 
 # Opening
@@ -357,8 +435,9 @@ class Recovered(NamedTuple):
 def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList], Recovered]:
     """Fence older sessions of a node; gives its list, and what `recover_ends` gives.
 
-    Requests: two for the list, two or three for the directory, one for the counter, one or two a shard, one for the
-    checkpoint, and one an object that was committed after it; for a new node one more a shard, and one a list.
+    Requests: two for the list, one or two for the directory, one for the counter, one or two a shard, one for the
+    checkpoint, and one an object that was committed after it without time records; for a new node one more a shard, and
+    one a list.
 
     Raises:
         CatalogDamaged: the node's list, the directory, a shard or the counter was deleted, or the counter is not above
@@ -366,9 +445,11 @@ def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList]
         StoreError, TableError: the catalog could not be read or written.
         CorruptObject, KeyMissing: an object committed after the checkpoint could not be opened.
     """
-    seen = _opened_list(parts, node_id)
     directory = parts.keys.directory()
-    directory.change(lambda now: _with_node(require(now, directory.where), node_id))
+    seen_directory = directory.read()  # before the list: a first session writes it afterwards
+    known = require(None if seen_directory is None else seen_directory.value, directory.where)
+    seen = _opened_list(parts, node_id, known)
+    directory.change(lambda now: _with_node(require(now, directory.where), node_id), seen=seen_directory)
     adopt = partial(_adopt, parts, node_id, seen.value.epoch)
     shards = [seen_shard.value for seen_shard in map_bounded(parts.executor, adopt, range(parts.format.stream_buckets))]
     parts.ids.note(highest_id(*shards))
@@ -386,10 +467,7 @@ def with_session_number(shard: StreamShard, node_id: int, session_number: int) -
     return StreamShard(shard.bucket, shard.streams, raised, shard.stream_objects, shard.retired)
 
 
-def _opened_list(parts: CatalogParts, node_id: int) -> Versioned[NodeList]:
-    directory = parts.keys.directory()
-    seen_directory = directory.read()  # before the list: a first session writes it afterwards
-    known = require(None if seen_directory is None else seen_directory.value, directory.where)
+def _opened_list(parts: CatalogParts, node_id: int, known: NodeDirectory) -> Versioned[NodeList]:
     key = parts.keys.node_list(node_id)
     seen = key.read()
     if seen is None:
@@ -452,7 +530,8 @@ def _shard(parts: CatalogParts, number: int) -> Versioned[StreamShard]:
 def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[StreamShard]) -> Recovered:
     """Where the node's open streams end, how many indexes had to be opened to learn it, and times of appends.
 
-    Requests: one for the checkpoint, and one an object committed since (two if its index is large).
+    Requests: one for the checkpoint, and one an object committed since (two if its index is large), but for those
+    whose commits tell when appends arrived: see `told_by_times`.
 
     Raises:
         CatalogDamaged: the checkpoint or a shard knows of more commits than the list has seen, or the checkpoint or an
@@ -475,7 +554,10 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
         _refuse_strangers(parts, known, checkpoint.value.ends["stream_id"], f"the checkpoint of node {node_id}")
         ends = ends.with_higher_ends(checkpoint.value.ends["stream_id"], checkpoint.value.ends["end"])
     since = node_list.live[node_list.live["last_order_id"] > covered]
-    for opened in parts.open_all(node_id, refs_of(since)):
+    is_told, told_ends = told_by_times(since, node_list.times)
+    _refuse_strangers(parts, known, told_ends.stream_ids, f"the list of node {node_id}")
+    ends = ends.with_higher_ends(told_ends.stream_ids, told_ends.ends).without_others(owned)
+    for opened in parts.open_all(node_id, refs_of(since[~is_told])):
         stream_ids, _, object_ends = columns_of(opened.ranges)
         _refuse_strangers(parts, known, stream_ids, f"object {opened.ref.object_id} in the list of node {node_id}")
         ends = ends.with_higher_ends(stream_ids, object_ends).without_others(owned)
@@ -484,7 +566,31 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
     for shard in shards:
         ends = ends.with_higher_ends(shard.streams["stream_id"], shard.streams["start_offset"])
     known_times = KnownTimes(covered, times, node_list.times[node_list.times["commit"] > covered])
-    return Recovered(ends.without_others(owned), len(since), known_times, checkpoint)
+    starts_now = StreamEnds.of(owned, starts)
+    return Recovered(ends.without_others(owned), len(since), known_times, checkpoint, starts_now)
+
+
+def told_by_times(objects: Rows, times: Rows) -> tuple[NDArray[np.bool_], StreamEnds]:
+    """Which objects need not be opened, since time records tell where all their streams end; and these ends.
+
+    A stream has one block or more in an object, and the object's index has 36 bytes a block. So an object with as many
+    blocks as its commit has streams with records has no other stream. One that a compaction made is always opened.
+
+    Args:
+        objects: LIVE rows.
+        times: TIME_RECORD rows of the list: of each append of a commit, or of none.
+
+    Complexity: O(n log n) for n records.
+    """
+    pairs = np.unique(times[["commit", "stream_id"]])
+    commits, streams = np.unique(pairs["commit"], return_counts=True)
+    if not len(commits):
+        return np.zeros(len(objects), dtype=np.bool_), StreamEnds()
+    at = np.minimum(np.searchsorted(commits, objects["order_id"]), len(commits) - 1)
+    is_told = (commits[at] == objects["order_id"]) & (objects["order_id"] == objects["last_order_id"])
+    is_told &= streams[at] * ROW_SIZE_BYTES == objects["index_size_bytes"]
+    rows = times[np.isin(times["commit"], objects["order_id"][is_told])]
+    return is_told, StreamEnds.of(rows["stream_id"], rows["end"])
 
 
 def refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:
