@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from random import Random
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from accel import AsyncStreamReader, Event, ReadAccelerator, StreamReader, Strea
 from accel.compaction import CompactionSettings, compact, plan_compaction
 from accel.errors import InvalidArgument, PositionTruncated, ReaderStalled
 from accel.history.rules.configuration import OffsetUnit
-from accel.history.rules.values import IdMap
+from accel.history.rules.values import IdMap, Integers
 from accel.history.store import StreamStore
 from accel.history.store.epoch_store import EpochReading
 from accel.streams.reader import Order
@@ -500,6 +501,44 @@ def test_while_an_image_is_watched_for_the_history_is_asked_only_when_it_has_cha
     assert requests_of_ends(1) >= each_second
     assert requests_of_ends(20) == 0
     assert requests_of_ends(60) == each_second
+
+
+@pytest.mark.parametrize("ends", ["sealed", "scaled"])
+def test_an_end_that_the_image_shows_before_the_history_is_asked_for_each_second(orders: Shop, ends: str) -> None:
+    clock = [0.0]
+    source = ObjectSegmentSource(
+        orders.stream, orders.accelerator, orders.store, system=replace(SYSTEM, timer=lambda: clock[0])
+    )
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    segment = orders.stream.active_segments()[0]
+
+    def end() -> int | None:
+        while True:
+            clock[0] += 1.5
+            source.fill(Fill(segment.id, 0, 1))
+            if not (found := source.ask_end(AskEnd(segment.id))).is_stale:
+                return found.size
+
+    found_meanwhile: list[int | None] = []
+    seal = orders.host.seal
+
+    def seal_and_look(name: tuple[str, str], ids: Integers) -> Mapping[int, int]:
+        sizes = seal(name, ids)
+        orders.catalog.refresh()
+        orders.accelerator.refresh()
+        source.watch()
+        found_meanwhile.append(end())
+        return sizes
+
+    with mock.patch.object(orders.host, "seal", seal_and_look):
+        if ends == "sealed":
+            orders.stream.seal()
+        else:
+            orders.stream.split(segment.id)
+    size = orders.stream.cuts.sealed_size(segment.id)
+    assert size
+    assert (found_meanwhile, end()) == ([None], size)
 
 
 class Outage(Failing):
