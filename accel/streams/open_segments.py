@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from threading import Lock
 from typing import Any, Final, NamedTuple
@@ -42,7 +42,7 @@ from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import Integers, segment_text, some_ids
 from accel.history.store import Stream, StreamStore
-from accel.history.store.hosts import StreamName
+from accel.history.store.hosts import SegmentHost, StreamName
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.events import HEADER, LENGTH_SIZE_BYTES, HostClock, encode_events, span_of
 from accel.streams.settings import SegmentsSettings
@@ -114,6 +114,8 @@ class OpenSegment:
         waiting: batches that no object was made of.
         unacknowledged: events that are not durable, in their order, for those who wait for it.
         is_told: whether the catalog knew of all its time records when it was opened.
+        appended_events: how many were appended since it was opened here, whoever wrote them;
+        appended_bytes: and how many bytes they take in batches. Both are only ever raised; any thread may read them.
     """
 
     name: StreamName
@@ -127,6 +129,8 @@ class OpenSegment:
     waiting: list[RecordBatch] = field(default_factory=list)
     unacknowledged: deque[Appended] = field(default_factory=deque)
     is_told: bool = True
+    appended_events: int = 0
+    appended_bytes: int = 0
 
 
 APPEND_SIZE_BYTES_MAX: Final = 1 << 30
@@ -247,6 +251,8 @@ class AppendBuffer:
         payload = encode_events(payloads, value)
         segment.waiting.append(RecordBatch(segment.stream_id, self._epoch, segment.end, count, payload))
         segment.end += count
+        segment.appended_events += len(payloads)
+        segment.appended_bytes += len(payload)
         self._waiting[segment] = None
         self._size_bytes += len(payload)
         return value
@@ -326,6 +332,11 @@ class SegmentDirectory:
     def unit(self, name: StreamName) -> OffsetUnit:
         """What offsets of a stream count. 4 calls the first time."""
         return self._known(name).unit
+
+    def stream(self, name: StreamName, host: SegmentHost) -> Stream:
+        """A stream, opened with a host. 4 calls."""
+        self._forget_stream(name)
+        return Stream(replace(self._known(name).stream.parts, host=host))
 
     def unique_id(self, name: StreamName) -> UUID:
         """What tells the stream that has a name now from earlier ones. 4 calls: it may be another one than before."""

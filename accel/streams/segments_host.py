@@ -33,6 +33,7 @@ from accel.history.rules.segments import Segments
 from accel.history.rules.values import IdMap, Integers
 from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import WriteFuture
+from accel.streams.auto_scale import AutoScaler
 from accel.streams.group_commit import GroupCommit
 from accel.streams.open_segments import (
     AppendBuffer,
@@ -79,6 +80,7 @@ class ObjectSegments:
 
     Attributes:
         commits: makes what is appended durable.
+        scaling: follows the scaling policies of the streams whose segments are open here; `SegmentsSettings.scaling`.
     """
 
     def __init__(
@@ -108,11 +110,13 @@ class ObjectSegments:
         parts = UploadParts(store, layout, self._node, self._turn, self._transactions, settings, backoff)
         self.commits = GroupCommit(parts, self._segments, self._buffer, self._lifetime, system)
         self._merging = Merging(parts, self._segments, self._buffer)
+        self.scaling = AutoScaler(self, self._segments, catalog, settings.scaling, self._lifetime, system)
         try:
             self._transactions.settle(node_id, self._merging.was_merged)
         except BaseException:
             self.stop()
             raise
+        self.scaling.begin()
 
     def __enter__(self) -> Self:
         return self
@@ -291,6 +295,8 @@ class ObjectSegments:
         self._lifetime.check_process()
         if self._lifetime.is_closed:
             return
+        self.scaling.stop()
+        self.scaling.wait_idle()
         self.commits.flush_all()
         with self._turn():
             self._segments.move_times(self._segments.listed())
@@ -301,7 +307,9 @@ class ObjectSegments:
     def stop(self) -> None:
         """Let go of threads, after the requests that are under way: what is not durable then is lost."""
         self._lifetime.close()
+        self.scaling.stop()
         self.commits.stop()
+        self.scaling.wait_idle()
         self._segments.close()
 
     # For workflows

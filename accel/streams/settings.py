@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loaders.settings import MIB, check_settings
 
@@ -73,6 +73,7 @@ class SegmentsSettings:
         moved_records_max: records of one such object; see `segment_index`.
         parallel_segments: how many segments are opened, or have their time indexes moved, side by side.
         cache_bytes: memory for parts of time indexes that are read.
+        scaling: how the scaling policies of streams are followed.
 
     Raises:
         ValueError: a number of 0 or below, but for `linger_seconds`.
@@ -88,6 +89,7 @@ class SegmentsSettings:
     moved_records_max: int = 65_536
     parallel_segments: int = 8
     cache_bytes: int = 16 * MIB
+    scaling: ScalingSettings = field(default_factory=ScalingSettings)
 
     def __post_init__(self) -> None:
         check_settings(self, least={"linger_seconds": 0})
