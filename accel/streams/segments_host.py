@@ -76,7 +76,7 @@ class ObjectSegments:
 
     Threads: any. The session takes one call at a time. Appends and flushes wait for no call of another; an append
     waits if too much is in memory, or if it is the first to its segment. Where the system has a `wait`, uploads have
-    threads of their own, at most `uploads_at_once` + 2, which `close` and `stop` end.
+    threads of their own, at most `uploads_at_once` + 2, and `scaling` has one, which `close` and `stop` end.
 
     Attributes:
         commits: makes what is appended durable.
