@@ -214,8 +214,9 @@ class AutoScaler:
             self._system.start(work, f"accel-scale-{self._host.node_id}")
 
     def stop(self) -> None:
-        """Take no more steps; the one that is under way ends with its request."""
-        self._stopped.set()
+        """Take no more steps; of the one that is under way, no more streams. Nothing in another process."""
+        if self._lifetime.is_here:
+            self._stopped.set()
 
     def wait_idle(self) -> None:
         """Wait for the step that is under way; not in it, and not in another process, where there is none."""
